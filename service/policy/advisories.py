@@ -1,4 +1,4 @@
-"""Advisories: which releases of a package an OSV record speaks of."""
+"""Advisories: which releases of a package an OSV record affects."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ from service.packages.versions import (
 )
 
 Boundary = tuple[str, str]
-"""An event of a range as OSV has it: `introduced`, `fixed`, `last_affected` or `limit`, version."""
+"""An event of an OSV range: `introduced`, `fixed`, `last_affected` or `limit`, and a version."""
 
-# At one version: what is fixed there may be introduced again, and `last_affected` ends behind it.
+# Order at one version: what is fixed may be introduced again; `last_affected` ends after it.
 _ORDER: Final = {"fixed": 0, "introduced": 1, "last_affected": 2}
 _EVERYTHING: Final = "0"
 """`introduced` of this value comes before every version, `0.0.0-alpha` among them (OSV schema)."""
@@ -28,7 +28,7 @@ _UNLIMITED: Final = "*"
 
 
 class UnreadableRange(ValueError):
-    """A boundary of a range is no version of its ecosystem."""
+    """A boundary of a range is not a version in its ecosystem."""
 
 
 class AdvisorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,7 +41,7 @@ class AdvisorySpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class AffectedRange:
-    """The versions that a range's events enclose.
+    """The versions enclosed by the events of a range.
 
     `events` are sorted; a version of None comes before all others. `limits` bound the range from
     above; without any it is unlimited.
@@ -52,7 +52,7 @@ class AffectedRange:
 
     @classmethod
     def of(cls, ecosystem: Ecosystem, boundaries: Iterable[Boundary]) -> Self:
-        """The range of these events, in any order. Raises UnreadableRange."""
+        """The range with these events, given in any order. Raises UnreadableRange."""
         events: list[tuple[Version | None, str]] = []
         limits: list[Version] = []
         is_unlimited = False
@@ -108,7 +108,7 @@ def _is_after(version: Version, last: Version | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """One record on one package. `fingerprint` changes with what it says."""
+    """One record on one package. `fingerprint` changes whenever its contents do."""
 
     advisory_id: str
     fingerprint: str
@@ -128,10 +128,10 @@ class Advisory:
         )
 
     def affects(self, text: str, version: Version | None, digests: frozenset[str]) -> bool:
-        """True for a release of this version, or of one of these digests.
+        """True for a release with this version or one of these digests.
 
-        `version` is None if `text` is no version: then every range affects it, because it cannot
-        be shown to lie outside.
+        `version` is None if `text` is not a version: then every range affects the release, because
+        it cannot be shown to lie outside.
         """
         if not self.digests.isdisjoint(digests):
             return True

@@ -1,9 +1,9 @@
-"""Importing OSV's bulk file as the operator's blocklist, which holds for every organisation.
+"""Imports OSV's bulk file as the operator's blocklist, which applies to every organisation.
 
-The advisories of the new file are loaded under a generation of their own, some thousand in each
-transaction, so that audit rows are committed in between. One transaction then makes the generation
-the one in force and records the change. A process that ends before it leaves the old list in force,
-one that ends after it the new one; what is left over is deleted by the next import.
+The advisories of the new file are loaded under a generation of their own, some thousand per
+transaction, so that audit rows are committed in between. One last transaction puts the generation
+in force and records the change. A process that ends before it leaves the old list in force; one
+that ends after it, the new list. The next import deletes leftovers.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ from service.store.tables import AdvisoryEntry, BlocklistImport
 
 PATTERNS_MAX: Final = 20
 ALIVE_FOR: Final = timedelta(minutes=1)
-"""How long after its last batch an import is taken to be under way."""
+"""How long after its last batch an import still counts as under way."""
 IMPORTS_KEPT: Final = 50
 _DIGEST_BYTES: Final = 2**20
 _SOURCE_MAX: Final = 200
 
 
 class NothingToImport(Invalid):
-    """No record of the file is meant: replacing the list would empty it."""
+    """No record of the file matches: replacing the list would empty it."""
 
     text = "no record matches {value}: nothing was imported, and the list in force stays"
 
@@ -56,7 +56,7 @@ class ImportUnderWay(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What an import has done. `is_unchanged`: the same file with the same ids is in force."""
+    """The outcome of an import. `is_unchanged`: file and ids are those already in force."""
 
     generation: int
     sha256: str
@@ -67,7 +67,7 @@ class ImportResult:
 
 
 class BlocklistImporter:
-    """Replaces the blocklist. Any number of processes may try; one at a time imports."""
+    """Replaces the blocklist. Several processes may try, but only one at a time imports."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -80,10 +80,10 @@ class BlocklistImporter:
         by: AuditContext,
         on_progress: Callable[[int, int], None],
     ) -> ImportResult:
-        """Make the records of `file` whose id matches one of `patterns` (globs) the blocklist.
+        """Replace the blocklist with the records of `file` whose id matches one of `patterns`.
 
         Raises UnusableZip, NothingToImport, ImportUnderWay, ImportOvertaken, Invalid: then the list
-        in force is the one before. `on_progress` gets the bytes done and all bytes.
+        in force stays. The patterns are globs. `on_progress` gets the bytes done and all bytes.
         """
         _check_patterns(patterns)
         began_at = time.monotonic()
@@ -103,7 +103,7 @@ class BlocklistImporter:
             if not loading.counts.records:
                 raise NothingToImport(value=" ".join(patterns))
             known = await self._switch(begun, loading.counts, by)
-        except BaseException:  # Ctrl-C, too: the next import need not wait
+        except BaseException:  # also Ctrl-C: the next import should not have to wait
             await self._forget([begun.generation], begun.at)
             raise
         await self._forget(await self._left_over())
@@ -127,6 +127,8 @@ class BlocklistImporter:
                 raise ImportUnderWay(value=format_ms(other.started_at))
             last = await work.session.scalar(select(func.max(BlocklistImport.generation)))
             entry = BlocklistImport(
+                # The highest generation that was switched on is in force, so each must exceed all
+                # others.
                 generation=(last or 0) + 1,
                 source=_shown(source),
                 sha256=sha256,
@@ -139,13 +141,15 @@ class BlocklistImporter:
             return OngoingImport(entry.generation, entry.started_at)
 
     async def _switch(self, begun: OngoingImport, counts: Counts, by: AuditContext) -> int:
-        """Put the generation in force and record it; returns how many advisories were before.
+        """Put the generation in force and record it; returns the previous number of advisories.
 
-        An organisation's log tells what its installs were decided by, so each has the row.
+        Every organisation gets the row: its log must show what its installs were decided by.
         """
         async with self._store.write() as work:
             before = await find_current_import(work.session)
             entry = await work.session.get(BlocklistImport, begun.generation)
+            # After a long pause the import counts as dead, and its number may be another import's
+            # by now.
             if entry is None or entry.started_at != begun.at:
                 raise ImportOvertaken
             entry.switched_at = entry.progress_at = work.now
@@ -169,7 +173,7 @@ class BlocklistImporter:
         return known
 
     async def _left_over(self) -> list[int]:
-        """The generations that are not in force and whose import is not under way."""
+        """Generations that are neither in force nor being imported."""
         async with self._store.write() as work:
             current = await find_current_import(work.session)
             alive_from = work.now - ALIVE_FOR
@@ -189,7 +193,7 @@ class BlocklistImporter:
     async def _forget(self, generations: Sequence[int], begun_at: datetime | None = None) -> None:
         """Delete the advisories of these generations, and the entries of unfinished imports.
 
-        With `begun_at`, only if that is when the import of the one generation began.
+        With `begun_at`, only if the import of the one given generation began then.
         """
         if begun_at is not None and not await self._is_of(generations[0], begun_at):
             return
@@ -222,7 +226,7 @@ class BlocklistImporter:
             return entry is not None and entry.started_at == begun_at
 
     async def _forget_some(self, generation: int) -> bool:
-        """Delete up to BATCH_ROWS packages' advisories; False if there were no more than these."""
+        """Delete the advisories of up to BATCH_ROWS packages; False once none are left."""
         async with self._store.write() as work:
             session = work.session
             mine = AdvisoryEntry.generation == generation
@@ -239,7 +243,7 @@ class BlocklistImporter:
 
 
 async def _nth_package(session: AsyncSession, generation: int, ecosystem: Ecosystem) -> str | None:
-    """The package after the first BATCH_ROWS ones, None if there are no more."""
+    """The package after the first BATCH_ROWS, or None if there are no more."""
     return await session.scalar(
         select(AdvisoryEntry.package)
         .distinct()

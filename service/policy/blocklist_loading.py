@@ -1,4 +1,4 @@
-"""The advisories of one import on their way into the database, in many small transactions."""
+"""Loads the advisories of one import into the database, in many small transactions."""
 
 import time
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import AdvisoryEntry, BlocklistImport
 
 BATCH_ROWS: Final = 2_000
-"""Advisories of one transaction."""
+"""Advisories per transaction."""
 
 ADVISORIES_MAX: Final = 5_000_000
 PROGRESS_INTERVAL_S: Final = 5.0
 EXAMPLES_MAX: Final = 20
-"""Unreadable records that are named."""
+"""How many unreadable records are named."""
 
 _ADD: Final = insert(cast("Table", AdvisoryEntry.__table__))
 
@@ -40,20 +40,20 @@ _PROGRESS: Final = (
 
 
 class ImportOvertaken(Conflict):
-    """Another process took this import for dead."""
+    """Another process considered this import dead."""
 
     text = "the import was overtaken by another one: nothing of it is in force"
 
 
 @dataclass(slots=True)
 class Counts:
-    """What an import has read. `examples` are of the unreadable records."""
+    """What an import has read. `examples` are some of the unreadable records."""
 
     records: int = 0
     advisories: int = 0
     withdrawn: int = 0
     other: int = 0
-    """Records of other ids, or only of packages of other ecosystems."""
+    """Records with other ids, or only about packages of other ecosystems."""
     unreadable: int = 0
     examples: list[tuple[str, str]] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class OngoingImport(NamedTuple):
 
 
 class AdvisoryLoader:
-    """The advisories of one generation, on their way into the database."""
+    """Loads the advisories of one generation into the database."""
 
     def __init__(self, store: Store, begun: OngoingImport, patterns: Sequence[str]) -> None:
         self.counts = Counts()
@@ -78,7 +78,7 @@ class AdvisoryLoader:
         self._seen: set[str] = set()
 
     async def add(self, read: ReadRecord) -> None:
-        """Count what was read, and store it once there is enough. Raises Invalid, Conflict."""
+        """Count a record, and store the waiting ones in batches. Raises Invalid, Conflict."""
         counts, record = self.counts, read.record
         if record is None:
             self._note_unreadable(read.name, read.error or "")
@@ -92,6 +92,7 @@ class AdvisoryLoader:
         else:
             self._seen.add(record.advisory_id)
             self._take(record)
+        # Also without a full batch: an import that shows no progress counts as dead.
         is_late = time.monotonic() - self._flushed_at > PROGRESS_INTERVAL_S
         if is_late or len(self._rows) >= BATCH_ROWS:
             await self.flush()
@@ -121,7 +122,7 @@ class AdvisoryLoader:
             self.counts.examples.append((name, error))
 
     async def flush(self) -> None:
-        """Store what is waiting. Raises ImportOvertaken."""
+        """Store the waiting advisories. Raises ImportOvertaken."""
         rows, self._rows = self._rows, []
 
         def store(work: SyncUnitOfWork) -> bool:

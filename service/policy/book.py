@@ -1,4 +1,4 @@
-"""The policies of all organisations, from memory as long as nothing changed."""
+"""The policies of all organisations, from memory for as long as nothing changes."""
 
 import asyncio
 from functools import partial
@@ -20,7 +20,7 @@ from service.store.transaction import Transaction
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
 _STORED_FACTOR: Final = 32
-"""Memory for each byte of the stored form, at most: a short version is a large object."""
+"""Upper bound of memory per stored byte: a short version becomes a large object."""
 
 _Key = tuple[str, InForce, Ecosystem, str]
 
@@ -55,7 +55,7 @@ class PolicyBook:
         return await asyncio.shield(self._loading[key])
 
     async def first_party(self, org: Organisation) -> tuple[FirstParty, ...]:
-        """The packages of `org` that come from its own registries alone, as of now or later."""
+        """The packages of `org` that only its own registries provide, as of now or later."""
 
         def read(transaction: Transaction) -> InstallPolicy:
             revision = find_in_force(transaction, org.id).revision
@@ -65,7 +65,7 @@ class PolicyBook:
 
     async def _load(self, tenant_id: str, ecosystem: Ecosystem, name: str) -> PackagePolicy:
         def read(transaction: Transaction) -> tuple[InForce, PackagePolicy, int]:
-            # Read again: what is kept must be of one snapshot.
+            # Read again: key and value of the cache must come from one snapshot.
             in_force = find_in_force(transaction, tenant_id)
             policy = self._policy(transaction, tenant_id, in_force.revision)
             advisories, size = load_advisories(transaction, in_force.generation, ecosystem, name)

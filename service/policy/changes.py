@@ -25,11 +25,12 @@ async def set_policy(
 ) -> PolicyRevision | None:
     """Put `policy` in force; returns the revision in force, None if there never was a policy.
 
-    If it is in force already, nothing changes. `replaces` is the revision that the caller has seen
-    (0: none), None for whichever is in force. Raises PolicyMoved if it is another one by now.
+    If the policy is already in force, nothing changes. `replaces` is the revision that the caller
+    has seen (0: none), or None for any. Raises PolicyMoved if another one is in force by now.
     """
     current = await find_revision(work.session, org.id)
     last = 0 if current is None else current.revision
+    # Under the write lock: of two owners who saw the same revision, only one can replace it.
     if replaces is not None and replaces != last:
         raise PolicyMoved(value=str(last))
     before = NO_POLICY if current is None else decode_document(current.document)

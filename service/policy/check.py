@@ -35,7 +35,7 @@ class Verdict:
 def parse_check(body: dict[str, Any]) -> Release:
     """The release that a request asks about. Raises Invalid.
 
-    The version is in `version`, or behind the name as each client's users write it:
+    The version is in `version`, or follows the name as users of each client write it:
     `requests==2.32.3`, `left-pad@1.3.0`.
     """
     for field in body:

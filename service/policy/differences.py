@@ -1,4 +1,4 @@
-"""What a change of a policy removes and adds, in lines for audit rows and people."""
+"""What a policy change removes and adds, as lines for audit rows and people."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Final
 from service.policy.model import Cooldown, InstallPolicy, PackagePattern, ReleaseRule
 
 LINES_MAX: Final = 100
-"""Lines of each part on each side."""
+"""The maximum number of lines per part and side."""
 
 Parts = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDifference:
-    """Lines of the policy before that are gone, and new ones, by part; `omitted` did not fit."""
+    """The removed and the added lines, by part; `omitted` counts the lines that did not fit."""
 
     before: Parts
     after: Parts
@@ -22,7 +22,7 @@ class PolicyDifference:
 
 
 def difference(before: InstallPolicy, after: InstallPolicy) -> PolicyDifference:
-    """What differs between two policies. A new order of a part's entries is shown as all of it."""
+    """What differs between two policies. If only a part's order changed, all of it is shown."""
     old, new = _lines(before), _lines(after)
     gone: Parts = {}
     added: Parts = {}

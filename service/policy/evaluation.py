@@ -29,7 +29,7 @@ _ALLOWED: Final = Decision(
 class PackagePolicy:
     """What the policy of an organisation and the advisories say about one package.
 
-    `registry` is set for a first-party package: it must never be asked for at a public one.
+    `registry` is set for a first-party package, which must never be requested from a public one.
     `min_age` is None without a cooldown. `version` changes whenever any decision could change
     other than by time.
     """
@@ -49,6 +49,7 @@ class PackagePolicy:
         if self.registry is not None:
             return self._first_party(self.registry)
         version = self._version_of(release)
+        # `_cooling` comes last: the allow rules in it must not lift a denial or an advisory.
         return (
             self._denied(version)
             or self._advised(release, version)
@@ -59,9 +60,10 @@ class PackagePolicy:
     def next_change_at(
         self, published_ats: Iterable[datetime | None], now: datetime
     ) -> datetime | None:
-        """When time alone next changes a decision on releases published then, None for never."""
+        """When the passage of time next changes a decision on such releases, None for never."""
         if self.registry is not None or self.min_age is None:
             return None
+        # `>` below, because a release of exactly the minimum age is old enough, see `_cooling`.
         oldest = now - self.min_age
         too_young = (at for at in published_ats if at is not None and at > oldest)
         first = min(too_young, default=None)
@@ -91,7 +93,7 @@ class PackagePolicy:
 
     def _denied(self, version: Version | None) -> Decision | None:
         for rule in self.deny:
-            # What cannot be read cannot be shown to lie outside the range.
+            # A version that cannot be parsed cannot be shown to lie outside the range.
             if version is None or rule.includes(version):
                 text = f"denied by rule {rule.rule_id}"
                 if rule.reason is not None:
@@ -115,9 +117,13 @@ class PackagePolicy:
     def _cooling(self, release: Release, version: Version | None, now: datetime) -> Decision | None:
         """Blocked as too young, allowed by an exception from that, or None."""
         published_at = release.published_at
+        # An unknown date is too young, and so is one in the future: otherwise either evades the
+        # cooldown.
         if self.min_age is None or (published_at and now - published_at >= self.min_age):
             return None
         for rule in self.allow:
+            # Unlike a deny rule: a version that cannot be parsed cannot be shown to lie inside the
+            # range.
             if not rule.ranges or (version is not None and rule.includes(version)):
                 return Decision(
                     Event.INSTALL_ALLOWED,
@@ -128,7 +134,7 @@ class PackagePolicy:
                     reason=f"rule {rule.rule_id} lifts the cooldown",
                 )
         days = self.min_age.days
-        # The envelope requires an instant: what has none counts as published now.
+        # The envelope requires an instant: a release without one counts as published now.
         at = format_ms(published_at or now)
         when = f"published {at}" if published_at else "its publication is not known"
         return self._blocked(

@@ -1,4 +1,4 @@
-"""Exceptions from the cooldown: a member asks with a reason, an owner allows or declines."""
+"""Exceptions from the cooldown: a member requests one with a reason, an owner decides."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
 
 OPEN_MAX: Final = 200
-"""Requests of one organisation that wait for a decision; SPEC sets no number."""
+"""Open requests of one organisation, at most; SPEC sets no number."""
 LISTED_MAX: Final = 500
 
 Decided = Literal["allowed", "declined"]
@@ -55,7 +55,7 @@ def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
 
 
 def parse_decision(body: dict[str, Any]) -> tuple[Decided, str | None]:
-    """The new state and the reason in a decision's body. Raises Invalid."""
+    """The new state and the reason, from the body of a decision. Raises Invalid."""
     for field in body:
         if field not in {"decision", "reason"}:
             raise Invalid(f"unknown field: {field[:64]}", field=field[:64])
@@ -122,7 +122,7 @@ async def request_exception(
 async def list_exceptions(
     session: AsyncSession, tenant_id: str, state: str | None, limit: int
 ) -> Sequence[PolicyException]:
-    """The organisation's requests in `state` (None: any), newest first, at most `limit`."""
+    """Up to `limit` of the organisation's requests in `state` (None: any), newest first."""
     mine = select(PolicyException).where(PolicyException.tenant_id == tenant_id)
     if state is not None:
         mine = mine.where(PolicyException.state == state)
@@ -149,6 +149,7 @@ async def decide_exception(
     )
     if asked is None:
         raise ExceptionNotFound
+    # Under the write lock: of two decisions at the same time, only the first one counts.
     if asked.state != OPEN:
         raise ExceptionDecided(value=asked.state)
     if state == ALLOWED:
@@ -185,5 +186,5 @@ def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
         ranges=(parse_range(ecosystem, asked.version),),
         reason=asked.reason,
     )
-    # Parsed again: the limits hold for this way to change a policy, too.
+    # Parsed again, because the limits of a policy apply to this way to change it, too.
     return parse_policy(to_json(replace(policy, allow=(*policy.allow, rule))))

@@ -1,4 +1,4 @@
-"""An install policy, and what is decided by it."""
+"""An install policy, and the decisions that it leads to."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,12 +11,12 @@ from service.packages.versions import Version, VersionRange
 
 
 class Mode(StrEnum):
-    """What follows from a decision to block."""
+    """The effect of a decision to block."""
 
     ENFORCE = "enforce"
     """The release is refused."""
     AUDIT = "audit"
-    """It is recorded that the release would be blocked, and the release is served."""
+    """The release is served, and it is recorded that it would have been blocked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class PackagePattern:
     pattern: NamePattern
 
     def matches(self, ecosystem: Ecosystem, name: str) -> bool:
-        """True if the package `name` (canonical) is one of these."""
+        """True if the pattern includes the package `name` (canonical)."""
         return ecosystem is self.ecosystem and self.pattern.matches(name)
 
 
 @dataclass(frozen=True, slots=True)
 class FirstParty:
-    """Packages that come from the organisation's `registry` alone, never from a public one."""
+    """Packages that come only from the organisation's `registry`, never from a public one."""
 
     packages: PackagePattern
     registry: str
@@ -59,7 +59,7 @@ class ReleaseRule:
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """Releases younger than `min_age_days` are blocked, but for `exempt` packages."""
+    """Releases younger than `min_age_days` are blocked, except those of `exempt` packages."""
 
     min_age_days: int
     exempt: tuple[PackagePattern, ...]
@@ -77,15 +77,15 @@ class InstallPolicy:
 
 
 NO_POLICY: Final = InstallPolicy()
-"""The policy of an organisation that has set none: the operator's blocklist alone."""
+"""The policy of an organisation that has set none: only the operator's blocklist applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one release.
+    """The decision on one release.
 
-    `envelope` is what its audit row says. `is_enforced` is False in audit mode: what is blocked is
-    served all the same. `rule_id` is the rule, advisory or exception that decided, None where no
+    `envelope` is for its audit row. `is_enforced` is False in audit mode, in which a blocked
+    release is still served. `rule_id` is the rule, advisory or exception that decided, None if no
     single one did. `reason` is one line for people.
     """
 

@@ -1,4 +1,4 @@
-"""Reading OSV records (OSV schema 1.x): which packages one speaks of, and what it says."""
+"""Parses OSV records (OSV schema 1.x): the affected packages, and what is said about each."""
 
 import base64
 import binascii
@@ -21,20 +21,20 @@ EVENTS_MAX: Final = 1_000
 """Events of one range."""
 DIGESTS_MAX: Final = 10_000
 _DEPTH_MAX: Final = 8
-"""How deep digests may lie in what a database adds to a record."""
+"""How deeply digests may be nested in the members that a database adds to a record."""
 
 _ECOSYSTEMS: Final = {"pypi": Ecosystem.PYPI, "npm": Ecosystem.NPM}
 _ADVISORY_ID: Final = re.compile(r"[\x21-\x7e]+")
 _KINDS: Final = ("introduced", "fixed", "last_affected", "limit")
 _ORDERED_RANGES: Final = frozenset({"SEMVER", "ECOSYSTEM"})
-"""Ranges of commits (GIT) say nothing about releases."""
+"""The types of ranges that are about releases; GIT ranges are about commits."""
 _HEX_LENGTHS: Final = {"sha1": 40, "sha256": 64, "sha512": 128}
 _HEX: Final = re.compile(r"[0-9a-f]+")
 _INTEGRITY: Final = re.compile(r"(sha1|sha256|sha512)-([A-Za-z0-9+/]+={0,2})")
 
 
 class UnreadableRecord(ValueError):
-    """The bytes are no record of OSV's schema, or say what cannot be applied."""
+    """The bytes are not a record of OSV's schema, or the record cannot be applied."""
 
 
 class _Package(msgspec.Struct):
@@ -66,7 +66,7 @@ _DECODER: Final = msgspec.json.Decoder(_Record)
 
 @dataclass(frozen=True, slots=True)
 class OsvRecord:
-    """A record: what it says by package (ecosystem, canonical name), others left out."""
+    """What a record says, by package (ecosystem, canonical name); other ecosystems left out."""
 
     advisory_id: str
     is_withdrawn: bool
@@ -76,7 +76,7 @@ class OsvRecord:
 def parse_record(data: bytes) -> OsvRecord:
     """The record in `data`. Raises UnreadableRecord.
 
-    It is read whole or not at all: half of what a record says would look like all of it.
+    A record is read completely or not at all: half of it would look like all of it.
     """
     try:
         record = _DECODER.decode(data)
@@ -91,6 +91,7 @@ def parse_record(data: bytes) -> OsvRecord:
         key = _package(affected)
         if key is not None:
             packages[key] = _merged(packages.get(key), _spec(affected))
+    # Built only as a check: a stored advisory that fails to load would fail every install later.
     for (ecosystem, _), spec in packages.items():
         try:
             Advisory.of(ecosystem, record.id, spec)
@@ -100,10 +101,10 @@ def parse_record(data: bytes) -> OsvRecord:
 
 
 def _package(affected: _Affected) -> tuple[Ecosystem, str] | None:
-    """The package that is meant, None for one of another ecosystem."""
+    """The affected package, or None if it is of another ecosystem."""
     if affected.package is None:
         return None
-    # A suffix names a release of a distribution, which neither of ours has.
+    # A suffix names a release of a distribution, such as `Debian:12`; ours have none.
     ecosystem = _ECOSYSTEMS.get(affected.package.ecosystem.split(":")[0].lower())
     if ecosystem is None:
         return None
@@ -139,7 +140,7 @@ def _boundaries(range_: _Range) -> list[Boundary]:
 
 
 def _merged(one: AdvisorySpec | None, other: AdvisorySpec) -> AdvisorySpec:
-    """Both, of a record that names a package twice. Raises UnreadableRecord past the limits."""
+    """Both specs, for a record that names a package twice. Raises UnreadableRecord if too long."""
     if one is not None:
         other = AdvisorySpec(
             versions=one.versions + other.versions,
@@ -158,7 +159,7 @@ def _merged(one: AdvisorySpec | None, other: AdvisorySpec) -> AdvisorySpec:
 
 
 def _digests(values: Iterable[Any]) -> set[str]:
-    """The digests of files below each `package_integrity` in what a database adds."""
+    """The digests of files below each `package_integrity` in the database's own members."""
     return {
         digest
         for value in values

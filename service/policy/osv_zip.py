@@ -1,4 +1,4 @@
-"""OSV's bulk file: a zip of one JSON file for each record. Read as a stream, with limits."""
+"""OSV's bulk file, a zip with one JSON file per record: read as a stream, with limits."""
 
 import struct
 import zipfile
@@ -12,10 +12,10 @@ from service.policy.osv import OsvRecord, UnreadableRecord, parse_record
 FILE_BYTES_MAX: Final = 4 * 2**30
 ENTRIES_MAX: Final = 2_000_000
 DIRECTORY_BYTES_MAX: Final = 512 * 2**20
-"""The list of entries, which is read whole."""
+"""Size of the list of entries, which is read all at once."""
 ENTRY_BYTES_MAX: Final = 16 * 2**20
 TOTAL_BYTES_MAX: Final = 16 * 2**30
-"""All entries decompressed."""
+"""Size of all entries together, decompressed."""
 
 _END: Final = b"PK\x05\x06"
 _END_BYTES: Final = 22
@@ -29,7 +29,7 @@ _IN_END_64: Final = 0xFFFFFFFF
 
 
 class UnusableZip(Invalid):
-    """The file is no zip, is damaged, or would take more than the limits allow."""
+    """The file is not a zip, is damaged, or would exceed the limits."""
 
     text = "not a usable zip file: {value}"
 
@@ -43,9 +43,10 @@ class ReadRecord(NamedTuple):
 
 
 class RecordFile:
-    """The records in `file`, which is seekable. Raises UnusableZip."""
+    """The records in the seekable `file`. Raises UnusableZip."""
 
     def __init__(self, file: BinaryIO) -> None:
+        # First, because `ZipFile` reads the whole list of entries into memory.
         _check_directory(file)
         try:
             self._zip = zipfile.ZipFile(file)
@@ -74,7 +75,7 @@ class RecordFile:
     def _read(self, entry: zipfile.ZipInfo) -> bytes:
         try:
             with self._zip.open(entry) as opened:
-                # One more than allowed: the size that the directory states may be a lie.
+                # One byte more than allowed: the size in the list of entries may be a lie.
                 data = opened.read(ENTRY_BYTES_MAX + 1)
         except (
             zipfile.BadZipFile,
@@ -110,7 +111,7 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
 
 
 def _check_directory(file: BinaryIO) -> None:
-    """Raise UnusableZip if the list of entries, by its stated size, is too large to be read."""
+    """Raise UnusableZip if the stated size of the list of entries is too large."""
     size = file.seek(0, 2)
     if size > FILE_BYTES_MAX:
         raise UnusableZip(value=f"it has more than {FILE_BYTES_MAX} bytes")
@@ -123,6 +124,8 @@ def _check_directory(file: BinaryIO) -> None:
     (directory_bytes,) = struct.unpack_from("<I", tail, end + 12)
     locator = end - _LOCATOR_BYTES
     if locator >= 0 and tail.startswith(_END_64_LOCATOR, locator):
+        # 0xFFFFFFFF is no size: it refers to the zip64 record. Of two stated sizes, the larger
+        # counts.
         directory_bytes = max(_in_end_64(file, tail, locator), directory_bytes % _IN_END_64)
     if directory_bytes > DIRECTORY_BYTES_MAX:
         raise UnusableZip(value=f"its list of entries has more than {DIRECTORY_BYTES_MAX} bytes")

@@ -1,4 +1,4 @@
-"""Between a policy and its document. Each error names the field that is at fault."""
+"""Converts between a policy and its document. Each error names the faulty field."""
 
 import re
 import unicodedata
@@ -37,7 +37,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def parse_policy(document: object) -> InstallPolicy:
-    """The policy that `document`, of JSON's types, spells. Raises Invalid with the field."""
+    """The policy in `document`, which has JSON's types. Raises Invalid with the field."""
     try:
         parsed = msgspec.convert(_with_whole_days(document), PolicyDocument, strict=True)
     except msgspec.ValidationError as error:
@@ -56,13 +56,14 @@ def parse_policy(document: object) -> InstallPolicy:
         cooldown=None if parsed.cooldown is None else _cooldown(parsed.cooldown),
     )
     _require_unique_ids(policy)
+    # The stored form counts: with canonical names and all ids it can be longer than what was sent.
     if len(encode_document(policy)) > DOCUMENT_BYTES_MAX:
         raise Invalid(f"the policy must be at most {DOCUMENT_BYTES_MAX} bytes of compact JSON")
     return policy
 
 
 def _with_whole_days(document: object) -> object:
-    """`document` with a whole number of days as an integer: in JSON Schema 7.0 is one, too."""
+    """`document` with a whole number of days as an integer: to JSON Schema, 7.0 is one."""
     match document:
         case {"cooldown": {"min_age_days": float(days), **cooldown}, **others} if days.is_integer():
             return others | {"cooldown": cooldown | {"min_age_days": int(days)}}
@@ -103,7 +104,7 @@ def to_json(policy: InstallPolicy) -> dict[str, Any]:
 
 
 def encode_document(policy: InstallPolicy) -> bytes:
-    """The document of `policy` as compact JSON: equal policies have equal documents."""
+    """The document of `policy` as compact JSON. Equal policies have equal documents."""
     return msgspec.json.encode(to_document(policy))
 
 
@@ -120,7 +121,7 @@ def _named(text: str) -> Invalid:
 
 
 def _unencodable(document: object) -> Invalid:
-    """The refusal of the first text in `document` that has a lone surrogate."""
+    """The refusal for the first text in `document` with a lone surrogate."""
     waiting: list[tuple[str, object]] = [("", document)]
     while waiting:
         field, value = waiting.pop()
@@ -219,7 +220,8 @@ def _range(field: str, ecosystem: Ecosystem, text: str) -> VersionRange:
 
 
 def check_line(field: str, text: str, chars_max: int) -> str:
-    """`text`, which people read in rows and answers: one visible line. Raises Invalid."""
+    """`text`, if it is one visible line, as people need it in rows and answers. Raises Invalid."""
+    # Invisible characters, such as those for the direction of text, could disguise what it says.
     unseen = any(unicodedata.category(character) in _UNSEEN for character in text)
     if not 1 <= len(text) <= chars_max or unseen or text != text.strip():
         raise _invalid(field, f"must be 1 to {chars_max} visible characters on one line")

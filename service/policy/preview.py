@@ -1,6 +1,6 @@
-"""What a policy would have done to the installs of the last 30 days, before it is saved.
+"""Previews what a policy would have done to the installs of the last 30 days.
 
-Judged by the policy alone: the blocklist is in force with or without it.
+The blocklist is not considered: it is in force with or without the policy.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from service.policy.model import Decision, InstallPolicy
 
 WINDOW: Final = timedelta(days=30)
 RELEASES_MAX: Final = 10_000
-"""Different releases that are judged: the most often installed ones."""
+"""How many different releases are judged: the most often installed ones."""
 JOBS_MAX: Final = 5_000
 PACKAGES_ASKED_MAX: Final = 90
 """Blocked packages whose jobs are looked up: a query takes no more values."""
 TOP: Final = 10
 _AT_ONCE: Final = 250
-"""Releases that are judged before other requests have their turn."""
+"""How many releases are judged before other requests get their turn."""
 _COLUMNS: Final = ("ecosystem", "package_name", "version")
 _JOB_COLUMNS: Final = (*_COLUMNS, "subject")
 
@@ -37,12 +37,12 @@ _Key = tuple[str | None, ...]
 
 @dataclass(slots=True)
 class Preview:
-    """Installs (allowed rows) since `since`, and what the policy would have made of them.
+    """Installs (allowed rows) since `since`, and what the policy would have done to them.
 
     `jobs` are CI subjects; `unattributed` counts blocked installs without one. `undated` installs
-    are subject to the cooldown, but history does not tell how old their releases were. `unjudged`
-    have no ecosystem, or a name that is none. Not `is_complete` if there were more different
-    releases, or blocked packages, than are looked at.
+    are subject to the cooldown, but the log does not say how old their releases were. `unjudged`
+    ones have no ecosystem, or an invalid name. `is_complete` is False if there were more different
+    releases, or blocked packages, than are considered.
     """
 
     since: datetime
@@ -83,7 +83,7 @@ def _installs(since: datetime, packages: Sequence[str] = ()) -> Query:
 async def _judge(
     preview: Preview, policy: InstallPolicy, groups: Sequence[Group], now: datetime
 ) -> set[_Key]:
-    """Count what would be blocked; returns those releases as rows name them."""
+    """Count the installs that would be blocked; returns their releases as named in the rows."""
     policies: dict[tuple[Ecosystem, str], PackagePolicy] = {}
     blocked: set[_Key] = set()
     for number, group in enumerate(groups):
@@ -96,7 +96,7 @@ async def _judge(
         key = release.ecosystem, release.name
         if key not in policies:
             policies[key] = package_policy(policy, (), *key)
-        # As if published long ago: whether the cooldown held is not known from a row.
+        # Judged as if published long ago: a row does not say how old its release was.
         decision = policies[key].decide(release, now)
         if policies[key].registry is not None:
             preview.first_party += group.rows

@@ -1,4 +1,4 @@
-"""Queries for policies and the blocklist. None of them commits."""
+"""Queries for policies and the blocklist. None of these functions commits."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ from service.store.tables import AdvisoryEntry, BlocklistImport, PolicyRevision
 from service.store.transaction import Transaction
 
 REVISIONS_KEPT: Final = 200
-"""How many revisions of its policy an organisation keeps: the oldest go first."""
+"""How many revisions of its policy an organisation keeps; older ones are deleted."""
 
 _SPEC: Final = msgspec.json.Decoder(AdvisorySpec)
 
@@ -27,6 +27,7 @@ _REVISION: Final = (
 )
 _GENERATION: Final = (
     select(func.coalesce(func.max(BlocklistImport.generation), 0))
+    # An import under way must not be in force while only half of it is loaded.
     .where(BlocklistImport.switched_at.is_not(None))
     .scalar_subquery()
 )
@@ -49,7 +50,7 @@ _ADVISORIES: Final = (
 class InForce(NamedTuple):
     """What decisions depend on: an organisation's policy revision and the blocklist's generation.
 
-    0 is none at all.
+    0 means that there is none.
     """
 
     revision: int
@@ -73,9 +74,9 @@ def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
 def load_policy(
     transaction: Transaction, tenant_id: str, revision: int
 ) -> tuple[InstallPolicy, int]:
-    """The organisation's policy as of `revision`, and the bytes it is stored in.
+    """The organisation's policy as of `revision`, and the size of its stored form.
 
-    Without one NO_POLICY.
+    NO_POLICY and 0 if there is no such revision.
     """
     for (document,) in transaction.rows(_POLICY, {"tenant_id": tenant_id, "revision": revision}):
         return decode_document(document), len(document)
@@ -85,7 +86,7 @@ def load_policy(
 def load_advisories(
     transaction: Transaction, generation: int, ecosystem: Ecosystem, package: str
 ) -> tuple[tuple[Advisory, ...], int]:
-    """The advisories on a package, by id, and how many bytes they are stored in."""
+    """The advisories on a package, by id, and the size of their stored form."""
     where = {"generation": generation, "ecosystem": str(ecosystem), "package": package}
     rows = transaction.rows(_ADVISORIES, where)
     advisories = tuple(
@@ -97,7 +98,7 @@ def load_advisories(
 async def find_revision(
     session: AsyncSession, tenant_id: str, revision: int | None = None
 ) -> PolicyRevision | None:
-    """The organisation's revision of this number, or the one in force; None if there is none."""
+    """The organisation's revision with this number, by default the one in force; or None."""
     mine = select(PolicyRevision).where(PolicyRevision.tenant_id == tenant_id)
     if revision is not None:
         mine = mine.where(PolicyRevision.revision == revision)
