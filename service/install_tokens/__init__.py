@@ -1,1 +1,1 @@
-"""Install tokens: what a CI job installs with, got in exchange for its CI token."""
+"""Install tokens, with which a CI job installs: issued in exchange for its CI token."""

@@ -1,7 +1,7 @@
-"""Authorises requests to install: the credential, then the organisation, then the right.
+"""Authorises requests to install: first the credential, then the organisation, then the right.
 
-Key, token, organisation and bindings come from memory while nothing was committed. Each change of
-them, in any process, is seen by the next request.
+Key, token, organisation and bindings come from memory until something is committed. The next
+request sees every change of them, made in any process.
 """
 
 from quart import Request
@@ -55,14 +55,15 @@ class InstallAuthorizer:
     ) -> tuple[InstallPrincipal, Organisation]:
         """Who installs with `credentials`, and the organisation `slug`.
 
-        A CI token that is sent decides the attribution alone: with a rejected one the install goes
-        on unattributed, and the rejection is recorded. Without one, an install token is attributed
-        to its job while a binding trusts it. Raises InstallUnauthenticated (401), OrgNotFound
-        (404), Forbidden (403), in this order.
+        If a CI token is sent, it alone decides the attribution: if it is rejected, the install goes
+        on unattributed, and the rejection is recorded. Otherwise an install token is attributed to
+        its job for as long as a binding trusts that. Raises InstallUnauthenticated (401),
+        OrgNotFound (404), Forbidden (403), in this order.
         """
         origin = self._authenticator.origin(request, VerdictSource.PROXY)
         if not credentials.secret.startswith(PREFIX):
             return await self._by_key(credentials, origin, slug)
+        # Before the organisation: strangers must not learn which slugs exist.
         token = await self._live_token(credentials.secret)
         key = self._key_of(token, origin)
         org = await self._access.org(slug)
@@ -78,7 +79,7 @@ class InstallAuthorizer:
     async def revalidate(self, principal: InstallPrincipal, slug: str) -> InstallPrincipal:
         """`principal` with its CI job if a binding of the organisation, read again, trusts it now.
 
-        Needed right before a row is stored, if an upstream took long to answer.
+        Needed right before a row is stored: an upstream may have taken long to answer.
         """
         org = await self._access.org(slug)
         return principal.with_key(await self._access.revalidated_ci(principal.key, org))
@@ -88,6 +89,7 @@ class InstallAuthorizer:
     ) -> tuple[InstallPrincipal, Organisation]:
         try:
             key = await self._authenticator.api_key(credentials.secret, origin)
+        # Before its base class: the text tells the holder that the key was right but is too old.
         except ApiKeyExpired as error:
             raise InstallUnauthenticated(error.text) from error
         except Unauthenticated as error:
@@ -98,7 +100,7 @@ class InstallAuthorizer:
         return install_principal(key, None, credentials.ci_tokens), org
 
     async def _live_token(self, secret: str) -> StoredToken:
-        """The install token, which has not expired. Raises InstallUnauthenticated."""
+        """The unexpired install token with this value. Raises InstallUnauthenticated."""
         hashed = token_hash(secret)
 
         def load(transaction: Transaction) -> StoredToken:
@@ -114,7 +116,8 @@ class InstallAuthorizer:
         return token
 
     def _key_of(self, token: StoredToken, origin: RequestOrigin) -> ApiKeyPrincipal:
-        """The API key of `token`, which still works. Raises InstallTokenEnded."""
+        """The API key of `token`, if it still works. Raises InstallTokenEnded."""
+        # A token is no stronger than its key: revoking the key ends every install with it.
         if token.key_is_revoked:
             raise InstallTokenEnded
         try:

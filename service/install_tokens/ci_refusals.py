@@ -1,4 +1,4 @@
-"""What a job whose CI token is refused can do about it, for each failure code of the verifier."""
+"""What the owner of a refused CI token can do, for each failure code of the verifier."""
 
 from typing import Final
 

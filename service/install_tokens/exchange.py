@@ -1,4 +1,4 @@
-"""The exchange: an API key and a CI job's token for an install token."""
+"""Exchanges an API key and a CI job's token for an install token."""
 
 from datetime import timedelta
 
@@ -40,10 +40,10 @@ class Exchange:
         self._lifetime = lifetime
 
     async def authorize(self, request: Request, slug: str) -> tuple[ApiKeyPrincipal, Organisation]:
-        """The API key of `request`, which may install in `slug`, with the job its token proves.
+        """The API key of `request`, with the job that its CI token proves; and its organisation.
 
-        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order; the last of
-        them CiTokenRefused, after the rejection is recorded.
+        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order. The last
+        check raises CiTokenRefused, after the rejection is recorded.
         """
         keys = request.headers.getlist(API_KEY_HEADER)
         if len(keys) != 1:
@@ -54,7 +54,7 @@ class Exchange:
         key.require_install_rights(org)
         tokens = request.headers.getlist(CI_TOKEN_HEADER)
         try:
-            if not tokens:  # nothing was sent that could be recorded as rejected
+            if not tokens:  # there is nothing to record as rejected
                 raise TokenRejected(FailureCode.MISSING_TOKEN)
             return key.with_ci(await self._verifier.verify(tokens, token_request(key, org))), org
         except TokenRejected as rejection:
@@ -67,6 +67,7 @@ class Exchange:
         TooManyInstallTokens.
         """
         async with self._store.write() as work:
+            # Either may have been revoked while the issuer's keys were fetched or the body arrived.
             present = await find_key_in_use(work.session, key.tenant_id, key.key_id, work.now)
             if present is None:
                 raise Unauthenticated

@@ -1,4 +1,4 @@
-"""Who installs: what a request to install carries, and whom that proves."""
+"""Who installs: the credentials of a request, and the machine that they prove."""
 
 import hashlib
 from dataclasses import dataclass, field, replace
@@ -10,10 +10,9 @@ from service.verifier.attribution import Attribution
 
 @dataclass(frozen=True, slots=True)
 class InstallCredentials:
-    """The secrets of a request to install, which no message shows.
+    """The secrets of a request to install; their `repr` does not show them.
 
-    `secret` is an API key or an install token; `ci_tokens` are the values that a CI token was sent
-    in, none if there was none.
+    `secret` is an API key or an install token; `ci_tokens` are the CI tokens as sent, if any.
     """
 
     secret: str = field(repr=False)
@@ -24,7 +23,7 @@ class InstallCredentials:
 class InstallPrincipal:
     """A machine that installs, with its API key or with an install token of that key.
 
-    `secret_id` tells the install token or the CI token from others; empty for a key alone.
+    `secret_id` identifies the install token or the CI token; empty for a key alone.
     """
 
     key: ApiKeyPrincipal
@@ -33,9 +32,9 @@ class InstallPrincipal:
 
     @property
     def credential(self) -> str:
-        """The same for all requests with the same key, token and attribution, and for no others.
+        """Identifies the key, token and attribution: requests that differ in one have another one.
 
-        Rows of one install are told from those of another by it.
+        It tells the repeats of an install from another install.
         """
         binding_id = "" if self.ci is None else self.ci.binding_id
         return f"{self.key.key_id}/{self.secret_id}/{binding_id}"
@@ -47,30 +46,30 @@ class InstallPrincipal:
 
     @property
     def key_id(self) -> str:
-        """The id of the API key, also of one that an install token was issued to."""
+        """The id of the API key, or of the one that the install token was issued to."""
         return self.key.key_id
 
     @property
     def ci(self) -> Attribution | None:
-        """The CI job that installs, or None if no token of a trusted one proves it."""
+        """The CI job that installs, or None if no trusted token proves one."""
         return self.key.origin.ci
 
     @property
     def audit_context(self) -> AuditContext:
-        """With the key as the actor, and the CI job if there is one."""
+        """The audit context, with the key as the actor, and the CI job if there is one."""
         return self.key.audit_context
 
     def with_key(self, key: ApiKeyPrincipal) -> "InstallPrincipal":
-        """The same with `key`, whose CI job was asked again."""
+        """A copy with `key`, whose CI job was revalidated."""
         return replace(self, key=key)
 
 
 def install_principal(
     key: ApiKeyPrincipal, install_token_id: str | None, ci_tokens: tuple[str, ...]
 ) -> InstallPrincipal:
-    """The principal of `key`, which came with this install token or these CI tokens.
+    """The principal of `key`, sent with this install token or these CI tokens.
 
-    A rejected CI token is none: a client that sends a new one each time causes no more rows.
+    A rejected CI token is ignored: a client that sends a new one each time gets no extra rows.
     """
     secret_id = install_token_id or ""
     if ci_tokens and key.origin.ci is not None:

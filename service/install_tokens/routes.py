@@ -1,4 +1,4 @@
-"""The endpoint at which a CI job gets an install token."""
+"""The endpoint that issues install tokens to CI jobs."""
 
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue

@@ -21,13 +21,13 @@ from service.store.transaction import Transaction
 from service.verifier.attribution import Attribution, ProvedJob
 
 PREFIX: Final = "csi_"
-"""Begins every install token, so that it can be told from an API key and a CI token."""
+"""How every install token begins, so that it differs from API keys and CI tokens."""
 
 LIVE_OF_KEY_MAX: Final = 20_000
 """Live install tokens of one API key: five jobs a second for an hour."""
 
 LIVE_OF_CI_TOKEN_MAX: Final = 32
-"""Live install tokens got for one CI token: a job whose steps each exchange it stays far below."""
+"""Live install tokens per CI token: far more than a job needs that exchanges it in every step."""
 
 KEPT: Final = timedelta(days=1)
 """How long expired tokens are kept, so that a job is told that its token has expired."""
@@ -58,7 +58,7 @@ _TOKEN: Final = (
 
 
 class StoredToken(NamedTuple):
-    """An install token: the API key it was issued to, as it is now, and the job it was issued for.
+    """An install token, with the current state of its API key, and the job it was issued for.
 
     It must be refused from `expires_at` on, and if its key was revoked or has expired.
     """
@@ -71,7 +71,7 @@ class StoredToken(NamedTuple):
 
 
 def find_token(transaction: Transaction, hashed: str) -> StoredToken | None:
-    """The install token, of any organisation, with this hash, or None. It may have expired."""
+    """The install token with this hash, in any organisation, or None. It may have expired."""
     for line in transaction.rows(_TOKEN, {"token_hash": hashed}):
         token_id, expires_at, issuer, sub, *claims = line[:8]
         repository_id, event_name, run_id, jti = map(_or_unset, claims)
@@ -89,9 +89,10 @@ def find_token(transaction: Transaction, hashed: str) -> StoredToken | None:
 async def issue_install_token(
     work: UnitOfWork, key: ApiKey, ci: Attribution, lifetime: timedelta, by: AuditContext
 ) -> tuple[InstallToken, str]:
-    """Issue a token for the CI job `ci` to the API key; it and its value, which is not stored.
+    """Issue a token for the CI job `ci` to the API key; returns it and its value.
 
-    It works for `lifetime`, and no longer than its key. Raises TooManyInstallTokens.
+    The value is not stored. The token works for `lifetime`, but no longer than its key. Raises
+    TooManyInstallTokens.
     """
     claims = ci.ci
     jti = _or_none(claims.jti)
@@ -126,12 +127,13 @@ async def issue_install_token(
 
 
 async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: datetime) -> None:
-    """Raise TooManyInstallTokens if the key, or the CI token, has all the live tokens it may."""
+    """Raise TooManyInstallTokens if the key or the CI token has the maximum of live tokens."""
     live = select(func.count()).where(
         InstallToken.api_key_id == key_id, InstallToken.expires_at > now
     )
     if (await session.scalar(live) or 0) >= LIVE_OF_KEY_MAX:
         raise TooManyInstallTokens(value="this API key")
+    # A CI token without a `jti` cannot be recognised again: only the limit of its key applies.
     of_ci_token = live.where(InstallToken.token_id == jti)
     if jti is not None and (await session.scalar(of_ci_token) or 0) >= LIVE_OF_CI_TOKEN_MAX:
         raise TooManyInstallTokens(value="this CI token")
