@@ -63,13 +63,14 @@ class Authenticator:
     ) -> Caller:
         """The caller of `request`. Raises Unauthenticated.
 
-        An admin-token header decides alone: falling back to a cookie would let a request with a
-        mistyped token act as the member. So does the API key of a key that reads. Keys and bearer
-        tokens are accepted by the API alone, not by pages.
+        An admin-token header alone decides: falling back to a cookie would let a request with a
+        mistyped token act as the member. The same goes for an API key with scopes. Keys and bearer
+        tokens are accepted only by the API, not by pages.
         """
         entrance = self.origin(request, origin)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if tokens:
+            # All of several must be right: if one sufficed, a request could carry many guesses.
             if not all(map(self._is_admin_token, tokens)):
                 raise Unauthenticated
             return admin_token_caller(entrance)
@@ -82,8 +83,8 @@ class Authenticator:
     async def principal(self, request: Request) -> IngestPrincipal:
         """The sender of the audit rows in `request`. Raises Unauthenticated.
 
-        ApiKeyExpired tells the holder of a key that it is too old.
-        The first one present of admin token, API key and session cookie decides alone.
+        Raises ApiKeyExpired, to tell the holder of an expired key. Of admin token, API key and
+        session cookie, only the first one present counts.
         """
         values = request.headers.getlist(API_KEY_HEADER)
         if ADMIN_TOKEN_HEADER in request.headers or not values:
@@ -99,7 +100,7 @@ class Authenticator:
         return self.key_principal(await self._live_key(token_hash(secret)), origin)
 
     def key_principal(self, key: KeyScope, origin: RequestOrigin) -> ApiKeyPrincipal:
-        """The holder of an unrevoked key, whose use is noted. Raises ApiKeyExpired."""
+        """The holder of an unrevoked key. Notes its use. Raises ApiKeyExpired."""
         now = self._clock()
         # A key also ends by time, without a commit that would drop it from the cache.
         if key.expires_at is not None and now >= key.expires_at:
@@ -117,9 +118,9 @@ class Authenticator:
     ) -> MemberPrincipal:
         """The member whose session `request` carries. Raises Unauthenticated.
 
-        A cookie, or in the API a bearer token (RFC 6750), which then decides alone. Without
-        `keeps_alive` the request, such as one that a page sends periodically, does not extend the
-        session.
+        The session is in a cookie or, in the API, in a bearer token (RFC 6750), which then alone
+        counts. Without `keeps_alive` the request does not extend the session, which is for those
+        that a page sends periodically.
         """
         bearer = None
         if entrance.verdict_source is not VerdictSource.DASHBOARD:
@@ -131,7 +132,7 @@ class Authenticator:
         current = await self._session_of(token, now)
         if keeps_alive:
             await touch_session(self._store, current.entry, now)
-        # A browser sends a cookie by itself, but no bearer token.
+        # Browsers attach cookies to requests from other sites, but never a bearer token.
         is_foreign = bearer is None and is_cross_site(
             request.method,
             request.headers.get("origin"),
@@ -146,7 +147,7 @@ class Authenticator:
     async def _reading_key(self, request: Request, entrance: RequestOrigin) -> Caller | None:
         """The API key of `request` if it is live and has scopes, or None.
 
-        Any other key is no credential here: a session beside it counts. Raises ApiKeyExpired.
+        Any other key is ignored here, so that a session beside it counts. Raises ApiKeyExpired.
         """
         values = request.headers.getlist(API_KEY_HEADER)
         if len(values) != 1:
@@ -188,6 +189,7 @@ class Authenticator:
 
     async def refreshed(self, session: AsyncSession, caller: Caller) -> Caller:
         """`caller` as currently stored in the database. Raises Unauthenticated."""
+        # The admin token is not in the database, and keys can change nothing (`KEY_SCOPES`).
         if not isinstance(caller, MemberPrincipal):
             return caller
         return await self.refreshed_member(session, caller)
@@ -207,20 +209,22 @@ class Authenticator:
         )
 
     def origin(self, request: Request, verdict_source: VerdictSource) -> RequestOrigin:
-        """The origin of `request`, without checking any credentials."""
+        """The origin of `request`; checks no credentials."""
         address = source_ip(request, self._settings.trusted_proxies)
         return RequestOrigin(verdict_source, request_id(), address, user_agent=user_agent(request))
 
     def _is_admin_token(self, given: str) -> bool:
         expected = self._settings.admin_token
+        # No setting means no admin token, so that an empty header matches nothing. Bytes, because
+        # `compare_digest` raises TypeError for text that is not ASCII.
         return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _bearer_token(request: Request) -> str | None:
     """The token of an `Authorization: Bearer` header, or None without one.
 
-    Other schemes are not ours: a proxy in front may ask for `Basic`. Of several headers none is
-    believed.
+    Other schemes are ignored: a proxy in front may require `Basic`. Several bearer tokens are
+    refused.
     """
     tokens = [
         value.partition(" ")[2].strip()

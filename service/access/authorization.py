@@ -150,6 +150,7 @@ class Authorizer:
     async def _authenticate(
         self, slug: str, origin: VerdictSource, *, keeps_alive: bool = True
     ) -> tuple[Caller, Organisation]:
+        # Before the organisation: strangers must not learn which slugs exist.
         caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
         org = await self.org(slug)
         return await self.attributed(caller, org, _ci_tokens()), org
@@ -163,7 +164,7 @@ class Authorizer:
     ) -> _Principal:
         """`principal` with the CI job that the token in `values` proves, if it is valid.
 
-        If the caller's credential is of another organisation, the token is not verified.
+        If the caller's credential belongs to another organisation, the token is not verified.
         """
         if not values or not principal.belongs_to(org):
             return principal
@@ -183,6 +184,6 @@ def _ci_tokens() -> list[str]:
 
 
 def token_request(principal: Principal, org: Organisation) -> TokenRequest:
-    """What the verifier is told of the current request, which `principal` sent to `org`."""
+    """What the verifier needs to know about the current request, from `principal` to `org`."""
     project_id = principal.project_id if isinstance(principal, ApiKeyPrincipal) else None
     return TokenRequest(org, project_id, request_id())

@@ -142,7 +142,7 @@ class ApiKeyPrincipal(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """With the key's id as the actor."""
+        """The audit context, with the key's id as the actor."""
         return self.origin.audit_context(self.key_id, "api_key")
 
     def belongs_to(self, org: Organisation) -> bool:
@@ -197,7 +197,7 @@ class Operator(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """With the credential's name as the actor."""
+        """The audit context, with the credential's name as the actor."""
         audit_context = self.origin.audit_context(self.actor, self.actor_source)
         return replace(audit_context, actor_tenant_id=self.actor_tenant_id)
 
@@ -260,7 +260,7 @@ class MemberPrincipal(_FromRequest):
 
     @property
     def audit_context(self) -> AuditContext:
-        """With the member under their home provider, regardless of how they signed in."""
+        """The audit context, with the member under their home provider, however they signed in."""
         return self.origin.audit_context(
             member_actor(self.identity_provider, self.member_id), "session"
         )
@@ -290,7 +290,7 @@ class MemberPrincipal(_FromRequest):
             raise RoleBeyondOwn
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
-        """Allow owners and admins at organisation level, and only its admins in a team."""
+        """Allow owners and admins at organisation level; in a team, only the team's admins."""
         if not self.belongs_to(org):
             raise Forbidden
         if team_id is None and self.role not in ORG_BINDING_ROLES:
@@ -300,6 +300,7 @@ class MemberPrincipal(_FromRequest):
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
         """As for creating; owners and admins may also revoke any team's binding."""
+        # Revoking takes trust back, which must not depend on a team's admin being there.
         if self.role not in ORG_BINDING_ROLES or not self.belongs_to(org):
             self.require_binding_rights(org, team_id)
 

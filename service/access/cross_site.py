@@ -7,6 +7,8 @@ from quart import Request
 from service.errors import CrossSite
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# `none` is the user's own doing, such as a bookmark. Not `same-site`: other hosts of the domain may
+# belong to others.
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 
 

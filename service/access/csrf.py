@@ -1,4 +1,4 @@
-"""Form tokens: proof that a form comes from a page that was served to the same session."""
+"""Form tokens prove that a form comes from a page that was served to the same session."""
 
 import hashlib
 import hmac
@@ -18,5 +18,6 @@ def csrf_token(secret_key: str, session_id: str) -> str:
 def check_form_token(given: str | None, secret_key: str, session_id: str) -> None:
     """Raise ForeignForm unless `given` is this session's form token."""
     expected = csrf_token(secret_key, session_id)
+    # In constant time: otherwise the duration would tell how much of a guess is right.
     if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):
         raise ForeignForm

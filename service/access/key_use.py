@@ -1,4 +1,4 @@
-"""When API keys were last used: noted in memory and written behind, at most once a minute a key.
+"""When API keys were last used: noted in memory and written later, at most once a minute per key.
 
 Requests do not wait for it. A killed process loses what it has not written.
 """
@@ -22,7 +22,7 @@ _NOTE: Final = (
     update(ApiKey)
     .where(
         ApiKey.id == bindparam("used_id"),
-        # Other processes note uses, too.
+        # Other processes note uses, too: an earlier use must not replace theirs.
         or_(
             ApiKey.last_used_at.is_(None),
             ApiKey.last_used_at <= bindparam("step_before", type_=Instant()),
@@ -64,5 +64,6 @@ class KeyUse:
                 ]
                 await execute_many(work.session, _NOTE, used)
         except (StoreUnavailable, asyncio.CancelledError):
+            # In this order: uses noted during the write are later ones, and win.
             self._pending = taken | self._pending
             raise
