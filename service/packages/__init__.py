@@ -1,1 +1,1 @@
-"""Names, versions and releases of packages, by the rules of their own ecosystems. No I/O."""
+"""Package names, versions and releases, by the rules of each ecosystem. No I/O."""

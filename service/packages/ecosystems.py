@@ -1,4 +1,4 @@
-"""The ecosystems whose packages the service knows; the same type that audit rows name."""
+"""The ecosystems that the service supports, as a type shared with audit rows."""
 
 from analytics.model.rows import Ecosystem
 

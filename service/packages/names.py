@@ -26,11 +26,11 @@ _PIECES: Final = {
 
 
 class InvalidPackageName(ValueError):
-    """The text is no name, or no pattern of names, in its ecosystem."""
+    """The text is not a name, or not a pattern of names, in its ecosystem."""
 
 
 def canonical_name(ecosystem: Ecosystem, name: str) -> str:
-    """The one spelling of `name` that rules, caches and rows compare.
+    """The one spelling of `name` that rules, caches and rows use.
 
     PyPI: lower case, with runs of `-`, `_` and `.` as one hyphen (PEP 503). npm: unchanged, since
     its names are case-sensitive. Raises InvalidPackageName.
@@ -58,7 +58,7 @@ def _normalised(text: str) -> str:
 class NamePattern:
     """A name, or a glob in which `*` stands for any characters, the `/` of a scope included.
 
-    `text` is canonical. `pieces` are what lies between the wildcards, one for a plain name.
+    `text` is canonical. `pieces` are the parts between the wildcards; a plain name is one piece.
     """
 
     text: str
@@ -70,7 +70,7 @@ class NamePattern:
         return len(self.pieces) == 1
 
     def matches(self, name: str) -> bool:
-        """True if the canonical `name` is one of these. Linear in its length."""
+        """True if the canonical `name` matches. Takes time linear in its length per wildcard."""
         first, *inner = self.pieces
         if not inner:
             return name == first
@@ -83,6 +83,7 @@ class NamePattern:
             if position < 0:
                 return False
             position += len(piece)
+        # The last piece must not overlap those before it: `ab*ba` does not match `aba`.
         return len(name) - len(last) >= position and name.endswith(last)
 
 

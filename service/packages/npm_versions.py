@@ -21,7 +21,7 @@ metadata is no part of it: `1.0.0+x` equals `1.0.0`.
 
 _RELEASE: Final = (1,)
 _FIRST_PRERELEASE: Final = (0, (0, 0))
-"""The prerelease `-0`, before which nothing comes."""
+"""The prerelease `-0`, which comes before all others."""
 
 _IDENTIFIER: Final = r"(?:[0-9]*[A-Za-z-][A-Za-z0-9-]*|{number})"
 _BUILD: Final = r"(?:\+[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)?"
@@ -29,7 +29,7 @@ _STRICT_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
 _LOOSE_IDENTIFIER: Final = _IDENTIFIER.format(number="[0-9]+")
 _STRICT_IDENTIFIER: Final = _IDENTIFIER.format(number=_STRICT_NUMBER)
 
-# Loose, because that is how npm reads what registries hold: `v1.2.3`, `=1.2.3`, `1.2.3beta`.
+# Loose, because npm reads versions in registries like this: `v1.2.3`, `=1.2.3`, `1.2.3beta`.
 _VERSION: Final = re.compile(
     r"[v=\s]*([0-9]+)\.([0-9]+)\.([0-9]+)"
     rf"(?:-?({_LOOSE_IDENTIFIER}(?:\.{_LOOSE_IDENTIFIER})*))?{_BUILD}"
@@ -47,15 +47,15 @@ Comparator = tuple[Callable[[Any, Any], bool], NpmVersion]
 
 
 class InvalidNpmVersion(ValueError):
-    """The text is no version, also by npm's loose rules."""
+    """The text is not a version, even by npm's loose rules."""
 
 
 class InvalidNpmRange(ValueError):
-    """The text is no range of versions."""
+    """The text is not a range of versions."""
 
 
 def parse_npm_version(text: str) -> NpmVersion:
-    """The version that `text` spells. Raises InvalidNpmVersion."""
+    """The version in `text`. Raises InvalidNpmVersion."""
     match = _VERSION.fullmatch(text.strip()) if len(text) <= TEXT_MAX else None
     if match is None:
         raise InvalidNpmVersion("not a version such as 1.2.3 or 1.2.3-rc.1")
@@ -76,13 +76,13 @@ def _identifier(text: str) -> tuple[int, int | float | str]:
     if not text.isdecimal():
         return 1, text
     number = int(text)
-    # npm compares longer ones as floating point, so that neighbours are equal.
+    # npm compares longer numbers as floating point, so that neighbours are equal.
     return 0, number if number < _NUMBER_MAX else float(number)
 
 
 @dataclass(frozen=True, slots=True)
 class NpmRange:
-    """Versions that hold for every comparator of one of the `alternatives`."""
+    """The versions that satisfy every comparator of at least one of the `alternatives`."""
 
     alternatives: tuple[tuple[Comparator, ...], ...]
 
@@ -95,10 +95,10 @@ class NpmRange:
 
 
 def parse_npm_range(text: str) -> NpmRange:
-    """The range that `text` spells, prereleases included. Raises InvalidNpmRange.
+    """The range in `text`, prereleases included. Raises InvalidNpmRange.
 
-    Accepts npm's documented grammar. What npm reads though it can mean nothing (`>*`, `x.1`, a
-    tag) is refused.
+    Accepts npm's documented grammar. Refuses what npm accepts although it is meaningless (`>*`,
+    `x.1`, a tag).
     """
     if len(text) > TEXT_MAX:
         raise InvalidNpmRange(f"a range has at most {TEXT_MAX} characters")
@@ -120,7 +120,7 @@ def _alternative(text: str) -> tuple[Comparator, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """A version of which the last parts may be missing (None): `1`, `1.x`, `1.2.3-rc.1`."""
+    """A version whose last parts may be missing (None): `1`, `1.x`, `1.2.3-rc.1`."""
 
     major: int | None
     minor: int | None
@@ -139,7 +139,7 @@ class _Partial:
         return cls(major, minor, patch, _prerelease(groups[3]) if patch is not None else _RELEASE)
 
     def first(self) -> NpmVersion:
-        """The lowest version of those meant: a prerelease, unless it is one version exactly."""
+        """The lowest version meant: a prerelease, unless exactly one version is meant."""
         if self.patch is None:
             return self.major or 0, self.minor or 0, 0, _FIRST_PRERELEASE
         return self.major or 0, self.minor or 0, self.patch, self.prerelease
@@ -154,7 +154,7 @@ class _Partial:
         return self.major or 0, self.minor or 0, (self.patch or 0) + 1, _FIRST_PRERELEASE
 
     def after(self) -> NpmVersion:
-        """The first version behind all of those meant by `1` or `1.2`."""
+        """The first version after all those meant by `1` or `1.2`."""
         return self.after_major() if self.minor is None else self.after_minor()
 
 
@@ -189,7 +189,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _caret_end(version: _Partial) -> NpmVersion:
-    """The first version whose leftmost number that is not zero differs."""
+    """The first version with another leftmost nonzero number."""
     if version.major or version.minor is None:
         return version.after_major()
     if version.minor or version.patch is None:
@@ -198,7 +198,7 @@ def _caret_end(version: _Partial) -> NpmVersion:
 
 
 def _lower(version: _Partial) -> list[Comparator]:
-    """What `A - ` means: `A` and its prereleases, unless it names one."""
+    """The lower bound in `A - B`: includes the prereleases of `A`, unless it is one itself."""
     if version.major is None:
         return []
     major, minor, patch, prerelease = version.first()
@@ -208,7 +208,7 @@ def _lower(version: _Partial) -> list[Comparator]:
 
 
 def _upper(version: _Partial) -> list[Comparator]:
-    """What ` - B` means: everything that begins as `B` does, or up to one prerelease."""
+    """The upper bound in `A - B`: everything that begins with `B`, or up to a prerelease `B`."""
     if version.major is None:
         return []
     if version.patch is None:

@@ -1,6 +1,6 @@
 """Versions and ranges of each ecosystem behind one interface.
 
-What is equal here is what the ecosystem's own client takes for the same version, however it is
+Two versions are equal here if the ecosystem's own client takes them for the same, however they are
 spelled: `1.0`, `1.0.0` and `v1.0` on PyPI, `1.0.0` and `1.0.0+build` on npm.
 """
 
@@ -28,11 +28,11 @@ Version = PypiVersion | NpmVersion
 
 
 class InvalidVersion(ValueError):
-    """The text is no version in its ecosystem."""
+    """The text is not a version in its ecosystem."""
 
 
 class InvalidRange(ValueError):
-    """The text is no range of versions in its ecosystem."""
+    """The text is not a range of versions in its ecosystem."""
 
 
 class VersionRange(Protocol):
@@ -43,7 +43,7 @@ class VersionRange(Protocol):
 
 
 def parse_version(ecosystem: Ecosystem, text: str) -> Version:
-    """The version that `text` spells; it hashes, compares and sorts. Raises InvalidVersion."""
+    """The version in `text`; it can be hashed, compared and sorted. Raises InvalidVersion."""
     if len(text) > VERSION_MAX:
         raise InvalidVersion(f"a version has at most {VERSION_MAX} characters")
     try:
@@ -67,7 +67,7 @@ def has_local(version: Version) -> bool:
 
 
 def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
-    """The versions that `text` names. Raises InvalidRange.
+    """The range in `text`. Raises InvalidRange.
 
     PyPI: specifiers (PEP 440) such as `>=1.0,<2.0`; a version alone means `==`. Prereleases
     are included wherever the specifier itself allows them, and `==1.0` includes `1.0+local`. npm:
@@ -102,7 +102,7 @@ def _pypi_range(text: str) -> VersionRange:
     except InvalidSpecifier as error:
         raise InvalidRange("not specifiers such as >=1.0,<2.0 (PEP 440)") from error
     if not specifiers or any(specifier.operator == "===" for specifier in specifiers):
-        # Compares spellings: 1.0.0 would get past ===1.0.
+        # `===` compares spellings: 1.0.0 would evade a rule with ===1.0.
         raise InvalidRange("give specifiers such as >=1.0,<2.0 (PEP 440); === is not accepted")
     return _PypiRange(specifiers)
 
@@ -113,11 +113,11 @@ class ExactVersions:
 
     versions: frozenset[Version]
     unreadable: frozenset[str]
-    """Those that are no versions, as they are spelled, without case and outer white space."""
+    """Texts that are not versions: verbatim, but in lower case and without outer white space."""
 
     @classmethod
     def of(cls, ecosystem: Ecosystem, texts: Iterable[str]) -> Self:
-        """The versions that `texts` spell."""
+        """The versions in `texts`."""
         versions, unreadable = set[Version](), set[str]()
         for text in texts:
             try:
@@ -133,7 +133,7 @@ class ExactVersions:
         )
 
     def contains_text(self, text: str) -> bool:
-        """True if `text`, which is no version, is listed."""
+        """True if `text`, which is not a version, is listed."""
         return _folded(text) in self.unreadable
 
 
