@@ -19,8 +19,8 @@ _CANDIDATE_BYTES: Final = 768
 class BindingCache:
     """Candidates by organisation and trust revision.
 
-    A request loads its organisation, and with it the current revision, anyway. So a binding revoked
-    in any process is gone for the next request in every process, without a further query.
+    Every request loads its organisation anyway, and with it the current revision. So a binding
+    revoked in any process is gone for the next request in every process, without another query.
     """
 
     def __init__(self, store: Store) -> None:
@@ -42,6 +42,8 @@ class BindingCache:
 
     async def _load(self, tenant_id: str) -> Candidates:
         async with self._store.read() as session:
+            # One snapshot: kept under a newer revision than its own, a revoked binding would stay
+            # trusted.
             org = await get_org_by_id(session, tenant_id)
             active = await list_active(session, tenant_id)
         candidates = candidates_of(active)

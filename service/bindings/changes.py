@@ -87,6 +87,7 @@ async def revoke_bindings(
 ) -> None:
     """Revoke active bindings of `org` permanently. Raises BindingNotFound, Forbidden."""
     now, actor = _to_ms(work.now), by.audit_context.actor
+    # All rights before the first change: either all of the bindings are revoked, or none.
     for binding in bindings:
         by.require_revoke_rights(org, binding.team_id)
     if not await mark_revoked(work.session, bindings, actor, reason, now):

@@ -1,4 +1,4 @@
-"""Whether a binding matches tokens at all, and if not, why."""
+"""Finds out why a binding matches no tokens, if it does not."""
 
 from sqlalchemy.ext.asyncio import AsyncSession
 

@@ -31,7 +31,7 @@ PARAMETERS: Final = (
     "cursor",
 )
 _TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""As the database's `lower` on our columns, which knows ASCII letters alone."""
+"""Like the database's `lower` on our columns, which only changes ASCII letters."""
 
 _ACTIVE: Final = {"true": BindingState.ACTIVE, "false": BindingState.REVOKED}
 
@@ -53,10 +53,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """A filter, and which page of it. Without a limit all that matches is one page.
+    """A filter and a page. Without a limit, everything that matches is one page.
 
-    `cursor` is the id of the last binding of the page before: rows are never removed, so it stays
-    valid.
+    `cursor` is the id of the last binding on the previous page. It stays valid, because rows are
+    never removed.
     """
 
     wanted: Wanted
@@ -123,6 +123,7 @@ async def list_matching(
     query = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
     if request.limit is None:
         return (await session.scalars(query)).all(), None
+    # One row more than the page, which tells whether there is a next one.
     rows = (await session.scalars(query.limit(request.limit + 1))).all()
     has_more = len(rows) > request.limit
     return rows[: request.limit], rows[request.limit - 1].id if has_more else None
@@ -176,9 +177,10 @@ def _matching(tenant_id: str, wanted: Wanted) -> list[ColumnElement[bool]]:
 
 
 def _contains(column: InstrumentedAttribute[Any], text: str) -> ColumnElement[bool]:
-    """Condition: `text` is a part of `column`, in any case of ASCII letters.
+    """Condition: `column` contains `text`, ignoring the case of ASCII letters.
 
-    Not by LIKE, whose time is the product of both lengths: seconds for a few thousand bindings.
+    Not by LIKE, which takes time proportional to the product of both lengths: seconds for a few
+    thousand bindings.
     """
     lowered = func.lower(column)
     return func.replace(lowered, text.translate(_TO_LOWER), "") != lowered

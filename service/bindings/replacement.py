@@ -28,10 +28,10 @@ async def replace_binding(
     issuers: Issuers,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Binding:
-    """Revoke the binding and create its successor; fields missing in `body` are taken over.
+    """Revoke the binding and create its successor; fields missing in `body` are copied.
 
-    No reader sees the time between: both changes become visible with the transaction, and
-    `revoked_at` is `added_at`. `body` may also have the `reason` of the revocation. Raises
+    There is no gap: both changes become visible with the transaction, and `revoked_at` of one
+    equals `added_at` of the other. `body` may also have the `reason` of the revocation. Raises
     BindingNotFound, ReasonInvalid, and what `add_binding` raises.
     """
     predecessor = await get_revocable(work.session, org.id, binding_id)

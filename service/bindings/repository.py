@@ -25,6 +25,8 @@ class BindingState(StrEnum):
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
     """The project ids and the team ids of the organisation among `names`."""
+    # All ids are ASCII; a database could refuse other text, such as a lone surrogate, with an
+    # error.
     ids = [name for name in names if isinstance(name, str) and name.isascii()]
     projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
     teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
@@ -84,6 +86,7 @@ async def find_envelope(
         team_id=None,
     )
     binding = await find_active(session, slot_key(org_level, tenant_id, slot_rule))
+    # With one slot for the whole service, the slot's binding may be another organisation's.
     if binding is None or binding.tenant_id != tenant_id or binding.origin != Origin.ORG_ADMIN:
         return None
     return binding
@@ -121,14 +124,15 @@ async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) 
 async def mark_revoked(
     session: AsyncSession, bindings: Sequence[Binding], by: str, reason: str | None, now: datetime
 ) -> bool:
-    """Revoke `bindings`; False, with some of them revoked, if one was not active any more."""
+    """Revoke `bindings`; False, with some of them revoked, if one was no longer active."""
     values = {"revoked_at": now, "revoked_by": by, "revoked_reason": reason}
     revoke = (
         update(Binding)
+        # Permanent: a second revocation must not replace the time and reason of the first one.
         .where(Binding.revoked_at.is_(None))
         .values(**values)
         .returning(Binding.id)
-        # It would compare every binding of the session with each of the statements.
+        # Synchronising would compare every binding of the session with each statement.
         .execution_options(synchronize_session=False)
     )
     binding_ids = [binding.id for binding in bindings]
@@ -220,6 +224,7 @@ def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElemen
                 return Binding.revoked_at.is_not(None)
             case _:
                 return true()
+    # Half-open: a binding and its replacement, from the same instant on, are never both active.
     if state is BindingState.REVOKED:
         return Binding.revoked_at <= as_of
     return and_(

@@ -1,4 +1,4 @@
-"""Revoking all of an organisation's active bindings of one repository."""
+"""Revokes all of an organisation's active bindings of one repository."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class RevocationRequest:
 def digest_of(binding_ids: Iterable[str]) -> str:
     """A digest of the set of ids, in any order: a form may have to confirm thousands."""
     joined = "\n".join(sorted(set(binding_ids)))
-    # Lone surrogates of a request's ids, too, make a digest: one that no stored ids have.
+    # Ids in a request may have lone surrogates: their digest is that of no stored ids.
     return hashlib.sha256(joined.encode(errors="surrogatepass")).hexdigest()
 
 

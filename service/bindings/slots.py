@@ -16,8 +16,8 @@ _FACT = "binding_slot"
 async def stored_slot_rule(session: AsyncSession) -> BindingSlot:
     """The rule that all stored slots follow.
 
-    New bindings must follow it regardless of this process's configuration: under two rules at the
-    same time, two active bindings could share a slot.
+    New bindings must follow it regardless of this process's configuration: with two rules in use
+    at the same time, two active bindings could share a slot.
     """
     fact = await session.get_one(Fact, _FACT)
     return "tenant" if fact.value == "tenant" else "global"

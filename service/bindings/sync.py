@@ -1,6 +1,6 @@
-"""Making an organisation's active bindings match a declared list: the plan, then its application.
+"""Makes an organisation's active bindings match a declared list: plans the changes, applies them.
 
-The plan is pure: the declared and the active bindings are arguments. It is applied in one
+Planning is pure: the declared and the active bindings are arguments. A plan is applied in one
 transaction, and only if it is still the plan that was shown.
 """
 
@@ -22,7 +22,7 @@ SYNC_ORIGINS: Final = frozenset(Origin)
 
 
 class Identity(NamedTuple):
-    """What makes two bindings the same one: an organisation has at most one active of each."""
+    """What identifies a binding: an organisation has at most one active binding for each."""
 
     issuer: str
     sub_pattern: str
@@ -32,14 +32,14 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A binding as a file declares it. `has_origin` is False if the present origin is to stay."""
+    """A binding as a file declares it. `has_origin` is False to leave the present origin alone."""
 
     draft: Draft
     has_origin: bool
 
     @property
     def identity(self) -> Identity:
-        """The binding that it is about."""
+        """The identity of the declared binding."""
         draft = self.draft
         return Identity(draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id)
 
@@ -79,7 +79,7 @@ class Plan:
 
 
 class PlanChanged(Conflict):
-    """The bindings are not those that the plan was made for."""
+    """The bindings are no longer those that the plan was made for."""
 
     text = "the bindings were changed since the plan was made: plan again"
 
@@ -114,7 +114,7 @@ def plan_sync(
     revocations = [
         Action(ActionKind.REVOKE, identity, binding_id=present[identity].id) for identity in left
     ]
-    # A team's binding needs its envelope to be active before it.
+    # A team's binding can only be created while its envelope is active, so envelopes come first.
     changes.sort(key=lambda action: action.identity.team_id is not None)
     return Plan(
         actions=[*(revocations if has_prune else []), *changes],
@@ -131,7 +131,7 @@ async def apply_plan(
     issuers: Issuers,
     reason: str | None,
 ) -> Sequence[Applied]:
-    """Apply all of `plan`, which must be of this transaction's bindings.
+    """Apply all of `plan`, which must have been made in this transaction.
 
     Raises what creating, replacing and revoking raise; then nothing is changed.
     """
@@ -172,10 +172,10 @@ def _differences(entry: Declared, binding: Binding) -> dict[str, tuple[Any, Any]
     """The fields in which `binding` is not as declared: their present and declared values."""
     draft = entry.draft
     found: dict[str, tuple[Any, Any]] = {}
-    # The order of events means nothing.
+    # The order of events has no meaning.
     if set(binding.event_names) != set(draft.event_names):
         found["event_names"] = list(binding.event_names), list(draft.event_names)
-    # A team's binding that declares no project has that of its envelope.
+    # A team's binding that declares no project gets that of its envelope.
     if draft.project_id != binding.project_id and (draft.project_id or not draft.team_id):
         found["project_id"] = binding.project_id, draft.project_id
     if entry.has_origin and draft.origin != binding.origin:
