@@ -72,7 +72,7 @@ class _Fault(Exception):
 def load_issuers(path: Path) -> Issuers:
     """The accepted issuers in the file at `path`.
 
-    Raises InvalidSetting with the faulty line, also for faults in issuers that are not accepted.
+    Raises InvalidSetting with the faulty line, even for faults in issuers that are not accepted.
     """
     text = ""
     try:

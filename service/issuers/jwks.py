@@ -28,7 +28,7 @@ RSA_BITS_MAX: Final = 8192
 RSA_EXPONENT_BITS_MAX: Final = 64
 ROCA_GENERATOR: Final = 65_537
 ROCA_PRIME_MAX: Final = 701
-"""The 126th prime, enough to detect faulty moduli of 2,048 bits; longer ones fit more primes."""
+"""The 126th prime: enough for faulty moduli of 2,048 bits, and so for longer ones."""
 
 _RSA_ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVE_ALGORITHMS: Final = {
@@ -80,6 +80,7 @@ def parse_jwks(raw: bytes, algorithms: Collection[str]) -> SigningKeys:
         if kid is None:
             continue
         try:
+            # All of the set are counted, including those beyond KEYS_MAX.
             if published[kid] > 1:
                 raise _Refused("its kid is published more than once")
             by_kid[kid] = _signing_key(entry, frozenset(algorithms))
@@ -107,6 +108,7 @@ def _kid(entry: object) -> str | None:
 
 
 def _signing_key(jwk: Mapping[str, Any], pinned: frozenset[str]) -> SigningKey:
+    # Purpose and algorithm first: nothing is computed with a key that would be refused anyway.
     _check_purpose(jwk)
     algorithms = _algorithms(jwk, pinned)
     try:
@@ -133,6 +135,8 @@ def _algorithms(jwk: Mapping[str, Any], pinned: frozenset[str]) -> frozenset[str
         fitting = frozenset({_CURVE_ALGORITHMS.get((kind, curve), "")})
     else:
         fitting = frozenset()
+    # Pinned to the type of the key: a token's `alg` must not turn it into another kind of key (RFC
+    # 8725, 2.1).
     algorithms = fitting & pinned
     if "alg" in jwk:
         algorithms = frozenset(name for name in algorithms if name == jwk["alg"])
@@ -152,6 +156,7 @@ def _public_key(jwk: Mapping[str, Any]) -> PublicKey:
         case "EC":
             return ECKey.import_key(_members(jwk, "crv", "x", "y"))
         case _:
+            # Ed25519 alone gets here: `_algorithms` refuses every other type and curve.
             return OKPKey.import_key(_members(jwk, "crv", "x"))
 
 

@@ -1,6 +1,6 @@
 """Fetches an issuer's keys by discovery and JWK Set over HTTP, with limits on each step.
 
-Answers are trusted only for the host that TLS authenticates: an issuer's server cannot direct this
+Answers are trusted only from the host that TLS authenticates. An issuer's server cannot send this
 service to another host by a redirect, nor to the local machine by its configuration.
 """
 
@@ -67,6 +67,7 @@ async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
         configuration = strict_object(raw)
     except NotStrictJson as error:
         raise KeyFault(f"the configuration is {error}") from error
+    # Otherwise one tenant of a shared host could publish keys for another (Discovery, 4.3).
     if configuration.get("issuer") != issuer.url:
         raise KeyFault(f"the configuration is that of {configuration.get('issuer')!r}")
     jwks_uri = configuration.get("jwks_uri")
@@ -106,6 +107,7 @@ async def _body(response: httpx.Response) -> bytes:
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
+        # Counted as it arrives: a content-length may be missing or wrong.
         if len(body) > DOCUMENT_BYTES_MAX:
             raise KeyFault(f"{response.request.url.path} is over {DOCUMENT_BYTES_MAX} bytes")
     return bytes(body)

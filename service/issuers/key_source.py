@@ -1,8 +1,8 @@
 """The cached keys of the accepted issuers.
 
-A valid token must not wait for its issuer, nor fail because the issuer is down. An invalid one must
-not cause repeated requests to the issuer. So keys are renewed early in the background, kept
-through outages, and fetched at most once at a time.
+A valid token must not wait for its issuer, nor fail because the issuer is down. Invalid tokens must
+not cause repeated requests to the issuer. So keys are renewed early in the background, kept through
+outages, and never fetched twice at the same time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ STALE_MAX: Final = timedelta(hours=24)
 """The maximum age of keys that are used because newer ones are unavailable."""
 
 RETRY_AFTER: Final = timedelta(seconds=30)
-"""How long a failed fetch is not repeated."""
+"""How long after a failed fetch no other one is tried."""
 
 UNKNOWN_KID_EVERY: Final = timedelta(minutes=1)
 """The minimum time between fetches because of an unknown `kid`."""
@@ -92,7 +92,7 @@ class KeySource:
         begun = held.renewals_begun
         if not self._is_fresh(held):
             await self._renew_old(held)
-        # A renewal that began after this call includes any key that could have signed the token.
+        # A renewal that began after this call has fetched any key that could have signed the token.
         if self._is_fresh(held) and held.renewals_begun == begun:
             await self._renew_for(held, unverified_kid)
         return self._current(held)
@@ -141,6 +141,8 @@ class KeySource:
             await _wait_for(held.renewal)
         if held.knows(unverified_kid) or self._is_younger(held.unknown_kid_at, UNKNOWN_KID_EVERY):
             return
+        # Noted before the fetch, even if it fails: made-up ids must not cause one fetch after the
+        # other.
         held.unknown_kid_at = self._clock()
         await _wait_for(self._begin(held))
 
@@ -162,6 +164,7 @@ class KeySource:
         try:
             held.keys = await fetch_keys(held.issuer, self._http)
             held.renewed_at, held.failed_at = self._clock(), None
+            # Keys that no token asks for until the next renewal are not renewed in advance.
             held.was_asked_for = False
             self._metrics.fetched_keys(name, held.renewed_at)
         except Exception as error:  # the cached keys stay in use after any failure
@@ -177,6 +180,7 @@ class KeySource:
         _log.warning("issuer_keys_unavailable", issuer=held.issuer.name, reason=reason)
 
     def _current(self, held: _IssuerKeys) -> SigningKeys:
+        # Not for longer: the issuer may have withdrawn a key that was stolen.
         if self._is_younger(held.renewed_at, STALE_MAX):
             return held.keys
         return SigningKeys(fault=held.keys.fault or "no keys fetched yet")

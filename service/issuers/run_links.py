@@ -12,7 +12,7 @@ _REPOSITORY: Final = re.compile(r"(?:repo|project_path):(?P<path>[\w.-]+(?:/[\w.
 
 
 class HasRuns(Protocol):
-    """An issuer: its provider, and the address of its runs' pages."""
+    """An issuer: its provider, and the address of the pages of its runs."""
 
     @property
     def provider(self) -> str:
@@ -42,13 +42,14 @@ def run_link(
 ) -> str | None:
     """The page of a run that a verified token named; None if it is not known.
 
-    With two issuers of the provider, a row does not say which one it was.
+    None also if the provider has several issuers with different addresses: rows do not say which.
     """
     urls = {issuer.run_url for issuer in issuers if issuer.provider == provider}
     repository = _REPOSITORY.match(subject or "")
     if len(urls) != 1 or repository is None or not _RUN_ID.fullmatch(run_id or ""):
         return None
     (template,) = urls
+    # Browsers resolve `..`: the link would lead to another page than that of the repository.
     if template is None or ".." in repository["path"].split("/"):
         return None
     return template.format(repository=quote(repository["path"]), run_id=run_id)

@@ -5,8 +5,8 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-# Some parsers drop white space and control characters from URLs, and non-ASCII letters have
-# several spellings.
+# Some parsers drop white space and control characters from URLs, and non-ASCII letters can be
+# spelled in several ways.
 _VISIBLE_ASCII: Final = re.compile(r"[!-~]+")
 
 
