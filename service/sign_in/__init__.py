@@ -1,1 +1,1 @@
-"""Signing in with an identity provider: OAuth 2.0 and OpenID Connect, from button to session."""
+"""Sign-in with an identity provider: OAuth 2.0 and OpenID Connect, from button to session."""

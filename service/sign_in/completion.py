@@ -1,4 +1,4 @@
-"""Sign an identity in or record why not, with the audit rows in the same transaction."""
+"""Signs an identity in, or records why not, with the audit rows in the same transaction."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -57,6 +57,8 @@ async def start_session(
         email = identity.email or ""
         member = await add_member(work, eligible.org, email, Role.MEMBER, identity.provider, by)
     is_new_member = member.identity_subject is None
+    # A linked account stays linked: otherwise who gets hold of an address would take over its
+    # member.
     if is_new_member:
         member.identity_namespace = identity.namespace
         member.identity_subject = identity.subject
@@ -95,6 +97,8 @@ async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOr
     for member in members:
         failure = SignInFailed(method="oauth", reason=_reason(member))
         is_theirs = member.removed_at is not None
+        # Only the account of a former member is proved to be theirs; the rest only share an
+        # address.
         audit_context = (
             member_context(member, origin)
             if is_theirs

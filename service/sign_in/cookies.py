@@ -1,4 +1,4 @@
-"""The cookies of a session and of a sign-in in progress."""
+"""The cookies of sessions and of sign-ins in progress."""
 
 from datetime import timedelta
 from typing import Final
@@ -14,7 +14,7 @@ FLOW_COOKIE: Final = "sign_in"
 CHOICE_COOKIE: Final = "sign_in_choice"
 PASSKEY_COOKIE: Final = "sign_in_passkey"
 NEW_PASSKEY_COOKIE: Final = "new_passkey"
-# Browsers let no other host of our domain set a cookie with this prefix.
+# Browsers do not let other hosts of our domain set a cookie with this prefix.
 _HOST_PREFIX: Final = "__Host-"
 
 

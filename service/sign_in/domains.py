@@ -28,9 +28,9 @@ async def set_domain(
     *,
     is_allowed: bool,
 ) -> None:
-    """Allow users of `domain` to join by the provider `idp`, or end this; no change, no audit row.
+    """Allow users of `domain` to join by the provider `idp`, or no longer allow it.
 
-    Existing members stay. Raises Invalid.
+    Existing members stay. Without a change no audit row is added. Raises Invalid.
     """
     domain = domain.lower()
     if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):

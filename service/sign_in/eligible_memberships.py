@@ -1,8 +1,8 @@
 """Memberships that an identity may sign in to.
 
 A member is identified by the subject of their account. The address counts only for the first
-sign-in, of an invited person or a user of an allowed domain. It must be verified, and must not be
-the address of a member whom another account is linked to.
+sign-in, of an invited person or a user of an allowed domain. It must be verified, and must not
+belong to a member who is linked to another account.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ async def list_eligible_memberships(
     by_org = await _linked(session, identity)
     others = [*await _invited(session, identity), *await _of_domain(session, identity)]
     for eligible in others:
+        # The linked account wins over the address, which can pass to another person.
         by_org.setdefault(eligible.org.id, eligible)
     return sorted(by_org.values(), key=lambda eligible: eligible.org.slug)
 
@@ -44,7 +45,8 @@ async def _linked(session: AsyncSession, identity: Identity) -> dict[str, Eligib
 
 
 async def _invited(session: AsyncSession, identity: Identity) -> list[EligibleMembership]:
-    """By invitations that no account is linked to yet; oldest first, as the first one counts."""
+    """By invitations not yet linked to an account; oldest first, because the first one counts."""
+    # Some providers let users enter any address, such as that of an invited owner.
     if not identity.is_verified:
         return []
     rows = await session.execute(
@@ -65,6 +67,7 @@ async def _of_domain(session: AsyncSession, identity: Identity) -> list[Eligible
     """By an allowed domain, unless the account or address is or was a member's."""
     if not identity.is_of_domain:
         return []
+    # Removed members count, too: they must not come back by the rule for their domain.
     is_known = exists().where(
         Member.tenant_id == Organisation.id,
         or_(has_identity(identity), has_address(identity)),

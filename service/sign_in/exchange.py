@@ -1,4 +1,4 @@
-"""Exchange a provider's code for an identity; no other module sends a client secret."""
+"""Exchanges a provider's code for an identity; no other module sends a client secret."""
 
 import re
 from datetime import datetime, timedelta
@@ -81,7 +81,7 @@ class Exchange:
         except ProviderUnavailable:
             if cached is None:
                 raise
-            return cached[0]  # endpoints rarely change
+            return cached[0]  # endpoints rarely change: better old ones than no sign-ins
         self._discovered[issuer.url] = endpoints, now
         return endpoints
 
@@ -149,6 +149,7 @@ class Exchange:
     async def _discover(self, issuer: IdTokenIssuer) -> Endpoints:
         url = issuer.url + _DISCOVERY_PATH
         published = await ask(self._http, _Configuration, url)
+        # Otherwise the client secret could be sent to another issuer's endpoint (Discovery, 4.3).
         if published.issuer != issuer.url:
             raise unavailable(url, "is the configuration of another issuer")
         for endpoint in (published.authorization_endpoint, published.token_endpoint):

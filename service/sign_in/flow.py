@@ -1,4 +1,4 @@
-"""A sign-in in progress: what the provider is asked, and what its answer must match."""
+"""A sign-in in progress: the request to the provider, and what its answer must match."""
 
 import base64
 import hashlib
@@ -15,8 +15,8 @@ from service.web.paths import overview_path
 
 NEXT_CHARS_MAX: Final = 1000
 _RANDOM_BYTES: Final = 32
-# A path of our own pages without empty or dotted parts, escapes or backslashes, which all parsers
-# read as the same path on this host.
+# A path of our own pages without empty or dotted segments, escapes or backslashes. All parsers agree
+# that it is this path on this host: it cannot redirect to another one.
 _OWN_PAGE: Final = re.compile(
     r"(/device|/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*))"
     r"(\?[!-\[\]-~]*)?",

@@ -43,10 +43,12 @@ def check_id_token(
         claims = check_signature(token, issuer.algorithms, keys)
     except SignatureFault as error:
         raise IdTokenFault(f"its signature: {error}") from error
+    # After the signature: no claim means anything before it is verified.
     _check_issuer(claims, issuer)
     _check_audience(claims, client_id)
     _check_times(claims, now)
     given = claims.text("nonce") or ""
+    # Without the nonce, a token issued for another sign-in could be injected into this one.
     if not hmac.compare_digest(given.encode(), nonce.encode()):
         raise IdTokenFault("nonce is not that of this sign-in")
     return _subject(claims), claims
@@ -65,7 +67,7 @@ def _check_issuer(claims: Claims, issuer: IdTokenIssuer) -> None:
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:
-    """The token must be for this service alone: others in its audience could replay it here."""
+    """The token must be only for this service: others in its audience could replay it here."""
     if claims.members.get("aud") not in (client_id, [client_id]):
         raise IdTokenFault("aud is not this service alone")
     if "azp" in claims.members and claims.members["azp"] != client_id:

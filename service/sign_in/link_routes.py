@@ -34,6 +34,7 @@ async def sign_in(services: SignInServices) -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
     refuse_cross_site_form(request, services.settings.origin)
     origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
+    # Before the body is read and the database asked: guessing tokens must cost us little.
     services.attempts.admit(origin.source_ip)
     token = (await request.form).get("token", "")
     async with services.store.write() as work:

@@ -35,7 +35,7 @@ async def ask(
     Raises ProviderUnavailable, also for a status that is not in `statuses`.
     """
     try:
-        # For the whole request: a server that sends slowly stays below the timeout of each read.
+        # For the whole request: a slow server could stay below the timeout of each single read.
         async with asyncio.timeout(ANSWER_S):
             status, body = await _fetch(http, url, form, {**_HEADERS, **(headers or {})})
     except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:

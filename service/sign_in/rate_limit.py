@@ -42,13 +42,15 @@ class Attempts:
         count = self._by_address.pop(source, 0)
         self._by_address[source] = count + 1
         if len(self._by_address) > ADDRESSES_MAX:
+            # The address unused for longest: one that keeps trying stays counted.
             self._by_address.popitem(last=False)
-        # An address over its own limit must not use up the total of all.
+        # An address beyond its own limit must not use up the limit of all.
         if count >= self._per_address_max or self._total >= self._total_max:
             raise TooManySignIns
         self._total += 1
 
     def _turn(self, now: datetime) -> None:
+        # `abs`, because a clock that was set back must not prolong a window.
         if abs(now - self._began_at) >= WINDOW:
             self._began_at = now
             self._total = 0
@@ -56,7 +58,7 @@ class Attempts:
 
 
 def _source(address: str | None) -> str:
-    """The key that an address is counted under; unknown addresses share one."""
+    """The key under which an address is counted; unknown addresses share one."""
     if address is None:
         return ""
     parsed = ip_address(address)

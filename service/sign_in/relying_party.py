@@ -1,4 +1,4 @@
-"""The WebAuthn relying party: the service as passkeys know it."""
+"""The WebAuthn relying party: how passkeys identify the service."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address

@@ -83,6 +83,8 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
     provider = _provider(services, provider_name)
     services.attempts.admit(_address(services))
     flow = _flow_under_way(services, provider)
+    # Committed before the provider is asked, which may take seconds: a second answer to the same
+    # sign-in must not get that far.
     async with services.store.write() as work:
         is_first = await spend(work, flow)
     if not is_first:
@@ -159,6 +161,8 @@ def _provider(services: SignInServices, name: str) -> Provider:
 
 def _flow_under_way(services: SignInServices, provider: Provider) -> Flow:
     """The sign-in with `provider` that this browser began and this request answers."""
+    # Bound to the browser by cookie and state (RFC 6749, 10.12), and to one provider, whose
+    # answer must not be taken for another one's (RFC 9207).
     flow = services.flows.read(services.cookies.read(request, FLOW_COOKIE), Flow, services.clock())
     if flow is None or flow.provider != provider.name:
         raise SignInNotUnderWay

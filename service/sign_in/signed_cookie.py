@@ -1,4 +1,4 @@
-"""Values that a browser keeps between two requests: signed, short-lived, and not secret."""
+"""Values that a browser keeps between two requests: signed, short-lived, but not secret."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ def expiry(now: datetime, lifetime: timedelta = LIFETIME) -> int:
 
 
 class Signer:
-    """Signs values for one purpose: a value signed for another is not accepted."""
+    """Signs values for one purpose: values signed for another purpose are not accepted."""
 
     def __init__(self, secret_key: str, purpose: str) -> None:
         self._signer = itsdangerous.Signer(
