@@ -1,7 +1,7 @@
 """The two ceremonies of WebAuthn Level 3: registration (7.1) and authentication (7.2).
 
-The only module that uses the WebAuthn library. Its parsers receive untrusted input, and do not
-always raise exceptions of their own for it.
+The only module that uses the WebAuthn library, whose parsers receive untrusted input and may raise
+exceptions of any kind for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -30,8 +30,11 @@ async def add_passkey(
     """
     check_name(name)
     handle = member.user_handle or challenge.user_handle
+    # A concurrent registration may have set another handle, under which this passkey would not be
+    # found.
     if handle != challenge.user_handle or not await spend(work, challenge):
         raise PasskeyNotUnderWay
+    # Also one of another member or a removed one: ids are chosen by authenticators (7.1, step 26).
     if await find_passkey(work.session, made.id) is not None:
         raise PasskeyExists
     if len(await list_passkeys(work.session, member.id)) >= PER_MEMBER_MAX:

@@ -114,6 +114,7 @@ async def finish_registration(services: SignInServices) -> ResponseReturnValue:
     caller, body = await _own_json(services)
     cookie = services.cookies.read(request, NEW_PASSKEY_COOKIE)
     challenge = services.new_passkeys.read(cookie, RegistrationChallenge, services.clock())
+    # A passkey must not be added to the account of a person who signed in after the challenge.
     if challenge is None or challenge.session_id != caller.session_id:
         raise PasskeyNotUnderWay
     try:

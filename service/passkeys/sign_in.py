@@ -46,6 +46,7 @@ async def sign_in_with_passkey(
     Both are recorded, except for an unknown passkey, which belongs to no organisation.
     Raises PasskeyNotUnderWay for a challenge that was answered before.
     """
+    # First, so that a wrong answer uses the challenge up as well: there is one try for each.
     if not await spend(work, challenge):
         raise PasskeyNotUnderWay
     found = await find_passkey(work.session, assertion.unverified_id)
@@ -103,6 +104,7 @@ def _refuse(
     work: UnitOfWork, member: Member, reason: str, origin: RequestOrigin, fault: str | None = None
 ) -> None:
     """Record a failed sign-in, and log it. `fault` may repeat untrusted input."""
+    # The row names the member as the actor only if the signature proved that it was them.
     is_proved = fault is None
     audit_context = (
         member_context(member, origin)
