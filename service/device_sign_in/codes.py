@@ -1,4 +1,4 @@
-"""The two codes of a sign-in: the device's own secret, and the short one that a person types."""
+"""The short code of a sign-in that a person types; the device's own code is a plain secret."""
 
 import hashlib
 import hmac
@@ -11,7 +11,7 @@ ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
 """Letters that neither form words nor resemble digits (RFC 8628, 6.1)."""
 
 CODE_CHARS: Final = 8
-"""34 random bits: enough for ten minutes behind a rate limit."""
+"""34 random bits: enough for ten minutes, given a rate limit."""
 
 _GROUP_CHARS: Final = 4
 _TYPED_CHARS_MAX: Final = 32
@@ -24,7 +24,7 @@ def new_user_code() -> str:
 
 
 def parse_user_code(typed: str) -> str | None:
-    """The code that a person typed, in any case and with any separators, or None if it is none."""
+    """The code that a person typed, in any case and with any separators; None if invalid."""
     if len(typed) > _TYPED_CHARS_MAX or not typed.isascii():
         return None
     letters = "".join(filter(str.isalnum, typed)).upper()
@@ -34,6 +34,6 @@ def parse_user_code(typed: str) -> str | None:
 
 
 def user_code_hash(code: str, secret_key: str) -> str:
-    """The hash to store the code by. Keyed: all codes could be tried on a plain one."""
+    """The keyed hash under which the code is stored: on a plain one, all codes could be tried."""
     key = derive_key(secret_key, "device user code")
     return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()

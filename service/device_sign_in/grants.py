@@ -1,4 +1,4 @@
-"""Sign-ins of devices: asked for, decided by a member, and redeemed once for a session."""
+"""Sign-ins of devices: requested, decided by a member, and redeemed once for a session."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,10 +31,10 @@ SLOWER_S: Final = 5
 """Added to the interval of a device that polls too soon (RFC 8628, 3.5)."""
 
 LEEWAY_S: Final = 1
-"""How much sooner than its interval a poll may arrive: networks are uneven."""
+"""How much earlier than its interval a poll may arrive: network delays vary."""
 
 PENDING_MAX: Final = 10_000
-"""Sign-ins that may be waiting at once: they bound the chance of guessing a user code."""
+"""How many sign-ins may wait at once, which bounds the chance of guessing a user code."""
 
 DENIED: Final = "the member denied the sign-in of a command line"
 """Reason in the audit row of a denial."""
@@ -42,7 +42,7 @@ DENIED: Final = "the member denied the sign-in of a command line"
 
 @dataclass(frozen=True, slots=True)
 class IssuedCodes:
-    """Both codes of a new sign-in, which are not stored."""
+    """Both codes of a new sign-in; only their hashes are stored."""
 
     device_code: str
     user_code: str
@@ -98,6 +98,7 @@ async def decide(
     entry = await get_undecided(work, user_code, secret_key)
     entry.decided_at = work.now
     if is_approved:
+        # The device gets a session of its own when it polls, if this one is still live by then.
         entry.session_id = member.session_id
         return
     work.record(
@@ -138,7 +139,7 @@ async def _redeem(
 ) -> str | DeviceRefusal:
     """Start the session, once, if the one in which it was approved is still live.
 
-    So what ends a member's sessions, such as their removal, also ends what they have approved.
+    So if a member's sessions are ended, as by their removal, pending approvals end with them.
     """
     approved_in = entry.session_id
     approving = await find_session(work.session, Session.id == approved_in, lifetimes, work.now)
