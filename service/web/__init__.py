@@ -1,1 +1,1 @@
-"""What every endpoint shares: reading requests, writing answers, telling them apart in logs."""
+"""What all endpoints share: reading requests, writing responses, identifying them in logs."""

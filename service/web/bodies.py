@@ -17,7 +17,7 @@ _MEMBERS_MAX: Final = 10_000
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """The request's body without its content encoding, of at most `bytes_max` bytes.
 
-    Raises BodyTooLarge for more as sent or decompressed, UnknownEncoding, NotGzip.
+    Raises BodyTooLarge for more, as sent or decompressed; UnknownEncoding; NotGzip.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"gzip", "identity"}:
@@ -54,9 +54,10 @@ def _gunzip(packed: bytes, bytes_max: int) -> bytes:
             if members > _MEMBERS_MAX:
                 raise BodyTooLarge
             member = zlib.decompressobj(_GZIP_WINDOW)
-        # In pieces: zlib copies the data behind each member, and a body may be all tiny members.
+        # In pieces: zlib copies the data after each member, and all members may be tiny.
         piece = packed[offset : offset + _PIECE_BYTES]
         try:
+            # At least 1, because 0 means without a limit.
             unpacked += member.decompress(piece, bytes_max + 1 - len(unpacked))
         except zlib.error as error:
             raise NotGzip from error

@@ -1,9 +1,9 @@
-"""Compressing pages and JSON answers, where that cannot reveal what they hold.
+"""Compresses pages and JSON answers, where that cannot reveal their content.
 
-The length of a compressed answer tells a little of its content to those who see it on the wire. If
-another site could choose part of the answer, by links it makes a browser follow, it could guess the
-rest (BREACH). So an answer is compressed for requests of our own pages, of an address typed in, and
-of scripts, which have no session cookie; never for what another site caused.
+The length of a compressed answer tells observers of the network a little about its content. If
+another site could choose part of the answer, with links that a browser is made to follow, it could
+guess the rest (BREACH). So answers are compressed for requests from our own pages, for addresses
+typed in, and for scripts, which have no session cookie; never for requests caused by another site.
 """
 
 from collections.abc import AsyncIterator
@@ -20,11 +20,11 @@ from service.web.header_names import SESSION_COOKIE
 from service.web.responses import JSON_TYPE
 
 BYTES_MIN: Final = 1_024
-"""Shorter answers fit one packet as they are."""
+"""Shorter answers fit into one packet anyway."""
 
 _TYPES: Final = frozenset({JSON_TYPE, "text/html"})
 _STATIC_TYPES: Final = frozenset({"text/css", "text/javascript"})
-"""Files of ours, the same for every client: their length tells nothing."""
+"""Our own files, the same for every client: their length reveals nothing."""
 
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 
@@ -39,7 +39,7 @@ async def _compress(response: Response) -> Response:
     if response.mimetype in _STATIC_TYPES and response.status_code == HTTPStatus.OK:
         return await _compress_static(request, response)
     if response.mimetype not in _TYPES or "accept-encoding" in response.vary:
-        return response  # exports and the API's documents have chosen a coding themselves
+        return response  # exports and the API's documentation choose a coding themselves
     response.vary.update(("accept-encoding", "sec-fetch-site"))
     coding = content_coding(request)
     if coding is None or request.method == "HEAD" or not is_of_own_making(request):
@@ -67,13 +67,13 @@ async def _compress_static(request: Request, response: Response) -> Response:
     response.set_data(stream.add(content) + stream.finish())
     etag, _ = response.get_etag()
     if etag is not None:
-        response.set_etag(etag, weak=True)  # the same file in other bytes (RFC 9110, 8.8.1)
+        response.set_etag(etag, weak=True)  # the same file, but other bytes (RFC 9110, 8.8.1)
     response.headers["content-encoding"] = coding.value
     return response
 
 
 async def _pieces(body: IterableBody, coding: Compression) -> AsyncIterator[bytes]:
-    """What is ready is sent: the browser can show each piece before the next one is made."""
+    """The compressed body, flushed after each piece: a browser can show it before the next one."""
     stream = compressor(coding)
     async with body as pieces:
         async for piece in pieces:
@@ -85,8 +85,8 @@ async def _pieces(body: IterableBody, coding: Compression) -> AsyncIterator[byte
 def is_of_own_making(request: Request) -> bool:
     """True unless another site may have caused `request`, and chosen its parameters.
 
-    Browsers say so in `Sec-Fetch-Site`, which pages cannot set. A request without it is a script's,
-    or one of an old browser: that has a cookie.
+    Browsers tell this in `Sec-Fetch-Site`, which pages cannot set. A request without it comes from
+    a script or, if it has a session cookie, from an old browser.
     """
     site = request.headers.get("sec-fetch-site")
     return SESSION_COOKIE not in request.cookies if site is None else site in _OWN_SITE

@@ -14,7 +14,7 @@ def content_coding(request: Request) -> Compression | None:
     """The coding that this client prefers, or None to send the bytes unencoded.
 
     A coding is used only if the client names it or `*`, with at least the quality of `identity`
-    if that is named. What cannot be parsed is ignored.
+    if that is named. Anything that cannot be parsed is ignored.
     """
     qualities = {name.lower(): quality for name, quality in request.accept_encodings}
     default = qualities.get("*", 0.0)

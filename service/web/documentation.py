@@ -1,4 +1,4 @@
-"""What an endpoint documents of itself, beyond what its models say."""
+"""What an endpoint documents about itself, beyond its models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Headers and the cookie that carry credentials."""
+"""The headers, and the cookie, that carry credentials."""
 
 from typing import Final
 

@@ -144,7 +144,7 @@ class _Provider(OpenAPIProvider):
 
 
 _QUESTIONS: Final = ("/explain", "/policy/check", "/policy/preview")
-"""Endpoints that are asked by POST, and change nothing."""
+"""Endpoints that take a POST, but change nothing."""
 
 
 def _is_read(rule: Rule) -> bool:

@@ -11,7 +11,7 @@ DATE_PATTERN: Final = (
     r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 )
 
-# With an offset, the first and the last day are left out: in UTC they may be in no year at all.
+# With an offset, the first and the last day are excluded: in UTC they may be outside all years.
 INSTANT_PATTERN: Final = (
     rf"(?!(0001-01-01|9999-12-31).[0-9:.]+[+\- ]){DATE_PATTERN}"
     r"[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"

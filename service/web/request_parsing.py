@@ -1,4 +1,4 @@
-"""Strict parsing of requests: what is not understood is rejected, never guessed."""
+"""Strict parsing of requests: anything unknown is rejected, never guessed."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
             parse_int=_integer,
             parse_constant=_refuse_constant,
         )
-    except DuplicateKey as error:  # two readers would choose differently between the two
+    except DuplicateKey as error:  # readers of JSON differ in which of the two they choose
         raise DuplicateMember(value=error.key[:_ECHO_MAX]) from error
     except (ValueError, RecursionError) as error:
         raise NotAnObject from error

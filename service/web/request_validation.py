@@ -1,4 +1,4 @@
-"""Reject malformed requests before Quart sees them.
+"""Rejects malformed requests before Quart sees them.
 
 Quart and werkzeug assume that a target is a path, that a query is ASCII, that a host is a valid
 host name, and that only WebSocket endpoints are asked for a WebSocket. The server passes on
@@ -45,8 +45,8 @@ def guarded(app: ASGIApp) -> ASGIApp:
 
 async def _reject(receive: Any, send: Any, kind: str) -> None:  # noqa: ANN401 - ASGI's own types
     """Answer 400. `kind` is the prefix of the ASGI messages of this kind of response."""
-    # Also after the response is sent: hypercorn puts the request's end into the same short queue as
-    # its body, and would wait for room there indefinitely.
+    # Goes on after the response: hypercorn puts the request's end into the same short queue as its
+    # body, and would wait indefinitely for room there.
     draining = asyncio.create_task(_drain(receive))
     _draining.add(draining)
     draining.add_done_callback(_draining.discard)
@@ -90,7 +90,7 @@ def _is_host(host: bytes) -> bool:
     return len(host) <= _HOST_BYTES_MAX and _is_encodable(host)
 
 
-# This takes a tenth of a small request, and few different hosts are sent.
+# Cached: this takes a tenth of a small request, and clients send few different hosts.
 @lru_cache(maxsize=1024)
 def _is_encodable(host: bytes) -> bool:
     try:

@@ -1,7 +1,7 @@
-"""Rendering of templates, which are plain functions of their values: none of them awaits.
+"""Renders templates as plain functions of their values: none of them awaits.
 
 Quart's own environment compiles templates to coroutines, in which every call of a macro is awaited.
-A page of macros takes a third of the time without.
+Without that, a page of macros takes a third of the time.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ class TemplateEnvironment(Environment):
 
 
 async def render_template(name: str, /, **values: Any) -> str:  # noqa: ANN401 - a template's
-    """The page that the template `name` makes of `values` and of what every template gets."""
+    """The page that the template `name` renders from `values` and the values of all templates."""
     template, context = await _prepared(name, values)
     return template.render(context)
 
 
 async def template_pieces(name: str, /, **values: Any) -> Iterator[str]:  # noqa: ANN401 - a template's
-    """The same page in pieces, each of which is rendered when it is asked for."""
+    """The same page in pieces, each rendered on demand."""
     template, context = await _prepared(name, values)
     return template.generate(context)
 
