@@ -213,9 +213,9 @@ async def issue_api_key(
 ) -> tuple[ApiKey, str]:
     """Create an API key; returns it with its secret, which is not stored. Raises Invalid.
 
-    Without `scopes` it sends rows and installs; with them (of KEY_SCOPES) it does only what they
-    name. The caller checks that its issuer has these capabilities. The key is refused from
-    `expires_at` on. `replaces` is the id of the key it is issued in place of.
+    Without `scopes` it may send rows and install; with them (of KEY_SCOPES) it may do only what
+    they name. The caller checks that the issuer of the key has these capabilities. The key is
+    refused from `expires_at` on. `replaces` is the id of the key that it replaces.
     """
     check_name(name)
     granted = _key_scopes(scopes, project)

@@ -64,10 +64,10 @@ def _parse_length(text: str) -> timedelta | None:
 async def rotate_api_key(
     work: UnitOfWork, org: Organisation, key: ApiKey, overlap: timedelta, by: AuditContext
 ) -> tuple[ApiKey, str]:
-    """Issue a key in place of `key`, which works for `overlap` more at most; it and its secret.
+    """Replace `key`, which works for at most `overlap` more; returns the new key and its secret.
 
-    The new key has the same name, project and length of life. Raises NotFound if `key` has
-    expired, and Conflict if it was rotated before: of two successors one would be forgotten.
+    The new key has the same name, project, scopes and lifetime. Raises NotFound if `key` has
+    expired, and Conflict if it was rotated before: of two successors, one would be forgotten.
     """
     if key.expires_at is not None and key.expires_at <= work.now:
         raise NotFound(f"API key {key.id} has expired: issue a new one")
@@ -92,6 +92,7 @@ async def rotate_api_key(
         expires_at=None if lifetime is None else work.now + lifetime,
         replaces=key.id,
     )
+    # Never later than before: a rotation must not prolong the life of an old secret.
     ends_at = min(work.now + overlap, key.expires_at or work.now + overlap)
     key.expires_at = ends_at
     work.record(

@@ -1,4 +1,4 @@
-"""Queries for organisations and what belongs to them. `get_` raises, `find_` may return None."""
+"""Queries for organisations and their parts. `get_` raises, `find_` may return None."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,8 +27,8 @@ _LIVE_KEY: Final = select(
 class KeyScope(NamedTuple):
     """The organisation, and optionally the project, that an API key is limited to.
 
-    From `expires_at` on the key must be refused. `scopes` are what alone it may do; without any it
-    sends rows and installs.
+    From `expires_at` on the key must be refused. With `scopes` it may do only what they name;
+    without any it may send rows and install.
     """
 
     key_id: str

@@ -19,7 +19,7 @@ SEEN_STEP: Final = timedelta(minutes=1)
 """How stale `last_seen_at` may become before a request updates it."""
 
 SESSION_PREFIX: Final = "csess_"
-"""Begins every session's token, so that a client can tell it from an API key."""
+"""How every session's token begins, so that a client can tell it from an API key."""
 
 ENDED_KEPT: Final = timedelta(days=30)
 """How long ended sessions and links are kept, so that the use of an old link can be told from a
@@ -103,6 +103,7 @@ async def find_link_owner(session: AsyncSession, token: str) -> Member | None:
 async def consume_link(session: AsyncSession, token: str, now: datetime) -> bool:
     """Mark `token` as used; True if it was valid. A token works once."""
     used = await session.scalar(
+        # Test and mark in one statement: of two concurrent uses, only one can succeed.
         update(SignInLink)
         .where(
             SignInLink.token_hash == token_hash(token),
@@ -158,7 +159,7 @@ async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: 
     Each member's last session is kept, because it holds when they were last seen.
     """
     before = now - ENDED_KEPT
-    # First: a sign-in names the session in which it was approved.
+    # Before the sessions: a device's sign-in refers to the session in which it was approved.
     await session.execute(delete(DeviceSignIn).where(DeviceSignIn.expires_at <= now - CODES_KEPT))
     had_ended = or_(
         Session.revoked_at <= before,
