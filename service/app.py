@@ -1,4 +1,4 @@
-"""The app: its endpoints, and what happens before and after each of them."""
+"""The app: its endpoints, and what happens before and after each request."""
 
 import asyncio
 import time
@@ -71,8 +71,8 @@ _HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
-    # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, under which
-    # browsers send `Origin: null` with our own forms.
+    # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, with which
+    # browsers send `Origin: null` for our own forms.
     "referrer-policy": "strict-origin",
     "x-content-type-options": "nosniff",
 }
@@ -129,7 +129,7 @@ class _App(Quart):
 
 
 class ObservedBody(Body):
-    """A request's body that tells whether all of it has arrived."""
+    """A request's body that knows whether all of it has arrived."""
 
     is_complete = False
 
@@ -169,10 +169,10 @@ def create_app(
     *,
     is_first: bool = True,
 ) -> Quart:
-    """The app over a data dir that `service.bootstrap.prepare` has made ready.
+    """The app for a data dir that `service.bootstrap.prepare` has prepared.
 
     Issuers are asked for their keys through `transport`; None is the network. Of several processes
-    that serve together, the first does the maintenance.
+    that serve together, only the first one does the maintenance.
     """
     app = _App(
         "service",
@@ -218,7 +218,7 @@ def _frame_requests(app: Quart) -> None:
 
     @app.after_request
     async def end(response: Response) -> Response:
-        # Each look through Quart's proxies takes longer than what is looked at.
+        # Quart's proxies resolve the context at every access, which takes longer than the access.
         answered, context = request_ctx.request, app_ctx.g
         seconds = time.monotonic() - context.began_at
         route = answered.url_rule.rule if answered.url_rule else "none"
@@ -245,9 +245,9 @@ def _headers(settings: Settings) -> dict[str, str]:
 
 
 def _has_unread_body(request: Request) -> bool:
-    """True when the answer overtakes the body: the server will then close the connection.
+    """True if the response is sent before the whole body: the server then closes the connection.
 
-    A client must be told (RFC 9112, 9.6), or it sends its next request into a closed one.
+    The client must be told (RFC 9112, 9.6), or it sends its next request into a closed connection.
     """
     if isinstance(request.body, ObservedBody) and request.body.is_complete:
         return False
@@ -257,7 +257,7 @@ def _has_unread_body(request: Request) -> bool:
 
 
 def _run_in_background(app: Quart, *, is_first: bool) -> None:
-    """Work in the background while the app serves; close everything after the last request."""
+    """Run background jobs while the app serves; close everything after the last request."""
     services: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
@@ -276,9 +276,9 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
     async def finish() -> None:
         stop.set()
         services.live.end()
-        await services.keys.close()  # what waits for an issuer need not wait any longer
+        await services.keys.close()  # requests that wait for an issuer get the cached keys
         await services.sign_in.close()
-        # First, because a merge under way may take longer than the server waits for us.
+        # Before the background jobs end: a merge may take longer than the server waits for us.
         await services.flush()
         await app.extensions["background"]
         await services.close()
