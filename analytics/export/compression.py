@@ -1,4 +1,4 @@
-"""Compressing a stream of bytes piece by piece, in constant memory."""
+"""Compresses a stream of bytes piece by piece, in constant memory."""
 
 import zlib
 from collections.abc import Callable
@@ -16,24 +16,24 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
 class Compression(StrEnum):
-    """How bytes are made fewer; the values are the names of HTTP's content codings."""
+    """A compression; the values are the names of HTTP's content codings."""
 
     GZIP = "gzip"
     ZSTD = "zstd"
 
 
 class Compressor(Protocol):
-    """One stream being compressed."""
+    """Compresses one stream."""
 
     def add(self, content: bytes) -> bytes:
-        """What stands for `content`: a reader who has all so far can decode all of it."""
+        """The compressed `content`, flushed: everything added so far can be decoded."""
 
     def finish(self) -> bytes:
-        """What is missing to the whole stream; without it, a reader sees that it broke off."""
+        """The end of the stream; without it, readers see that the stream broke off."""
 
 
 def compressor(compression: Compression | None) -> Compressor:
-    """A fresh stream of this compression; None leaves bytes as they are."""
+    """A new stream of this compression; None leaves the bytes unchanged."""
     return _COMPRESSORS[compression]()
 
 
@@ -76,7 +76,7 @@ class _Zstd:
 
 
 class ByteSink:
-    """A file object to write to, from which what was written is taken."""
+    """A file object that collects what is written to it."""
 
     closed = False
 
@@ -84,21 +84,21 @@ class ByteSink:
         self._written: list[bytes] = []
 
     def write(self, content: bytes) -> int:
-        """Keep a copy: who wrote may use the buffer again."""
+        """Keep a copy, because the writer may reuse its buffer."""
         self._written.append(bytes(content))
         return len(content)
 
     def drain(self) -> bytes:
-        """All that was written since the last time."""
+        """Everything that was written since the last call."""
         written = b"".join(self._written)
         self._written.clear()
         return written
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: writes are not buffered elsewhere."""
 
     def close(self) -> None:
-        """What was written stays until it is drained."""
+        """Do nothing: the contents stay until they are drained."""
 
 
 _COMPRESSORS: Final[dict[Compression | None, Callable[[], Compressor]]] = {

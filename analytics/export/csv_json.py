@@ -1,4 +1,4 @@
-"""How a value stands in a line of CSV or in a JSON object, with what is around it."""
+"""The text of a value, with its surroundings, in a line of CSV or in a JSON object."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from analytics.model.schema import WIRE_COLUMNS
 
 GUARDED: Final = "=+-@'\t\r\n"
-"""What a formula, or a guarded value, begins with."""
+"""The first characters of formulas and of guarded values."""
 
 _FORMULA_START: Final = f"^[{re.escape(GUARDED)}]"
 _QUOTED: Final = '",\n\r'
@@ -23,10 +23,10 @@ class Spelling(Protocol):
     """What each column adds to the text of a row."""
 
     def around(self, name: str) -> tuple[str, str]:
-        """What stands before and after a value of digits and the like, which needs no care."""
+        """The text before and after a value that needs no escapes, such as digits."""
 
     def texts(self, name: str, values: pa.StringArray) -> pa.StringArray:
-        """What a row has for each of `values`, nulls among them, with what stands around it."""
+        """The text in a row for each of `values`, including nulls, with its surroundings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CsvSpelling:
         return _joined(quote, guard, pc.replace_substring(values, '"', '""'), quote, end)
 
     def _guard(self, values: pa.StringArray) -> pa.StringArray | str:
-        """What stands before each of `values`, within its quotes."""
+        """The text to insert before each of `values`, within its quotes."""
         if self.is_raw:
             return ""
         is_formula = pc.match_substring_regex(values, _FORMULA_START)
@@ -91,7 +91,7 @@ class JsonSpelling:
 
 
 def guarded(value: str) -> str:
-    """`value` as CsvSpelling guards it."""
+    """`value`, guarded like CsvSpelling does."""
     return f"'{value}" if value[:1] and value[0] in GUARDED else value
 
 
@@ -114,9 +114,9 @@ def _joined(*texts: pa.StringArray | str) -> pa.StringArray:
 
 
 def _on_one_line(payloads: pa.StringArray) -> pa.StringArray:
-    """JSON already, which goes into a row's object as it is, nulls among it.
+    """Values that are JSON already and go into a row's object unchanged, including nulls.
 
-    A line break in it can only stand between tokens, where a space means the same.
+    A line break can only occur between tokens, where a space means the same.
     """
     for line_break in filter(lambda one: _may_hold(payloads, one), "\n\r"):
         payloads = pc.replace_substring(payloads, line_break, " ")
@@ -124,7 +124,7 @@ def _on_one_line(payloads: pa.StringArray) -> pa.StringArray:
 
 
 def _escaped(values: pa.StringArray) -> pa.StringArray:
-    """`values` as they stand in a JSON string; those with something to escape are few."""
+    """`values` escaped for a JSON string; few of them need escapes."""
     if not _may_hold(values, '"\\\x7f') and not _may_hold_controls(values):
         return values
     is_rare = pc.match_substring_regex(values, _ESCAPED).fill_null(False)
@@ -135,7 +135,7 @@ def _escaped(values: pa.StringArray) -> pa.StringArray:
 
 def _encoded(values: pa.StringArray) -> pa.StringArray:
     """Each of `values` as JSON, without its quotes."""
-    # Here, because it takes 40 MB: most processes never export such a value.
+    # Imported here, because it takes 40 MB, and most processes never export such a value.
     import polars as pl
 
     rare = pl.Series("value", values).to_frame()
@@ -147,7 +147,7 @@ def _encoded(values: pa.StringArray) -> pa.StringArray:
 def _may_hold(values: pa.StringArray, characters: str) -> bool:
     """False if none of `values` has any of these ASCII `characters`.
 
-    All values at once: to look at each takes longer than all else that is done with it.
+    Checks all values at once: looking at each would take longer than everything else.
     """
     content = values.buffers()[2]
     return content is not None and any(

@@ -1,4 +1,4 @@
-"""What a file of exported rows is: its size, digest and number of rows, for comparison."""
+"""The size, digest and number of rows of an exported file, for comparison."""
 
 import hashlib
 import zlib

@@ -1,4 +1,4 @@
-"""Making the next item of a stream while the one before is used."""
+"""Prepares the next item of a stream while the previous one is in use."""
 
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +8,9 @@ _Item = TypeVar("_Item")
 
 
 def prefetch(items: Iterator[_Item]) -> Generator[_Item, None, None]:
-    """`items`, none of which is None; a thread prepares the next one, and none beyond it.
+    """`items`, none of which is None; a thread prepares the next item, but no further ones.
 
-    What `items` raises is raised in the place of the item. Closing this waits for the item being
+    An exception of `items` is raised in place of the item. Closing this waits for the item being
     prepared and ends the thread.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
@@ -18,4 +18,4 @@ def prefetch(items: Iterator[_Item]) -> Generator[_Item, None, None]:
         while (item := coming.result()) is not None:
             coming = thread.submit(next, items, None)
             yield item
-            del item  # not to be held while the next one is waited for
+            del item  # not kept alive while waiting for the next one

@@ -1,4 +1,4 @@
-"""Rows as the text of a file, each different value of a column spelt once."""
+"""Encodes rows as the text of a file; each different value of a column is encoded once."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -17,14 +17,14 @@ _MINUTE_US: Final = 60_000_000
 _HUNDREDTH_US: Final = 10_000
 _SAMPLE_ROWS: Final = 1_024
 _REPEATED: Final = 4
-"""How often a value comes on average where it is worth looking for repetitions."""
+"""How often a value must occur on average for it to be worth looking for repetitions."""
 
 _INDEX: Final = pa.int32()
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
 
 
 class TextEncoder:
-    """Makes text of the rows of one tenant, a table after the other."""
+    """Encodes the rows of one tenant as text, one table after the other."""
 
     def __init__(self, tenant_id: str, spelling: Spelling) -> None:
         self._tenant_id = tenant_id
@@ -32,8 +32,8 @@ class TextEncoder:
         self._nulls = {
             name: spelling.texts(name, pa.nulls(1, pa.string())) for name in WIRE_COLUMNS
         }
-        # Of each column the last dictionary and its texts: tables of one row group share it.
-        # That it is kept keeps its place in memory from being another's.
+        # The last dictionary of each column, with its texts: tables of one row group share it. It
+        # is kept alive, because another one could get the same address in memory.
         self._known: dict[str, tuple[pa.Array, pa.StringArray]] = {}
 
     def texts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
@@ -65,7 +65,7 @@ class TextEncoder:
         dictionary = values.dictionary
         known, texts = self._known.get(name, (None, None))
         if known is None or _place(known) != _place(dictionary):
-            # The last text is that of null.
+            # The last text is for null.
             texts = pa.concat_arrays([self._spelt(name, dictionary), self._nulls[name]])
             self._known[name] = dictionary, texts
         indices = values.indices.cast(_INDEX)
@@ -87,7 +87,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _place(values: pa.StringArray) -> tuple[object, ...]:
-    """Where in memory the values lie, and how many they are."""
+    """The address of the values in memory, and their number."""
     addresses = [None if buffer is None else buffer.address for buffer in values.buffers()]
     return (*addresses, values.offset, len(values))
 

@@ -1,4 +1,4 @@
-"""Rows on their way out: one wire form, as JSON objects or as an Arrow table."""
+"""The wire form of rows, as JSON objects or as an Arrow table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
@@ -22,7 +22,7 @@ WIRE_SCHEMA: Final = pa.schema(
     else AUDIT_SCHEMA.field(column).with_name(name)
     for name, column in WIRE_COLUMNS.items()
 )
-"""One row in its wire form, for formats that have types: ids are text, instants instants."""
+"""The wire form of a row for typed formats: ids are text, instants are timestamps."""
 
 
 def json_objects(rows: pa.Table, tenant_id: str) -> list[str]:
@@ -51,9 +51,9 @@ def _instants(column: pa.ChunkedArray) -> Iterator[str]:
 
 
 def _raw(payload: str | None) -> msgspec.Raw | None:
-    """JSON already, which goes in as it is.
+    """Values that are JSON already and are inserted unchanged.
 
-    A line break in it can only stand between tokens, where a space means the same.
+    A line break can only occur between tokens, where a space means the same.
     """
     return None if payload is None else msgspec.Raw(payload.replace("\n", " ").replace("\r", " "))
 

@@ -1,4 +1,4 @@
-"""Files of rows: made piece by piece, in constant memory, with their digest.
+"""Writes files of rows piece by piece, in constant memory, with their digest.
 
 Every format shows by itself, or by the missing end of its transfer, that it broke off: the array
 is not closed, the Parquet file has no footer, the compressed stream no end.
@@ -21,16 +21,16 @@ from analytics.export.wire import WIRE_SCHEMA, wire_table
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
 
 ROW_GROUP_ROWS: Final = 65_536
-"""What a row group of a Parquet file has at most, unless a single table has more."""
+"""The most rows in a row group of a Parquet file, unless a single table has more."""
 
 TEXT_ROWS: Final = 32_768
-"""Rows that at most become text together, unless a single table has more.
+"""The most rows that are encoded as text together, unless a single table has more.
 
 Values are encoded again for each table. That of a row group of a segment stays one of its own:
 joined with a part of the next, the dictionaries of both would have to become one."""
 
 GATHERED_BYTES: Final = 32 * 1024 * 1024
-"""What reaches so many bytes is large enough, however few rows it has."""
+"""A gathered table of this size is large enough, however few rows it has."""
 
 _PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
@@ -40,7 +40,7 @@ _PARQUET_OPTIONS: Final[dict[str, Any]] = {
 
 
 class ExportFormat(StrEnum):
-    """What a file of rows looks like."""
+    """The format of a file of rows."""
 
     CSV = "csv"
     JSON = "json"
@@ -50,7 +50,7 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileForm:
-    """Which file is made, and how it travels.
+    """The form of a file, and how it is transferred.
 
     `compression` is the file's own: it is stored compressed. `coding` is the
     transfer's alone: the client undoes it. A Parquet file is compressed inside and takes
@@ -81,7 +81,7 @@ class Piece:
 
 
 _Content = tuple[bytes, int]
-"""Bytes of a file, and how many rows end in them."""
+"""Bytes of a file, and the number of rows that end in them."""
 
 
 def export_pieces(
@@ -162,7 +162,7 @@ def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
         for rows in prefetch(_gathered(plain, ROW_GROUP_ROWS)):
             writer.write_table(rows, row_group_size=rows.num_rows)
             yield made.drain(), rows.num_rows
-    yield made.drain(), 0  # the footer, without which it is no Parquet file
+    yield made.drain(), 0  # the footer, without which a Parquet file is invalid
 
 
 def _gathered(tables: Iterable[pa.Table], rows_max: int) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Files of rows with a history of their own: parsed, checked and grouped into segments.
+"""Imports files of historical rows: parses, checks and groups them into segments.
 
 Memory stays bounded, and no segment is visible before the import commits.
 """

@@ -1,4 +1,4 @@
-"""What a file to import may be, and the pieces in which it is read."""
+"""The formats of files to import, and the chunks in which they are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ _SUFFIXES: Final = {".gz": Compression.GZIP, ".zst": Compression.ZSTD}
 
 
 Entry = tuple[int, ImportItem | RowRefused]
-"""A row of a file by its number, from 1: what it says, or why it says nothing."""
+"""A row of a file, by its number from 1: its item, or why it was refused."""
 
 
 class ImportFormat(StrEnum):
-    """What a file to import looks like."""
+    """The format of a file to import."""
 
     CSV = "csv"
     NDJSON = "ndjson"
@@ -38,7 +38,7 @@ class ImportFormat(StrEnum):
 
 
 class UnreadableFile(ValueError):
-    """A file that cannot be read to its end; `line`, where known, is where it went wrong."""
+    """The file cannot be read to its end; `line` is where it failed, if known."""
 
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"line {line}: {reason}")
@@ -55,7 +55,7 @@ _FORMATS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """How a file is to be read. `is_raw`: its CSV values have no guard against formulas."""
+    """How to read a file. `is_raw` means that its CSV values have no guard against formulas."""
 
     format: ImportFormat
     compression: Compression | None = None
@@ -79,7 +79,7 @@ def file_kind(name: str, given: ImportFormat | None, *, is_raw: bool) -> FileKin
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows of a file, in its order. `position`: how many of its bytes are behind us."""
+    """Some rows of a file, in its order. `position` is the number of bytes read so far."""
 
     entries: list[Entry]
     position: int

@@ -1,4 +1,4 @@
-"""The envelope of a row with a history: its JSON, checked, and as its row spells it."""
+"""Checks the envelope of an imported row, and encodes it as the row stores it."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +20,7 @@ _NO_ENVELOPE: Final = frozenset({b"", b"null"})
 
 @dataclass(frozen=True, slots=True)
 class ImportedEnvelope:
-    """An envelope that has been checked, as its row spells it."""
+    """A checked envelope, encoded as its row stores it."""
 
     envelope: Envelope
     reason: str
@@ -39,7 +39,7 @@ def raw_envelope(item: ImportItem) -> tuple[str, bytes]:
 
 
 def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
-    """`envelope` as a payload has it: what the CI token said may stand beside its keys."""
+    """`envelope` as in a payload, in which the claims of a CI token may accompany its keys."""
     return msgspec.defstruct(
         envelope.__name__,
         [("ci", VerifiedCi | msgspec.UnsetType, msgspec.UNSET)],
@@ -56,7 +56,7 @@ _envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
 
 
 def read_envelope(event: str, name: str, raw: bytes) -> ImportedEnvelope:
-    """The envelope of `event` that `raw`, of the column `name`, spells. Raises RowRefused."""
+    """The envelope of `event` in `raw`, the value of the column `name`. Raises RowRefused."""
     decoder = _envelope_decoders.get(event)
     if decoder is None:
         raise RowRefused(f"event must be one of {', '.join(sorted(Event))}")

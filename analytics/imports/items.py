@@ -1,4 +1,4 @@
-"""A row of a file by wire names, its values not yet checked."""
+"""Rows of a file, by wire names and with unchecked values."""
 
 from typing import Final
 
@@ -46,7 +46,7 @@ ITEM_COLUMNS: Final = tuple(
     for field in msgspec.structs.fields(ImportItem)
     if field.encode_name not in IGNORED
 )
-"""The columns a file may say something in, in the order in which an ImportItem takes them."""
+"""The columns that a file may have, in the order of an ImportItem's fields."""
 
 _TEXTS: Final = len(ITEM_COLUMNS) - len(("payload", "envelope"))
 """The columns of an item that are text; they come first."""
@@ -56,10 +56,10 @@ _members_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_object(line: bytes) -> ImportItem:
-    """The item that a line of NDJSON is. Raises RowRefused."""
+    """The item in a line of NDJSON. Raises RowRefused."""
     try:
         if not line.isascii():
-            line.decode()  # values that are read over, or read later, are not decoded here
+            line.decode()  # values that are ignored, or decoded later, are not decoded here
         item = _item_decoder.decode(line)
         _check_keys(item, line)
     except DuplicateKey as error:
@@ -72,8 +72,8 @@ def read_object(line: bytes) -> ImportItem:
 
 
 def _check_keys(item: ImportItem, line: bytes) -> None:
-    """Raise DuplicateKey if `line` has a key twice; `item` is what decoding has left of it."""
-    # Around each key and each text stand two quotation marks: a key that was dropped shows there.
+    """Raise DuplicateKey if `line` has a key twice; `item` is its decoded form."""
+    # Each key and each text has two quotation marks: too many mean that decoding dropped a key.
     fields = msgspec.structs.astuple(item)
     texts, raws = fields[:_TEXTS], fields[_TEXTS:]
     marked = len(_members_decoder.decode(line)) + _TEXTS - texts.count(None)

@@ -1,4 +1,4 @@
-"""Lines of a stream of bytes, in bounded memory."""
+"""Reads the lines of a stream of bytes, in bounded memory."""
 
 import codecs
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _BLOCK_BYTES: Final = 1024 * 1024
 
 
 class LineTooLong(ValueError):
-    """A line that cannot be held in memory."""
+    """A line is too long to be held in memory."""
 
 
 class Stream(Protocol):

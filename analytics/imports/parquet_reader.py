@@ -1,4 +1,4 @@
-"""Parquet files as items to import, a page of a row group at a time."""
+"""Reads Parquet files as items to import, a page of a row group at a time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _INSTANT_TEXT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def read_parquet(file: BinaryIO, size: int) -> Iterator[Chunk]:
-    """A row group is read a page at a time, so that none has to fit in memory."""
+    """Read a page of a row group at a time, so that no row group has to fit into memory."""
     with _parquet_faults():
         metadata = pq.read_metadata(file)
         paths = {metadata.schema.column(n).path for n in range(metadata.num_columns)}
@@ -81,7 +81,7 @@ def _parts(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def _rows_at_once(parquet: pq.ParquetFile) -> int:
-    """So many rows that a chunk of them fits in memory, by what the widest row group says."""
+    """How many rows fit into a chunk in memory, estimated by the widest row group."""
     groups = (parquet.metadata.row_group(n) for n in range(parquet.metadata.num_row_groups))
     widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
     return max(1, min(chunks.CHUNK_ROWS, chunks.CHUNK_BYTES // max(widest, 1)))
@@ -124,14 +124,14 @@ def _texts(column: pa.Array) -> list[str | bytes | None]:
         column.validate(full=True)
     except pa.ArrowInvalid:
         column = column.cast(pa.string()).cast(pa.binary())
-        column.validate(full=True)  # what is still wrong is not the text
+        column.validate(full=True)  # any remaining fault is not about the text
     texts: list[str | bytes | None] = column.to_pylist()
     return texts
 
 
 @contextmanager
 def _parquet_faults(row: int | None = None) -> Iterator[None]:
-    """What pyarrow says of bytes that are no Parquet, as an UnreadableFile."""
+    """Raise pyarrow's error about bytes that are not Parquet as an UnreadableFile."""
     try:
         yield
     except ARROW_FAULTS as error:

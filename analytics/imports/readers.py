@@ -1,7 +1,7 @@
 """Files of rows as items to import: NDJSON, CSV and Parquet, piece by piece, in bounded memory.
 
-A row that is no item is told with its line, and the next one is read. What leaves in doubt where
-the next row begins, or whether there is one, is a fault of the whole file.
+A row that is not an item is reported with its line, and reading continues with the next one. A
+fault after which the beginning or existence of the next row is in doubt fails the whole file.
 """
 
 import csv
@@ -44,7 +44,7 @@ def read_chunks(file: BinaryIO, size: int, kind: FileKind) -> Iterator[Chunk]:
 
 
 def _unpacked(file: BinaryIO, declared: Compression | None) -> Stream:
-    """What `file` holds once unpacked. Text never begins like a compressed stream."""
+    """The decompressed contents of `file`. Text never begins like a compressed stream."""
     start = file.read(4)
     file.seek(0)
     compression = next((one for magic, one in _MAGIC.items() if start.startswith(magic)), None)
@@ -57,7 +57,7 @@ def _unpacked(file: BinaryIO, declared: Compression | None) -> Stream:
 
 
 class _NotClosed:
-    """The caller's file: arrow would close it together with the stream it makes of it."""
+    """The caller's file, which Arrow would otherwise close together with its own stream."""
 
     closed = False
 
@@ -65,7 +65,7 @@ class _NotClosed:
         self.read = file.read
 
     def close(self) -> None:
-        """It is not ours to close."""
+        """Do nothing: the caller closes the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""From the rows of a file to segments: gathered by day, in bounded memory, numbered from 0."""
+"""Turns the rows of a file into segments: gathered by day, in bounded memory, numbered from 0."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from analytics.storage.segment_store import Claim, Write
 from analytics.storage.segment_writer import write_segment
 
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Rows that wait in memory for others of their day; beyond, the largest days are written."""
+"""Rows that wait in memory for others of their day; above it, the largest days are written."""
 
 
 @dataclass(slots=True)
@@ -59,22 +59,22 @@ class SegmentBuffer:
         table = to_table(rows).add_column(0, AUDIT_SCHEMA.field("seq"), seq)
         self.rows += len(rows)
         for day, places in _places_by_day(rows).items():
-            # Taken even where it is all of them: a slice would keep the whole table alive.
+            # Copied even if all rows are meant: a slice would keep the whole table alive.
             part = table.take(pa.array(places, pa.int64()))
             held = self._days.setdefault(day, _Day())
             held.tables.append(part)
             held.size += part.nbytes
             self._size += part.nbytes
         if self._size > self._bytes_max:
-            # To half of it, or the next rows would again be one too many, and every file tiny.
+            # Down to half: otherwise the next rows would exceed the limit again, for tiny files.
             self._write_down_to(self._bytes_max // 2)
 
     def finish(self) -> None:
-        """Write what is still held."""
+        """Write the rows that are still in memory."""
         self._write_down_to(0)
 
     def discard(self) -> None:
-        """Let go of every row, and remove what was written: no catalog names it."""
+        """Discard all rows, and remove what was written: no catalog names it."""
         self._days.clear()
         self._size = self.rows = 0
         self._claim.remove(self.segments)
@@ -103,7 +103,7 @@ def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far an import has come: bytes of the file behind it, and what was refused since."""
+    """The progress of an import: bytes read so far, and rows refused since the last step."""
 
     position: int
     refused: list[Refused]

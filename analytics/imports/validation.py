@@ -1,8 +1,8 @@
-"""What a row with a history of its own must be, before it is stored as if it had been ours.
+"""Checks imported rows before they are stored like our own.
 
-An importer is trusted with who acted and when, but not with rows that this
-service could not have written. `id`, `tenant_id`, `received_at` and `decision_reason` of a file
-are read over: the first three are assigned again, the last is made from the envelope.
+An importer is trusted to state who acted and when, but not to add rows that this service could not
+have written. `id`, `tenant_id`, `received_at` and `decision_reason` of a file are ignored: the
+first three are assigned anew, the last one is derived from the envelope.
 """
 
 import re
@@ -38,7 +38,7 @@ from analytics.model.rows import (
 
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
-"""Envelopes that are remembered, and how long one of them may be."""
+"""The number of remembered envelopes, and the maximum length of one."""
 
 _LENGTHS: Final = {
     "packageName": PACKAGE_NAME_MAX,
@@ -57,7 +57,7 @@ _LENGTHS: Final = {
 """The longest text of each column, in code points."""
 
 _CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "token_id": "jti"}
-"""The member of `payload.ci` that says the same as a column of CiColumns."""
+"""The member of `payload.ci` that corresponds to each column of CiColumns."""
 
 _PACKAGE_COLUMNS: Final = frozenset({"packageName", "version"})
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
@@ -69,25 +69,25 @@ _Who = tuple[str | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a row of a file was not taken; `line` counts from 1 (in Parquet files, rows do)."""
+    """Why a row of a file was refused; `line` counts from 1 (in Parquet files, it counts rows)."""
 
     line: int
     error: str
 
 
 def refused(line: int, error: RowRefused) -> Refused:
-    """The refusal of `line`. What the file says in it cannot make it endless."""
+    """The refusal of `line`, of limited length even if it quotes the file."""
     return Refused(line, str(error)[:ERROR_CHARS_MAX])
 
 
 @dataclass(slots=True)
 class RowImporter:
-    """Makes rows of items.
+    """Makes rows from items.
 
     `audit_context` is who imports; `window.now` is when the rows are received.
 
-    Most rows repeat the envelope, and the words on who acted, of an earlier one: what has been
-    checked is remembered.
+    Most rows repeat the envelope and the audit context of an earlier one, so checked ones are
+    remembered.
     """
 
     audit_context: AuditContext
@@ -98,7 +98,7 @@ class RowImporter:
     def rows(
         self, items: Iterable[tuple[int, ImportItem | RowRefused]]
     ) -> tuple[list[AuditRow], list[Refused]]:
-        """The rows that numbered `items` make, and why the others make none."""
+        """The rows made from the numbered `items`, and why other items were refused."""
         rows: list[AuditRow] = []
         faults: list[Refused] = []
         for line, item in items:
@@ -111,7 +111,7 @@ class RowImporter:
         return rows, faults
 
     def row(self, item: ImportItem) -> AuditRow:
-        """The row that `item` makes. Raises RowRefused."""
+        """The row made from `item`. Raises RowRefused."""
         if item.event is None or item.created_at is None:
             raise RowRefused(f"{'created_at' if item.event else 'event'} is required")
         said = self._envelope(item.event, item)
@@ -187,9 +187,9 @@ def _ci_field(item: ImportItem, ci: VerifiedCi | None) -> str | None:
 
 
 def _ci_columns(item: ImportItem, ci: VerifiedCi | None) -> CiColumns:
-    """As `item` gives them, or else as `ci` does. Raises RowRefused.
+    """The columns as `item` gives them, or else from `ci`. Raises RowRefused.
 
-    Where both are given they agree: a filter must find what the payload shows.
+    If both are given they must agree: a filter must find what the payload shows.
     """
     given = CiColumns(item.repository_id, item.run_id, item.token_id)
     derived = ci_columns(ci)
@@ -204,9 +204,9 @@ def _ci_columns(item: ImportItem, ci: VerifiedCi | None) -> CiColumns:
 
 
 def _read_audit_context(item: ImportItem, own: AuditContext, ci_field: str | None) -> AuditContext:
-    """Who acted, as `item` says, or else `own`. Raises RowRefused.
+    """The audit context that `item` states, or else `own`. Raises RowRefused.
 
-    An actor comes with how they proved who they are, and only a CI job says what a CI token said.
+    An actor requires an actor source, and only a CI job may have the claims of a CI token.
     """
     for column in ("actor", "actor_source", "actor_tenant_id", "oidc_binding_id", "source_ip"):
         _check_text(column, getattr(item, column))

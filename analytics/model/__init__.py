@@ -1,4 +1,4 @@
-"""What an audit row is: schema, events, instants, retention, filters and cursors.
+"""The model of audit rows: schema, events, instants, retention, filters and cursors.
 
-Pure values and rules; nothing here opens a file.
+Only values and rules, without I/O.
 """

@@ -1,4 +1,4 @@
-"""Cursors: where a reader stands in one query, opaque and signed."""
+"""Cursors: a reader's position in one query, opaque and signed."""
 
 import base64
 import binascii
@@ -13,14 +13,14 @@ import msgspec
 from analytics.model.filters import Condition, Query
 
 VERSION: Final = 2
-"""Of what a cursor holds and is bound to. Increase it with either: other versions are refused."""
+"""The version of a cursor's contents and of the query it is bound to. Others are refused."""
 
 _MAC_BYTES: Final = 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class InvalidCursor(ValueError):
-    """Not a cursor this service gave out for this query."""
+    """The text is not a cursor that this service issued for this query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def encode_cursor(position: Position, key: bytes, tenant_id: str, query: Query) 
 
 
 def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Position:
-    """The position `text` stands for. Raises InvalidCursor for any text not made for `query`."""
+    """The position in the cursor `text`. Raises InvalidCursor unless it was issued for `query`."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -53,7 +53,7 @@ def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Positi
     body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
     if not hmac.compare_digest(mac, _mac(body, key, tenant_id, query)):
         raise InvalidCursor
-    # Decoding maps many texts to the same bytes; only the one we print is the cursor.
+    # Many texts decode to the same bytes; only the one that we would print is accepted.
     if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
         raise InvalidCursor
     watermark, micros, seq = msgspec.msgpack.decode(body[1:], type=tuple[int, int, int])
@@ -67,7 +67,7 @@ def _mac(body: bytes, key: bytes, tenant_id: str, query: Query) -> bytes:
 
 
 def _meaning(query: Query) -> list[Any]:
-    """What is equal for two queries that ask for the same, however each was written."""
+    """A form of the query that is equal for all spellings of the same query."""
     bounds = [None if at is None else _micros(at) for at in (query.since, query.until)]
     return [query.order, *bounds, sorted(map(_condition_meaning, query.conditions))]
 

@@ -1,4 +1,4 @@
-"""How an envelope fits the `decision_reason` column: at most 256 code points of valid JSON."""
+"""Fits an envelope into the `decision_reason` column: at most 256 code points of valid JSON."""
 
 from bisect import bisect_left
 from itertools import islice
@@ -8,12 +8,10 @@ import msgspec
 
 DECISION_REASON_MAX: Final = 256
 _ENTRIES_MAX: Final = DECISION_REASON_MAX // 2 + 1
-"""More entries cannot fit, however short: each takes a comma and something before it."""
+"""No more entries can fit: each takes at least a comma and one character."""
 
 _ELLIPSIS: Final = "…"
-_COMFORTABLE: Final = (
-    24  # below this, lists and inner objects shrink before strings are cut further
-)
+_COMFORTABLE: Final = 24  # strings are cut below this only after lists and inner objects have been
 
 
 def compact(value: object) -> str:
@@ -24,7 +22,7 @@ def compact(value: object) -> str:
 def decision_reason(keys: dict[str, Any]) -> str:
     """`keys` as compact JSON of at most 256 code points (see docs/audit-rows.md).
 
-    What does not fit loses text, never structure: the longest strings are shortened to a common
+    If it does not fit it loses text, never structure: the longest strings are cut to a common
     length (ending in an ellipsis), long lists and inner objects lose entries from their end, and
     `"truncated":true` is added. Raises ValueError for an envelope whose bare keys do not fit.
     """
@@ -36,7 +34,7 @@ def decision_reason(keys: dict[str, Any]) -> str:
     def shortened(step: tuple[int, int]) -> str:
         return compact({**_cut_values(keys, *step), "truncated": True})
 
-    # Each step leaves less than the one before, so the first that fits is looked up, not walked to.
+    # Each step leaves less than the one before: bisection finds the first that fits.
     first = bisect_left(steps, True, key=lambda step: len(shortened(step)) <= DECISION_REASON_MAX)
     if first == len(steps):
         raise ValueError("an envelope of this shape cannot fit decision_reason")
@@ -44,7 +42,7 @@ def decision_reason(keys: dict[str, Any]) -> str:
 
 
 def _steps(most_entries: int) -> list[tuple[int, int]]:
-    """Length and entries to cut to, again and again; what loses least comes first."""
+    """The lengths and numbers of entries to cut to; those that lose least come first."""
     return [
         *((length, most_entries) for length in range(DECISION_REASON_MAX, _COMFORTABLE, -1)),
         *((_COMFORTABLE, entries) for entries in range(most_entries, -1, -1)),
@@ -63,7 +61,7 @@ def _most_entries(value: object) -> int:
 
 
 def _cut_values(keys: dict[str, Any], length: int, entries: int) -> dict[str, Any]:
-    """`keys`, all of them, with shorter values."""
+    """All of `keys`, with shortened values."""
     return {key: _cut(value, length, entries) for key, value in keys.items()}
 
 

@@ -1,4 +1,4 @@
-"""The envelopes of installs, bindings and the audit log itself, and the way to any envelope."""
+"""The envelopes of installs, bindings and the audit log itself, and the parser of all envelopes."""
 
 from typing import Final, Literal
 
@@ -147,7 +147,7 @@ _PASSING: Final = frozenset(
         Event.POLICY_EXCEPTION_REQUESTED,
     }
 )
-"""Sign-ins, exports and questions: they leave the organisation as it was."""
+"""Sign-ins, exports and requests, which do not change the organisation."""
 
 
 ADMIN_EVENTS: Final = tuple(
@@ -155,7 +155,7 @@ ADMIN_EVENTS: Final = tuple(
     for event, envelope in ENVELOPES.items()
     if envelope.decision is None and event not in _PASSING
 )
-"""What changes an organisation: who may do what, what is trusted, which rows there are."""
+"""Events that change an organisation: its permissions, what it trusts, or which rows it has."""
 
 
 class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,7 +169,7 @@ class VerifiedCi(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def parse_envelope(event: Event, keys: object) -> Envelope:
-    """The envelope `keys` spell for `event`: every key there, of its type, and no other.
+    """The envelope of `event` in `keys`, which must have every key, of its type, and no other.
 
     Raises msgspec.ValidationError, whose text names the key.
     """

@@ -1,4 +1,4 @@
-"""The event catalogue: everything that can happen, and what all envelopes have in common.
+"""The event catalogue: everything that is recorded, and the base class of all envelopes.
 
 An envelope is what the row says beyond its columns. It goes whole into `payload`, and shortened
 to 256 code points into `decision_reason` (see `analytics.model.decision_reason`).
@@ -18,7 +18,7 @@ class Decision(StrEnum):
 
 
 class Event(StrEnum):
-    """Every event string a row can have."""
+    """Every value of a row's `event`."""
 
     OSS_FIRST_PARTY = "oss_first_party"
     INSTALL_ALLOWED = "install_allowed"

@@ -13,7 +13,7 @@ _CI_SOURCES: Final = re.compile(rf"{_CI_SOURCE}[a-z0-9_]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class FilterParameter:
-    """One query parameter, the column whose values it names, and its label for people.
+    """One query parameter, the column that it filters, and its label for people.
 
     In the search box, `aliases` name it as well.
     `known` has every value the column can hold, or is None where any text may occur. With
@@ -38,7 +38,7 @@ class FilterParameter:
 
     @property
     def listed(self) -> str:
-        """The known values as an error or a help text names them."""
+        """The known values, as listed in errors and help texts."""
         return ", ".join([*(self.known or ()), *[f"{_CI_SOURCE}<provider>"] * self.has_ci_sources])
 
     def can_match(self, text: str, *, is_prefix: bool) -> bool:
@@ -51,7 +51,7 @@ class FilterParameter:
         return is_prefix and any(value.startswith(text) for value in beginnings)
 
     def with_matching_case(self, text: str, *, is_prefix: bool) -> str | None:
-        """`text` in the one case in which it can match, or None when its case is not the fault."""
+        """`text` in the case in which it can match; None if its case is not the problem."""
         spellings = (text.lower(), text.upper())
         return next(
             (spelling for spelling in spellings if self.can_match(spelling, is_prefix=is_prefix)),

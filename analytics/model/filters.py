@@ -1,4 +1,4 @@
-"""What a filter means: read from query parameters, applied as SQL or as an Arrow mask."""
+"""Filters: parsed from query parameters, applied as SQL or as an Arrow mask."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ VALUES_MAX: Final = 100
 """How many values one query may name in all: each costs a comparison per row."""
 
 _QUOTED_MAX: Final = 100
-"""How many characters of a value that is refused its error repeats."""
+"""How many characters of a refused value its error repeats."""
 
 _FALSE: Final = pa.scalar(False, pa.bool_())
 
@@ -40,7 +40,7 @@ class InvalidQuery(ValueError):
 
 
 class Order(StrEnum):
-    """Which end of time comes first."""
+    """Whether the newest or the oldest rows come first."""
 
     NEWEST_FIRST = "desc"
     OLDEST_FIRST = "asc"
@@ -114,12 +114,12 @@ class Query:
 
 
 def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
-    """The query that `parameters` (name to values, as given) ask for.
+    """The query in `parameters` (name to values, as given).
 
     A repeated parameter means OR, different ones AND. A leading `!` negates; rows in which the
     column is null satisfy a negation. A trailing `*` makes a prefix where PREFIX_PARAMETERS
-    allows it. A backslash before `!`, `*` or a backslash takes its meaning away.
-    Raises InvalidQuery, also for a parameter that is no filter and for a value that no row can
+    allows it. A backslash before `!`, `*` or a backslash makes it an ordinary character.
+    Raises InvalidQuery, even for a parameter that is no filter and for a value that no row can
     have: a misspelt word must not look like a log in which nothing happened.
     """
     known = {*FILTER_COLUMNS, *BOUND_PARAMETERS, "order"}
@@ -149,7 +149,7 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
 
 
 def only(parameters: Mapping[str, Sequence[str]], name: str) -> str | None:
-    """The one value of `name`, or None when it is not there. Raises InvalidQuery for more."""
+    """The single value of `name`, or None if it is missing. Raises InvalidQuery for several."""
     values = parameters.get(name, ())
     if len(values) > 1:
         raise InvalidQuery(f"{name} may be given only once", field=name)
@@ -193,7 +193,7 @@ def _not_known(parameter: FilterParameter, value: str, term: Term) -> str:
 
 
 def parse_term(name: str, value: str) -> Term:
-    """What `value` of the parameter `name` means. Raises InvalidQuery when it means nothing."""
+    """The term that `value` of the parameter `name` stands for. Raises InvalidQuery if invalid."""
     is_negated = value.startswith("!")
     characters: list[str] = []
     is_prefix = False
@@ -213,7 +213,7 @@ def parse_term(name: str, value: str) -> Term:
 
 
 def literal(value: str) -> str:
-    """`value` as a filter's text: it means exactly this value, with any characters."""
+    """`value` as a filter's text that matches exactly this value, whichever characters it has."""
     text = value.replace("\\", "\\\\")
     if text.startswith("!"):
         text = f"\\{text}"
@@ -252,7 +252,7 @@ def _matches(column: str, term: Term, bind: Any) -> str:  # noqa: ANN401 - a loc
 
 
 def mask(query: Query, rows: pa.Table) -> pa.ChunkedArray:
-    """Which of `rows` (AUDIT_SCHEMA) are in `query`: what `where` says, without an engine."""
+    """Which of `rows` (AUDIT_SCHEMA) are in `query`: the same as `where`, without an engine."""
     at = rows["created_at"]
     wanted = pc.is_valid(at)
     if query.since is not None:
@@ -274,8 +274,8 @@ def condition_mask(condition: Condition, values: pa.ChunkedArray) -> pa.ChunkedA
 
 
 def _is_alike(column: pa.ChunkedArray, term: Term) -> pa.ChunkedArray:
-    """Null is like nothing: it meets no positive term, and every negated one."""
-    # Scalars with a type: to guess it Arrow looks for a module that is not there.
+    """Null resembles nothing: it meets no positive term, and every negated one."""
+    # Typed scalars: to guess a type, Arrow tries to import a module that is not installed.
     is_alike = (
         pc.starts_with(column, term.text)
         if term.is_prefix

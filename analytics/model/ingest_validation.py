@@ -1,7 +1,7 @@
-"""What others may write into the audit log: install rows, each checked on its own.
+"""Checks what others may write into the audit log: install rows, each on its own.
 
-The sender says what was installed and what was decided. Everything else of a row - who sent it,
-when it arrived, through which request - is the service's to say.
+The sender states what was installed and decided. The service itself states the rest of a row: who
+sent it, when it arrived, and in which request.
 """
 
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ long as a request, which pack to next to nothing, would use up the memory of all
 
 
 class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """One install, as its sender tells it."""
+    """One install, as its sender describes it."""
 
     event: str
     package_name: Annotated[str, msgspec.Meta(min_length=1, max_length=PACKAGE_NAME_MAX)] = (
@@ -55,7 +55,7 @@ class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why the item at `index` (from 0) was not taken."""
+    """Why the item at `index` (from 0) was not accepted."""
 
     index: int
     error: str
@@ -80,9 +80,9 @@ _ENVELOPE_MARKS: Final = {event.value: _envelope_marks(ENVELOPES[event]) for eve
 def read_items(
     items: Iterable[bytes | msgspec.Raw], audit_context: AuditContext, window: AcceptedInterval
 ) -> tuple[list[AuditRow], list[Rejection]]:
-    """The rows that `items` (JSON) make, and why the others make none.
+    """The rows made from `items` (JSON), and why other items were rejected.
 
-    `audit_context` says who sends them. `window.now` is when they are received; an item without
+    `audit_context` names the sender. `window.now` is when they are received; an item without
     `created_at` happened then.
     """
     rows: list[AuditRow] = []
@@ -108,7 +108,7 @@ def _row(raw: bytes, audit_context: AuditContext, window: AcceptedInterval) -> A
     if raw.count(b'"') != _marks(item):
         check_keys(raw)
     envelope = _envelope(item)
-    # Null says no more than nothing.
+    # Null means the same as no value.
     version = None if item.version is UNSET else item.version
     ecosystem = None if item.ecosystem is UNSET else item.ecosystem
     created_at = None if item.created_at is UNSET else item.created_at
@@ -148,7 +148,7 @@ def _marks(item: IngestItem) -> int:
 
 def _check_size(envelope: Envelope, payload: str) -> None:
     """Raise RowRefused for an envelope that is too long; `payload` holds it, and maybe more."""
-    # A character takes at most four bytes: nearly every payload is short enough at a glance.
+    # A character takes at most four bytes: its length alone clears nearly every payload.
     is_short = len(payload) * 4 <= ENVELOPE_BYTES_MAX
     if not is_short and len(compact(envelope).encode()) > ENVELOPE_BYTES_MAX:
         raise RowRefused(f"envelope must take at most {ENVELOPE_BYTES_MAX} bytes")

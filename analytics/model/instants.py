@@ -1,4 +1,4 @@
-"""Instants: aware UTC `datetime` inside, RFC 3339 text outside."""
+"""Instants: aware UTC `datetime` internally, RFC 3339 text externally."""
 
 import re
 from datetime import UTC, date, datetime, time, timedelta
@@ -15,7 +15,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 def parse_instant(text: str) -> datetime:
     """The instant `text` names: RFC 3339 with 0 to 6 fraction digits; without a zone it is UTC.
 
-    A `+` that URL decoding turned into a space is read as the `+` it was.
+    A `+` that URL decoding turned into a space is read as a `+` again.
     Raises ValueError for anything else, dates that do not exist included.
     """
     match = _INSTANT.fullmatch(text)

@@ -1,6 +1,6 @@
-"""Events, filters and CI jobs in the words that people read.
+"""Events, filters and CI jobs in plain words.
 
-The search understands them as well: what a page shows can be typed back.
+The search understands these words, too, so that what a page shows can be typed there.
 """
 
 import re
@@ -94,7 +94,7 @@ def job_label(subject: str) -> str | None:
 
 
 def job_subjects(label: str) -> list[str]:
-    """The CI subjects that `job_label` may have shown as `label`; none if it shows none so."""
+    """The CI subjects that `job_label` may have shown as `label`; empty if there are none."""
     path, separator, rest = label.partition(_SEPARATOR)
     if not path or not separator or not rest:
         return []

@@ -1,4 +1,4 @@
-"""How far back a tier reaches, and which days are past its retention."""
+"""Retention: how far back a tier reaches, and which days are past that."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime, timedelta
@@ -26,18 +26,18 @@ RETENTION_DAYS: Final[dict[Tier, int | None]] = {
 """Days of history by tier; None is all of it (see docs/operations.md)."""
 
 LEFT_TIER_COUNTS: Final = timedelta(days=7)
-"""How long a tier that was left still keeps what it kept: a change made by mistake, or regretted,
-can be undone without a loss."""
+"""How long the retention of a former tier still counts, so that a change made by mistake can be
+undone without a loss."""
 
 
 def retention_floor(tier: Tier, now: datetime) -> datetime | None:
-    """The oldest instant the tier may still see, inclusive; None when there is no limit."""
+    """The oldest instant that the tier shows, inclusive; None if there is no limit."""
     days = RETENTION_DAYS[tier]
     return None if days is None else now - timedelta(days=days)
 
 
 def tiers_held(tier: Tier, left_at: Mapping[Tier, datetime], now: datetime) -> set[Tier]:
-    """`tier`, and each that was left (when, says `left_at`) within the last LEFT_TIER_COUNTS.
+    """`tier`, and each former tier that was left (see `left_at`) within LEFT_TIER_COUNTS.
 
     Exactly that long ago still counts, and so does what a clock that has been set back since
     says was left later than now.
@@ -48,7 +48,7 @@ def tiers_held(tier: Tier, left_at: Mapping[Tier, datetime], now: datetime) -> s
 def prunable_before(tiers: Iterable[Tier], now: datetime) -> date | None:
     """The UTC day before which every row is past the retention of each of `tiers`, or None.
 
-    A day is past it when its last microsecond is: a row at the floor itself may still be seen.
+    A day is past it only if its last microsecond is: a row at the floor itself is still shown.
     """
     kept_from: date | None = None
     for tier in tiers:

@@ -1,4 +1,4 @@
-"""What every row from outside is held to, whichever way it comes in."""
+"""Checks for every row from outside, ingested or imported."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ AHEAD_MAX: Final = timedelta(seconds=60)
 PACKAGE_NAME_MAX: Final = 512
 VERSION_MAX: Final = 256
 ERROR_CHARS_MAX: Final = 300
-"""Of the error text of a rejected row, which may repeat a value of any length."""
+"""The maximum length of a rejected row's error, which may repeat a value of any length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
 _ECOSYSTEMS: Final = frozenset(Ecosystem)
 
 
 class RowRefused(ValueError):
-    """Something that must not become a row; the text names the field."""
+    """The input must not become a row; the text names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedInterval:
-    """The instants a row may have: not before the retention floor, not after `now` by much."""
+    """The instants that a row may have: from the retention floor to AHEAD_MAX after `now`."""
 
     now: datetime
     floor: datetime | None
 
     def instant(self, text: str) -> datetime:
-        """The `created_at` that `text` spells. Raises RowRefused."""
+        """The `created_at` in `text`. Raises RowRefused."""
         try:
             created_at = parse_instant(text)
         except ValueError as error:
@@ -45,9 +45,9 @@ class AcceptedInterval:
 
 
 def check_decision(event: str, decision: str | None, settled: Decision | None) -> None:
-    """Raise RowRefused for a `decision` that is not the one `event` comes with.
+    """Raise RowRefused unless `decision` is the one that belongs to `event`.
 
-    None says nothing and is fine with every event: the event alone settles it.
+    None is accepted for every event, because the event determines the decision.
     """
     if decision is not None and decision != settled:
         raise RowRefused(f"decision of {event} must be {settled or 'null'}")
@@ -60,13 +60,13 @@ def check_ecosystem(text: str | None) -> None:
 
 
 def check_printable(field: str, text: str | None) -> None:
-    """Raise RowRefused for text that is not what it looks like."""
+    """Raise RowRefused for text with invisible or unprintable characters."""
     if text is not None and not text.isprintable():
         raise RowRefused(f"{field} must have printable characters only")
 
 
 def check_package_text(field: str, text: str | None) -> None:
-    """As `check_printable`, and without white space around it.
+    """Like `check_printable`, but also refuse white space around the text.
 
     To a reader and to a package manager " left-pad" is left-pad; to a filter it is another package.
     """
@@ -76,7 +76,7 @@ def check_package_text(field: str, text: str | None) -> None:
 
 
 def check_subject(text: str | None) -> None:
-    """As `check_printable`, but with the characters that trust bindings, too, may have.
+    """Like `check_printable`, but accept the characters that trust bindings accept.
 
     A subject is what an issuer signed: with characters of private use, or newer than this Python.
     """

@@ -26,7 +26,7 @@ class VerdictSource(StrEnum):
 
 
 class Ecosystem(StrEnum):
-    """Where packages come from, by the types of package URLs: registries share names."""
+    """The ecosystem of a package, by package URL type: the same name can exist in several."""
 
     PYPI = "pypi"
     NPM = "npm"
@@ -36,14 +36,14 @@ ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")
 """How actors prove who they are, besides `oidc_<provider>` of verified CI jobs."""
 
 CLAIM_MAX: Final = 256
-"""Code points that a row keeps of a claim with no limit of its own."""
+"""How many code points a row keeps of a claim without a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """Who acted, through which door: the columns every row of one request has in common.
+    """Who acted, and through which surface: the columns that all rows of a request share.
 
-    `ci` is what the CI token of the request said, if one was verified by `oidc_binding_id`.
+    `ci` has the claims of the request's CI token, if `oidc_binding_id` verified one.
     """
 
     actor: str
@@ -56,16 +56,16 @@ class AuditContext:
     ci: VerifiedCi | None = None
 
     def of_ci_job(self, provider: str, oidc_binding_id: str, ci: VerifiedCi) -> Self:
-        """The same for a request that a verified CI job sent: it stays who acted, by what right."""
+        """The context of a request from a verified CI job; the actor stays the credential's."""
         return replace(
             self, actor_source=f"oidc_{provider}", oidc_binding_id=oidc_binding_id, ci=ci
         )
 
 
 class AuditRow(msgspec.Struct, frozen=True, gc=False):
-    """One row, `AUDIT_SCHEMA` without `seq`: that comes with the commit.
+    """One row: `AUDIT_SCHEMA` without `seq`, which the commit assigns.
 
-    Made by the million: a struct of plain values that no garbage collector has to walk.
+    There can be millions: a struct of plain values, which the garbage collector skips.
     """
 
     created_at: datetime
@@ -101,7 +101,7 @@ def audit_row(
     ecosystem: str | None = None,
     received_at: datetime | None = None,
 ) -> AuditRow:
-    """The row that says `envelope` happened at `at`, by whom `audit_context` names.
+    """The row which records that `envelope` happened at `at`, in this audit context.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
     package and its ecosystem. `received_at` is `at` unless the row was reported later.
@@ -144,7 +144,7 @@ NO_CI_COLUMNS: Final = CiColumns(None, None, None)
 
 
 def ci_columns(ci: VerifiedCi | None) -> CiColumns:
-    """What `ci` says, as far as it is printable text of at most CLAIM_MAX characters."""
+    """The claims of `ci` that are printable text of at most CLAIM_MAX characters."""
     if ci is None:
         return NO_CI_COLUMNS
     return CiColumns(_column(ci.repository_id), _column(ci.run_id), _column(ci.jti))
@@ -157,14 +157,14 @@ def _column(claim: str | msgspec.UnsetType | None) -> str | None:
 
 
 def _fit(keys: str) -> str:
-    # Nearly every envelope fits as it is, and need not be taken apart to see that.
+    # Nearly every envelope fits unchanged, which shows without decoding it.
     if len(keys) <= DECISION_REASON_MAX:
         return keys
     return decision_reason(msgspec.json.decode(keys))
 
 
 def _with_ci(keys: str, ci: VerifiedCi) -> str:
-    """The JSON object `keys` with one member more; no envelope has a key of that name."""
+    """The JSON object `keys` with the member `ci` added; no envelope has a key of that name."""
     comma = "" if keys == "{}" else ","
     return f'{keys[:-1]}{comma}"ci":{compact(ci)}}}'
 
@@ -180,7 +180,7 @@ def to_table(rows: Sequence[AuditRow]) -> pa.Table:
 
 
 def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """`values` as Arrow holds them. Those of one request have most of their columns in common."""
+    """`values` as an Arrow array. The rows of one request share most of their values."""
     if values and values.count(values[0]) == len(values):
         return pa.repeat(pa.scalar(values[0], kind), len(values))
     return pa.array(values, kind)

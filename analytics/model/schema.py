@@ -1,4 +1,4 @@
-"""What an audit row is, in each version, and how its columns are spelt on the wire."""
+"""The schema of audit rows in each version, and the names of its columns in the API."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +15,8 @@ _TEXT: Final = pa.string()
 class Column:
     """A column of stored rows.
 
-    `field_id` is its number in Parquet files and never that of another column, dropped ones
-    included. Rows have the column from schema version `since` on.
+    `field_id` is its number in Parquet files, which is never reused, even after a column is
+    dropped. Rows have the column from schema version `since` on.
     """
 
     name: str
@@ -66,7 +66,7 @@ It has no metadata: what Parquet files have besides is the writer's (`PARQUET_SC
 """
 
 NO_ROWS: Final = AUDIT_SCHEMA.empty_table()
-"""Made once: it takes pyarrow as long as a mask over a row group."""
+"""Created once: that takes pyarrow as long as a mask over a row group."""
 
 _SCHEMAS: Final = {
     version: pa.schema([column.field for column in COLUMNS if column.since <= version])
@@ -81,7 +81,7 @@ JOURNAL_SCHEMAS: Final = {len(schema) - 1: schema.remove(0) for schema in _SCHEM
 
 
 class NewerSchema(StoreFault):
-    """Rows with columns that this version does not know."""
+    """Rows have columns that this version does not know."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} was written by a newer version of Countersign: update this one")
@@ -139,16 +139,16 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
 """
 
 ID_PREFIX: Final = "aud_"
-ID_DIGITS: Final = 19  # what the largest int64 takes, so that ids sort like seq
+ID_DIGITS: Final = 19  # the digits of the largest int64, so that ids sort like seq
 
 
 def audit_id(seq: int) -> str:
-    """The public id of the row with this `seq`; ids sort as rows were accepted."""
+    """The public id of the row with this `seq`; ids sort in the order of acceptance."""
     return f"{ID_PREFIX}{seq:0{ID_DIGITS}d}"
 
 
 def parse_audit_id(text: str) -> int | None:
-    """The `seq` a public id names, or None when it is no such id."""
+    """The `seq` in a public id, or None if `text` is not one."""
     digits = text.removeprefix(ID_PREFIX)
     if digits == text or len(digits) != ID_DIGITS or not (digits.isascii() and digits.isdecimal()):
         return None

@@ -1,4 +1,4 @@
-"""JSON from outside, read so that no other reader could read it differently (RFC 8259, RFC 7493).
+"""Reads JSON from outside only if all readers agree on its meaning (RFC 8259, RFC 7493).
 
 Tokens and key sets have no key twice, no number beyond range, no half of a surrogate pair and a
 bounded depth. Rows are read by msgspec, which drops all but the last of equal keys: for them there
@@ -17,11 +17,11 @@ _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class NotStrictJson(ValueError):
-    """Bytes that are no JSON object, or that two readers could understand in two ways."""
+    """The bytes are not a JSON object, or two readers could interpret them differently."""
 
 
 class DuplicateKey(ValueError):
-    """An object that has `key` twice."""
+    """An object has `key` twice."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"duplicate key: {key}")
@@ -47,10 +47,10 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def strict_object(raw: bytes) -> dict[str, Any]:
     """The JSON object that `raw` is, in UTF-8. Raises NotStrictJson.
 
-    The size is the caller's to bound.
+    The caller must bound the size.
     """
     try:
-        value = _decoder.decode(raw.decode())  # a byte order mark stays, and is no JSON
+        value = _decoder.decode(raw.decode())  # keeps a byte order mark, which is not JSON
     except (ValueError, RecursionError) as error:
         raise NotStrictJson("not strict JSON in UTF-8") from error
     if not isinstance(value, dict):
@@ -84,7 +84,7 @@ _decoder: Final = json.JSONDecoder(
     parse_float=_number,
     parse_constant=_refuse_constant,
 )
-# Numbers stay as they are spelt: to convert a long one takes time, and only keys are wanted.
+# Numbers stay text: converting long ones takes time, and only keys are needed.
 _key_reader: Final = json.JSONDecoder(
     object_pairs_hook=unique_members, parse_int=str, parse_float=str
 )

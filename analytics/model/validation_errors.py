@@ -1,4 +1,4 @@
-"""What is wrong with a value of the wrong shape, in the words of the API: field, then rule."""
+"""Errors about values of the wrong type, in the API's words: first the field, then the rule."""
 
 import re
 from typing import Final

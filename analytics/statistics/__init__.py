@@ -1,4 +1,4 @@
-"""What is known of segments without reading their rows: bounds, counts and values.
+"""What is known about segments without reading their rows: bounds, counts and values.
 
-The planner prunes and estimates with it; a wrong estimate costs time, never a row.
+The planner uses it to prune and estimate. A wrong estimate costs time, but never a row.
 """

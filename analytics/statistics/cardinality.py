@@ -1,4 +1,4 @@
-"""How many rows of one query each segment may hold, by its index and its catalog entry."""
+"""Estimates how many rows of a query each segment holds, from its index and catalog entry."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -12,11 +12,11 @@ from analytics.storage.segment_index import INDEXED_COLUMNS
 from analytics.storage.segment_metadata import Segment
 
 FEW_ROWS_MAX: Final = 512
-"""Rows that are few enough to be read all of them, and kept."""
+"""So few rows are all read, and kept in memory."""
 
 
 class CardinalityEstimate:
-    """What the catalog, `index` and rows that were `known` before say of `query`."""
+    """What the catalog, `index` and already `known` rows say about `query`."""
 
     def __init__(
         self, index: ValueIndex | None, query: Query, known: CachedRows | None = None
@@ -39,12 +39,12 @@ class CardinalityEstimate:
         return self._index is not None and bool(self._indexed)
 
     def expect(self, segments: Callable[[], Sequence[Segment]]) -> None:
-        """The plan will look at these segments, in this order, as far as it has to."""
+        """Announce that the plan will read these segments, in this order, as far as necessary."""
         if self._index is not None and self._indexed and not self._index.is_local:
             self._ahead = IndexesAhead(self._index, segments())
 
     def rows(self, segment: Segment) -> int | None:
-        """At most how many rows of `segment` are in the query; None if nothing is known of them."""
+        """An upper bound of the rows of `segment` in the query; None if nothing is known."""
         if self._known is not None and segment.segment_id in self._known.segment_ids:
             return self._known.counts[segment.segment_id]
         bounds = [counts.of_kinds(self._on_kinds) for counts in self.counts(segment)]
@@ -54,7 +54,7 @@ class CardinalityEstimate:
         return min(bounds, default=segment.rows)
 
     def counts(self, segment: Segment) -> list[ValueCounts]:
-        """What the index says of each condition that it can answer."""
+        """What the index says about each condition that it can answer."""
         if self._index is None:
             return []
         found = self._counts.get(segment.segment_id)
@@ -75,7 +75,7 @@ class CardinalityEstimate:
         return tuple(segment for segment in segments if self.rows(segment) != 0)
 
     def total(self, segments: Iterable[Segment]) -> int | None:
-        """At most how many rows of `segments` are in the query; None if unknown."""
+        """An upper bound of the rows of `segments` in the query; None if unknown."""
         total = 0
         for segment in segments:
             rows = self.rows(segment)

@@ -1,4 +1,4 @@
-"""Fetching the indexes that a plan will read before it reaches them, where they are not local."""
+"""Fetches the indexes that a plan will read before it reaches them, if they are not local."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,13 +7,13 @@ from analytics.statistics.value_index import ValueIndex
 from analytics.storage.segment_metadata import Segment
 
 FIRST_INDEXES: Final = 16
-"""Indexes that are fetched at first, at once; then twice as many, and so on."""
+"""How many indexes are fetched first, concurrently; then twice as many, and so on."""
 
 
 class IndexesAhead:
     """Fetches the indexes of `segments` as they are reached, in this order, in widening steps.
 
-    A page that ends on its first day needs no index of the days behind.
+    A page that ends on its first day needs no index of the following days.
     """
 
     def __init__(self, index: ValueIndex, segments: Sequence[Segment]) -> None:
@@ -24,7 +24,7 @@ class IndexesAhead:
         self._step = FIRST_INDEXES
 
     def reach(self, segment: Segment) -> None:
-        """The index of `segment` is needed next. Raises StoreFault."""
+        """Announce that the index of `segment` is needed next. Raises StoreFault."""
         place = self._places.get(segment.segment_id, -1)
         while place >= self._fetched:
             part = self._segments[self._fetched : self._fetched + self._step]

@@ -1,4 +1,4 @@
-"""The most frequent values of many segments together, from what their indexes say.
+"""Finds the most frequent values of many segments together, from their indexes.
 
 The threshold algorithm (Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware",
 2001): the head of each segment names its most frequent values and bounds all others. Values are
@@ -33,7 +33,7 @@ class SegmentHead:
     count: Callable[[str], int | None]
 
     def names(self, value: str) -> bool:
-        """True if the head tells how many of its rows have `value`."""
+        """True if the head states how many of its rows have `value`."""
         return not self.head.others_max or any(name == value for name, _ in self.head.values)
 
 
@@ -71,7 +71,7 @@ def top_values(
     lookups = 0
     ranked: list[tuple[int, str]] = []
     for value, rows, most in _by_most_rows(heads, counted, others_max):
-        # One that may be as frequent as the least of the answer might sort before it.
+        # A value that may be as frequent as the last one of the answer could sort before it.
         if len(ranked) == number and most < -ranked[-1][0]:
             break
         if rows < most:
@@ -86,7 +86,7 @@ def top_values(
                 rows += own
         ranked = sorted([*ranked, (-rows, value)])[:number]
     least = -ranked[-1][0] if len(ranked) == number else 0
-    # A value that no head names could be in the answer.
+    # A value that no head names could still belong to the answer.
     if others_max and others_max >= least:
         return None
     return [(value, -rows) for rows, value in ranked]

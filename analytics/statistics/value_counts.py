@@ -1,4 +1,4 @@
-"""Exact counts of a query in one segment, by event and decision, from its index."""
+"""Counts a query's rows in one segment exactly, by event and decision, from its index."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def count_by_value(
 def countable(
     segments: Iterable[Segment], query: Query, watermark: int, column: str
 ) -> list[Segment]:
-    """Those of `segments` whose index is needed to count them: the catalog does not know."""
+    """Those of `segments` whose index is needed for counting, because the catalog does not say."""
     return [
         segment
         for segment in segments

@@ -1,6 +1,6 @@
-"""Looking values up in the index files of segments.
+"""Looks up values in the index files of segments.
 
-Nothing has to be learnt first: an index is written with its segment. One that is missing or
+An index is written together with its segment. One that is missing or
 damaged leaves its counts unknown until it is rebuilt, and the query reads the rows instead.
 """
 
@@ -27,11 +27,11 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import SegmentStore
 
 KIND_COLUMNS: Final = ("event", "decision")
-"""What indexes count values apart by: most filters that are no search name these."""
+"""The columns by which indexes count values separately: most filters except searches name them."""
 
 ALL_GROUPS: Final = 2**GROUP_BITS - 1
 DAMAGED_MAX: Final = 1_000
-"""Segments that are remembered for a rebuild of their index."""
+"""How many segments are remembered for a rebuild of their index."""
 
 
 _Result = TypeVar("_Result")
@@ -64,7 +64,7 @@ class ValueIndex:
     """The indexes of `segments`. Safe to use from several threads."""
 
     def __init__(self, segments: SegmentStore, bytes_max: int) -> None:
-        """Directories and counts are kept within `bytes_max` bytes: what they say never changes."""
+        """Keep directories and counts, which never change, within `bytes_max` bytes."""
         self._segments = segments
         self._known = ByteCache(bytes_max)
         self._damaged: dict[str, Segment] = {}
@@ -93,7 +93,7 @@ class ValueIndex:
         return ValueCounts(kinds, tuple(kind.rows for kind in kinds), ALL_GROUPS, 1)
 
     def column(self, segment: Segment, name: str) -> ColumnEntry | None:
-        """What the index of `segment` says of a column as a whole; None if it cannot say."""
+        """What the index of `segment` says about a whole column; None if it says nothing."""
         contents = self._contents_of(segment)
         return None if contents is None else contents.directory.column(name)
 
@@ -166,5 +166,5 @@ def _count(
         groups |= counts.groups
     if condition.is_met(None):
         rows = list(map(add, rows, column.nulls))
-        groups = ALL_GROUPS  # where nulls are is not kept
+        groups = ALL_GROUPS  # the positions of nulls are not stored
     return ValueCounts(directory.kinds, tuple(rows), groups, directory.groups_a_bit)

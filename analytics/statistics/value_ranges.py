@@ -1,4 +1,4 @@
-"""A condition as ranges of values in byte order: what an index of sorted values can count."""
+"""A condition as ranges of values in byte order, which an index of sorted values can count."""
 
 from analytics.model.filters import Condition, Term
 

@@ -1,6 +1,6 @@
-"""What the catalog already answers: which segments cannot hold a row, and which counts are exact.
+"""What the catalog alone can tell: which segments cannot hold a row, and which counts are exact.
 
-All of it is decided from statistics, with no file opened.
+It is decided from statistics, without opening a file.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from analytics.storage.snapshot import Snapshot
 
 
 def prune(snapshot: Snapshot, query: Query, after: Position | None = None) -> Snapshot:
-    """`snapshot` without what cannot hold a row of `query` behind `after`."""
+    """`snapshot` without the parts that cannot hold a row of `query` after `after`."""
     mark = snapshot.watermark
     return replace(
         snapshot,
@@ -53,7 +53,7 @@ def is_within(segment: Segment, query: Query, watermark: int) -> bool:
 def known_counts(
     segment: Segment, query: Query, watermark: int, column: str
 ) -> dict[str, int] | None:
-    """How many rows of `segment` in `query` have each value of `column`, or None: not known.
+    """How many rows of `segment` in `query` have each value of `column`; None if unknown.
 
     Known if the catalog counts `column`, every row lies within the query's bounds and the
     watermark, and nothing but `column` itself still decides which rows are in.
@@ -76,7 +76,7 @@ def known_counts(
 
 
 def matched_rows(segment: Segment, condition: Condition) -> int:
-    """At most how many rows of `segment` meet `condition`, which is on a counted column."""
+    """An upper bound of the rows of `segment` that meet `condition`, on a counted column."""
     counts = _counts(segment, condition.column) or {}
     return sum(rows for value, rows in counts.items() if _meanings_met(condition, value))
 
