@@ -138,7 +138,7 @@ class CacheFolder:
             path = self._parts / secrets.token_hex(16)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
-            # Held until the descriptor is closed, even by a crash: an unlocked part has no owner.
+            # Held until the descriptor is closed, be it by a crash: an unlocked part has no owner.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
                 return Part(path, descriptor)
@@ -173,6 +173,7 @@ def touch(descriptor: int) -> None:
 def _remove_unlocked(path: Path) -> bool:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
+        # Fails for as long as the writing process lives, in any process.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
     except BlockingIOError:

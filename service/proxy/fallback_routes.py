@@ -25,7 +25,6 @@ blueprint = Blueprint("proxy_fallback", __name__)
 async def fallback(services: ProxyServices, slug: str, rest: str = "") -> ResponseReturnValue:
     """401 without credentials; else 404, or 405 for a method that does not read."""
     await services.authorize(request, slug)
-    # Only after the credentials: a 404 would tell strangers which organisations exist.
     if request.method in _READING:
         raise NotFound
     is_write = request.method in _WRITING and rest.startswith(("npm/", "pypi/"))

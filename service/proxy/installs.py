@@ -31,6 +31,7 @@ async def refuse_or_record(
     if gets_no_byte and not decision.is_refused:
         return None
     install = Install(release, str(key), decision, is_continuation=is_continuation(request, key))
+    # A refused one as well: the address that explains it names its row.
     audit_id = await services.installs.record(org, principal, install)
     if not decision.is_refused:
         return None

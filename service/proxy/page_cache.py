@@ -70,6 +70,7 @@ class PageCache:
         `key` must contain everything that the page depends on, except the time.
         """
         is_known, page = self._pages.find(key)
+        # `<`, because at `until` itself a release is old enough.
         if is_known and (page.until is None or self._clock() < page.until):
             self._observe("hits")
             return page  # type: ignore[no-any-return]

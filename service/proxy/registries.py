@@ -76,6 +76,7 @@ class Registries(Generic[_Value]):
 
     def own_of(self, slug: str, name: str) -> PackageRegistry[_Value] | None:
         """The registry called `name` if it serves the organisation."""
+        # Not for all: its packages and credentials are those of the listed organisations.
         own = self.own.get(name)
         return own.registry if own is not None and slug in own.orgs else None
 

@@ -51,6 +51,7 @@ def load_registries(path: Path | None) -> dict[str, FirstPartyRegistry]:
         return {name: _registry(name, table) for name, table in tables.items()}
     except OSError as error:
         raise InvalidSetting(f"{_SETTING} {path}: {error.strerror}") from error
+    # Without the cause below: its text may repeat a URL with credentials.
     except _Fault as fault:
         raise InvalidSetting(f"{_SETTING} {path}: {fault}") from None
     except UnicodeDecodeError:

@@ -23,6 +23,7 @@ class SingleFlight(Generic[_Result]):
         if task is None:
             task = self._running[key] = asyncio.create_task(_await(work))
             task.add_done_callback(lambda ended: self._forget(key, ended))
+        # Without the shield, one client that disconnects would fail the requests of all others.
         return await asyncio.shield(task)
 
     async def close(self) -> None:

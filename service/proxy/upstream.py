@@ -76,6 +76,7 @@ class Upstream:
         headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
         url = self._address(path)
         async with self._faults(url, self._limits.document_s), self._get(url, headers) as response:
+            # Only as the answer to conditions: otherwise there is nothing that it could confirm.
             if response.status_code == httpx.codes.NOT_MODIFIED and conditions:
                 return None
             return await self._document(response)

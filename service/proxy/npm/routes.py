@@ -79,6 +79,7 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
         raise NotFound
     registry = _public(services)
     asked = parse_query(await request.body, request.headers.get("content-encoding", ""))
+    # After the body has arrived, which a client can delay: a name may have become first-party.
     first_party = await services.policies.first_party(org)
     body = public_query(asked, query, partial(_is_first_party, first_party))
     answer = await registry.upstream.post(
