@@ -32,6 +32,7 @@ LIVE_OF_CI_TOKEN_MAX: Final = 32
 KEPT: Final = timedelta(days=1)
 """How long expired tokens are kept, so that a job is told that its token has expired."""
 
+# Joined with the key as it is now: its revocation ends all of its tokens at once.
 _TOKEN: Final = (
     select(
         InstallToken.id,
@@ -128,6 +129,7 @@ async def issue_install_token(
 
 async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: datetime) -> None:
     """Raise TooManyInstallTokens if the key or the CI token has the maximum of live tokens."""
+    # Under the write lock of the insertion: concurrent exchanges cannot exceed the limits together.
     live = select(func.count()).where(
         InstallToken.api_key_id == key_id, InstallToken.expires_at > now
     )
