@@ -26,6 +26,7 @@ class LivePlaces:
         bounds = {tenant_id: PER_ORG_MAX}
         if session_id is not None:
             bounds[session_id] = PER_SESSION_MAX
+        # No await up to the update below: two streams cannot take the same last place.
         if any(self._taken[key] >= most for key, most in bounds.items()):
             raise TooManyStreams
         self._taken.update(bounds.keys())

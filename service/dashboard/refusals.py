@@ -101,7 +101,7 @@ async def refusal_page(text: str, status: int) -> BaseResponse | Response:
 async def _frame(status: int) -> dict[str, Any]:
     """The template variables of the organisation's pages, if the caller belongs to one.
 
-    None of them for faults of ours and for callers without a session: they have no navigation.
+    Empty for our own faults, and for callers without a session, who have no navigation.
     """
     path = _ORG_PATH.match(request.path)
     if path is None or status >= Internal.status or status == Unauthenticated.status:

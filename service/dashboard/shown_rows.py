@@ -1,4 +1,4 @@
-"""Rows of the audit log as pages show them, with the names of who is in them."""
+"""Rows of the audit log as pages show them, with display names for people and keys."""
 
 from collections.abc import Iterable
 from datetime import datetime

@@ -35,6 +35,7 @@ async def spend_form(settings: Settings, work: UnitOfWork, caller: Caller, form:
     """Mark `form` as used, as part of this transaction. Raises FormSpent."""
     signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
+    # Bound to the session: an unused form of another one must not create a secret here.
     if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):
         raise FormSpent
 

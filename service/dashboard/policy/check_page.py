@@ -1,4 +1,4 @@
-"""The page that answers "would this be allowed?": the verdict, the rule, and where it stands."""
+"""The page that answers "would this be allowed?": the verdict, the rule, and where it is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Changes to a policy as the forms of its page spell them: from typed texts to the new policy."""
+"""Changes to a policy by the forms of its page: from the typed texts to the new policy."""
 
 import re
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ _VALID: Final[dict[str, Any]] = {
     "id": None,
     "reason": None,
 }
-"""What stands in for a field at fault, so that the errors of the others are found, too."""
+"""Stand-ins for faulty fields, so that the errors of the other fields are found, too."""
 
 Document = dict[str, Any]
 
@@ -201,7 +201,7 @@ def _with_entry(part: str, given: Mapping[str, str], document: Document) -> Inst
 
 
 def _entry(given: Mapping[str, str]) -> Document:
-    """The entry that the fields spell: ranges one a line, and nothing for what is empty."""
+    """The entry in the fields, with one range per line; empty fields are left out."""
     entry: Document = {name: text.strip() for name, text in given.items()}
     if "versions" in entry:
         lines = (line.strip() for line in entry["versions"].splitlines())

@@ -1,4 +1,4 @@
-"""Routes of the pages about exceptions: every member asks, who may change the policy decides."""
+"""Routes of the pages about exceptions: members ask, callers who may change the policy decide."""
 
 from dataclasses import replace
 from typing import Final

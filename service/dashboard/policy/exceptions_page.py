@@ -28,7 +28,7 @@ FIELDS: Final = ("ecosystem", "package", "version", "reason")
 SHOWN_MAX: Final = 250
 _OWNERS_MAX: Final = 3
 _GOOD: Final = {"ecosystem": "pypi", "package": "x==1", "reason": "x"}
-"""Stands in for what is judged apart, so that all errors are found at once."""
+"""Stand-ins for fields that are checked separately, so that all errors are found at once."""
 
 
 @dataclass(frozen=True, slots=True)

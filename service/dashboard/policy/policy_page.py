@@ -1,4 +1,4 @@
-"""The policy page: what is in force or was, who changed it when, and the forms that change it."""
+"""The policy page: the policy in force or an earlier one, its changes, and forms to change it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,12 +121,12 @@ class PolicyView:
 
     @property
     def document(self) -> str:
-        """The policy as JSON, an entry a line."""
+        """The policy as JSON, with one entry per line."""
         return document_text(self.policy)
 
     @property
     def exempt(self) -> str:
-        """The packages that are exempt of the cooldown, one a line."""
+        """The packages that are exempt from the cooldown, one per line."""
         cooldown = self.policy.cooldown
         return "" if cooldown is None else "\n".join(map(pattern_of, cooldown.exempt))
 
