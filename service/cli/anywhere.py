@@ -1,4 +1,4 @@
-"""Commands that work on a server as on the data dir of this machine."""
+"""Commands that work both on a server and on the data dir of this machine."""
 
 import asyncio
 import functools
@@ -87,7 +87,7 @@ def anywhere_command(
                         return
                     answer = asyncio.run(_on_data_dir(work, options))
                 except KeyboardInterrupt:
-                    if options.get("is_followed"):  # there is no other way to end it
+                    if options.get("is_followed"):  # a command that follows rows ends no other way
                         sys.exit(EXIT_INTERRUPTED)
                     raise
                 answer.end(as_json=as_json, is_exact=is_exact)

@@ -1,4 +1,4 @@
-"""What commands do, on a server or on the data dir of this machine; answers as the API's JSON."""
+"""What commands can do on a server or on this machine's data dir, answered in the API's JSON."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ExportForm:
 class ExportScope:
     """Which rows an export has. `since` and `until` are the bounds that applied.
 
-    What a server does not tell is None; so is a bound or floor that there is none of.
+    Values that a server does not state are None, and so are missing bounds and floors.
     """
 
     rows: int

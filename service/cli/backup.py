@@ -131,7 +131,7 @@ def restore(
 
     Segments that were missing when the backup was taken are listed; the exit code is then 4.
     """
-    # Only now, like what it takes with it: completion does without.
+    # Imported here: completion needs neither this nor its dependencies.
     from service.backup.restore import restore_backup
 
     with one_line_failures(as_json=as_json):

@@ -26,20 +26,20 @@ _BY_SIGNAL: Final = 128
 
 
 class Child:
-    """The command that runs, once it does; signals that come before are sent to it then."""
+    """The command to run. Signals that arrive before it has started are sent to it then."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run `command` to its end; its exit code, 128 and the signal's number if one ended it.
+        """Run `command` to its end; its exit code, or 128 plus the number of the fatal signal.
 
         Raises OSError if it cannot be run.
         """
         with (
             self._forwarding(),
-            # The command of the person who runs us, as they wrote it; no shell reads it.
+            # The user's own command, verbatim; no shell interprets it.
             subprocess.Popen(command, env=dict(environment)) as process,  # noqa: S603
         ):
             self._process = process

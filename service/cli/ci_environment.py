@@ -13,7 +13,7 @@ from service.proxy.clients import ProxyAddress, all_variables, npmrc
 USERCONFIG: Final = "NPM_CONFIG_USERCONFIG"
 HIDDEN: Final = "***"
 BYPASSES: Final = ("PIP_EXTRA_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
-"""Variables with which packages come from elsewhere, past the proxy."""
+"""Variables that make clients fetch packages from elsewhere, past the proxy."""
 
 _NPM_BYTES_MAX: Final = 1 << 20
 _REGISTRY: Final = re.compile(r"\s*registry\s*=", re.ASCII)
@@ -31,8 +31,8 @@ def install_environment(
 ) -> Iterator[dict[str, str]]:
     """`environment` with every client pointed at the proxy, while the block runs.
 
-    The variables named in `secrets` are left out: install scripts must not get what outlives the
-    token. npm's file is readable by this user alone, and is removed with the block.
+    The variables named in `secrets` are left out: install scripts must not get secrets that outlive
+    the token. npm's file is readable only by this user, and is removed at the end of the block.
     """
     ours = all_variables(address, token)
     with TemporaryDirectory(prefix="countersign-") as folder:
@@ -67,7 +67,7 @@ def shown_variables(address: ProxyAddress) -> dict[str, str]:
 
 
 def _former(environment: Mapping[str, str]) -> str:
-    """The user's own file, which ours takes the place of; empty if there is none."""
+    """The user's own file, which ours replaces; empty if there is none."""
     named = environment.get(USERCONFIG) or environment.get(USERCONFIG.lower())
     path = Path(named) if named else Path(environment.get("HOME") or "/nonexistent") / ".npmrc"
     try:

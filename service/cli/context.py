@@ -1,7 +1,7 @@
 """What commands share: their services, output and failures.
 
-Importing it imports neither the services nor what they are made of: completion and the commands
-that talk to a server do without.
+Importing it imports neither the services nor their dependencies, which completion and commands on a
+server do not need.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class Answer:
                 is_title = number == 0 and has_colour()
                 click.echo(click.style(line, bold=True) if is_title else line)
         for line in self.lines:
-            # What a line quotes may come from a log or a server: nothing in it moves the cursor.
+            # A line may quote a log or a server: no character of it may control the terminal.
             click.echo(printable(line), err=self.is_on_stderr)
 
     def end(self, *, as_json: bool, is_exact: bool = True) -> None:

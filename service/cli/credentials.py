@@ -37,7 +37,7 @@ def session_credential(token: object) -> Credential:
 
 
 def credential_of(secret: str) -> Credential:
-    """The credential that `secret` is; its prefix tells the kind. Raises Invalid.
+    """`secret` as a credential, whose kind its prefix tells. Raises Invalid.
 
     A secret without one of the prefixes is an admin token.
     """

@@ -12,7 +12,7 @@ def demo(*, is_serving: bool, as_json: bool) -> None:
     It has 90 days of audit log, bindings that were added and revoked, and an incident to find. It
     is stored in the configured data dir; nothing else there is changed.
     """
-    # Only now, like what it takes with it: completion does without.
+    # Imported here: completion needs neither this nor its dependencies.
     from service.cli.demo_run import run_demo
 
     run_demo(is_serving=is_serving, as_json=as_json)

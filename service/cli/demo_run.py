@@ -97,7 +97,7 @@ def _welcome(ready: Settings, started: _Started) -> Answer:
     installs = {} if started.lines is None else asdict(started.lines)
     text = _INSTALLS.format(**installs) if installs else ""
     data = values | ({"installs": installs} if installs else {})
-    # A line each: what a line has of control characters is shown, not obeyed.
+    # One line each: control characters in a line are shown, not interpreted.
     return Answer(data, _WELCOME.format(**values, installs=text).splitlines())
 
 

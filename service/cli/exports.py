@@ -84,7 +84,7 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     """Print the receipt of a finished export, to keep beside its file."""
     receipt = await backend.export_receipt(slug, export_id)
     text = receipt_text(msgspec.convert(receipt, Receipt))
-    # The file stays JSON: characters that no terminal should interpret are escaped as it does.
+    # The output stays JSON: characters that a terminal could interpret are escaped as in JSON.
     lines = "".join(
         c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text.decode()
     )

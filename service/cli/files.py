@@ -47,6 +47,7 @@ def new_file(path: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
     try:
         with part.open("xb") as file:
             yield file
+        # Before it gets its name: after a power loss, that must not be of an incomplete file.
         fsync(part)
         _name(part, path, is_forced=is_forced)
         fsync(path.parent)

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 
 class Late(NamedTuple):
-    """Where a command is, and the line that the list of commands shows of it.
+    """Where a command is defined, and its line in the list of commands.
 
     `module` is below service.cli. `attribute` is the command in it; None if importing the module
     adds the command to its group. `more` are the modules that add commands to a group when they

@@ -68,7 +68,7 @@ async def audit_import(
     at all, and one that was imported before is skipped.
     """
     _check_usage(files, list_path, file_format)
-    # Only now: the importer takes the query engine with it, which completion does without.
+    # Imported here: the importer needs the query engine, which completion does not.
     from service.cli.import_files import Terms, import_files
 
     given = ImportFormat(file_format) if file_format else None

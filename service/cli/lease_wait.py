@@ -1,4 +1,4 @@
-"""How commands wait for the lease to change segments, and what they say that lose it."""
+"""Makes commands wait for the lease to change segments, and explains the loss of the lease."""
 
 import asyncio
 import contextlib

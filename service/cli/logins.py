@@ -120,6 +120,7 @@ def changed_logins() -> Iterator[list[Logins]]:
     folder = config_dir()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder / ".lock").open("w") as lock:
+        # On a file of its own, because the file of logins is replaced by each change.
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = [load_logins()]
         yield held

@@ -150,7 +150,7 @@ async def policy_check(
 
 
 def read_policy(file: Path) -> InstallPolicy:
-    """The policy that `file` spells. Raises Invalid, which names the file and the field."""
+    """The policy in `file`. Raises Invalid, which names the file and the field."""
     try:
         text = file.read_text()
         document: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)

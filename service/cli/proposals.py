@@ -29,7 +29,7 @@ def proposal_lines(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
 
 
 def _request(path: str, body: dict[str, Any]) -> Iterator[str]:
-    # An id of a server is no part of a command that a person pastes, unless it is a plain word.
+    # An id from a server goes into a command to paste only if it is a plain word.
     address = f'"$URL{path}"' if shlex.quote(path) == path else f'"$URL"{shlex.quote(path)}'
     yield f"  curl -X POST {address} \\"
     yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""

@@ -55,7 +55,7 @@ class ServerClient:
             timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
             verify=client_tls(),
-            # A proxy for the outside must not get what stays on this machine.
+            # A proxy for outside hosts must not get requests to this machine.
             trust_env=not is_loopback(host),
         )
 

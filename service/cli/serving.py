@@ -13,7 +13,7 @@ from service.settings import load_settings
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def init_command(*, as_json: bool) -> None:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
-    # Only now, like what it takes with it: completion does without.
+    # Imported here: completion needs neither this nor its dependencies.
     from service.bootstrap import prepare
 
     with one_line_failures(as_json=as_json):

@@ -65,7 +65,7 @@ async def open_source(
     """
     kind = file_kind(name, given, is_raw=is_raw)
     if name == STANDARD_INPUT:
-        # The file has no name, so it is gone when this process ends, however it ends.
+        # The file has no name, so it disappears with this process, however that ends.
         with tempfile.TemporaryFile(dir=temp_dir) as spooled:
             read = partial(_read_soon, sys.stdin.fileno())
             while (content := await lake.run_in_thread(read)) != b"":

@@ -1,4 +1,4 @@
-"""Tables for people: whole values in the width of a terminal, one row a line in a pipe."""
+"""Tables for people: fitted to a terminal without cutting values; one row per line in a pipe."""
 
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -15,7 +15,8 @@ TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name
 ORG_VARIABLE: Final = "COUNTERSIGN_ORG"
 DATA_DIR_VARIABLE: Final = "COUNTERSIGN_DATA_DIR"
 _HOST_MARKS: Final = frozenset("-._:%")
-"""Beside letters and digits. Errors name hosts in commands to paste: no shell may act on one."""
+"""Allowed besides letters and digits. Errors put hosts into commands to paste, so none of them may
+be special to a shell."""
 
 _PORTS: Final = {"http": 80, "https": 443}
 

@@ -6,7 +6,7 @@ import sys
 
 
 def is_terminal() -> bool:
-    """True if people read standard output, and no program."""
+    """True if standard output is a terminal, so that a person reads it."""
     return sys.stdout.isatty()
 
 

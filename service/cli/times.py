@@ -20,7 +20,7 @@ _STEPS: Final = (
 class InstantOrAge(click.ParamType[str]):
     """An instant or a date as the API takes it; or an age such as `24h`, `30m` or `7d`.
 
-    An age becomes the instant so long ago. All else is passed on: the API says what is wrong.
+    An age becomes the instant that long ago. Anything else is passed on: the API reports faults.
     """
 
     name = "instant"
@@ -42,7 +42,7 @@ INSTANT: Final = InstantOrAge()
 def relative_time(text: str, now: datetime) -> str:
     """The instant `text` seen from `now`, such as `3 h ago`; its date if that is long ago.
 
-    A text that is no instant is returned as it is.
+    Any other text is returned unchanged.
     """
     try:
         instant = parse_instant(text)
