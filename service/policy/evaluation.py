@@ -117,8 +117,8 @@ class PackagePolicy:
     def _cooling(self, release: Release, version: Version | None, now: datetime) -> Decision | None:
         """Blocked as too young, allowed by an exception from that, or None."""
         published_at = release.published_at
-        # An unknown date is too young, and so is one in the future: otherwise either evades the
-        # cooldown.
+        # An unknown date counts as too young, like one in the future: either would evade the
+        # cooldown otherwise.
         if self.min_age is None or (published_at and now - published_at >= self.min_age):
             return None
         for rule in self.allow:

@@ -1,4 +1,4 @@
-"""The endpoints for exceptions: any member asks, who may change the policy decides."""
+"""The endpoints for exceptions: any member may ask, callers who may change the policy decide."""
 
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
