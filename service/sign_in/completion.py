@@ -57,8 +57,7 @@ async def start_session(
         email = identity.email or ""
         member = await add_member(work, eligible.org, email, Role.MEMBER, identity.provider, by)
     is_new_member = member.identity_subject is None
-    # A linked account stays linked: otherwise who gets hold of an address would take over its
-    # member.
+    # A linked account stays: otherwise a new owner of the address would take over the member.
     if is_new_member:
         member.identity_namespace = identity.namespace
         member.identity_subject = identity.subject
