@@ -124,6 +124,7 @@ async def find_session(
         await session.execute(
             select(Session, Member)
             .join(Member, Member.id == Session.member_id)
+            # A removed member's session does not count, even if it was not ended.
             .where(which, _is_live(lifetimes, now), Member.removed_at.is_(None))
         )
     ).first()
@@ -181,6 +182,7 @@ async def touch_session(store: Store, entry: Session, now: datetime) -> None:
     async with store.write() as work:
         await work.session.execute(
             update(Session)
+            # Never backwards: another process may have seen the session later.
             .where(Session.id == entry.id, Session.last_seen_at < now)
             .values(last_seen_at=now)
         )
