@@ -153,6 +153,8 @@ def _request_class(settings: Settings) -> type[Request]:
             *rest: Any,  # noqa: ANN401 - as declared by Quart
             **named: Any,  # noqa: ANN401
         ) -> None:
+            # By the path, because the limit applies to bytes that arrive before the request is
+            # routed.
             if path.endswith(INGEST_PATH_END):
                 named["max_content_length"] = settings.ingest_bytes_max
             elif path.startswith("/proxy/") and QUERY_PATH in path:

@@ -25,8 +25,7 @@ class BindingState(StrEnum):
 
 async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
     """The project ids and the team ids of the organisation among `names`."""
-    # All ids are ASCII; a database could refuse other text, such as a lone surrogate, with an
-    # error.
+    # All ids are ASCII. A database may fail on other text, such as a lone surrogate.
     ids = [name for name in names if isinstance(name, str) and name.isascii()]
     projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
     teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))

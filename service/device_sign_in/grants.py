@@ -146,6 +146,7 @@ async def _redeem(
     if approved_in is None or approving is None:
         return DeviceDenied()
     used = await work.session.scalar(
+        # Test and mark in one statement: of two concurrent polls, only one gets a session.
         update(DeviceSignIn)
         .where(
             DeviceSignIn.device_code_hash == entry.device_code_hash,

@@ -67,6 +67,7 @@ class RejectedSubjects:
 
         If the write fails (StoreUnavailable), they are kept for the next call while there is room.
         """
+        # Replaced before the write is awaited: rejections noted meanwhile wait for the next call.
         taken, self._pending, self._size = self._pending, {}, 0
         if not taken:
             return
