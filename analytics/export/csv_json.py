@@ -34,7 +34,7 @@ class CsvSpelling:
     """A line of CSV (RFC 4180, UTF-8, LF); null is an empty field, empty text a quoted one.
 
     Unless `is_raw`, a value a spreadsheet could take for a formula gets a `'` before it, as does
-    one that begins with `'`, so that taking the first one away restores every value.
+    one that begins with `'`, so that removing the first one restores every value.
     """
 
     is_raw: bool

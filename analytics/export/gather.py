@@ -1,4 +1,4 @@
-"""Text for many rows at once: each row is a sequence of fragments, and one gather joins all.
+"""Builds the text of many rows at once: each row is a sequence of fragments, joined by one gather.
 
 A table of audit rows says few different things many times over. So what a value looks like is
 worked out once for each different value, and a row is then no more than a few indices.
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 PIECE_BYTES_MAX: Final = 2 * 2**20
-"""What a piece of joined text takes at most, unless it is a single row. Several exist at a time."""
+"""The maximum size of a piece of text, unless it is a single row. Several exist at a time."""
 
 _KEPT_BYTES: Final = 4 * PIECE_BYTES_MAX
 _INDEX: Final = pa.int32()
@@ -23,7 +23,7 @@ _NOTHING: Final = pa.scalar("", pa.string())
 _COMBINATION_ROWS: Final = 16
 """How often each combination of two parts must come, on average, for them to become one."""
 _CONSTANT_ROWS: Final = 4
-"""The same where one of them is constant: then every combination is there."""
+"""The same if one of the parts is constant, so that every combination exists."""
 _RUN_ROWS: Final = 8
 """How many rows a run must have, on average, for the parts that are alike in it to become one."""
 _MERGED_BYTES_MAX: Final = 4 * 2**20
@@ -53,14 +53,14 @@ def constant(text: str, rows: int) -> Part:
 
 
 def one_each(texts: pa.StringArray) -> Part:
-    """A fragment of its own for each row."""
+    """A separate fragment for each row."""
     return Part(texts, pa.arange(0, len(texts)).cast(_INDEX))
 
 
 def joined(parts: Sequence[Part]) -> Iterator[tuple[bytes, int]]:
     """The rows made of `parts`, at least one, as texts of PIECE_BYTES_MAX; how many rows each has.
 
-    Rows follow each other without anything between them.
+    There is nothing between the rows.
     """
     _keep_memory()
     few = _by_runs(_combined(parts))
@@ -94,7 +94,7 @@ def _is_combination_worth_it(left: Part, right: Part) -> bool:
 
 
 def _combination(left: Part, right: Part) -> Part:
-    """Both as one, with a text for each combination."""
+    """Both parts as one, with a text for each combination."""
     width = _index(len(right.texts))
     numbers = pa.arange(0, len(left.texts) * len(right.texts)).cast(_INDEX)
     first = pc.divide(numbers, width)
@@ -106,7 +106,7 @@ def _combination(left: Part, right: Part) -> Part:
 def _by_runs(parts: Sequence[Part]) -> list[Part]:
     """Fewer parts that say the same: neighbours that stay alike for some rows become one.
 
-    As do actor, request and address of the rows that one request left behind it.
+    So do the actor, request and address of the rows of one request.
     """
     few: list[Part] = []
     held: list[Part] = []
@@ -153,9 +153,9 @@ def _row_by_row(parts: Sequence[Part]) -> pa.Int32Array:
 
 
 def _gathered(texts: pa.StringArray, indices: pa.Int32Array) -> bytes:
-    """Those of `texts` at `indices`, one behind the other."""
+    """The `texts` at `indices`, concatenated."""
     taken = texts.take(indices)
-    # Arrow keeps the values of an array one behind the other: that is the text.
+    # Arrow stores the values of an array contiguously: that is already the text.
     _, offsets, content = taken.buffers()
     count = len(indices)
     end = memoryview(offsets)[count * _OFFSET_BYTES : (count + 1) * _OFFSET_BYTES]
@@ -164,7 +164,7 @@ def _gathered(texts: pa.StringArray, indices: pa.Int32Array) -> bytes:
 
 @cache
 def _keep_memory() -> None:
-    """Let memory that pieces give back stay with the process.
+    """Keep memory that pieces release in the process.
 
     The C library (glibc) would return it to the system and fetch it again, page by page, for the
     next piece: a sixth of the time that encoding takes. It takes the size of the largest block that

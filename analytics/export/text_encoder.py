@@ -39,7 +39,7 @@ class TextEncoder:
     def texts(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
         """The text of `rows`, at least one, in pieces; how many rows each has.
 
-        `rows` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
+        `rows` have AUDIT_SCHEMA, except that text columns may be dictionary-encoded.
         """
         return joined([part for name in WIRE_COLUMNS for part in self._parts(name, rows)])
 
@@ -109,7 +109,7 @@ def _id_parts(seq: pa.Int64Array, before: str, after: str) -> list[Part]:
 def _instant_parts(at: pa.TimestampArray, before: str, after: str) -> list[Part]:
     """Instants in three parts: the minute, hundredths of a second in it, microseconds in those.
 
-    So the second and the third have about as few texts as two parts can.
+    So the second and the third have about as few different texts as possible.
     """
     us = at.cast(pa.int64())
     # From a minute before all of them, so that also what lies before 1970 is counted forwards.

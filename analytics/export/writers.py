@@ -87,11 +87,12 @@ _Content = tuple[bytes, int]
 def export_pieces(
     tables: Iterable[pa.Table], tenant_id: str, form: FileForm
 ) -> Generator[Piece, None, None]:
-    """The whole file of `tables`, none of its pieces empty.
+    """The complete file of `tables`, in pieces that are never empty.
 
-    `tables` are AUDIT_SCHEMA, but that text columns may be dictionary-encoded.
-    One thread asks for them and one encodes, a step ahead each, while the caller's compresses and
-    hashes. They end with the last piece, or when this is closed: that waits for what they are at.
+    `tables` have AUDIT_SCHEMA, except that text columns may be dictionary-encoded.
+    One thread fetches them and another one encodes, each a step ahead, while the caller's thread
+    compresses and hashes. The threads end with the last piece, or when this generator is closed,
+    which waits for their current step.
     """
     digest = hashlib.sha256()
     size = rows = 0

@@ -22,8 +22,8 @@ class Stream(Protocol):
 class Lines:
     """The lines of `stream`, without their line feeds and without a byte order mark.
 
-    `number` is that of the line given out last, from 1. `is_torn` says that it is the last one
-    and has no line feed, so that it may be cut off. Raises LineTooLong.
+    `number` is that of the last line returned, from 1. `is_torn` means that this is the last line
+    and lacks a line feed, so that it may be cut off. Raises LineTooLong.
     """
 
     def __init__(self, stream: Stream, bytes_max: int = LINE_BYTES_MAX) -> None:
@@ -42,6 +42,7 @@ class Lines:
         while block := self._stream.read(_BLOCK_BYTES):
             first, *others = block.split(b"\n")
             rest += first
+            # Checked for each block: a line without an end must not fill the memory.
             if len(rest) > self._bytes_max:
                 raise LineTooLong(f"the line is longer than {self._bytes_max} bytes")
             if others:

@@ -51,6 +51,7 @@ def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Positi
     if raw[:1] != bytes([VERSION]):
         raise InvalidCursor
     body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+    # Before the body is decoded: nothing that others made up gets to the decoder.
     if not hmac.compare_digest(mac, _mac(body, key, tenant_id, query)):
         raise InvalidCursor
     # Many texts decode to the same bytes; only the one that we would print is accepted.
