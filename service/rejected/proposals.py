@@ -125,6 +125,7 @@ async def _without_taken(
         for digest, resolution in resolutions.items()
         if resolution.proposal is not None
     }
+    # Only whether, not by whom: other organisations' bindings must not be disclosed.
     holders = await list_active_slots(session, list(slots.values()))
     taken = {digest for digest, slot in slots.items() if holders.get(slot, tenant_id) != tenant_id}
     return resolutions | dict.fromkeys(taken, Resolution(is_taken=True))

@@ -91,6 +91,7 @@ async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -
     beyond = (
         select(RejectedSubject.digest)
         .where(RejectedSubject.tenant_id == tenant_id)
+        # Verified ones first, so that forged rejections cannot displace them.
         .order_by(RejectedSubject.is_verified.desc(), RejectedSubject.last_at.desc())
         .offset(entries_max)
     )

@@ -93,6 +93,7 @@ class RejectedSubjects:
         known = entries.get(record.identity)
         if known is not None:
             known.add(record)
+        # Unverified ones never displace others: a client can forge as many as it likes.
         elif self._has_room(pending) or (record.is_verified and self._make_room(pending)):
             entries[record.identity] = record
             self._size += 1
