@@ -95,6 +95,7 @@ async def live_events(
         beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
         try:
             while await places.pause(POLL_S):
+                # Before new rows are read: a caller without access must not get them.
                 if time.monotonic() >= check_at:
                     await watch.check()
                     check_at = time.monotonic() + CHECK_S

@@ -135,6 +135,7 @@ async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
     The caller sees its secret, so they must be allowed to do what it may.
     """
     key = await get_api_key(change.work.session, change.org, key_id)
+    # Before the new key exists: its secret would give the caller capabilities that they lack.
     _require_scopes(change, key.scopes)
     overlap = parse_overlap(change.typed("overlap"))
     new, secret = await rotate_api_key(change.work, change.org, key, overlap, change.by)

@@ -91,6 +91,7 @@ async def grant(change: Change, role: str) -> str:
     role = change.role(role)
     for name in set(chosen) & set(Capability):
         change.caller.require(Capability(name), change.org)
+    # In the transaction of the change: the grants cannot change between this check and the write.
     if change.form.get("before") != _before(role, change.org):
         raise OverrideMoved
     await set_role_override(change.work, change.org, role, chosen, change.by)
