@@ -43,6 +43,7 @@ class Child:
             subprocess.Popen(command, env=dict(environment)) as process,  # noqa: S603
         ):
             self._process = process
+            # After `_process` is set: from then on signals are sent directly, and none is lost.
             for number in self._early:
                 process.send_signal(number)
             code = process.wait()

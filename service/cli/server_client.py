@@ -127,6 +127,8 @@ class ServerClient:
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
+            # Decompressed bytes are counted: a short response could fill the memory of this
+            # machine.
             if len(body) > ANSWER_BYTES_MAX:
                 raise ServerRefusal(
                     f"{self.server} answers with more than {ANSWER_BYTES_MAX // 2**20} MiB: ask for"
