@@ -59,6 +59,7 @@ async def sign_in_with_passkey(
     except NotProved as error:
         _refuse(work, member, NOT_PROVED, origin, fault=error.fault)
         return None
+    # Only after the signature: these refusals are recorded as attempts by the member.
     reason = _reason_against(passkey, member, assertion, sign_count)
     if reason is not None:
         _refuse(work, member, reason, origin)
