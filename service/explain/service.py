@@ -102,6 +102,7 @@ async def explain_asked(services: BindingServices, asked: Asked, org: Organisati
         candidates=candidates_of(active),
         project_id=asked.project_id,
     )
+    # Outside the transaction: the issuer may take seconds to answer.
     keys = await _keys(token, context, services.keys_for) if asked.has_signature else None
     return explain_token(token, context, bindings, keys, now)
 

@@ -83,6 +83,7 @@ async def metrics(services: SystemServices) -> ResponseReturnValue:
 def _may_scrape(request: Request, token: str) -> bool:
     """True if no token is configured, or if the request has it in `Authorization: Bearer`."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # In constant time: the duration must not tell how much of a guess is right.
     is_right = hmac.compare_digest(given.encode(errors="replace"), token.encode())
     return not token or (scheme.lower() == "bearer" and is_right)
 
