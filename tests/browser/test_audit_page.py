@@ -96,6 +96,7 @@ def test_a_search_without_result_says_so(page: Page) -> None:
 @only_full
 def test_the_page_works_from_the_keyboard(page: Page) -> None:
     """Search without a mouse: to the field by its key, type, Enter."""
+    page.wait_for_load_state()  # the script for keys
     page.keyboard.press("/")
     page.keyboard.type("system:admin-*")
     page.keyboard.press("Enter")

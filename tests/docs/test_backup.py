@@ -96,6 +96,7 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
         assert len(all_bindings(client)) == 6
 
 
+@pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 @only_full
 def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
     """While rows come in and are sealed; those that come in meanwhile are in it once or not."""

@@ -26,6 +26,8 @@ from tests.budgets import only_full
 from tests.conftest import START
 from tests.stored.stored import faults, imported, opened, unpack
 
+pytestmark = pytest.mark.sqlite_only(reason="it begins with a SQLite database")
+
 PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 NEWER = "was written by a newer version of Countersign: update this one"
 ADDED = {

@@ -148,6 +148,7 @@ async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number
     await assert_recovers(filled)
 
 
+@pytest.mark.sqlite_only(reason="tries each step on a copy of the database's file")
 @only_full
 async def test_a_publisher_killed_at_each_step_is_made_good(filled):
     """With real processes; the table is not started over in between."""
