@@ -20,7 +20,13 @@ from service.ids import new_id
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import parse_pattern
 from service.packages.release import Release
-from service.packages.versions import InvalidVersion, parse_range, parse_version
+from service.packages.versions import (
+    InvalidRange,
+    InvalidVersion,
+    VersionRange,
+    parse_range,
+    parse_version,
+)
 from service.policy.changes import set_policy
 from service.policy.check import parse_check
 from service.policy.document import REASON_MAX
@@ -51,6 +57,7 @@ def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
         parse_version(release.ecosystem, release.version)
     except InvalidVersion as error:
         raise Invalid(f"version: {error}", field="version") from error
+    _range_of(release.ecosystem, release.version)  # else it could be requested and never allowed
     return release, _reason(body)
 
 
@@ -176,6 +183,16 @@ async def decide_exception(
     return asked
 
 
+def _range_of(ecosystem: Ecosystem, version: str) -> VersionRange:
+    """The range of this version alone. Raises Invalid for a spelling that rules do not have."""
+    try:
+        return parse_range(ecosystem, version)
+    except InvalidRange as error:
+        raise Invalid(
+            "version must be spelled as in a rule, such as 1.2.3 or 1.2.3-rc.1", field="version"
+        ) from error
+
+
 def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
     """`policy` with an allow rule for the release, under the id of the request. Raises Invalid."""
     ecosystem = Ecosystem(asked.ecosystem)
@@ -183,7 +200,7 @@ def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
         rule_id=asked.id,
         packages=PackagePattern(ecosystem, parse_pattern(ecosystem, asked.package)),
         texts=(asked.version,),
-        ranges=(parse_range(ecosystem, asked.version),),
+        ranges=(_range_of(ecosystem, asked.version),),
         reason=asked.reason,
     )
     # Parsed again, because the limits of a policy apply to this way to change it, too.

@@ -42,6 +42,18 @@ async def test_a_member_asks_and_an_owner_allows(world: World) -> None:
     assert other["decision"] is None
 
 
+@pytest.mark.parametrize("version", ["1.2.3beta", "01.2.3", "==1.2.3", "9007199254740991.0.0"])
+async def test_a_version_that_no_rule_can_name_is_refused_at_once(world: World, version: str):
+    """Npm reads such versions. An exception is a rule, so an owner could not allow it."""
+    await put(world, COOLDOWN)
+    answer = await requested(world, ecosystem="npm", package="left-pad", version=version)
+
+    assert answer.status_code == 400
+    text = (await answer.get_json())["error"]
+    assert text.startswith("version must be spelled as in a rule")
+    assert await world.audit(event="policy_exception_requested") == []
+
+
 async def test_each_step_is_an_audit_row(world: World) -> None:
     """Who asked, who decided, and what it did to the policy."""
     asked = await (await requested(world)).get_json()
