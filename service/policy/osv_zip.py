@@ -126,21 +126,24 @@ def _check_directory(file: BinaryIO) -> None:
     if locator >= 0 and tail.startswith(_END_64_LOCATOR, locator):
         # 0xFFFFFFFF is no size: it refers to the zip64 record. Of two stated sizes, the larger
         # counts.
-        directory_bytes = max(_in_end_64(file, tail, locator), directory_bytes % _IN_END_64)
+        stated_bytes = _in_end_64(file, start + locator, tail[locator:end])
+        directory_bytes = max(stated_bytes, directory_bytes % _IN_END_64)
     if directory_bytes > DIRECTORY_BYTES_MAX:
         raise UnusableZip(value=f"its list of entries has more than {DIRECTORY_BYTES_MAX} bytes")
     file.seek(0)
 
 
-def _in_end_64(file: BinaryIO, tail: bytes, locator: int) -> int:
-    """The size of the list of entries that the zip64 record states."""
-    (offset,) = struct.unpack_from("<Q", tail, locator + 8)
-    try:
-        file.seek(offset)
-    except (OSError, OverflowError, ValueError) as error:
-        raise UnusableZip(value="its list of entries is not where it says") from error
+def _in_end_64(file: BinaryIO, offset: int, locator: bytes) -> int:
+    """The size of the list of entries that the zip64 record states; its locator is at `offset`.
+
+    `ZipFile` reads the record right before the locator, wherever that says it is.
+    """
+    place = offset - _END_64_BYTES
+    if place < 0 or struct.unpack_from("<Q", locator, 8) != (place,):
+        raise UnusableZip(value="its list of entries is not where it says")
+    file.seek(place)
     record = file.read(_END_64_BYTES)
-    if len(record) < _END_64_BYTES or not record.startswith(_END_64):
+    if not record.startswith(_END_64):
         raise UnusableZip(value="its list of entries is not where it says")
     directory_bytes: int = struct.unpack_from("<Q", record, 40)[0]
     return directory_bytes

@@ -117,6 +117,21 @@ def test_a_list_of_entries_that_is_too_long_is_refused_unread() -> None:
             RecordFile(io.BytesIO(file))
 
 
+def test_a_second_form_for_large_files_hides_no_list_of_entries() -> None:
+    """Its locator points to a small one; readers of zip files take the one before the locator."""
+    content = osv_zip([osv_record("MAL-1")]).getvalue()
+    end = content.rfind(b"PK\x05\x06")
+    file = content[:end]
+    for directory_bytes in (1, 2**40):
+        file += struct.pack(
+            "<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, 1, 1, directory_bytes, 0
+        )
+    file += struct.pack("<4sIQI", b"PK\x06\x07", 0, end, 1) + content[end:]
+
+    with pytest.raises(UnusableZip, match="not where it says"):
+        RecordFile(io.BytesIO(file))
+
+
 def test_an_encrypted_entry_is_refused() -> None:
     """It cannot be read."""
     content = bytearray(osv_zip([osv_record("MAL-1")]).getvalue())
