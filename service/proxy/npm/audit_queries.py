@@ -21,6 +21,8 @@ QUERY_BYTES_MAX: Final = 2**20
 UNPACKED_BYTES_MAX: Final = 8 * 2**20
 _DEPTH_MAX: Final = 200
 _TREES: Final = ("dependencies", "requires")
+_SPECIFIERS: Final = ("install", "remove")
+"""What the command that asks adds and removes, as `name@range`: lists of older clients."""
 
 Json = dict[str, Any]
 
@@ -43,6 +45,8 @@ def public_query(query: Json, path: str, is_hidden: Callable[[str], bool]) -> by
         return msgspec.json.encode(_without(query, is_hidden))
     if isinstance(query.get("name"), str) and is_hidden(query["name"]):
         query = {key: value for key, value in query.items() if key != "name"}
+    lists = {key: _public_only(query[key], is_hidden) for key in _SPECIFIERS if key in query}
+    query = query | lists
     return msgspec.json.encode(_tree(query, is_hidden, _DEPTH_MAX))
 
 
@@ -60,6 +64,18 @@ def _tree(package: Json, is_hidden: Callable[[str], bool], depth: int) -> Json:
                 for name, value in _without(names, is_hidden).items()
             }
     return public
+
+
+def _public_only(specifiers: Any, is_hidden: Callable[[str], bool]) -> list[str]:  # noqa: ANN401 - JSON
+    """Those of `specifiers` that name a public package; no other value could be checked."""
+    listed = specifiers if isinstance(specifiers, list) else []
+    return [text for text in listed if isinstance(text, str) and not is_hidden(_name_in(text))]
+
+
+def _name_in(specifier: str) -> str:
+    """The name in `left-pad@^1` or `@scope/name@1.0.0`, whose first `@` is part of it."""
+    end = specifier.find("@", 1)
+    return specifier if end < 0 else specifier[:end]
 
 
 def _without(names: Json, is_hidden: Callable[[str], bool]) -> Json:

@@ -251,6 +251,8 @@ async def test_a_tree_of_packages_is_passed_on_without_first_party_names(proxied
         "name": "@acme/app",
         "version": "1.0.0",
         "requires": {"left-pad": "^1", "@acme/secret": "1"},
+        "install": ["left-pad@^1", "@types/node", "@acme/secret@1.0.0", "@acme/a", {"@acme/b": 1}],
+        "remove": "@acme/c",
         "dependencies": {"left-pad": {"dependencies": {"b": inner, **hidden}}, **hidden},
     }
     answer = await _audit(proxied, "audits/quick", json.dumps(query).encode())
@@ -258,9 +260,12 @@ async def test_a_tree_of_packages_is_passed_on_without_first_party_names(proxied
     assert answer.status_code == 200
     (asked,) = proxied.registry.asked
     assert b"@acme" not in asked.body
-    assert json.loads(asked.body)["dependencies"] == {
+    passed_on = json.loads(asked.body)
+    assert passed_on["dependencies"] == {
         "left-pad": {"dependencies": {"b": {"version": "1.0.0", "requires": {"b": "1"}}}}
     }
+    assert passed_on["install"] == ["left-pad@^1", "@types/node"]
+    assert passed_on["remove"] == []
 
 
 async def test_an_audit_query_that_cannot_be_read_goes_nowhere(proxied: Proxied):
