@@ -1,6 +1,7 @@
 """Why an install was refused: the page whose address package managers print."""
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from quart import Blueprint, Response, request
@@ -9,13 +10,14 @@ from quart.typing import ResponseReturnValue
 from analytics.model.schema import parse_audit_id
 from service.audit.services import AuditServices
 from service.errors import NotFound
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, canonical_name
 from service.proxy.blocked import REASON_CHARS_MAX
 from service.proxy.blocked_page import load_member_view
 from service.web.dependencies import receives
 from service.web.responses import error_answer
 from service.web.templates import render_template
 
-_NAME: Final = re.compile(r"(?:@[A-Za-z0-9._~-]{1,214}/)?[A-Za-z0-9._~-]{1,214}")
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
 _WORDS: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{REASON_CHARS_MAX}}}")
 _DENIED: Final = "denied-by-"
@@ -60,10 +62,18 @@ def _parts(rest: str) -> tuple[str, str, str]:
     name, _, last = rest.rpartition("/")
     name, _, version = name.rpartition("/")
     # Anyone can make up such an address: nothing but plain characters may get onto our page.
-    is_ours = _NAME.fullmatch(name) and _VERSION.fullmatch(version) and _WORDS.fullmatch(last)
+    is_ours = _is_name(name) and _VERSION.fullmatch(version) and _WORDS.fullmatch(last)
     if not is_ours:
         raise NotFound
     return name, version, _sentence(last)
+
+
+def _is_name(text: str) -> bool:
+    for ecosystem in Ecosystem:
+        with suppress(InvalidPackageName):
+            canonical_name(ecosystem, text)
+            return True
+    return False
 
 
 def _sentence(words: str) -> str:

@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
+from analytics.model.envelopes import CooldownActive
+from analytics.model.events import Event
+from service.policy.model import Decision
+from service.proxy.blocked import blocked_path
 from tests.conftest import World
 from tests.service.proxy.proxied import Proxied, deny, shown, wheel_of
 
 AUDIT_ID = "aud_0000000000000000001"
 PATH = f"/proxy/acme/blocked/{AUDIT_ID}/@acme%2Flib/1.0.0%2Bbuild/denied-by-MAL-2024-1"
+COOLDOWN = CooldownActive(published_at="2026-03-01T08:00:00.000Z", min_age_days=7)
+TOO_NEW = Decision(
+    Event.COOLDOWN_ACTIVE, COOLDOWN, is_blocked=True, is_enforced=True, rule_id=None, reason="new"
+)
 
 
 async def test_a_script_gets_one_line(world: World):
@@ -21,6 +29,14 @@ async def test_a_script_gets_one_line(world: World):
         f" (audit row {AUDIT_ID})",
     )
     assert answer.headers["cache-control"] == "private, no-store"
+
+
+async def test_each_name_that_a_registry_may_have_has_a_page(world: World):
+    """Npm's older names have characters that need no escapes in a URL's path."""
+    for name in ("hello!", "it's", "@a/b(c)", "a~b*", "Foo.Bar_baz"):
+        path = blocked_path("acme", AUDIT_ID, name, "1.0.0", TOO_NEW)
+        status, text = await shown(await world.client.get(path))
+        assert (status, text.partition(" 1.0.0 is blocked")[0]) == (403, name)
 
 
 async def test_a_person_gets_a_page(world: World):
