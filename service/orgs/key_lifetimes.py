@@ -61,6 +61,18 @@ def _parse_length(text: str) -> timedelta | None:
     return parse_duration(text, "hd", digits_max=5)
 
 
+async def _lifetime(work: UnitOfWork, key: ApiKey) -> timedelta | None:
+    """How long `key` was to work when it was issued; None for ever.
+
+    A rotation ends a key early. Its successor got the whole lifetime, and so on.
+    """
+    successors = select(ApiKey).order_by(ApiKey.created_at).limit(1)
+    latest = key
+    while successor := await work.session.scalar(successors.where(ApiKey.replaces == latest.id)):
+        latest = successor
+    return None if latest.expires_at is None else latest.expires_at - latest.created_at
+
+
 async def rotate_api_key(
     work: UnitOfWork, org: Organisation, key: ApiKey, overlap: timedelta, by: AuditContext
 ) -> tuple[ApiKey, str]:
@@ -81,7 +93,7 @@ async def rotate_api_key(
     project = None
     if key.project_id is not None:
         project = await get_project(work.session, org, key.project_id)
-    lifetime = None if key.expires_at is None else key.expires_at - key.created_at
+    lifetime = await _lifetime(work, key)
     new, secret = await issue_api_key(
         work,
         org,

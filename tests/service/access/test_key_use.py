@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.errors import StoreUnavailable
-from service.orgs.changes import issue_api_key
+from service.orgs.changes import issue_api_key, revoke_api_key
 from service.orgs.key_lifetimes import rotate_api_key
 from service.orgs.repository import get_api_key
 from service.store.tables import ApiKey
@@ -128,6 +128,23 @@ async def test_a_reading_key_counts_as_used_and_ends_with_its_lifetime(world):
     status, text = await refused(await read(world, secret))
     assert status == 401
     assert "expired" in text
+
+
+@pytest.mark.parametrize("lifetime", [None, timedelta(days=90)])
+async def test_a_second_rotation_gives_the_lifetime_of_the_first_key(world, lifetime):
+    """A rotation ends the old key early; what it was issued for is that of its successors."""
+    expires_at = lifetime and START + lifetime
+    key, _ = await reading_key(world, expires_at=expires_at)
+    for _ in range(2):
+        world.clock.advance(days=1)
+        async with world.services.store.write() as work:
+            old = await get_api_key(work.session, world.acme, key.id)
+            new, _ = await rotate_api_key(work, world.acme, old, timedelta(days=7), BY_OPERATOR)
+            again, _ = await rotate_api_key(work, world.acme, new, timedelta(days=7), BY_OPERATOR)
+            for successor in (new, again):
+                await revoke_api_key(work, world.acme, successor, BY_OPERATOR)
+        assert new.expires_at != expires_at
+        assert again.expires_at == (lifetime and world.clock.now + lifetime)
 
 
 async def test_a_rotated_reading_key_reads_and_still_sends_nothing(world):
