@@ -130,8 +130,6 @@ class Authenticator:
             raise Unauthenticated
         now = self._clock()
         current = await self._session_of(token, now)
-        if keeps_alive:
-            await touch_session(self._store, current.entry, now)
         # Browsers attach cookies to requests from other sites, but never a bearer token.
         is_foreign = bearer is None and is_cross_site(
             request.method,
@@ -140,6 +138,9 @@ class Authenticator:
             self._settings.origin,
             is_form=entrance.verdict_source is VerdictSource.DASHBOARD,
         )
+        # Another site must not be able to keep a session alive.
+        if keeps_alive and not is_foreign:
+            await touch_session(self._store, current.entry, now)
         return _member_principal(
             current.entry, current.member, current.teams, entrance, is_cross_site=is_foreign
         )

@@ -72,6 +72,17 @@ class TestTheApi:
         assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
         assert await world.audit() == before
 
+    async def test_another_sites_requests_keep_no_session_alive(self, world: World):
+        """Or a page left open anywhere could keep a member signed in."""
+        world.clock.advance(hours=1)
+        foreign = world.session("owner") | FOREIGN[0]
+        assert await refused(await world.create(headers=foreign)) == REFUSED
+
+        async with world.services.store.read() as session:
+            own = Session.member_id == world.members["owner"].id
+            seen_at = await session.scalar(select(Session.last_seen_at).where(own))
+        assert seen_at < world.clock.now
+
     @pytest.mark.parametrize("headers", FOREIGN, ids=str)
     @pytest.mark.asyncio(loop_scope="module")
     async def test_reading_is_not_a_change(self, shared_world: World, headers: dict[str, str]):
