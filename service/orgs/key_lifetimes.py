@@ -62,7 +62,7 @@ def _parse_length(text: str) -> timedelta | None:
 
 
 async def _lifetime(work: UnitOfWork, key: ApiKey) -> timedelta | None:
-    """How long `key` was to work when it was issued; None for ever.
+    """How long `key` was to work when it was issued; None if it had no expiry.
 
     A rotation ends a key early. Its successor got the whole lifetime, and so on.
     """
