@@ -1,7 +1,6 @@
-"""Runs the audit lake for the event loop: the only module that uses threads."""
+"""Runs the audit lake for the event loop, in threads."""
 
 import asyncio
-import errno
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -13,9 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from contextvars import copy_context
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -42,11 +39,13 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
-from service.errors import QueryTooSlow, StorageFull, StorageReadOnly, StoreUnavailable
+from service.errors import QueryTooSlow
+from service.file_faults import file_fault
 from service.ids import new_id
 from service.installation import PrefixGuard
 from service.segment_stores import open_segments
 from service.settings import Settings
+from service.threads import consume_exception, in_thread, new_pool, run_uncancellable
 
 _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
@@ -58,14 +57,6 @@ _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still accepts an empty file. One more change may need this much."""
 _ROW_FAULTS: Final = (ValueError, OverflowError, pa.ArrowException)
 """Rows of another day, without a value, in another order; instants and texts that cannot be."""
-
-_FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
-    errno.ENOSPC: StorageFull,
-    errno.EDQUOT: StorageFull,
-    errno.EROFS: StorageReadOnly,
-    errno.EACCES: StorageReadOnly,
-    errno.EPERM: StorageReadOnly,
-}
 
 
 class Lake:
@@ -86,10 +77,10 @@ class Lake:
         self._query_max_s = settings.query_max_s
         # Python runs one thread at a time, so more threads slow each other. Measured with 16
         # clients: one more thread than cores answers an eighth more requests than six threads.
-        self._query_threads = ThreadPoolExecutor(settings.engine_threads + 1, "query")
+        self._query_threads = new_pool(settings.engine_threads + 1, "query")
         # Measured with four clients that send 1,000 rows a request: one thread accepts an eighth
         # more rows than six, which slow each other and the event loop.
-        self._row_thread = ThreadPoolExecutor(1, "rows")
+        self._row_thread = new_pool(1, "rows")
         self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
         self._engine = Engine(
@@ -112,7 +103,7 @@ class Lake:
     async def warm_up(self) -> None:
         """Open the engine before the first query needs it."""
         with suppress(StoreFault):  # the first query tries again, and reports it
-            await _in_thread(self._engine.open, pool=self._query_threads)
+            await in_thread(self._engine.open, pool=self._query_threads)
 
     async def query(
         self, function: Callable[[Reader], _Result], time_max_s: float | None = None
@@ -123,7 +114,7 @@ class Lake:
         """
         stop = Cancellation()
         reader = self._reader.cancelled_by(stop)
-        answer = asyncio.create_task(_in_thread(function, reader, pool=self._query_threads))
+        answer = asyncio.create_task(in_thread(function, reader, pool=self._query_threads))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
                 return await asyncio.shield(answer)
@@ -154,13 +145,13 @@ class Lake:
     async def confirm_prefix(self, age_max_s: float = 0.0) -> None:
         """See `PrefixGuard.confirm`; segments in a folder are always ours."""
         if self._guard is not None:
-            await self._guard.confirm(_in_thread, age_max_s)
+            await self._guard.confirm(in_thread, age_max_s)
 
     async def seal(
         self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
     ) -> Segment:
         """The rows of `batches` as one durable segment that no catalog names yet."""
-        rows = await _in_thread(decode_batches, batches)
+        rows = await in_thread(decode_batches, batches)
         return await self.store_rows(tenant_id, day, segment_id, rows)
 
     async def store_rows(
@@ -209,7 +200,7 @@ class Lake:
     async def remove_segments(self, segments: Sequence[Segment]) -> None:
         """See `SegmentStore.delete`."""
         await self.confirm_prefix()
-        await _in_thread(self.segments.delete, segments)
+        await in_thread(self.segments.delete, segments)
 
     @asynccontextmanager
     async def local(self, segment: Segment) -> AsyncIterator[None]:
@@ -219,31 +210,27 @@ class Lake:
             return
         async with AsyncExitStack() as stack:
             for files in (self.segments.local([segment]), self.segments.local_index(segment)):
-                await _run_uncancellable(files.__enter__)
+                await run_uncancellable(files.__enter__)
                 stack.callback(files.__exit__, None, None, None)
             yield
 
     async def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
         """See `SegmentStore.list_missing`."""
-        return await _in_thread(self.segments.list_missing, segments)
+        return await in_thread(self.segments.list_missing, segments)
 
     async def run_in_thread(self, work: Callable[[], _Result]) -> _Result:
         """The result of `work`, a long computation on rows."""
-        return await _in_thread(work, pool=self._row_thread)
-
-    async def run_uncancellable(self, work: Callable[[], _Result]) -> _Result:
-        """The result of `work`. A caller that is cancelled waits for its end, and can clean up."""
-        return await _run_uncancellable(work)
+        return await in_thread(work, pool=self._row_thread)
 
     async def iterate_in_thread(self, work: Iterable[_Step]) -> AsyncIterator[_Step]:
-        """What `work` yields, each step as `run_uncancellable`."""
+        """What `work` yields, each step by `run_uncancellable`."""
         remaining = iter(work)
-        while (step := await _run_uncancellable(next, remaining, None)) is not None:
+        while (step := await run_uncancellable(next, remaining, None)) is not None:
             yield step
 
     async def list_files(self, tenant_id: str | None = None) -> list[StoredFile]:
         """See `SegmentStore.list_files`."""
-        return await _in_thread(self.segments.list_files, tenant_id)
+        return await in_thread(self.segments.list_files, tenant_id)
 
     def path_of(self, segment: Segment) -> Path:
         """Where the segment is among the files that are listed."""
@@ -251,12 +238,12 @@ class Lake:
 
     async def is_stored(self, segment: Segment) -> bool:
         """See `SegmentStore.is_there`."""
-        return await _in_thread(self.segments.is_there, self.path_of(segment))
+        return await in_thread(self.segments.is_there, self.path_of(segment))
 
     async def claimed_segments(self, grace_s: float) -> set[str]:
         """See `SegmentStore.claimed`."""
         await self.confirm_prefix()
-        return await _in_thread(self.segments.claimed, grace_s)
+        return await in_thread(self.segments.claimed, grace_s)
 
     async def remove_orphans(
         self, files: list[StoredFile], known: set[str], now: datetime, grace_s: float
@@ -264,15 +251,15 @@ class Lake:
         """See `SegmentStore.remove_orphans`."""
         await self.confirm_prefix()
         now_s = now.timestamp()
-        return await _in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
+        return await in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
 
     async def list_copies(self) -> list[CachedFile]:
         """See `SegmentStore.copies`."""
-        return await _in_thread(self.segments.copies)
+        return await in_thread(self.segments.copies)
 
     async def drop_copies(self, copies: list[CachedFile], known: set[str]) -> int:
         """See `SegmentStore.drop_copies`."""
-        return await _in_thread(self.segments.drop_copies, copies, known)
+        return await in_thread(self.segments.drop_copies, copies, known)
 
     async def check_files(
         self, files: list[StoredFile], places: Mapping[str, tuple[str, date]]
@@ -280,13 +267,13 @@ class Lake:
         """See `analytics.storage.integrity.check_files`."""
         paths = [file.path for file in files]
         store = self.segments
-        return await _in_thread(check_files, store.root, paths, places, store.is_there)
+        return await in_thread(check_files, store.root, paths, places, store.is_there)
 
     async def check_batches(
         self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
     ) -> list[Finding]:
         """See `analytics.storage.integrity.check_batches`."""
-        return await _in_thread(check_batches, tenant_id, batches, seen)
+        return await in_thread(check_batches, tenant_id, batches, seen)
 
     async def check_segment(
         self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
@@ -300,11 +287,11 @@ class Lake:
             with self.segments.as_stored(segment) as root:
                 return check_segment(root, segment, seen, on_rows)
 
-        return await _in_thread(check)
+        return await in_thread(check)
 
     async def ping(self) -> None:
         """Raise OSError unless the data dir takes a file."""
-        await _in_thread(_probe, self._data_dir / f".probe-{id(self):x}")
+        await in_thread(_probe, self._data_dir / f".probe-{id(self):x}")
 
     def close(self) -> None:
         """Release what the engine holds."""
@@ -316,7 +303,7 @@ class Lake:
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """Stop the work of `answer`, whose caller does not wait for it any more."""
         if answer.done():
-            _consume_exception(answer)
+            consume_exception(answer)
             return
         # In a task of its own: this one may be cancelled, and the answer is not waited for.
         stopping = asyncio.create_task(_end(answer, stop))
@@ -329,67 +316,35 @@ async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:
     while not answer.done():
         stop.set()
         await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
-    _consume_exception(answer)
-
-
-def _consume_exception(answer: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of abandoned work."""
-    if not answer.cancelled():
-        answer.exception()
+    consume_exception(answer)
 
 
 def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece | None]:
     """The next of `pieces` (None: there are no more), which is already being made."""
     if time.monotonic() > ends_at:
         raise QueryTooSlow
-    return asyncio.create_task(_in_thread(next, pieces, None))
+    return asyncio.create_task(in_thread(next, pieces, None))
 
 
 async def _close(pieces: Generator[Piece, None, None], coming: asyncio.Task[Piece | None]) -> None:
     """End the making of `pieces`, of which one is `coming`, and the threads that it takes."""
     await asyncio.wait([coming])
-    _consume_exception(coming)
-    await _in_thread(pieces.close)
-
-
-async def _in_thread(
-    function: Callable[..., _Result], *arguments: object, pool: Executor | None = None
-) -> _Result:
-    """What `function` returns in a thread of `pool`, or of the event loop's own."""
-    run = copy_context().run
-    return await asyncio.get_running_loop().run_in_executor(pool, run, function, *arguments)
+    consume_exception(coming)
+    await in_thread(pieces.close)
 
 
 async def _write(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """As `_in_thread`, for work that writes stored rows to new files.
+    """As `in_thread`, for work that writes stored rows to new files.
 
     A failing disk is StoreUnavailable. Rows that no segment may hold are a StoreFault: they were
     read from storage, and differ from what was stored.
     """
     try:
-        return await _in_thread(function, *arguments)
+        return await in_thread(function, *arguments)
     except OSError as error:
         raise file_fault(error) from error
     except _ROW_FAULTS as error:
         raise StoreFault(f"stored rows cannot be written: {error}") from error
-
-
-def file_fault(error: OSError) -> type[StoreUnavailable]:
-    """What a failure of the file system is to the caller."""
-    return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)
-
-
-async def _run_uncancellable(function: Callable[..., _Result], *arguments: object) -> _Result:
-    """As `_in_thread`, but a caller that is cancelled waits until the thread has ended.
-
-    For work on files that are then closed or removed.
-    """
-    running = asyncio.ensure_future(_in_thread(function, *arguments))
-    try:
-        return await asyncio.shield(running)
-    finally:
-        if not running.done():
-            await asyncio.wait([running])
 
 
 def _probe(path: Path) -> None:

@@ -829,7 +829,7 @@ GUARDS: Final = [
     Guard(
         "a backup by version is of a bucket that keeps them",
         "service/backup/object_versions.py::versioned_bucket",
-        Replace("not await lake.run_uncancellable(segments.keeps_versions)", "False"),
+        Replace("not await run_uncancellable(segments.keeps_versions)", "False"),
         f"{_BY_VERSION}::test_without_versions_there_is_no_backup_by_version",
     ),
     Guard(
@@ -1150,7 +1150,7 @@ GUARDS: Final = [
     Guard(
         "the folders of a backup are synced before it has its name",
         "service/backup/create.py::take_backup",
-        Drop("await services.lake.run_uncancellable(partial(sync_folders, part))"),
+        Drop("await run_uncancellable(partial(sync_folders, part))"),
         f"{_TAKING}::test_every_byte_and_name_is_durable_before_the_backup_has_its_own",
     ),
     Guard(

@@ -115,14 +115,14 @@ def test_the_audit_lake_is_nothing_but_its_packages() -> None:
 
 
 def test_one_module_sends_work_to_threads() -> None:
-    """The event loop never waits on a disk; service/lake.py is where that rule is kept."""
+    """The event loop never waits on a disk; service/threads.py is where that rule is kept."""
     users = [
         str(module.relative_to(ROOT))
         for module in (ROOT / "service").rglob("*.py")
         if re.search(r"\b(to_thread|run_in_executor|ThreadPoolExecutor)\(", module.read_text())
     ]
 
-    assert users == ["service/lake.py"]
+    assert users == ["service/threads.py"]
 
 
 def test_packages_of_the_service_form_no_cycle() -> None:

@@ -8,6 +8,7 @@ from analytics.storage.segment_store import Overtaken
 from service.clock import Clock
 from service.errors import Refusal
 from service.lake import Lake
+from service.threads import run_uncancellable
 
 _RENEWALS: Final = 4
 """How often files are renewed within the grace period of orphans."""
@@ -36,7 +37,6 @@ class UnnamedFiles:
     def __init__(self, lake: Lake, clock: Clock, grace_s: float, tenant_id: str) -> None:
         self._claim = lake.claim(grace_s)
         self.buffer = lake.segment_buffer(tenant_id, self._claim)
-        self._lake = lake
         self._clock = clock
         self._renew_after = timedelta(seconds=grace_s / _RENEWALS)
         self._renewed_at = clock()
@@ -55,15 +55,15 @@ class UnnamedFiles:
         self._renewed_at = self._clock()
         try:
             segments, now_s = self.buffer.segments, self._renewed_at.timestamp()
-            await self._lake.run_uncancellable(partial(self._claim.renew, segments, now_s))
+            await run_uncancellable(partial(self._claim.renew, segments, now_s))
         except Overtaken as error:
             raise ImportOvertaken from error
 
     async def discard(self) -> None:
         """Remove the files, which were never added to the catalog."""
-        await self._lake.run_uncancellable(self.buffer.discard)
+        await run_uncancellable(self.buffer.discard)
         await self.release()
 
     async def release(self) -> None:
         """End the claim on the files: the catalog names them, or they were removed."""
-        await self._lake.run_uncancellable(self._claim.release)
+        await run_uncancellable(self._claim.release)

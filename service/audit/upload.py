@@ -9,6 +9,7 @@ from service.errors import Conflict
 from service.lake import Lake
 from service.store.catalog import is_live, list_live_segments
 from service.store.store import Store
+from service.threads import run_uncancellable
 
 
 class NoBucket(Conflict):
@@ -36,7 +37,7 @@ async def upload_segments(
     for segment in live:
         try:
             upload = partial(segments.upload, segment)
-            uploaded += await lake.run_uncancellable(upload)
+            uploaded += await run_uncancellable(upload)
         except (ObjectMissing, ObjectDamaged) as fault:
             async with store.read() as session:
                 if await is_live(session, segment.segment_id):

@@ -35,6 +35,7 @@ from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossib
 from service.composition import Services
 from service.secrets import secret_files
 from service.store.catalog import is_live
+from service.threads import run_uncancellable
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 """The errors of file systems that cannot create hard links between two places."""
@@ -68,7 +69,7 @@ async def take_backup(
         objects: list[KeptObject] = []
         copied = database.segments
         if bucket is not None:
-            objects, copied = await record_versions(services.lake, bucket, copied)
+            objects, copied = await record_versions(bucket, copied)
         copier.expect(database, copied)
         await copier.keep_database(database)
         for segment in copied:
@@ -86,7 +87,7 @@ async def take_backup(
             objects,
         )
         write_manifest(part, manifest)
-        await services.lake.run_uncancellable(partial(sync_folders, part))
+        await run_uncancellable(partial(sync_folders, part))
         _put_in_place(part, target)
     return manifest
 

@@ -18,6 +18,7 @@ from service.store.migrate import schema_version_of
 from service.store.sqlite.files import copy_database, file_of, url_of
 from service.store.storage_stats import storage_stats_by_tenant, total_of
 from service.store.store import Store
+from service.threads import run_uncancellable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ async def _dump(services: Services, target: Path) -> CopiedDatabase:
 async def _copy_file(services: Services, target: Path) -> CopiedDatabase:
     settings = services.settings
     database = file_of(settings.database)
-    await services.lake.run_uncancellable(partial(copy_database, database, target))
+    await run_uncancellable(partial(copy_database, database, target))
     copy = Store(create_engines(url_of(target), settings.database_wait_s), services.clock)
     try:
         async with copy.read() as session:

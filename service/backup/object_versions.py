@@ -16,6 +16,7 @@ from service.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers
 from service.lake import Lake
 from service.segment_stores import open_objects_at
 from service.settings import Settings
+from service.threads import run_uncancellable
 
 _ASKED_AT_ONCE: Final = 256
 """Segments in one step, between which the command can be interrupted."""
@@ -26,13 +27,13 @@ async def versioned_bucket(lake: Lake) -> S3Segments:
     segments = lake.segments
     if not isinstance(segments, S3Segments):
         raise NoVersions
-    if not await lake.run_uncancellable(segments.keeps_versions):
+    if not await run_uncancellable(segments.keeps_versions):
         raise NoVersions
     return segments
 
 
 async def record_versions(
-    lake: Lake, bucket: S3Segments, segments: Sequence[Segment]
+    bucket: S3Segments, segments: Sequence[Segment]
 ) -> tuple[list[KeptObject], list[Segment]]:
     """The versions of the objects of `segments` and their indexes; and what has to be copied.
 
@@ -43,14 +44,14 @@ async def record_versions(
     others: list[Segment] = []
     for start in range(0, len(segments), _ASKED_AT_ONCE):
         batch = segments[start : start + _ASKED_AT_ONCE]
-        rows = await _versions(lake, bucket, [_rows_of(bucket.root, segment) for segment in batch])
+        rows = await _versions(bucket, [_rows_of(bucket.root, segment) for segment in batch])
         kept += (entry for entry in rows if entry is not None)
         recorded = [
             segment for segment, entry in zip(batch, rows, strict=True) if entry is not None
         ]
         others += (segment for segment, entry in zip(batch, rows, strict=True) if entry is None)
         indexes = [_index_of(bucket.root, segment) for segment in recorded if segment.index_size]
-        kept += filter(None, await _versions(lake, bucket, indexes))
+        kept += filter(None, await _versions(bucket, indexes))
     return kept, others
 
 
@@ -68,11 +69,9 @@ def _index_of(root: Path, segment: Segment) -> _Wanted:
     return path, path.relative_to(root).as_posix(), segment.index_size, segment.index_sha256
 
 
-async def _versions(
-    lake: Lake, bucket: S3Segments, wanted: Sequence[_Wanted]
-) -> list[KeptObject | None]:
+async def _versions(bucket: S3Segments, wanted: Sequence[_Wanted]) -> list[KeptObject | None]:
     find = partial(bucket.find_objects, [path for path, *_ in wanted])
-    found = await lake.run_uncancellable(find)
+    found = await run_uncancellable(find)
     return [
         KeptObject(f"{AUDIT}/{key}", size, sha256, entry.version)
         if entry is not None and entry.size == size and entry.version and sha256

@@ -29,7 +29,8 @@ from service.audit.compactor import Compactor
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.audit.leased_job import LeasedJob
 from service.clock import Clock
-from service.lake import Lake, file_fault
+from service.file_faults import file_fault
+from service.lake import Lake
 from service.lake_table.places import ALL_TENANTS, LakePlaces, TableKey, lake_places
 from service.lake_table.registry import (
     LakeState,
@@ -42,6 +43,7 @@ from service.lake_table.registry import (
 from service.settings import Settings
 from service.store.catalog import list_by_id
 from service.store.store import Store
+from service.threads import run_uncancellable
 
 _RENEWALS: Final = 3
 """How often the lease is renewed within its lifetime while a table is written."""
@@ -308,7 +310,7 @@ class Publisher(LeasedJob):
         """The result of `work` on a table, in a thread. Raises StoreUnavailable, LeaseLost."""
         try:
             with _overtaken_as_lost():
-                return await self._lake.run_uncancellable(work)
+                return await run_uncancellable(work)
         except OSError as error:
             raise file_fault(error) from error
 

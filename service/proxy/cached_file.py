@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from analytics.model.errors import StoreFault
-from service.lake import Lake
 from service.proxy.cache_folder import touch
+from service.threads import run_uncancellable
 
 READ_BYTES: Final = 256 * 1024
 Identity = tuple[int, int, int, int]
@@ -38,11 +38,10 @@ class CachedFile:
     The caller closes it with `close`, or by starting an iteration over `pieces`.
     """
 
-    def __init__(self, descriptor: int, status: os.stat_result, lake: Lake) -> None:
+    def __init__(self, descriptor: int, status: os.stat_result) -> None:
         self.size = status.st_size
         self.identity = identity_of(status)
         self._descriptor: int | None = descriptor
-        self._lake = lake
 
     async def pieces(self, start: int = 0, stop: int | None = None) -> AsyncGenerator[bytes, None]:
         """The bytes from `start` up to, not including, `stop`; closes the file at the end.
@@ -52,7 +51,7 @@ class CachedFile:
         at, end = start, self.size if stop is None else min(stop, self.size)
         try:
             while at < end:
-                piece = await read_at(self._lake, self._descriptor, min(READ_BYTES, end - at), at)
+                piece = await read_at(self._descriptor, min(READ_BYTES, end - at), at)
                 at += len(piece)
                 yield piece
         finally:
@@ -64,7 +63,7 @@ class CachedFile:
         The path is that of the open descriptor, so the file may be evicted meanwhile.
         """
         path = Path(f"/dev/fd/{self._descriptor}")
-        return await self._lake.run_uncancellable(partial(function, path))
+        return await run_uncancellable(partial(function, path))
 
     async def load(self) -> LoadedFile:
         """The whole file in memory; closes this one. Raises StoreFault if it became shorter."""
@@ -77,21 +76,21 @@ class CachedFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             # In a thread: if the file was evicted, its blocks are freed now.
-            await self._lake.run_uncancellable(partial(os.close, descriptor))
+            await run_uncancellable(partial(os.close, descriptor))
 
 
-async def open_file(path: Path, lake: Lake) -> CachedFile | None:
+async def open_file(path: Path) -> CachedFile | None:
     """The file at `path`, marked as used now; None if there is none. Raises OSError."""
     descriptors: list[int] = []
     try:
-        await lake.run_uncancellable(lambda: descriptors.append(_open(path)))
+        await run_uncancellable(lambda: descriptors.append(_open(path)))
     except FileNotFoundError:
         return None
     except BaseException:  # cancelled, when it was open already
         for descriptor in descriptors:
             os.close(descriptor)
         raise
-    return CachedFile(descriptors[0], os.fstat(descriptors[0]), lake)
+    return CachedFile(descriptors[0], os.fstat(descriptors[0]))
 
 
 def identity_of(status: os.stat_result) -> Identity:
@@ -106,11 +105,11 @@ def _open(path: Path) -> int:
     return descriptor
 
 
-async def read_at(lake: Lake, descriptor: int | None, size: int, offset: int) -> bytes:
+async def read_at(descriptor: int | None, size: int, offset: int) -> bytes:
     """Up to `size` bytes from `offset`, at least one. Raises StoreFault if there is none."""
     if descriptor is None:
         raise ValueError("the file is closed")
-    piece = await lake.run_uncancellable(partial(os.pread, descriptor, size, offset))
+    piece = await run_uncancellable(partial(os.pread, descriptor, size, offset))
     if not piece:
         raise StoreFault("a cached package file is shorter than it was")
     return piece

@@ -53,7 +53,7 @@ def open_caches(
     root, bytes_max = settings.package_cache_dir, settings.proxy_cache_bytes_max
     for_documents = bytes_max // DOCUMENTS_PART
     return PackageCaches(
-        files=FileCache(root / "files", bytes_max - for_documents, lake, observe=observe),
+        files=FileCache(root / "files", bytes_max - for_documents, observe=observe),
         documents=DocumentFiles(
             root / "documents", for_documents, lake, free_bytes_min=FREE_BYTES_MIN
         ),

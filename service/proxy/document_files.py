@@ -20,6 +20,7 @@ import structlog
 from service.lake import Lake
 from service.proxy.answers import Validators
 from service.proxy.cache_folder import CacheFolder, Usage, touch
+from service.threads import run_uncancellable
 
 UNPACKED_BYTES_MAX: Final = 256 * 2**20
 _CODEC: Final = pa.Codec("zstd", compression_level=3)
@@ -150,7 +151,7 @@ class DocumentFiles:
 
     async def _try(self, work: Callable[[], _Value]) -> _Value | None:
         try:
-            return await self._lake.run_uncancellable(work)
+            return await run_uncancellable(work)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -15,11 +15,12 @@ from typing import Final
 import structlog
 
 from service.errors import PackageCacheFull, StorageFull, StoreUnavailable, UpstreamFailed
-from service.lake import Lake, file_fault
+from service.file_faults import file_fault
 from service.proxy.answers import FileStream
 from service.proxy.cache_folder import CacheFolder, Part
 from service.proxy.cached_file import READ_BYTES, CachedFile, read_at
 from service.proxy.file_keys import FileKey
+from service.threads import run_uncancellable
 
 HOLD_BACK_BYTES: Final = 64 * 1024
 ABANDONED_S: Final = 60.0
@@ -51,7 +52,6 @@ class Download:
         self,
         expected: Expected,
         folder: CacheFolder,
-        lake: Lake,
         *,
         abandoned_s: float = ABANDONED_S,
     ) -> None:
@@ -66,7 +66,6 @@ class Download:
 
         self._expected = expected
         self._folder = folder
-        self._lake = lake
         self._abandoned_s = abandoned_s
         self._hash = expected.key.new_hash()
         self._part: Part | None = None
@@ -81,7 +80,7 @@ class Download:
 
         Raises UpstreamMissing, UpstreamFailed or StoreUnavailable; then no byte was sent.
         """
-        reader = DownloadReader(self, self._lake)
+        reader = DownloadReader(self)
         self._enter()
         try:
             while self._part is None and self.fault is None:
@@ -115,7 +114,7 @@ class Download:
         if self._users == 0 and self._part is not None:
             descriptor, self._part = self._part.descriptor, None
             # In a thread: if the file has no name, its blocks are freed now.
-            await self._lake.run_uncancellable(partial(os.close, descriptor))
+            await run_uncancellable(partial(os.close, descriptor))
 
     def stop(self) -> None:
         """End receiving; readers get UpstreamFailed unless the file is verified already."""
@@ -165,13 +164,13 @@ class Download:
         if expected is not None and stream.length not in {None, expected}:
             raise self._lie(f"the registry sends {stream.length} bytes instead of {expected}")
         self.size = stream.length if expected is None else expected
-        await self._lake.run_uncancellable(self._make_part)
+        await run_uncancellable(self._make_part)
         self._announce()
         async with aclosing(_buffered(stream.pieces)) as contents:
             async for content in contents:
                 if expected is not None and self.written + len(content) > expected:
                     raise self._lie(f"the registry sends more than {expected} bytes")
-                await self._lake.run_uncancellable(partial(self._write, content))
+                await run_uncancellable(partial(self._write, content))
                 self.written += len(content)
                 self._announce()
 
@@ -207,7 +206,7 @@ class Download:
         part = self._part
         assert part is not None  # noqa: S101 - for the type checker: `_receive` has made it
         try:
-            return await self._lake.run_uncancellable(
+            return await run_uncancellable(
                 partial(_keep, self._folder, part, str(self._expected.key))
             )
         except OSError as error:
@@ -218,7 +217,7 @@ class Download:
         """Remove the temporary name if the file still has one."""
         if self._part is not None:
             with suppress(OSError):  # the sweep tries again
-                await self._lake.run_uncancellable(partial(self._folder.discard, self._part))
+                await run_uncancellable(partial(self._folder.discard, self._part))
 
     def _announce(self) -> None:
         self.progress.set()
@@ -232,9 +231,8 @@ class Download:
 class DownloadReader:
     """One request's view of a download; closed in the same ways as a `CachedFile`."""
 
-    def __init__(self, download: Download, lake: Lake) -> None:
+    def __init__(self, download: Download) -> None:
         self._download = download
-        self._lake = lake
         self._is_open = True
 
     @property
@@ -255,7 +253,7 @@ class DownloadReader:
                     raise download.fault
                 if at < download.readable:
                     size = min(READ_BYTES, download.readable - at)
-                    piece = await read_at(self._lake, download.descriptor, size, at)
+                    piece = await read_at(download.descriptor, size, at)
                     at += len(piece)
                     yield piece
                 elif download.is_verified:
@@ -279,7 +277,7 @@ class DownloadReader:
                 await progress.wait()
             # The download closes its own descriptor when its last user leaves.
             descriptor = os.dup(download.descriptor)
-            return CachedFile(descriptor, os.fstat(descriptor), self._lake)
+            return CachedFile(descriptor, os.fstat(descriptor))
         finally:
             await self.close()
 

@@ -22,7 +22,7 @@ import structlog
 from cachetools import LRUCache, TTLCache
 
 from service.errors import UpstreamFailed
-from service.lake import Lake, file_fault
+from service.file_faults import file_fault
 from service.proxy.cache_folder import FREE_BYTES_MIN, CacheFolder, Usage
 from service.proxy.cached_file import (
     READ_BYTES,
@@ -35,6 +35,7 @@ from service.proxy.cached_file import (
 from service.proxy.downloads import ABANDONED_S, Download, DownloadReader, Expected, Fetch
 from service.proxy.file_keys import FileKey
 from service.proxy.single_flight import SingleFlight
+from service.threads import run_uncancellable
 
 SHRINK_EVERY: Final = 64
 """A process checks the size of the cache each time it has added 1/SHRINK_EVERY of the limit."""
@@ -74,7 +75,6 @@ class FileCache:
         self,
         root: Path,
         bytes_max: int,
-        lake: Lake,
         *,
         free_bytes_min: int = FREE_BYTES_MIN,
         abandoned_s: float = ABANDONED_S,
@@ -84,7 +84,6 @@ class FileCache:
         """`observe` gets the name of each count that rises, for metrics."""
         self.counts = FileCounts()
         self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
-        self._lake = lake
         self._observe = observe
         self._abandoned_s = abandoned_s
         self._downloads: dict[FileKey, Download] = {}
@@ -137,11 +136,11 @@ class FileCache:
 
     async def usage(self) -> Usage:
         """What is on disk now. Reads the size of each file."""
-        return await self._lake.run_uncancellable(self._folder.usage)
+        return await run_uncancellable(self._folder.usage)
 
     async def sweep(self) -> None:
         """Remove what processes that died left behind, and what is over the limit."""
-        left = await self._lake.run_uncancellable(self._folder.remove_left_parts)
+        left = await run_uncancellable(self._folder.remove_left_parts)
         if left:
             _log.info("package_parts_removed", files=left)
         await self._shrink()
@@ -169,7 +168,7 @@ class FileCache:
         path = self._folder.path(str(key))
         try:
             for _ in range(_OPENED_MAX):
-                cached = await open_file(path, self._lake)
+                cached = await open_file(path)
                 if cached is None or self._verified.get(key) == cached.identity:
                     return cached
                 await cached.close()
@@ -182,7 +181,7 @@ class FileCache:
         return None  # other processes keep replacing it: fetch it
 
     async def _verify(self, key: FileKey, path: Path) -> Identity | None:
-        verified, was_there = await self._lake.run_uncancellable(partial(_check, key, path))
+        verified, was_there = await run_uncancellable(partial(_check, key, path))
         if verified is None and was_there:
             self._count("damaged")
             _log.error("cached_package_damaged", key=str(key))
@@ -194,7 +193,7 @@ class FileCache:
         return None if download is None or download.fault is not None else download
 
     def _begin(self, expected: Expected, fetch: Fetch) -> Download:
-        download = Download(expected, self._folder, self._lake, abandoned_s=self._abandoned_s)
+        download = Download(expected, self._folder, abandoned_s=self._abandoned_s)
         self._downloads[expected.key] = download
         task = asyncio.create_task(self._receive(expected.key, download, fetch))
         self._tasks.add(task)
@@ -220,7 +219,7 @@ class FileCache:
     async def _shrink(self) -> None:
         self._added_bytes = 0
         try:
-            await self._lake.run_uncancellable(self._folder.shrink)
+            await run_uncancellable(self._folder.shrink)
         except OSError as error:
             _log.warning("package_cache_not_shrunk", reason=str(error))
 

@@ -11,7 +11,8 @@ from quart import Blueprint, Request, Response, current_app, request
 from quart.typing import ResponseReturnValue
 
 from service.errors import StoreUnavailable, Unauthenticated
-from service.lake import Lake, file_fault
+from service.file_faults import file_fault
+from service.lake import Lake
 from service.metrics import Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 
-from service.lake import Lake
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits
 from service.proxy.cached_file import CachedFile
@@ -19,7 +18,6 @@ from service.proxy.downloads import DownloadReader, Fetch
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.upstream import Upstream
-from service.settings import Settings
 from tests.polling import until
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
 
@@ -101,16 +99,14 @@ async def open_files(
     **options: Any,
 ) -> AsyncIterator[Files]:
     """A cache in `folder`; if it `is_alone` nothing is left in the folder of parts at the end."""
-    lake = Lake(Settings(data_dir=folder / "data"))
     options.setdefault("free_bytes_min", 0)
-    cache = FileCache(folder / "files", bytes_max, lake, **options)
+    cache = FileCache(folder / "files", bytes_max, **options)
     upstream = Upstream(http, parse_registry(registry.url), limits)
     files = Files(cache, folder / "files", registry, upstream)
     try:
         yield files
     finally:
         await cache.close()
-        lake.close()
     assert not is_alone or files.parts() == []
 
 
