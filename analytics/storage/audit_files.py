@@ -30,7 +30,7 @@ SWEPT: Final = frozenset({Role.ORPHAN, Role.UNFINISHED})
 
 
 _PATHS: Final = {".parquet": segment_path, ".index": index_path}
-"""Where the catalog wants a segment and its index."""
+"""Where a segment and its index belong, by the suffix of the file."""
 
 
 def list_files(root: Path, tenant_id: str | None = None) -> list[Path]:
@@ -49,6 +49,7 @@ def list_files(root: Path, tenant_id: str | None = None) -> list[Path]:
 def role_of(root: Path, path: Path, places: Mapping[str, tuple[str, date]]) -> Role:
     """What the file at `path` is. `places` has tenant and day of every segment in the catalog."""
     if is_swept(root, path, places):
+        # A segment that is being written is in no catalog, so its pending file is unknown.
         return Role.UNFINISHED if path.suffix == ".pending" else Role.ORPHAN
     path_of = _PATHS.get(path.suffix)
     if path_of is None or path.stem not in places:
@@ -67,7 +68,7 @@ def is_swept(root: Path, path: Path, known: Collection[str]) -> bool:
 def remove_orphans(
     root: Path, files: Iterable[Path], known: Collection[str], before_s: float
 ) -> int:
-    """Unlink those of `files` that belong to none of `known` (segment ids); how many there were.
+    """Unlink those of `files` that belong to none of `known` (segment ids); return how many.
 
     Only files last written before `before_s` (seconds since 1970): another process's file may be
     renamed and not yet committed. `files` must have been listed before `known` was read, or a
@@ -99,7 +100,7 @@ def _size_of(path: Path) -> int | None:
 def renew_segments(root: Path, segments: Iterable[Segment], written_s: float) -> None:
     """Make the files of `segments` as young as if last written at `written_s`.
 
-    Raises FileNotFoundError if one is gone; but for an index, which is rebuilt where it is missing.
+    Raises FileNotFoundError if a segment is gone. A missing index is no error: it is rebuilt.
     """
     for segment in segments:
         os.utime(segment.path(root), (written_s, written_s))

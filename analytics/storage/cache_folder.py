@@ -1,16 +1,16 @@
 """A folder of copies, bounded in bytes, that several processes of one machine use together.
 
-The copies lie where a local folder has its segments, so that readers need not tell them apart. What
-makes a file a copy is its mode, one of COPY_MODES: no other file is ever dropped. So the segments
-of a data dir that had no object store before stay until they are uploaded.
+The copies have the paths that segments have in a local folder, so readers need not tell them apart.
+A file is a copy if its mode is one of COPY_MODES, and no other file is ever dropped. So the
+segments of a data dir that had no object store before stay until they are uploaded.
 
-- Copies are not synced: a power failure may leave other bytes under their names. So those from
-  before the machine's last start have another mode, and are hashed before they are used again.
+- Copies are not synced: a power failure may leave other bytes under their names. So copies from
+  before the machine's last start get another mode, and are hashed before they are used again.
 - A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
-- The least recently used are dropped first. When a copy was used is its time of access: DuckDB
-  keeps what it read of a file as long as the time of writing stays.
+- The least recently used are dropped first. The time of access says when a copy was last used. The
+  time of writing does not change: DuckDB keeps what it read of a file until it does.
 - The bytes of all copies are counted in the lock file. A process that drops copies counts again, so
-  that what a killed process did not count is no error for long.
+  that the error left by a killed process does not last.
 """
 
 import contextlib
@@ -35,35 +35,35 @@ _Result = TypeVar("_Result")
 
 COPY_MODE: Final = 0o400
 UNVERIFIED_MODE: Final = 0o500
-"""That of a copy from before the machine's last start, until its digest was compared."""
+"""The mode of a copy from before the machine's last start, until its digest has been compared."""
 
 COPY_MODES: Final = frozenset({COPY_MODE, UNVERIFIED_MODE})
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NORMAL: Final = 0.9
-"""The part of the bound to which copies are dropped: else each new one would drop another."""
+"""Copies are dropped to this part of the bound; otherwise each new one would drop another."""
 
 _USED_AGAIN_NS: Final = 60 * 10**9
-"""A copy that was used so short a time ago is not noted as used once more."""
+"""A use that follows the last one within this time is not noted."""
 
 _STALE_S: Final = 60.0
 _COUNT: Final = struct.Struct("<q")
 
 
 class CacheObserver(Protocol):
-    """Told what the cache does, from several threads."""
+    """Receives what the cache does, from several threads."""
 
     def hit(self, files: int) -> None:
-        """So many files were there when they were needed."""
+        """So many files were in the cache when they were needed."""
 
     def fetched(self, size: int, seconds: float) -> None:
-        """A file of `size` bytes was not, and took so long to fetch."""
+        """A file of `size` bytes was missing, and took `seconds` to fetch."""
 
     def dropped(self, files: int) -> None:
-        """So many files were dropped to make room."""
+        """So many copies were dropped to make room."""
 
 
 class SilentObserver:
-    """Tells no one."""
+    """An observer that does nothing."""
 
     def hit(self, files: int) -> None:
         """See CacheObserver."""
@@ -100,20 +100,21 @@ class CacheFolder:
         _remove_stale(self._own)
         self._renewing = Lock()
         self._work, self._work_lock = self._new_work()
+        # Two processes that start at once would both find no count, and each add all copies to it.
         with self._locks.one_at_a_time(DROPPING):
             self._begin(self._own / "boot")
 
     def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
-        """No copy called so (`<name>.<suffix>`) is dropped during the block.
+        """During the block no copy `<name>.<suffix>` of these `names` is dropped.
 
-        A folder that was removed while this process runs is made again.
+        A cache folder that was removed while this process runs is created again.
         """
         if not self._work.is_dir():
             self._renew()
         return self._locks.shared({slot_of(name) for name in names})
 
     def fetching(self, path: Path) -> AbstractContextManager[None]:
-        """One thread of all processes fetches `path` at a time."""
+        """At most one thread of all processes fetches `path`; see `SlotLocks.one_at_a_time`."""
         return self._locks.one_at_a_time(str(path.relative_to(self.root)))
 
     def holds(self, path: Path, size: int, sha256: str = "") -> bool:
@@ -128,12 +129,14 @@ class CacheFolder:
         if status.st_size != size:
             return False
         if status.st_mode & 0o777 == UNVERIFIED_MODE:
+            # The pin keeps other processes from dropping the copy while it is hashed.
             if sha256 and sha256_of(path) != sha256:
                 return False
             path.chmod(COPY_MODE)
         now_ns = time.time_ns()
         if now_ns - status.st_atime_ns > _USED_AGAIN_NS:
             with contextlib.suppress(OSError):
+                # Only the order of dropping depends on this, so a failure must not fail the read.
                 os.utime(path, ns=(now_ns, status.st_mtime_ns))
         return True
 
@@ -150,9 +153,9 @@ class CacheFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def with_room(self, work: Callable[[], _Result]) -> _Result:
-        """The result of `work`, which fills a work folder; on a full disk it has a second attempt.
+        """The result of `work`, which fills a work folder; on a full disk it is tried twice.
 
-        The disk has less room than the setting says, so half of the copies are dropped before.
+        A full disk has less room than the setting says, so half of the copies are dropped first.
         """
         counted_before = self._counted()
         try:
@@ -170,6 +173,7 @@ class CacheFolder:
         size = source.stat().st_size
         self.make_room(size)
         self._count(size)  # before the file is there: rather too much than too little
+        # Before the rename: a file that had its name without this mode would never be dropped.
         source.chmod(COPY_MODE)
         before = _size_of(target)
         while True:
@@ -180,10 +184,11 @@ class CacheFolder:
             except FileNotFoundError:  # the folder was empty, and another process removed it
                 if not source.exists():
                     raise
+        # The rename replaced a copy that was counted already.
         self._count(-before)
 
     def keep(self, path: Path) -> None:
-        """Take the file at `path` for a copy from now on."""
+        """Treat the file at `path` as a copy from now on."""
         counted = _size_of(path)
         path.chmod(COPY_MODE)
         self._count(path.stat().st_size - counted)
@@ -193,21 +198,22 @@ class CacheFolder:
         return path.stat().st_mode & 0o777 in COPY_MODES
 
     def remove(self, path: Path) -> None:
-        """Remove the file at `path` if it is there, in use or not: it is not what it should be."""
+        """Remove the file at `path` if it is there, in use or not."""
         with contextlib.suppress(FileNotFoundError):
             size = path.stat().st_size if self.is_copy(path) else 0
+            # Before the count: of two that remove a file, one fails here and subtracts nothing.
             path.unlink()
             self._count(-size)
 
     def make_room(self, size: int) -> None:
-        """Drop copies until there is room for `size` more bytes, as far as they are not in use."""
+        """Drop unused copies until there is room for `size` more bytes, or none is left."""
         if self._counted() + size > self.bytes_max:
             with self._locks.one_at_a_time(DROPPING):
                 if self._counted() + size > self.bytes_max:  # no other process did it meanwhile
                     self.drop_to(max(0, int(self.bytes_max * _NORMAL) - size))
 
     def drop_to(self, bytes_max: int) -> None:
-        """Drop the least recently used copies that are not in use, until so many bytes are left."""
+        """Drop unused copies, the least recently used first, down to `bytes_max` bytes."""
         counted_before = self._counted()
         copies = sorted(self.copies(), key=lambda copy: copy.used_ns)
         left = sum(copy.size for copy in copies)
@@ -223,7 +229,7 @@ class CacheFolder:
         self._count(left - counted_before)
 
     def drop(self, copies: Iterable[CachedFile]) -> int:
-        """Drop those of `copies` that are not in use; how many."""
+        """Drop those of `copies` that are not in use; return how many."""
         dropped = 0
         for copy in copies:
             if self._drop(copy.path):
@@ -232,10 +238,11 @@ class CacheFolder:
         return dropped
 
     def copies(self) -> list[CachedFile]:
-        """All copies there are."""
+        """All copies in the folder."""
         copies = []
         for folder, names, files in os.walk(self.root):
             if Path(folder) == self.root:
+                # Unfinished downloads in the own folder must be neither counted nor dropped.
                 names[:] = [name for name in names if name.startswith("tenant=")]
                 continue
             for name in files:
@@ -247,15 +254,16 @@ class CacheFolder:
         return copies
 
     def close(self) -> None:
-        """Release locks; what is being written is removed."""
+        """Release the locks, and remove what is still being written."""
         if self._work_lock >= 0:
+            # Before the lock is released: after that another process may take the folder for stale.
             shutil.rmtree(self._work, ignore_errors=True)
             os.close(self._work_lock)
             self._work_lock = -1
             self._locks.close()
 
     def used_bytes(self) -> int:
-        """The bytes of all copies, as they are counted."""
+        """The bytes of all copies, by the count in the lock file."""
         return self._counted()
 
     def _new_work(self) -> tuple[Path, int]:
@@ -267,7 +275,7 @@ class CacheFolder:
         return work, descriptor
 
     def _renew(self) -> None:
-        """Make the folders again that were removed, and count the copies that are left."""
+        """Create the removed folders again, and count the copies that are left."""
         with self._renewing:
             if self._work_lock < 0 or self._work.is_dir():
                 return
@@ -275,12 +283,14 @@ class CacheFolder:
             self._locks.renew()
             former = self._work_lock
             self._work, self._work_lock = self._new_work()
+            # Only once the new folder is locked: this process must not look ended in between.
             os.close(former)
             with self._locks.one_at_a_time(DROPPING):
                 self._begin(self._own / "boot")
 
     def _begin(self, noted: Path) -> None:
-        """Count the copies if they were not, and mark those from before the machine's start."""
+        """Count the copies if no count is kept, and mark those from before the machine's start."""
+        # A system without boot ids never looks the same: its copies are hashed after every start.
         boot_id = BOOT_ID.read_text() if BOOT_ID.exists() else ""
         is_same = bool(boot_id) and noted.exists() and noted.read_text() == boot_id
         is_counted = bool(self._locks.read(_COUNT.size))
@@ -299,6 +309,7 @@ class CacheFolder:
         with self._locks.unused(slot_of(path.stem)) as is_free:
             if not is_free:
                 return False
+            # Under the exclusive lock: who pins the name later finds it gone, and fetches it.
             path.unlink(missing_ok=True)
         for folder in (path.parent, path.parent.parent):
             with contextlib.suppress(OSError):  # not empty
@@ -334,7 +345,7 @@ def _flock(descriptor: int) -> bool:
 
 
 def _remove_stale(own: Path) -> None:
-    """Remove the work of processes that ended: no one holds the lock on their folder."""
+    """Remove the work folders of processes that have ended, and so no longer lock them."""
     for folder in own.glob("work-*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)

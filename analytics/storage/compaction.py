@@ -1,7 +1,7 @@
 """Merging: many segments of one tenant-day become one, in bounded memory.
 
 Each file is sorted, so all of them are read from their newest row on, a part of a row group at a
-time. The rows that come before all that is unread have found their place.
+time. Rows that come before every unread row can be written.
 """
 
 from bisect import bisect_left
@@ -20,8 +20,8 @@ from analytics.storage.segment_reader import SegmentFile, open_segment
 from analytics.storage.segment_writer import newest_first, write_sorted
 
 MERGE_BYTES_MAX: Final = 256 * 2**20
-"""About what a merge takes at most. A quarter of it is for what is read and not yet written; to
-sort that takes twice as much again, and the last quarter is for the row group being written."""
+"""About the most memory that a merge takes. A quarter of it holds rows that are read and not yet
+written; sorting them takes twice that, and the last quarter holds the row group being written."""
 
 HELD_BYTES_MAX: Final = MERGE_BYTES_MAX // 4
 
@@ -43,6 +43,7 @@ def merge_segments(
     """
     (tenant_id, day), *others = {(segment.tenant_id, segment.day) for segment in segments}
     if others:
+        # The new file lies in one tenant's folder: rows of another would be served to that tenant.
         raise ValueError("only segments of one tenant and day can be merged")
     rows = merged_rows(root, segments)
     rows_expected = sum(segment.rows for segment in segments)
@@ -60,6 +61,7 @@ def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
         while unread:
             newest = max(unread, key=lambda cursor: cursor.bound)
             if _size(cursors) > HELD_BYTES_MAX:
+                # No unread row comes before the highest bound, so the rows up to it are final.
                 yield from _settle(cursors, newest.bound)
                 # Of two files there is a batch each at most, and no merge takes fewer.
                 if len(cursors) > 2 and _size(cursors) > HELD_BYTES_MAX:
@@ -71,14 +73,14 @@ def merged_rows(root: Path, segments: Sequence[Segment]) -> Iterator[pa.Table]:
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows that are held, and the bytes of all that were read with them."""
+    """Rows still held, and the bytes of the whole batch in which they were read."""
 
     rows: pa.Table
     size: int
 
 
 class _Cursor:
-    """A file on its way through a merge: no row that is unread comes before `bound`."""
+    """A file that is being merged: none of its unread rows comes before `bound`."""
 
     def __init__(self, file: SegmentFile) -> None:
         self._batches = file.batches()
@@ -87,15 +89,16 @@ class _Cursor:
         self._reader_bytes_max = file.reader_bytes()
         segment = file.segment
         instant = pa.scalar(segment.max_created_at, AUDIT_SCHEMA.field("created_at").type)
+        # Each part is the highest of all rows on its own, so no row comes before the pair.
         self.bound: tuple[int, int] = (instant.value, segment.max_seq)
 
     @property
     def size(self) -> int:
-        """What it takes in memory: the rows it holds, and what reads them."""
+        """The bytes in memory: the rows held, and the reader's buffers."""
         return self._held_bytes + self._reader_bytes
 
     def advance(self) -> bool:
-        """Hold some more rows; False if there are no more."""
+        """Read more rows and hold them; False if there are none left."""
         rows = next(self._batches, None)
         if rows is None:
             self._reader_bytes = 0
@@ -107,7 +110,7 @@ class _Cursor:
         return True
 
     def take_until(self, bound: tuple[int, int]) -> Iterator[pa.Table]:
-        """Let go of the rows held that do not come after `bound`."""
+        """Release the held rows that do not come after `bound`."""
         while self._held:
             batch = self._held[0]
             count = _count_until(bound, batch.rows)
@@ -117,6 +120,7 @@ class _Cursor:
                 batch.rows = batch.rows.slice(count)
                 return
             self._held.popleft()
+            # A slice keeps the memory of its whole batch, so that is free with the last row only.
             self._held_bytes -= batch.size
 
 

@@ -1,4 +1,4 @@
-"""Copying files that must arrive as they are: hashed on the way, durable at the end."""
+"""Copying files byte for byte: hashed on the way, durable at the end."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 
 _STEP_BYTES: Final = 4 * 2**20
 _PROCESS_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What no file can be read for: none of them is at fault."""
+"""The process or the machine is short of something: no file could be read, so none is at fault."""
 
 
 class SourceFault(OSError):
@@ -20,10 +20,10 @@ class SourceFault(OSError):
 
 @dataclass(slots=True)
 class FileCopy:
-    """One file on its way. Iterating copies it and yields the bytes of each step.
+    """One file to copy. Iterating copies it, and yields the number of bytes of each step.
 
-    `size` and `sha256` are those of what was read, once it is there. With `is_link` the new name
-    is a hard link, and the file is read all the same.
+    Afterwards `size` and `sha256` are those of the bytes that were read. With `is_link` the new
+    name is a hard link, and the file is still read.
     """
 
     source: Path
@@ -33,7 +33,7 @@ class FileCopy:
     sha256: str = ""
 
     def __iter__(self) -> Iterator[int]:
-        """Only the owner may read the copy, as it is with the data dir.
+        """Copy the file. Only its owner may read the copy, as with the data dir.
 
         Raises SourceFault where the source is at fault, and OSError otherwise.
         """
@@ -45,10 +45,12 @@ class FileCopy:
                 raise _source_fault(self.source, error) from error
             yield from self._read(None)
             return
+        # O_EXCL: no file is ever written over, and no symbolic link followed.
         descriptor = os.open(self.target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as copy:
             yield from self._read(copy)
             copy.flush()
+            # Its name becomes durable with `sync_folders`, once for all copies of a backup.
             os.fsync(copy.fileno())
 
     def _read(self, copy: BinaryIO | None) -> Iterator[int]:

@@ -1,11 +1,11 @@
-"""File steps that survive power loss: a name or a byte counts once it is synced."""
+"""File operations that survive power loss: a name or a byte counts once it is synced."""
 
 import os
 from pathlib import Path
 
 
 def fsync(path: Path) -> None:
-    """Bring what `path` (a file or a directory) holds to stable storage."""
+    """Flush what `path` (a file or a directory) holds to stable storage."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -40,6 +40,7 @@ def write_synced(path: Path, content: bytes, mode: int) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
+            # Before the rename: otherwise power loss could leave the name with none of the bytes.
             os.fsync(file.fileno())
     except BaseException:
         # Left on a full disk, it would keep the room that other writers need.

@@ -1,4 +1,4 @@
-"""Claims of imports in a bucket: which segments a sweep keeps that no catalog names yet."""
+"""Claims of imports in a bucket: segments that a sweep keeps though no catalog names them yet."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ RENEWALS: Final = 4
 
 
 class Segments(Protocol):
-    """What a claim is about: see SegmentStore."""
+    """What a claim needs of SegmentStore."""
 
     def put(self, write: Write) -> Segment:
         """See SegmentStore."""
@@ -57,16 +57,20 @@ class ImportClaims:
                 ids |= _listed_ids(claim.key, self._objects.read(claim.key))
             except ObjectMissing:
                 missing.add(claim.key)
-        # Those ended meanwhile, after their commits; else the server is wrong about them.
+        # A claim that was released meanwhile is in no list any more; its segments are removed, or
+        # in the catalog, which is read next. The object of one that is still listed must be
+        # readable.
         if missing and missing & {claim.key for claim in self._list()}:
             raise ObjectMissing(f"{min(missing)}: the object is listed and missing")
+        # Their imports have given up: they renew no claim that is older than half a grace.
         self._objects.delete(ended)
         return ids
 
     def _list(self) -> list[ObjectEntry]:
-        """All claims. Raises ListDamaged for a list without the object that is behind them."""
+        """All claims. Raises ListDamaged for a list that lacks the object sorted after them."""
         claims: list[ObjectEntry] = []
         for entry in self._objects.entries(OWN):
+            # It sorts after all claims, so a list that was cut off does not reach it.
             if entry.key == OWNER:
                 return claims
             if entry.key.startswith(f"{CLAIMS}/"):
@@ -77,9 +81,9 @@ class ImportClaims:
 class ImportClaim:
     """See Claim: an object that lists the ids of segments, and is written again to renew it.
 
-    A sweep keeps them while the object was written within the grace, by the clock of the store. So
-    after half a grace without renewal, by a clock that no one sets, the claim is given up: what a
-    sweep may have taken for orphans is not named any more, however long anything was paused.
+    A sweep keeps them if the object was written within the grace, by the clock of the store. So the
+    claim is given up after half a grace without renewal, by a clock that cannot be set. Segments
+    that a sweep may have removed as orphans are then never named, however long a pause was.
     """
 
     def __init__(self, segments: Segments, objects: Objects, grace_s: float) -> None:
@@ -92,6 +96,7 @@ class ImportClaim:
 
     def put(self, write: Write) -> Segment:
         """See Claim."""
+        # The first segment is young from here on: time spent before it was begun does not count.
         if not self._ids:
             self._renewed_s = awake_s()
         segment = self._segments.put(write)
@@ -112,10 +117,11 @@ class ImportClaim:
 
     def release(self) -> None:
         """See Claim."""
-        with suppress(StoreFault):  # it ends by itself
+        with suppress(StoreFault):  # a claim that is left expires
             self._objects.delete([self._key])
 
     def _renew(self) -> None:
+        # Taken before the request: the server may note its time when the request arrives.
         began_s = awake_s()
         if began_s - self._renewed_s > self._grace_s / 2:
             raise Overtaken

@@ -26,8 +26,8 @@ RESTART_LINES: Final = 32
 twice as long to search."""
 
 SPLIT_LINES: Final = 128
-"""From so many lines on, numbers and text are compressed apart: each kind has its own statistics,
-which saves 15 %. In shorter blocks the frames' own bytes would take more than that."""
+"""Blocks of at least this many lines compress numbers and text separately: each has its own
+statistics, which saves 15 %. In shorter blocks the frames' own bytes would take more than that."""
 
 _LEVEL: Final = 12
 _CODEC: Final = pa.Codec("zstd", compression_level=_LEVEL)
@@ -50,7 +50,7 @@ class DamagedIndex(StoreFault):
 
 
 class Line(NamedTuple):
-    """`rows` rows have `value` and the event and decision that `kind` numbers.
+    """`rows` rows have `value`, and the event and decision that `kind` stands for.
 
     They are in the row groups whose bits are set in `groups`.
     """
@@ -126,6 +126,7 @@ class Block:
     """
 
     def __init__(self, data: bytes, lines: int, raw_size: int, crc32: int) -> None:
+        # Damaged bytes can decompress without an error, and would then count other rows.
         if zlib.crc32(data) != crc32:
             raise DamagedIndex("a block does not match its checksum")
         self._count = lines

@@ -64,6 +64,7 @@ class IndexBuilder:
         self._groups += 1
         kinds = self._number_kinds(rows)
         for name, held in self._lines.items():
+            # With all its rows or not at all: counts of some would pass for those of all.
             if name in self._is_too_long:
                 continue
             values = _encoded(rows.column(name))
@@ -150,6 +151,7 @@ def _with_decision(counted: pa.Table, decision: str | None) -> pa.Table:
 
 
 def _head(counted: pa.Table) -> Head:
+    # One more than is kept: its rows are the bound for all values that are left out.
     places = pc.select_k_unstable(counted["rows_sum"], HEAD_VALUES + 1, [("", "descending")])
     first = counted.take(places)
     values = zip(first["value"].to_pylist(), first["rows_sum"].to_pylist(), strict=True)
@@ -186,7 +188,7 @@ def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
     """One line for each value and kind, in order: their rows added up, their bits joined."""
     lines = pa.concat_tables([_LINE_SCHEMA.empty_table(), *tables])
     if len(tables) > 1:  # a row group has each value and kind once
-        # Once for each bit, so that to add bits up is to join them.
+        # Each bit once for each value and kind, so that adding the bits up joins them.
         by_bit = _rows_by(lines, "value", "kind", "bit")
         sums = [("bit", "sum"), ("rows_sum", "sum")]
         summed = by_bit.group_by(["value", "kind"], use_threads=False).aggregate(sums)

@@ -1,4 +1,4 @@
-"""Checking that files and journal batches hold what is said of them.
+"""Checking that files and journal batches hold what the catalog says of them.
 
 Everything is read, one row group at a time. Beyond that, memory holds one bit for each row.
 """
@@ -35,7 +35,7 @@ from analytics.storage.segment_reader import OtherSchema, SegmentFile, open_segm
 
 _PAGE_BITS: Final = 2048
 
-# What else comes of damaged bytes: an instant beyond the year 9999, ids that are no ids.
+# Damaged bytes also cause others: an instant beyond the year 9999, an id of another form.
 _FAULTS: Final = (StoreFault, OSError, ValueError, OverflowError, pa.ArrowException)
 
 
@@ -160,9 +160,11 @@ def check_segment(
         with open_segment(root, segment) as opened:
             for kind, detail in _check_contents(opened, seen, index, on_rows):
                 found(kind, detail)
+        # An index built from wrong rows differs, too: only right rows can show that it is wrong.
         if not findings and (fault := index_fault(root, segment, index)) is not None:
             found(Kind.WRONG_INDEX, f"{fault}: run `countersign audit reindex`")
     except _FAULTS as error:
+        # `open_segment` raises a StoreFault whose cause is the missing file.
         is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
         fault = Kind.MISSING_FILE if is_gone else Kind.UNREADABLE
         found(_KINDS.get(type(error), fault), str(error))
@@ -211,6 +213,7 @@ def _read(
 ) -> Iterator[pa.Table]:
     for group in range(opened.row_group_count):
         rows = opened.rows(group)
+        # Before the order is checked: later segments are compared with these seq in any case.
         repeated += seen.add(rows.column("seq"))
         if not _is_newest_first(rows):
             raise WrongOrder(f"the rows of row group {group} are not newest first")
@@ -285,7 +288,7 @@ def check_files(
     swept: list[Finding] = []
     for path in files:
         role = role_of(root, path, places)
-        # What was there may have been swept, or given its name, while the catalog was read.
+        # The file may have been swept, or renamed into place, while the catalog was read.
         if role is not Role.SEGMENT and is_there(path):
             finding = _finding(root, path, _FILE_KINDS[role])
             (swept if role in SWEPT else staying).append(finding)
@@ -293,7 +296,7 @@ def check_files(
 
 
 def _finding(root: Path, path: Path, kind: Kind) -> Finding:
-    """With the tenant and day of the folders it lies in, as far as they are such."""
+    """The finding, with the tenant and day that the file's folders name, if they do."""
     place = path.relative_to(root)
     folders = dict(part.split("=", 1) for part in place.parts[:-1] if "=" in part)
     try:

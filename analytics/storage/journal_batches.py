@@ -1,7 +1,7 @@
 """Journal batches: rows of one tenant and one UTC day as Arrow IPC bytes.
 
 A batch is encoded before its rows have a `seq`; the commit that stores it gives it a first one
-and its rows count up from there. Which version of the schema it has, its number of columns tells.
+and its rows count up from there. Its number of columns tells its schema version.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from analytics.model.schema import (
     with_nulls,
 )
 
-# To hand each buffer to Arrow's threads takes longer than to compress it, in a batch of any size.
+# Handing each buffer to Arrow's threads takes longer than compressing it, in a batch of any size.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _RECEIVED_AT: Final = JOURNAL_SCHEMA.field("received_at")
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
@@ -55,7 +55,7 @@ class JournalBatch(EncodedBatch):
     """One stored batch: `rows` rows whose seq run from `first_seq` upwards.
 
     All of them were received at `received_at`, the time of the transaction that gave them their
-    seq; so what has the later seq was received later. None: when each of them says.
+    seq; so a row with a later seq was received later. None: each row says when.
     """
 
     first_seq: int
@@ -86,7 +86,7 @@ def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
 
 
 def encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
-    """`rows`, of which there is one and which are all of UTC `day`, as a batch."""
+    """`rows`, at least one and all of UTC `day`, as a batch."""
     table = to_table(rows)
     bounds = pc.min_max(table.column("created_at")).as_py()
     size = table.get_total_buffer_size()
@@ -109,10 +109,11 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
         stored = JOURNAL_SCHEMAS.get(len(rows.schema), JOURNAL_SCHEMA)
         is_as_stored = rows.num_rows == batch.rows and rows.schema.equals(stored)
         if is_as_stored:
-            rows.validate(full=True)  # who follows an offset that points outside would crash
+            rows.validate(full=True)  # following an offset out of its buffer crashes the process
     except (pa.ArrowException, OSError) as error:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} does not decode") from error
     if _is_newer(rows.schema):
+        # Rows of a newer node are whole: an old node must not report them as damaged.
         raise NewerSchema(f"journal batch from seq {batch.first_seq}")
     if not is_as_stored:
         raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
@@ -127,13 +128,13 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
 
 
 def _is_newer(schema: pa.Schema) -> bool:
-    """True for all columns of this version and more behind them."""
+    """True if `schema` has all columns of this version and more after them."""
     own = len(JOURNAL_SCHEMA)
     return len(schema) > own and pa.schema(list(schema)[:own]).equals(JOURNAL_SCHEMA)
 
 
 def oldest_row(batches: Iterable[JournalBatch]) -> datetime:
-    """The earliest `created_at` in `batches`, of which there is one. Raises CorruptBatch."""
+    """The earliest `created_at` in `batches`, at least one. Raises CorruptBatch."""
     columns = (decode_batch(batch).column("created_at") for batch in batches)
     oldest: datetime = min(pc.min(column).as_py() for column in columns)
     return oldest
@@ -149,7 +150,7 @@ def in_parts(
     parts: list[list[JournalBatch]] = []
     rows = size = 0
     for batch in batches:
-        # Its stored bytes do not tell: repeated text is packed to next to nothing.
+        # The stored bytes are no measure: repeated text compresses to next to nothing.
         decoded = batch.size or decode_batch(batch).nbytes
         if not parts or rows + batch.rows > rows_max or size + decoded > bytes_max:
             parts.append([])

@@ -1,4 +1,4 @@
-"""Where a row lives: tenant, UTC day and segment id to a path. The only module that makes one."""
+"""Where a row lives: tenant, UTC day and segment id to a path. No other module makes such paths."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Clients of one bucket for `obstore`: their waits, and what it says of a failed request.
+"""Clients of one bucket for `obstore`: their timeouts, and the errors of failed requests.
 
 Credentials are those that AWS clients find: AWS_* variables, a web identity, or the machine's role.
 No error of this module carries one, or a line of what the server answered.
@@ -26,14 +26,14 @@ SLOW_BYTES_S: Final = 2**20
 """What an upload must get through each second on average, or it is given up."""
 
 SLOW_DOWNLOAD_BYTES_S: Final = 64 * 2**10
-"""The same of a download, of which many may share a line: one that drips ends some time."""
+"""The same for a download; less, because many may share a line. It ends one that only trickles."""
 
 FAIL_FAST_S: Final = 1.0
-"""For so long after a request found no store, others are not sent: they would wait as long each."""
+"""How long requests fail at once after one did not reach the store: each would wait as long."""
 
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>")
 _NOT_SENT: Final = "error sending request"
-"""What obstore says where no answer began."""
+"""Part of obstore's error text if no answer began."""
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
@@ -54,8 +54,8 @@ class ObjectClients:
     def open(self, key: str, upload_bytes: int = 0, download_bytes: int = 0) -> Iterator["S3Store"]:
         """A client for a request about `key`, which may transfer so much.
 
-        What obstore says of a failed request is raised as a StoreFault that names the key; but
-        AlreadyExistsError and PreconditionError pass.
+        A failed request is raised as a StoreFault that names the key; AlreadyExistsError and
+        PreconditionError pass through.
         """
         from obstore import exceptions
 
@@ -65,6 +65,7 @@ class ObjectClients:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise
         except (FileNotFoundError, exceptions.NotFoundError) as error:
+            # Not ObjectMissing, which callers take for an answer about the one object.
             if "NoSuchBucket" in str(error):
                 raise StoreUnreachable(f"{key}: the bucket does not exist") from None
             raise ObjectMissing(f"{key}: the object is missing") from None
@@ -94,6 +95,7 @@ class ObjectClients:
         It sees no progress of an upload, so that counts as one wait for an answer.
         """
         read_s, total_s = self._wait_s / 2, self._wait_s
+        # In powers of two, so that few clients are made: each has connections of its own.
         while upload_bytes > CHUNK_BYTES and read_s * SLOW_BYTES_S < upload_bytes:
             read_s *= 2
         while total_s * SLOW_DOWNLOAD_BYTES_S < download_bytes:

@@ -18,7 +18,7 @@ FETCHES_MAX: Final = 16
 """How many objects are fetched at a time."""
 
 AHEAD_PART: Final = 4
-"""What is fetched ahead takes at most this part of the cache: else it would displace itself."""
+"""Files fetched ahead take at most 1/AHEAD_PART of the cache: more would displace each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class WantedFile:
 
 
 class ObjectFetcher:
-    """Brings files into `cache` in threads of its own, which `threads` lends to other requests."""
+    """Fetches files into `cache` in threads of its own; other requests may use `threads`, too."""
 
     def __init__(self, objects: Objects, cache: CacheFolder, observer: CacheObserver) -> None:
         self._objects = objects
@@ -66,6 +66,7 @@ class ObjectFetcher:
             return
         coming: list[Future[None]] = []
         try:
+            # Extended one by one: if a fetch cannot begin, those before it are there to cancel.
             coming += (self._begin(self._fetch, file) for file in missing)
             for fetched in coming:
                 fetched.result()
@@ -99,11 +100,13 @@ class ObjectFetcher:
         """Bring the pinned `file` into the cache, unless another thread does so meanwhile."""
         try:
             with self._cache.fetching(file.path):
+                # Checked again: another thread may have fetched it during the wait for the lock.
                 if self._holds(file):
                     self._observer.hit(1)
                     return
                 self._download(file)
         except ObjectMissing:
+            # An index is derived: without it the rows are read.
             if file.path.suffix != ".index":
                 raise
         except OSError as error:
@@ -123,6 +126,7 @@ class ObjectFetcher:
             size, sha256 = self._objects.download(key, target, file.size)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
                 return None  # damaged, or just being replaced: it is rebuilt, and rows are read
+            # Before the copy gets its name: readers open what lies under that without a check.
             check_content(key, file, size, sha256)
             self._cache.add(target, file.path)
         return size

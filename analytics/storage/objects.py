@@ -1,4 +1,4 @@
-"""Objects of one bucket below one prefix, by way of `obstore`: requests and their limits."""
+"""Objects of one bucket below one prefix, through `obstore`: requests and their limits."""
 
 import hashlib
 import mmap
@@ -64,7 +64,7 @@ class Objects:
     ) -> tuple[int, str]:
         """Write the object, or that version of it, to the new file `target`; its size and SHA-256.
 
-        Of an object that is larger than `bytes_max` one byte more than that is read and written.
+        Of an object larger than `bytes_max`, only one byte more than that is read and written.
         Raises ObjectMissing, OSError; then there is no file.
         """
         digest, size = hashlib.sha256(), 0
@@ -80,7 +80,10 @@ class Objects:
         return size, digest.hexdigest()
 
     def digest(self, key: str, bytes_max: int, version: str = "") -> str:
-        """The SHA-256 of the object; of a larger one as `download`. Raises ObjectMissing."""
+        """The SHA-256 of the object, of which as much is read as by `download`.
+
+        Raises ObjectMissing.
+        """
         digest = hashlib.sha256()
         for content in self._chunks(key, bytes_max, version):
             digest.update(content)
@@ -130,7 +133,7 @@ class Objects:
             obstore.put(client, key, content, mode="overwrite", use_multipart=False)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects; those that are not there are no fault."""
+        """Remove objects; missing ones are no fault."""
         import obstore
 
         if keys:
@@ -156,7 +159,8 @@ class Objects:
         Raises ListDamaged for a list that cannot be one of `folder`, or has no end.
         """
         path = f"{folder}/" if folder else ""
-        # A key that comes again, however far apart, is met by one of those that are remembered.
+        # The keys at places 1, 2, 4, 8, … are remembered in turn: a list that goes in circles, of
+        # any length, meets one of them again.
         remembered, due = "", 1
         for number, entry in enumerate(self._listed(folder, after), 1):
             if not entry.key.startswith(path):
@@ -200,12 +204,13 @@ class Objects:
         return (stored["version"] or _NO_VERSION) != _NO_VERSION
 
     def _chunks(self, key: str, bytes_max: int, version: str = "") -> Iterator[bytes | memoryview]:
-        """The object piece by piece, but not what is behind `bytes_max` and one byte more."""
+        """The object piece by piece: `bytes_max` bytes and one more at most."""
         import obstore
 
         with self._clients.open(key, download_bytes=bytes_max) as client:
             found = obstore.get(client, key, options=_of_version(version))
             chunks = found.stream(min_chunk_size=CHUNK_BYTES)
+        # The one byte more tells callers that an object is too large; they read no further.
         left = bytes_max + 1
         while left:
             with self._clients.open(key):

@@ -1,7 +1,7 @@
 """Which installation a prefix of a bucket belongs to: no other may write or remove objects there.
 
-An object names it. Without that, two installations with one prefix by mistake would take each
-other's segments for orphans.
+An object names it. Without one, two installations that share a prefix by mistake would remove each
+other's segments as orphans.
 """
 
 import re
@@ -20,7 +20,7 @@ _FIRST: Final = "tenant="
 """What the keys of all segments begin with."""
 
 _LISTED_MAX: Final = 10_000
-"""How many objects are looked through for one that the catalog names."""
+"""How many objects are searched for one that the catalog names."""
 
 
 class PrefixTaken(StoreFault):

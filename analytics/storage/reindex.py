@@ -49,7 +49,7 @@ def index_fault(root: Path, segment: Segment, built: IndexBuilder) -> str | None
 
 
 def _difference(stored: IndexReader, built: IndexReader) -> str | None:
-    """What differs, but for how blocks are compressed: libraries may do that otherwise."""
+    """What differs, apart from the compression of blocks, which libraries may do differently."""
     said, actual = stored.contents.directory, built.contents.directory
     if said.kinds != actual.kinds or said.groups_a_bit != actual.groups_a_bit:
         return "it counts events and decisions that the rows do not have"

@@ -73,18 +73,18 @@ class S3Segments:
                 raise ObjectDamaged(f"{key}: {sizes[key]} bytes instead of {segment.size}")
 
     def list_missing(self, segments: Sequence[Segment]) -> list[Segment]:
-        """See SegmentStore. Copies are not asked."""
+        """See SegmentStore. Copies do not count."""
         sizes = self._sizes_of(segments)
         missing = [s for s in segments if sizes.get(self._key(s.path(self.root))) != s.size]
         if len(segments) <= FETCHES_MAX:
             return missing
-        # Asked for one by one: a list may be wrong.
+        # Looked up one by one: a list may lack an object that is there.
         sizes = self._found_sizes(missing)
         return [s for s in missing if sizes.get(self._key(s.path(self.root))) != s.size]
 
     @contextmanager
     def as_stored(self, segment: Segment) -> Iterator[Path]:
-        """See SegmentStore. The objects are fetched, past all copies; larger ones are cut."""
+        """See SegmentStore. The objects are fetched, never copies; larger ones are cut."""
         with self._cache.work_folder() as folder:
             # An index that the catalog has no size of is smaller than its rows, or not used.
             sizes = (segment.size, segment.index_size or segment.size)
@@ -104,6 +104,7 @@ class S3Segments:
         with self._cache.work_folder() as folder:
             segment = write(folder)
             path, index = segment.path(folder), segment.index_path(folder)
+            # Both objects are durable before this returns: only then may the catalog name them.
             self._create(self._key(path, folder), path, segment.sha256)
             self._objects.replace(self._key(index, folder), index)
             self._take(folder, [path, index])
@@ -124,11 +125,11 @@ class S3Segments:
     def upload(self, segment: Segment) -> bool:
         """Store the files of a local `segment` that has no object yet; False if it has one.
 
-        The object that is there is compared with the catalog: by its size, and by its digest unless
-        the local file is a copy.
+        An existing object is compared with the catalog: by its size, and by its digest unless the
+        local file is a copy.
 
-        For data dirs that had no bucket before. Raises ObjectMissing without a local file,
-        ObjectDamaged if that, or an object that is there, is not what the catalog says.
+        For data dirs that had no bucket before. Raises ObjectMissing if there is neither a local
+        file nor an object, ObjectDamaged if one of them is not what the catalog says.
         """
         path, index = segment.path(self.root), segment.index_path(self.root)
         key = self._key(path)
@@ -147,6 +148,7 @@ class S3Segments:
             self._objects.replace(self._key(index), index)
             self._cache.keep(index)
         self._create(key, path, segment.sha256 or sha256_of(path))
+        # Only now that its object is stored may the file be dropped.
         self._cache.keep(path)
         return stored is None
 
@@ -161,6 +163,7 @@ class S3Segments:
     def delete(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. Copies of other machines are dropped by `drop_copies`."""
         paths = [p for s in segments for p in (s.path(self.root), s.index_path(self.root))]
+        # Objects first: after a crash in between, copies of unknown segments are still dropped.
         self._objects.delete([self._key(path) for path in paths])
         for path in paths:
             self._cache.remove(path)
@@ -194,6 +197,7 @@ class S3Segments:
         unknown = [file for file in files if is_swept(self.root, file.path, known)]
         if not unknown:
             return 0
+        # Objects have times by this clock: by ours, which may be ahead, young ones would look old.
         now_s = self._objects.now_s()
         keys = [self._key(file.path) for file in unknown if now_s - file.written_s > grace_s]
         self._objects.delete(keys)
@@ -217,22 +221,23 @@ class S3Segments:
         self._cache.close()
 
     def _create(self, key: str, path: Path, sha256: str) -> None:
-        """Store a new object. One that is there is ours if it has the same bytes: sent twice."""
+        """Store a new object. An existing one with the same bytes is ours: it was sent twice."""
         size = path.stat().st_size
         if not self._objects.create(key, path) and self._objects.digest(key, size) != sha256:
             raise ObjectDamaged(f"{key}: another object has this name")
+        # Something else than the object store may have answered, and the rows are then nowhere.
         stored = self._objects.find(key)
         if stored is None or stored.size != size:
             raise ObjectMissing(f"{key}: it was sent, but is not stored as it was sent")
 
     def _take(self, folder: Path, paths: Sequence[Path]) -> None:
-        """Make copies of stored files of a work folder; without room for them they are not."""
+        """Make copies of the stored files in a work folder, if there is room for them."""
         for path in paths:
             with suppress(OSError):
                 self._cache.add(path, self.root / path.relative_to(folder))
 
     def _sizes_of(self, segments: Sequence[Segment]) -> dict[str, int]:
-        """Sizes of the objects of `segments`, and of others, by key, as far as they are there."""
+        """Sizes by key of those objects of `segments` that exist, and perhaps of others."""
         if len(segments) > FETCHES_MAX:
             return self._listed_sizes(segments)
         return self._found_sizes(segments)
@@ -250,7 +255,8 @@ class S3Segments:
             days = [segment.day for segment in segments if segment.tenant_id == tenant_id]
             folder = f"tenant={tenant_id}"
             last = f"{folder}/day={max(days)}/~"
-            # Behind a name in the folder: some servers take the folder's own for all that is in it.
+            # A name within the day's folder: after the folder's own name some servers skip all of
+            # it.
             for entry in self._objects.entries(folder, after=f"{folder}/day={min(days)}/seg"):
                 if entry.key > last:
                     break

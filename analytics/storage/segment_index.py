@@ -51,7 +51,7 @@ _HEADER: Final = struct.Struct("<4sHxxIII")
 _MAGIC: Final = b"CSIX"
 _CODEC: Final = pa.Codec("zstd", compression_level=12)
 _FIRST_READ_BYTES: Final = 32 * 1024
-"""What is read at once: header and directory of nearly every index."""
+"""What is read first: enough for the header and directory of nearly every index."""
 
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
@@ -115,7 +115,7 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """What it takes in memory, in bytes, about."""
+        """About how many bytes it takes in memory."""
         blocks = sum(len(column.blocks) for column in self.columns)
         heads = sum(len(column.heads) + 1 for column in self.columns if column.head)
         return 2_048 + 512 * blocks + 128 * HEAD_VALUES * heads
@@ -195,6 +195,7 @@ def open_index(
         return os.pread(descriptor, size, offset)
 
     try:
+        # If the file was replaced since `contents` were read, its blocks fail their checksums.
         yield IndexReader(read, contents or _read_contents(read, segment))
     finally:
         os.close(descriptor)
@@ -220,6 +221,7 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     packed = start[_HEADER.size : end]
     if len(packed) < length:
         packed += read(len(start), end - len(start))
+    # Nothing is concluded from a directory that does not match: it names all other checksums.
     if zlib.crc32(packed) != crc32:
         raise DamagedIndex("the directory does not match its checksum")
     try:

@@ -18,7 +18,7 @@ VERSION_KEY: Final = b"countersign.schema_version"
 """Where a file's metadata says which columns it has. Files of version 1 do not say."""
 
 FIELD_IDS_SINCE: Final = 2
-"""The first schema version whose files say which column is which by a number."""
+"""The first schema version whose files identify their columns by field ids."""
 
 
 class SchemaMismatch(ValueError):
@@ -41,8 +41,8 @@ class WrongOrder(ValueError):
 class Segment:
     """What the catalog knows of one file without opening it.
 
-    `seq_base` is what the seq of each row is above the number in the file: rows that were written
-    before they got their place count from 0 there. `min_seq` and `max_seq` have it in them.
+    `seq_base` is added to the number in the file to get the seq of a row: rows that were written
+    before they got their place count from 0 there. `min_seq` and `max_seq` include it.
     `event_counts` and `decision_counts` map each value to its number of rows; the empty string
     stands for null. `size` is in bytes, `sha256` that of the file ("" when it is not known).
     `schema_version` says which columns the file has, see `schema_of`. `index_size` and
@@ -68,9 +68,9 @@ class Segment:
 
     @property
     def is_portable(self) -> bool:
-        """True if engines that know nothing of the catalog read the file as it is meant.
+        """True if engines that know nothing of the catalog read the file correctly.
 
-        Others count their rows from 0, or have no field ids.
+        Other files count their rows from 0, or have no field ids.
         """
         return self.seq_base == 0 and self.schema_version >= FIELD_IDS_SINCE
 
@@ -120,7 +120,7 @@ _Place = tuple[datetime, int]
 
 @dataclass(slots=True)
 class StatisticsBuilder:
-    """What a file's catalog line says, gathered while its rows go by newest first."""
+    """What a file's catalog line says, gathered while its rows pass, newest first."""
 
     day: date
     rows: int = 0
@@ -131,7 +131,7 @@ class StatisticsBuilder:
     decisions: Counter[str] = field(default_factory=Counter)
 
     def over(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """`tables`, each checked and counted as it goes by."""
+        """`tables`, each checked and counted as it passes."""
         for rows in tables:
             self._add(rows)
             yield rows
@@ -139,6 +139,7 @@ class StatisticsBuilder:
     def _add(self, rows: pa.Table) -> None:
         check_rows(rows, self.day)
         newest, oldest = _place(rows, 0), _place(rows, rows.num_rows - 1)
+        # An equal place is one row twice: no two rows have the same seq.
         if self.last is not None and newest >= self.last:
             raise WrongOrder(f"a row of {newest} behind one of {self.last}")
         self.rows += rows.num_rows

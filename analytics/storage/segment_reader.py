@@ -1,4 +1,4 @@
-"""Reading segment files row group by row group, with their rows as the catalog means them."""
+"""Reading segment files row group by row group, their rows numbered as the catalog says."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ BATCH_ROWS_MIN: Final = 256
 full one. Fewer rows than these would cost more to ask for than to read."""
 
 COLUMN_READER_BYTES: Final = 4 * 2**20
-"""About what the reader of a column takes at most: its dictionary as it lies in the file and
-decoded, and the same of a page; the writer begins another page at 1 MiB."""
+"""About the most memory that the reader of a column takes: its dictionary as it lies in the file
+and decoded, and the same of a page; the writer begins another page at 1 MiB."""
 
 STREAM_BUFFER_BYTES: Final = 64 * 2**10
 
@@ -80,7 +80,7 @@ class SegmentFile:
         return self._read(index, AUDIT_SCHEMA)
 
     def encoded_rows(self, index: int) -> pa.Table:
-        """The same with what the file has as dictionaries left so; ENCODED_SCHEMA."""
+        """The same rows; columns that the file has as dictionaries stay so. ENCODED_SCHEMA."""
         return self._read(index, ENCODED_SCHEMA)
 
     def batches(self) -> Iterator[pa.Table]:
@@ -129,6 +129,7 @@ class SegmentFile:
         """Rows of the file as the catalog means them."""
         with _faults(self.path):
             rows = rows.cast(_part(schema, self.schema.names))
+            # Damaged bytes can decode to offsets outside their buffers: to follow one is a crash.
             rows.validate(full=True)
         rows = with_nulls(rows, schema)
         if self.segment.seq_base:
@@ -140,6 +141,7 @@ class SegmentFile:
         group = self.file.metadata.row_group(index)
         at = group.column(_CREATED_AT).statistics
         if at is None or not at.has_min_max:
+            # Bounds may be too wide, which costs a read. Too narrow ones would hide rows.
             bounds = self.segment.min_created_at, self.segment.max_created_at
         else:
             bounds = at.min, at.max
@@ -167,7 +169,7 @@ def open_segment(
 ) -> Iterator[SegmentFile]:
     """The file of `segment` below the audit folder `root`. Raises StoreFault.
 
-    The columns `dictionaries` are not taken apart, as far as they are TEXT_DICTIONARIES.
+    Those of the columns `dictionaries` that are TEXT_DICTIONARIES stay dictionaries.
     With `is_streamed` its bytes are read as `batches` needs them, else a column at a time.
     """
     path = segment.path(root)
@@ -188,7 +190,7 @@ def open_segment(
 def _check_version(path: Path, file: pq.ParquetFile, segment: Segment) -> None:
     """Raise OtherSchema unless the file has the columns that the catalog says.
 
-    Else a column that it has would be read as null.
+    Otherwise a column that it has would be read as null.
     """
     version = (file.metadata.metadata or {}).get(VERSION_KEY, b"1").decode(errors="replace")
     if version != str(segment.schema_version):
@@ -204,7 +206,7 @@ def _part(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
 
 @contextmanager
 def _faults(path: Path) -> Iterator[None]:
-    """What pyarrow says of a damaged or missing file, as a StoreFault that names it."""
+    """Raise what pyarrow says of a damaged or missing file as a StoreFault that names it."""
     try:
         yield
     except ARROW_FAULTS as error:

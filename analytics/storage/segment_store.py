@@ -87,7 +87,7 @@ class SegmentStore(Protocol):
         """Begin to make the files of `segments` local; what fails is tried again by `local`."""
 
     def fetch_indexes(self, segments: Sequence[Segment]) -> None:
-        """Make the indexes of `segments` local, as far as they are there, several at a time."""
+        """Make local those indexes of `segments` that exist, several at a time."""
 
     def check_present(self, segments: Sequence[Segment]) -> None:
         """Raise StoreFault unless each of `segments` is stored, with its size."""
@@ -131,7 +131,7 @@ class SegmentStore(Protocol):
     ) -> int:
         """Remove those of `files` that no known segment has, `grace_s` after they were written.
 
-        Returns how many there were. `files` were listed before `known` (ids) was read. `now_s` is
+        Returns how many were removed. `files` were listed before `known` (ids) was read. `now_s` is
         the caller's clock, for stores without one.
         """
 
@@ -271,5 +271,5 @@ class _TouchedFiles:
 
 
 def awake_s() -> float:
-    """Seconds by a clock that no one sets, and that goes on while the machine is suspended."""
+    """Seconds by a clock that cannot be set, and that runs on while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -67,7 +67,7 @@ TEXT_DICTIONARIES: Final = [
 def write_segment(
     root: Path, tenant_id: str, day: date, segment_id: str, rows: pa.Table
 ) -> Segment:
-    """`write_sorted` for rows in any order that fit in memory; what is refused touches no disk."""
+    """`write_sorted` for rows in any order that fit in memory; refused rows touch no disk."""
     check_rows(rows, day)
     tables = [newest_first(rows)]
     return write_sorted(root, tenant_id, day, segment_id, tables, rows_expected=rows.num_rows)
@@ -82,7 +82,7 @@ def write_sorted(
     *,
     rows_expected: int,
 ) -> Segment:
-    """One new Parquet file and its index, with the rows of `tables`, which follow newest first.
+    """One new Parquet file and its index, with the rows of `tables`, which come newest first.
 
     AUDIT_SCHEMA throughout, at least one row in all, none outside the UTC `day`.
     When this returns, contents and names have reached the disk. Readers learn of the file from the
@@ -103,6 +103,7 @@ def write_sorted(
             schema_version=SCHEMA_VERSION,
             sha256=sha256_of(pending),
         )
+        # Before the rename: a file with the name of a segment is whole, and its index is durable.
         segment = write_index(root, segment, index)
     except BaseException:
         # Left on a full disk, they would keep the room that other writers need.
@@ -125,8 +126,8 @@ def _write_rows(path: Path, tables: Iterable[pa.Table], index: IndexBuilder) -> 
 def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
     """Store what `index` counted as the index file of `segment`, in place of one that is there.
 
-    The segment with the size and digest of its index. When this returns the file is durable;
-    readers meet the old one or the new one.
+    Returns the segment with the size and digest of its index. When this returns the file is
+    durable; readers meet the old one or the new one.
     """
     content = index.content(segment)
     write_synced(segment.index_path(root), content, 0o600)
@@ -158,7 +159,7 @@ def by_rows(
 ) -> Iterator[pa.Table]:
     """The rows of `tables`, in tables of `count_max` rows; the last may be shorter.
 
-    With `bytes_max` others may be, too: tables that exceed it together are not joined.
+    With `bytes_max` others may be shorter, too: tables that exceed it together are not joined.
     """
     held: list[pa.Table] = []
     count = size = 0

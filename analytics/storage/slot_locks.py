@@ -1,7 +1,7 @@
 """Locks that processes of one machine share, on the bytes of one file.
 
-Open file description locks (fcntl, Linux): a process that is killed gives its own back. A byte
-stands for what is locked; two things that happen to have the same byte wait for each other.
+Open file description locks (fcntl, Linux): those of a killed process are released. Each name has a
+byte of the file; two names that happen to have the same byte wait for each other.
 """
 
 import errno
@@ -28,7 +28,7 @@ _STRIPES_FROM: Final = _FIRST_BYTE + SLOTS
 ACCOUNT: Final = "account"
 DROPPING: Final = "dropping"
 RESERVED: Final = (DROPPING, ACCOUNT)
-"""Names whose blocks may be within those of other names, and the later within the earlier."""
+"""Names whose blocks may be nested in those of other names, and a later in an earlier one."""
 
 _ASK_AGAIN_S: Final = 0.002
 _FLOCK: Final = struct.Struct("hhqqi4x")
@@ -42,7 +42,7 @@ class LocksUnsupported(StoreFault):
 
 
 class LockTimeout(StoreUnreachable):
-    """Another process holds the lock, and does not give it back."""
+    """Another process holds the lock, and does not release it."""
 
 
 def slot_of(name: str) -> int:
@@ -81,6 +81,8 @@ class SlotLocks:
         try:
             with self._mutex:
                 for slot in slots:
+                    # The first user locks a slot and the last unlocks it: file locks are not
+                    # counted.
                     if not self._shared[slot]:
                         self._wait_for(fcntl.F_RDLCK, _FIRST_BYTE + slot)
                     self._shared[slot] += 1
@@ -95,9 +97,9 @@ class SlotLocks:
                         self._set(fcntl.F_UNLCK, _FIRST_BYTE + slot)
 
     def renew(self) -> None:
-        """Have the file at the path again if it was removed: other processes lock a new one.
+        """Open the file at the path again if it was removed: other processes lock a new one.
 
-        What is shared is shared there, too. Raises OSError, LockTimeout.
+        Slots that are shared are shared there, too. Raises OSError, LockTimeout.
         """
         with self._mutex:
             if self._descriptor < 0 or self._is_in_place():
@@ -107,6 +109,7 @@ class SlotLocks:
                 for slot in self._shared:
                     self._wait_for(fcntl.F_RDLCK, _FIRST_BYTE + slot)
             except BaseException:
+                # The old file, on which the slots are locked, stays; the new one is closed.
                 former, self._descriptor = self._descriptor, former
                 raise
             finally:
@@ -123,9 +126,10 @@ class SlotLocks:
 
     @contextmanager
     def unused(self, slot: int) -> Iterator[bool]:
-        """Whether it is not shared; if so, it will not be during the block, which must be short."""
+        """Whether `slot` is unused; if so, it stays so during the block, which must be short."""
         with self._mutex:
             place = _FIRST_BYTE + slot
+            # The file's locks do not exclude threads of this process, so their count is asked, too.
             is_free = not self._shared[slot] and self._try(fcntl.F_WRLCK, place)
             try:
                 yield is_free
@@ -135,12 +139,13 @@ class SlotLocks:
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[None]:
-        """One thread of all processes is in such a block of `name`.
+        """At most one thread of all processes is in such a block of `name`.
 
-        If the one in another process takes longer than `wait_s`, this one goes on too: for work
+        If another process takes longer than `wait_s`, this block runs all the same: it is for work
         that may be done twice. Blocks of several names may only be nested as RESERVED says.
         """
         stripe = _stripe_of(name)
+        # The file's lock excludes other processes; within this one it is granted to every thread.
         with self._stripes[stripe]:
             place = _STRIPES_FROM + stripe
             try:
@@ -154,7 +159,7 @@ class SlotLocks:
                 self._set(fcntl.F_UNLCK, place)
 
     def read(self, length: int) -> bytes:
-        """The first `length` bytes of the file, or those that there are."""
+        """The first `length` bytes of the file, or all if it is shorter."""
         return os.pread(self._descriptor, length, 0) if self._descriptor >= 0 else b""
 
     def write(self, content: bytes) -> None:
@@ -163,7 +168,7 @@ class SlotLocks:
             os.pwrite(self._descriptor, content, 0)
 
     def close(self) -> None:
-        """Give all locks back; what still runs gets no others."""
+        """Release all locks; threads that still run get no others."""
         with self._mutex:
             if self._descriptor >= 0:
                 os.close(self._descriptor)

@@ -40,7 +40,7 @@ class Snapshot:
         return replace(self, segments=tuple(segments))
 
     def of_days(self, days: Collection[date]) -> "Snapshot":
-        """What it has of `days`."""
+        """The part of it that is of `days`."""
         wanted = frozenset(days)
         return replace(
             self,
