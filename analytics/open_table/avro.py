@@ -1,4 +1,4 @@
-"""Avro's container files and the encoding of single values, as far as manifests need them."""
+"""The parts of Avro that manifests need: container files, and the encoding of single values."""
 
 import os
 import zlib

@@ -94,6 +94,7 @@ class DeltaLakeTable:
     def write(self, head: Head | None, change: Change) -> Head:
         """See `TableFormat`."""
         with self._faults():
+            # At the version that `change` was computed from: any commit since is a conflict.
             table = self._begin(change.at) if head is None else self._open(head.version)
             self._add_missing_columns(table, change.at)
             version = table.version()
@@ -112,6 +113,7 @@ class DeltaLakeTable:
                     create_checkpoint=True, cleanup_expired_logs=False
                 ),
             )
+            # Durable before the database names the version: it would not be found after power loss.
             self._files.sync([self._commit_file(version + 1)])
             return self._after(head, change, version + 1)
 
@@ -137,6 +139,7 @@ class DeltaLakeTable:
             for commit in self._commits()
             if commit.at_ms is None or commit.at_ms >= since_ms
         ]
+        # What a commit removed was in the snapshot before it, which was current until that commit.
         return frozenset(head.files).union(*removed)
 
     @reports_codes_only
@@ -324,6 +327,7 @@ def _properties(
 ) -> CommitProperties:
     return CommitProperties(
         custom_metadata={PUBLISHED_AT: str(_ms(at)), **summary},
+        # A retry would apply the change to a table that it was not computed from.
         max_commit_retries=0,
         app_transactions=app_transactions,
     )

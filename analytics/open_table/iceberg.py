@@ -164,6 +164,7 @@ class IcebergTable:
         hint = f"{self._metadata}/{_HINT}"
         if self._files.read(hint) != str(number).encode():
             self._files.write_atomically(target, self._files.get(head.version))
+            # The hint last: readers that follow it find the file.
             self._files.write_atomically(hint, str(number).encode())
 
     @reports_codes_only
@@ -177,6 +178,7 @@ class IcebergTable:
         for snapshot in self._load(head.version).metadata.snapshots:
             kept.add(snapshot.manifest_list)
             kept |= {manifest.manifest_path for manifest in self._manifests(snapshot)}
+        # Younger files may be of a version that is being written, and that no catalog names yet.
         return sum(self._files.remove_old(folder, kept, before) for folder in self._folders)
 
     @reports_codes_only
@@ -204,6 +206,8 @@ class IcebergTable:
         )
         for folder in self._folders:
             self._files.make_folder(folder)
+        # Engines that list the folder take the highest number for the current version: a table that
+        # is begun again must not stay behind the former one.
         location = _metadata_location(self.location, self._last_number() + 1)
         ToOutputFile.table_metadata(metadata, self._io.new_output(location))
         self._files.sync([location])
@@ -313,7 +317,7 @@ def _number(location: str) -> int:
 def _summary(
     change: Change, added: Sequence[Entry], removed: Sequence[Entry], parent: Snapshot | None
 ) -> Summary:
-    """What a snapshot says of itself, in the words of Iceberg's specification."""
+    """The summary of a snapshot, in the terms of Iceberg's specification."""
     figures = {
         "added-data-files": len(added),
         "added-records": sum(entry.rows for entry in added),

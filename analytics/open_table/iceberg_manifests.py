@@ -90,6 +90,8 @@ class ManifestFolder:
         kept = [
             manifest
             for manifest in current
+            # One with deletions alone records what an earlier snapshot removed; it has no live
+            # file.
             if manifest.has_added_files() or manifest.has_existing_files()
         ]
         deleted: list[Entry] = []
@@ -196,6 +198,7 @@ def _manifest(uri: str, size: int, entries: Sequence[Entry], snapshot_id: int) -
         manifest_length=size,
         partition_spec_id=PARTITIONS.spec_id,
         content=ManifestContent.DATA,
+        # Assigned with the list of manifests; entries without a number of their own inherit it.
         sequence_number=UNASSIGNED_SEQ,
         min_sequence_number=min(numbers, default=UNASSIGNED_SEQ),
         added_snapshot_id=snapshot_id,
@@ -233,6 +236,7 @@ def partition_of(uri: str) -> _Partition:
 def _may_have(manifest: ManifestFile, partitions: set[_Partition]) -> bool:
     """False if no entry of `manifest` is of any of `partitions`."""
     if not manifest.partitions:
+        # Nothing is known of its partitions, so it has to be read.
         return True
     tenants = _range(StringType(), manifest.partitions[_TENANT])
     days = _range(DateType(), manifest.partitions[_DAY])

@@ -1,4 +1,4 @@
-"""The files of tables' own metadata: what the formats' libraries do not do with them themselves."""
+"""Operations on the files of tables' metadata that the formats' own libraries lack."""
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 from analytics.storage.fsync import fsync, mkdir_synced
 
 PARALLEL_MAX: Final = 16
-"""So many files are written or fetched at a time."""
+"""How many files are written or fetched at a time."""
 
 _SCHEME: Final = "file://"
 _Argument = TypeVar("_Argument")
@@ -35,7 +35,7 @@ class MetadataFiles(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in `folder`; none if it is certain that there are none."""
+        """The names of the files in `folder`; an empty list only if there certainly are none."""
         ...
 
     def get(self, uri: str) -> bytes:
@@ -90,6 +90,7 @@ class LocalMetadataFiles:
         for path in paths:
             fsync(path)
         for folder in sorted({path.parent for path in paths}):
+            # Contents first: a durable name must not stand for bytes that are not.
             fsync(folder)
 
     def names(self, folder: str) -> list[str]:
@@ -123,6 +124,7 @@ class LocalMetadataFiles:
         path = local_path(uri)
         pending = path.with_name(f".{path.name}.pending")
         pending.write_bytes(content)
+        # Before the rename: otherwise power loss could leave the name with none of the bytes.
         fsync(pending)
         pending.rename(path)
         fsync(path.parent)

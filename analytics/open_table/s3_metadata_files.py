@@ -64,8 +64,8 @@ class S3MetadataFiles:
     def names(self, folder: str) -> list[str]:
         """See `MetadataFiles`.
 
-        A server that answers something else seems to have an empty folder, too. So one is believed
-        that then lists a file which was put there.
+        A server that is not the object store can seem to have an empty folder, too. So an empty
+        list is believed only if the next one has a file that was put there.
         """
         names = self._names(folder)
         if names:

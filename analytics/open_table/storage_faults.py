@@ -1,4 +1,4 @@
-"""Failures of the storage that tables are in, said without what a server answered."""
+"""Failures of the storage that tables are in, reported without a server's answer."""
 
 import re
 from collections.abc import Callable, Iterator

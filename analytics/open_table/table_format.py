@@ -50,7 +50,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the next snapshot differs in.
+    """How the next snapshot differs.
 
     Segments in `added` with their URIs, ids of segments in `removed`. `at` is its time.
     """
@@ -94,7 +94,7 @@ class TableFormat(Protocol):
         ...
 
     def named(self, head: Head, since: datetime) -> frozenset[str]:
-        """The ids of all segments that a snapshot names which was current at or after `since`."""
+        """The ids of all segments in snapshots that were current at or after `since`."""
         ...
 
     def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
@@ -105,7 +105,7 @@ class TableFormat(Protocol):
         ...
 
     def sweep(self, head: Head, before: datetime) -> int:
-        """Remove metadata that no snapshot uses, written before `before`; how many files."""
+        """Remove metadata files that no snapshot uses, written before `before`; return how many."""
         ...
 
     def remove(self) -> None:
