@@ -29,7 +29,7 @@ class Group:
 def by_value(rows: pa.Table, column: str, limit: int | None = None) -> pa.Table:
     """The values of `column` with their number of `rows`, most frequent first, `limit` of them.
 
-    Of equals the one that sorts first by code points. Null and the empty string are no values.
+    Ties are in the order of code points. Null and the empty string are no values.
     """
     counted = rows.group_by(column).aggregate([([], "count_all")]).rename_columns(["value", "rows"])
     counted = counted.filter(pc.not_equal(counted["value"], _EMPTY))
@@ -53,7 +53,7 @@ def of_grouping(
 def by_group(rows: pa.Table, columns: Sequence[str], limit: int) -> pa.Table:
     """The `limit` largest groups of `rows` with equal values of `columns`; see `group_schema`.
 
-    Of equals the one that sorts first by code points, nulls last.
+    Ties are in the order of code points, nulls last.
     """
     blocked = pc.equal(rows["decision"], pa.scalar("BLOCKED", pa.string()))
     counted = (
@@ -91,7 +91,7 @@ def groups_of(groups: pa.Table) -> list[Group]:
 
 
 def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:
-    """The `number` most frequent values; of equals the one that sorts first. "" is no value."""
+    """The `number` most frequent values, ties in the order of code points. "" is no value."""
     ranked = sorted((-rows, value) for value, rows in counts.items() if value and rows)
     return [(value, -rows) for rows, value in ranked[:number]]
 
@@ -100,7 +100,7 @@ def over_time(rows: pa.Table, step: timedelta) -> list[tuple[datetime, str, int]
     """How many `rows` there are by step of time (counted from 1970) and decision ("": none)."""
     length = step // _MICROSECOND
     us = rows["created_at"].cast(pa.int64())
-    # Division cuts off towards zero: counted from before all instants, that is always down.
+    # Division rounds towards zero: of numbers counted from before all instants, that is down.
     shift = (2**62 // length) * length
     steps = pc.subtract(
         pc.divide(pc.add(us, _whole(shift)), _whole(length)), _whole(shift // length)

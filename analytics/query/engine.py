@@ -50,6 +50,7 @@ class Cancellation:
     def over(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
         """Let `set` reach what `cursor` runs meanwhile. Raises QueryStopped."""
         with self._lock:
+            # Under the lock: `set` comes before this check, or finds the cursor to interrupt.
             if self._is_set:
                 raise QueryStopped("the query was stopped before it began")
             self._cursor = cursor
@@ -175,7 +176,9 @@ def _lockdown(root: Path, temp: Path, limits: EngineLimits) -> Iterator[str]:
     yield "SET autoload_known_extensions = false"
     yield "SET allow_community_extensions = false"
     yield f"SET allowed_directories = [{_literal(root)}, {_literal(temp)}]"
+    # After the folders, which DuckDB does not change once access is off.
     yield "SET enable_external_access = false"
+    # Last: from here on no statement changes a setting.
     yield "SET lock_configuration = true"
 
 

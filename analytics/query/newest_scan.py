@@ -113,7 +113,7 @@ def plan_newest(
     """The lookup that is expected to fill a page of `limit` rows of `snapshot`, newest first.
 
     None if the newest row groups are known to hold too few rows, or if so few rows are wanted of
-    so many row groups that their segments are sooner searched.
+    so many row groups that searching their segments is quicker.
     """
     queue = _Newest(decoded, snapshot, query, after, estimate)
     if _are_rare(queue.segments(), limit, estimate):
@@ -156,8 +156,8 @@ def _part_of(snapshot: Snapshot, blocks: Sequence[Block]) -> Snapshot:
 def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEstimate) -> bool:
     """True if the newest GROUPS_MAX row groups are not the place to look for `limit` rows.
 
-    They hold fewer; or so few that their segments are sooner searched than more than READS_MAX row
-    groups are read. Decided by what is known of whole `segments`, newest first, with none opened.
+    They hold fewer; or so few that searching their segments is quicker than reading more than
+    READS_MAX row groups. Decided by what is known of whole `segments`, newest first, unopened.
     """
     left, expected, total = GROUPS_MAX, 0.0, 0
     for segment in segments:
@@ -180,7 +180,7 @@ def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEsti
 def _expected_rows(
     block: Block, query: Query, after: Position | None, estimate: CardinalityEstimate
 ) -> float | None:
-    """How many rows of the page to expect in `block`; None if there is no telling."""
+    """How many rows of the page to expect in `block`; None if that is unknown."""
     is_cut = (
         (after is not None and block.max_created_at >= after.created_at)
         or (query.since is not None and block.min_created_at < query.since)
@@ -220,7 +220,7 @@ class _Newest:
         self._coming = iter(self._segments)
         self._push_next_segment()
         for run in journal_runs(snapshot.batches):
-            # Where every row counts a few batches do; to join them to others would only take time.
+            # Without a filter a few batches fill the page; joining them to others only costs time.
             is_whole = query.conditions or run.rows < len(run.batches) * WHOLE_BATCH_ROWS
             for block in [run] if is_whole else run.apart():
                 self._push_if_wanted(block)
@@ -231,7 +231,7 @@ class _Newest:
 
     @property
     def newest_left(self) -> datetime | None:
-        """No row that was not given out is newer; None if there is none."""
+        """The latest instant that rows not yet given out may have; None if none are left."""
         while self._heap:
             newest, _, item = self._heap[0]
             if not isinstance(item, Segment) or self._may_match(item):

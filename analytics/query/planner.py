@@ -239,6 +239,7 @@ def _scan(
 def _from(instant: datetime, snapshot: Snapshot, after: Position | None) -> Position:
     """Behind all rows that are newer than `instant`, and behind `after`."""
     mark = snapshot.watermark if after is None else after.watermark
+    # The lookup has only newer rows: all of this very instant, with any seq, are still to come.
     position = Position(mark, instant, _SEQ_MAX)
     if after is not None and (after.created_at, after.seq) < (instant, _SEQ_MAX):
         return after
@@ -264,6 +265,7 @@ def _windows(
 
     def rows_of(day: date) -> int | None:
         rows = estimate.total(segments[day])
+        # Estimates are of segments: a day with rows in the journal must not be left out.
         return None if rows == 0 and day in journalled else rows
 
     if after is not None and days[:1] == [utc_day(after.created_at)]:

@@ -1,7 +1,7 @@
 """Fetching what a query will read next while it reads what comes before.
 
-For stores whose files are not all local. One object takes as long to arrive as sixteen do, so what
-is read one by one is asked for in advance. How far is bounded; nothing is fetched of what is far.
+For stores whose files are not all local. One object takes as long to arrive as sixteen do, so files
+that are read one by one are requested in advance, and a limited number of them.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ SEGMENTS_AHEAD: Final = 16
 
 
 class Scan(Protocol):
-    """What reads the rows of one part of a snapshot."""
+    """A scan of the rows of one part of a snapshot."""
 
     @property
     def part(self) -> Snapshot:

@@ -57,7 +57,7 @@ class Reader:
         """How many rows `query` matches.
 
         Raises StoreFault if a file is missing: rows that are counted for an export must be there,
-        also where the catalog alone tells how many they are.
+        even if the catalog alone says how many there are.
         """
         scans = self.planner.count(snapshot, query)
         for scan in scans:
@@ -78,6 +78,7 @@ class Reader:
         """The row with this `seq` if `query` matches it, else no row; AUDIT_SCHEMA."""
         holders = replace(
             snapshot,
+            # With `first` this limits the scan to the one seq.
             watermark=min(snapshot.watermark, seq),
             segments=tuple(s for s in snapshot.segments if s.min_seq <= seq <= s.max_seq),
             batches=tuple(b for b in snapshot.batches if b.min_seq <= seq <= b.max_seq),
@@ -102,8 +103,8 @@ class Reader:
     ) -> list[tuple[str, int]]:
         """The `limit` most frequent values of `column` among the rows of `query`, with their rows.
 
-        Most frequent first, of equals the one that sorts first by code points. Null and the empty
-        string are no values.
+        Most frequent first, ties in the order of code points. Null and the empty string are no
+        values.
         """
         heads, rest = self.planner.heads(snapshot, query, column)
         if heads:
@@ -157,6 +158,7 @@ class Reader:
     ) -> Counter[str]:
         """The rows by value of `column`; of the `limit` most frequent ones at least."""
         scans = self.planner.count_values(snapshot, query, column)
+        # A value that is rare in one scan may be frequent in all of them together.
         part_limit = limit if len(scans) == 1 else None
         totals: Counter[str] = Counter()
         for scan, counted in Executor(self.resources).each(

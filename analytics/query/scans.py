@@ -170,6 +170,7 @@ class CachedRowsScan:
         root = resources.segments.root
         rows = source(root, segments, files=True)
         is_wanted, bound = where(Query(conditions=self.query.conditions))
+        # Around the whole statement: DuckDB opens the files while it runs.
         with resources.segments.local(segments):
             found = resources.engine.select(
                 f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
@@ -211,6 +212,7 @@ class DuckDBScan:
         """The rows of the query in its order, STREAM_BATCH_ROWS at a time; AUDIT_SCHEMA."""
         is_wanted, bound = condition(self.query, self.part.watermark)
         rows = self._source(resources)
+        # Until the last table is taken: DuckDB opens files as the stream reaches them.
         with resources.segments.local(self.part.segments):
             for table in resources.engine.stream(
                 f"SELECT {COLUMNS} FROM ({rows.sql}) WHERE {is_wanted}"

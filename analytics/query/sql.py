@@ -73,6 +73,7 @@ def condition(
     condition += " AND seq <= $watermark"
     bound["watermark"] = watermark
     if after is not None:
+        # The position has that of its first page: rows accepted since are in none of its pages.
         bound["watermark"] = min(after.watermark, watermark)
     if after is not None and (days is None or utc_day(after.created_at) in days):
         bound["at"], bound["after_seq"] = after.created_at, after.seq

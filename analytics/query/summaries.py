@@ -69,8 +69,8 @@ def summarise(
 ) -> Summary:
     """The summary of the rows of `asked` from `floor` on, with the top values of these filters.
 
-    The buckets fill the window that was asked for, as far as the floor allows; an end that was
-    left open is where the rows end. Raises TooManyBuckets, StoreFault.
+    The buckets fill the window that was asked for, but do not begin before the floor; an open end
+    is where the rows end. Raises TooManyBuckets, StoreFault.
     """
     query = asked.not_before(floor)
     first = None if asked.since is None or query.since is None else bucket.start(query.since)
@@ -92,7 +92,7 @@ def summarise(
 
 
 def _last_before(until: datetime) -> datetime:
-    # Before the first instant there is there is none; no row is of either.
+    # No instant is before the first that Python can represent; no row is as old as that.
     return max(until, _FIRST_INSTANT + _INSTANT) - _INSTANT
 
 
