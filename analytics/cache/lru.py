@@ -48,7 +48,8 @@ class ByteCache:
         return value
 
     def keep(self, key: Hashable, value: object, size: int) -> None:
-        """Hold `value`, of `size` bytes, in place of what was there, until there is no room."""
+        """Hold `value`, of `size` bytes, in place of a former one, until its room is needed."""
         with self._lock:
+            # One that never fits is not kept: cachetools would raise ValueError.
             if size <= self._entries.maxsize:
                 self._entries[key] = (value, size)

@@ -1,7 +1,7 @@
 """Cache of rows returned by selective queries.
 
 An investigation looks at the few rows of a rare value several times: it pages, adds a filter, sums
-up and exports. Segments never change, so rows that were found in one stay found.
+up and exports. Segments never change, so the rows that were found in one stay the same.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class CachedRows:
 
     @property
     def size(self) -> int:
-        """In bytes, about."""
+        """About how many bytes it takes."""
         return int(self.rows.nbytes) + _NAME_BYTES * len(self.segment_ids) + 16 * ENTRY_BYTES
 
     @cached_property
@@ -47,7 +47,7 @@ class CachedRows:
         return Counter({line["values"]: line["counts"] for line in counted})
 
     def of(self, segments: Iterable[Segment]) -> "CachedRows":
-        """What it has of these segments."""
+        """The part of it that is of these segments."""
         wanted = frozenset(segment.segment_id for segment in segments)
         if wanted == self.segment_ids:
             return self
@@ -66,7 +66,7 @@ class ResultCache:
         self._cache = ByteCache(bytes_max)
 
     def find(self, tenant_id: str, conditions: tuple[Condition, ...]) -> CachedRows:
-        """What is known of the rows that meet `conditions`; of no segment, if nothing is."""
+        """What is known of the rows that meet `conditions`; without segments if nothing is."""
         known: CachedRows | None = self._cache.find((tenant_id, conditions))[1]
         return known or CachedRows(frozenset(), _schema().empty_table())
 

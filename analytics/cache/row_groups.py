@@ -21,12 +21,12 @@ RUN_ROWS_MAX: Final = 32_768
 """How many rows are kept as one table, unless a single batch has more."""
 
 _RUN_LENGTHS: Final = (256, 64, 16, 4)
-"""How many batches; those that are left stay by themselves."""
+"""How many batches a run has; those left over are runs of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRun:
-    """Batches of one day that were accepted one behind the other, and are kept as one table.
+    """Batches of one day that were accepted one after the other, and are kept as one table.
 
     No row of them is older than `min_created_at` or newer than `max_created_at`.
     """
@@ -38,7 +38,7 @@ class JournalRun:
 
     @classmethod
     def of(cls, batches: Sequence[JournalBatch]) -> "JournalRun":
-        """The run of `batches`, of which there is one."""
+        """The run of `batches`, at least one."""
         return cls(
             tuple(batches),
             sum(batch.rows for batch in batches),
@@ -123,7 +123,7 @@ def journal_runs(batches: Iterable[JournalBatch]) -> Iterator[JournalRun]:
 
 
 def in_runs(batches: Sequence[JournalBatch]) -> Iterator[Sequence[JournalBatch]]:
-    """`batches` in runs of 256, 64, 16, 4 and one: as long as may be, the longest first.
+    """`batches` in runs of 256, 64, 16, 4 and one: as long as possible, the longest first.
 
     So there are few of them, and most stay as they are when batches are added to the journal. The
     newest runs are the shortest, and a page of the newest rows decodes no other.
