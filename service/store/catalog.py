@@ -70,7 +70,7 @@ async def list_live_segments(session: AsyncSession, tenant_id: str | None = None
 
 
 class LiveSegment(NamedTuple):
-    """What tells which segments there are, of many."""
+    """A live segment's id and rows, for callers that compare many."""
 
     segment_id: str
     rows: int
@@ -210,6 +210,7 @@ async def retire_segments(
     """
     hide = (
         update(SegmentEntry)
+        # Those already retired keep their time: the grace of their files runs from it.
         .where(SegmentEntry.retired_at.is_(None))
         .values(retired_at=retired_at)
         .returning(SegmentEntry.id)
@@ -239,6 +240,7 @@ async def set_index(session: AsyncSession, segment: Segment) -> None:
 
 async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]:
     """Segments retired before `before`."""
+    # Not `<=`: a table that was published at that instant may name them, see `LakeState.is_fenced`.
     return await _list(session, _SEGMENTS.where(SegmentEntry.retired_at < before))
 
 

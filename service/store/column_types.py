@@ -10,7 +10,7 @@ from sqlalchemy.types import TypeDecorator
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Noncharacters (Unicode 23.7): for use within a program, and never a letter of anyone's text.
+# A noncharacter (Unicode 23.7): for use within a program, and never part of real text.
 _MARK: Final = "\ufdd0"
 _ENCODED: Final = {"\0": f"{_MARK}0", _MARK: f"{_MARK}1"}
 _DECODED: Final = {encoded: plain for plain, encoded in _ENCODED.items()}

@@ -40,6 +40,8 @@ class CommitCache:
         if version is None:
             return await load()
         if version != self._as_of:
+            # New objects, not cleared ones: a load that is under way keeps its result in those that
+            # it began with, as it may be older than this version.
             self._as_of, self._kept, self._coming = version, ByteCache(KEPT_BYTES_MAX), {}
         is_known, value = self._kept.find(key)
         result: _Value = value if is_known else await self._read_once(key, load, size_of)

@@ -61,7 +61,7 @@ class Engines(ABC):
 
     @abstractmethod
     def migration(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """One write transaction that may change tables and take its time over it."""
+        """One write transaction that may change tables, and may take any time."""
 
     @abstractmethod
     async def dispose(self) -> None:

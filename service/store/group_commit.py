@@ -52,6 +52,7 @@ class GroupCommit:
                 size = min(len(self._queue), GROUP_MAX)
                 await self._commit_group([self._queue.popleft() for _ in range(size)])
         finally:
+            # Nothing is awaited after the queue is found empty: a later change begins a worker.
             self._worker = None
 
     async def _commit_group(self, group: list[_Pending]) -> None:

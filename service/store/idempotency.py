@@ -49,6 +49,7 @@ def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> by
     """The stored answer to this attempt, or None. Raises KeyReused for a different body."""
     for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
         if created_at <= now - LIFETIME:
+            # Its line has the primary key of the answer that `keep_answer` is about to store.
             transaction.run(_FORGET, [attempt.key_columns])
         elif body_sha256 != attempt.body_sha256:
             raise KeyReused

@@ -102,6 +102,7 @@ def append_batches(
         return []
     rows = [batch.rows for _, batch in batches]
     first = next_seq(transaction, sum(rows))
+    # Not strict: the sums have one item more, which is the next free seq.
     lines = [
         {"first_seq": seq, "tenant_id": tenant_id, "received_at": received_at, **_fields(batch)}
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)

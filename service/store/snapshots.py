@@ -72,6 +72,7 @@ def _known(
     kept: ByteCache, seqs: Sequence[int], load: Callable[[Sequence[int]], dict[int, JournalBatch]]
 ) -> dict[int, JournalBatch]:
     """The batches with first seqs `seqs`, in that order."""
+    # By seq alone: `seqs` are the tenant's own, and a seq is given out once.
     known = {seq: kept.find(seq)[1] for seq in seqs}
     missing = [seq for seq, batch in known.items() if batch is None]
     if missing:

@@ -72,10 +72,10 @@ class Store:
     """The database as transactions. All methods raise StoreUnavailable if it does not respond."""
 
     def __init__(self, engines: Engines, clock: Clock) -> None:
-        """`clock` is used as it is, unless it is the system's and the database has its own.
+        """`clock` is used as given, unless it is the system's and the database has its own.
 
-        Then that one is the clock of this store and of its transactions: nodes share it, also those
-        whose own clock is off. Tests that set a clock get it on every database.
+        Then the database's is the clock of this store and of its transactions: nodes share it, even
+        those whose own clock is wrong. Tests that set a clock get it on every database.
         """
         self._engines = engines
         is_replaced = engines.clock is not None and clock is utc_now

@@ -1,4 +1,4 @@
-"""The database's clock, as this process knows it between two looks at it."""
+"""The database's clock, as this process estimates it between two readings."""
 
 import time
 from collections.abc import Callable
@@ -8,15 +8,15 @@ from typing import Final
 from service.clock import Clock, utc_now
 
 FRESH_S: Final = 60.0
-"""How long a reading counts: in a minute a clock of a computer drifts by a few milliseconds."""
+"""How long a reading is used: in a minute a computer's clock drifts by a few milliseconds."""
 
 
 class DatabaseClock:
-    """A clock that nodes share, also those whose own clock is off.
+    """A clock that nodes share, even those whose own clock is wrong.
 
     It is not behind the database's: a time that the database has given is not in its future. It is
-    ahead by no more than the quickest look of the last minute took. Before the first look it is the
-    clock of this machine.
+    ahead by no more than the quickest reading of the last minute took. Before the first reading it
+    is the clock of this machine.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class DatabaseClock:
             answered_s = self._monotonic_s()
             earliest = now - timedelta(seconds=answered_s)
             latest = now - timedelta(seconds=asked_s)
+            # The known value stays while this answer allows it and is not more exact.
             is_better = self._zero is None or not earliest <= self._zero < latest
             if is_better or asked_s - self._taken_s >= FRESH_S:
                 self._zero, self._taken_s = latest, asked_s

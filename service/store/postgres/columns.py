@@ -1,4 +1,4 @@
-"""What PostgreSQL must be told of columns, that other databases do anyway."""
+"""Column settings that PostgreSQL must be given; other databases have them anyway."""
 
 from typing import Final
 

@@ -23,7 +23,7 @@ DURABLE: Final = ("on", "remote_apply", "remote_write")
 """
 
 _CLOSE_S: Final = 0.2
-"""How long a goodbye may take: at the end of a process there are ten, one after the other."""
+"""How long a graceful close may take: a process that ends closes ten connections in turn."""
 
 _ON_SERVER: Final = 0.9
 """The share of a wait after which the server ends it: before we give the connection up."""
@@ -36,10 +36,10 @@ _CHECK: Final = """
 
 
 class Connection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection that is given up at once where a graceful end would have to be waited for."""
+    """A connection that hangs up rather than wait for a graceful end."""
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncpg has it
-        """Say goodbye; hang up if a `timeout` is given, as SQLAlchemy does after a fault.
+        """Close gracefully; hang up if a `timeout` is given, as SQLAlchemy does after a fault.
 
         The server ends the transaction of a connection that is gone, and releases its locks.
         """

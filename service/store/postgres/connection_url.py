@@ -49,8 +49,8 @@ _REPEATED: Final = ("host", "port")
 def driver_options(url: URL) -> dict[str, Any]:
     """The arguments of `asyncpg.connect`; several hosts are lists of hosts and of ports.
 
-    Raises InvalidSetting for an option that there is not, sqlalchemy's ArgumentError and ValueError
-    for hosts and ports that cannot be told from each other.
+    Raises InvalidSetting for an unknown option, sqlalchemy's ArgumentError and ValueError for hosts
+    and ports that cannot be told apart.
     """
     _check_options(url.query)
     _, options = url.get_dialect()().create_connect_args(url)

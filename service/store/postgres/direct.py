@@ -36,7 +36,7 @@ class DirectTransaction:
 
     @property
     def kept(self) -> dict[Hashable, Any]:
-        """Values of earlier transactions; where they stand is asked when they are needed."""
+        """Values of earlier transactions; whether they hold is asked when they are first needed."""
         if self._kept is None:
             ((visible, own),) = self.execute(_POSITION)
             self._position = Position(visible, int(own))
@@ -57,6 +57,7 @@ class DirectTransaction:
         if answer != _COMMIT:
             raise StoreUnavailable
         if self._handed_on and self._position and self._kept is not None:
+            # Only after the commit: what a failed transaction kept is not true.
             self._handed_on.leave(self._position, self._kept)
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

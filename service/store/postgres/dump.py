@@ -69,6 +69,7 @@ async def dump(url: str, snapshot: str, target: Path) -> None:
     Raises ProgramMissing, ProgramFailed.
     """
     program = _program("pg_dump")
+    # pg_dump would create it readable for others, and it holds hashes of credentials.
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     process = await asyncio.create_subprocess_exec(
         program,
@@ -117,7 +118,7 @@ def _check(code: int | None, said: bytes) -> None:
 
 
 def _program(name: str) -> str:
-    """The newest of Debian's versions, which pg_wrapper on its PATH may not be; else the PATH's."""
+    """The newest of Debian's versions, which pg_wrapper may not choose; else that on the PATH."""
     installed: Sequence[Path] = sorted(
         _DEBIAN.glob(f"[0-9]*/bin/{name}"), key=lambda path: int(path.parts[-3])
     )

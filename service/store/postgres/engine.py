@@ -47,7 +47,7 @@ WRITERS: Final = 2
 """One writes; the next has begun to wait for the lock, so that it is not free for a round trip."""
 READERS: Final = 8
 
-# The key is "Countersign" in a way: any number that other programs in the database do not lock.
+# The bytes of "Counte": any number will do that other programs in the database do not lock.
 WRITE_LOCK: Final = 0x436F756E7465
 _BEGIN_WRITING: Final = f"""
     WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock({WRITE_LOCK}))
@@ -117,6 +117,7 @@ class PostgresEngines(Engines):
             try:
                 async with asyncio.timeout(self.wait_s):
                     pooled = await greenlet_spawn(engine.sync_engine.raw_connection)
+                    # Before anything is sent: an open transaction must not return to the pool.
                     connection = stack.enter_context(given_up_on_failure(pooled))
                     transaction = await greenlet_spawn(begin, connection)
             except TimeoutError as error:

@@ -92,7 +92,7 @@ def is_text_refused(error: BaseException) -> bool:
 
 
 def _cause(error: BaseException) -> BaseException | None:
-    """What the driver itself was told, below the exceptions that wrap it."""
+    """The first cause of `error`, below the exceptions that wrap it."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,4 +1,4 @@
-"""Values that write transactions of one process hand on, while no other transaction commits."""
+"""Values that a process's write transactions hand on while no other transaction commits."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class KeptValues:
     def take(self, position: Position) -> dict[Hashable, Any]:
         """The values, or none if another transaction may have committed since.
 
-        They are gone from here: if the transaction fails, they are not true.
+        They are removed from here: if the transaction fails, they are not true.
         """
         values, is_current = self.values, self.visible == position.visible
         self.visible, self.values = None, {}
@@ -48,5 +48,6 @@ class KeptValues:
 
     def leave(self, position: Position, values: dict[Hashable, Any]) -> None:
         """Keep `values`, which are true as of the transaction's commit, for the next one."""
+        # Another transaction that is in flight could commit after this one, unseen by `visible`.
         if position.is_next:
             self.visible, self.values = position.after_commit, values

@@ -38,6 +38,7 @@ class SnapshotProbe:
                 self._looking = asyncio.create_task(self._look_while_asked())
         try:
             async with asyncio.timeout(self._connector.wait_s):
+                # Shielded: a waiter that gives up must not cancel the answer of the others.
                 return await asyncio.shield(self._next)
         except TimeoutError as error:
             raise StoreUnavailable from error

@@ -200,6 +200,7 @@ def _transact(
         transaction.kept = kept.values
     result = work(transaction)
     transaction.execute("COMMIT")
+    # Only after the commit: what a failed transaction kept is not true.
     kept.version, kept.values = (others, connection.total_changes), transaction.kept
     return result
 

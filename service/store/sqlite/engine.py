@@ -85,7 +85,7 @@ class SqliteEngines(Engines):
 
     @asynccontextmanager
     async def migration(self) -> AsyncIterator[AsyncConnection]:
-        """One write transaction that may change tables and take its time over it."""
+        """One write transaction that may change tables, and may take any time."""
         async with self.writer.begin() as connection:
             yield connection
 
@@ -139,8 +139,10 @@ def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
         # Disables sqlite3's implicit transactions: every BEGIN is issued by this module.
         connection.isolation_level = None
         cursor = connection.cursor()
+        # First: the write lock that the switch to WAL may take has to be waited for.
         cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
         _switch_to_wal(cursor)
+        # In WAL mode NORMAL, the default of some builds, does not sync the log at each commit.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA synchronous")

@@ -53,7 +53,7 @@ class PolicyException(Base):
 class BlocklistImport(Base):
     """An import of advisories. The last one with `switched_at` is in force, for all organisations.
 
-    While `switched_at` is null its advisories are being loaded, `progress_at` says when last.
+    While `switched_at` is null its advisories are being loaded; `progress_at` is the last progress.
     `advisories` counts its rows in that table, `records` the records they come from.
     """
 
