@@ -122,6 +122,7 @@ class Compactor(LeasedJob):
 
     async def _replace(self, lease: HeldLease, parts: list[Segment], merged: Segment) -> None:
         async with lease.write() as work:
+            # A part that was merged or pruned meanwhile would come back as rows of the new segment.
             if await retire_segments(work.session, parts, work.now) != len(parts):
                 raise LeaseLost("segments were retired by another process")
             await add_segment(work.session, merged, work.now)

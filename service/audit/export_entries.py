@@ -107,6 +107,7 @@ async def end_export(
 
 _NOTE_PROGRESS: Final = (
     update(ExportEntry)
+    # Progress that is written late must not change an end that is recorded.
     .where(ExportEntry.id == bindparam("export_id"), ExportEntry.ended_at.is_(None))
     .values(
         sent_rows=bindparam("rows_so_far"),
@@ -131,11 +132,12 @@ async def note_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
 
 
 async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> int:
-    """Record the end of exports whose process has died; returns how many there were."""
+    """Record the end of exports whose process has died; returns how many."""
     async with store.read() as session:
         if not await _list_silent(session, clock()):
             return 0
     async with store.write() as work:
+        # Listed again under the write lock: one may have ended or reported since.
         entries = await _list_silent(work.session, work.now)
         for entry in entries:
             sent = Piece(b"", rows=entry.sent_rows, size=entry.sent_bytes, sha256="")

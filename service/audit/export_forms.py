@@ -17,7 +17,7 @@ from service.store.tables import ExportEntry, Organisation
 from service.web.parameter_types import Cursor, Omittable
 
 RECEIPT_VERSION: Final = 1
-"""Of the receipt's keys and their meaning."""
+"""The version of the receipt's keys and their meaning."""
 
 RECEIPT_SUFFIX: Final = ".receipt.json"
 _SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}

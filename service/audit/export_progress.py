@@ -52,7 +52,7 @@ class ProgressWriter:
             self._task = asyncio.create_task(self._write_until_idle())
 
     def remove(self, export_id: str) -> None:
-        """Report it no longer: the export has ended."""
+        """Stop reporting an export, which has ended."""
         self._running.pop(export_id, None)
         if not self._running:
             self._is_idle.set()
@@ -67,6 +67,7 @@ class ProgressWriter:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._is_idle.wait(), INTERVAL_S)
+            # Checked again: an export that began since the event was set needs this task.
             if self._is_idle.is_set():
                 return
             await self.write()

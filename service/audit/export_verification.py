@@ -17,7 +17,7 @@ RECEIPT_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which a file is not what its receipt says; None: it cannot be told."""
+    """One difference between a file and its receipt; `found` is None if it cannot be told."""
 
     what: str
     expected: int | str
@@ -52,7 +52,7 @@ def compare_file(path: Path, receipt: Receipt) -> list[Difference]:
 
 
 def differences(receipt: Receipt, found: FileFacts) -> list[Difference]:
-    """What of `found` is not as `receipt` says."""
+    """How `found` differs from what `receipt` says."""
     compared = [
         Difference("bytes", receipt.bytes, found.size),
         Difference("sha256", receipt.sha256, found.sha256),

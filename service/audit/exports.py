@@ -129,6 +129,7 @@ class Exporter:
         TooManyExports, TooManyOwnExports, StoreFault, StoreUnavailable: an export that cannot be
         recorded is not made.
         """
+        # Before anything is awaited: concurrent requests must not all find the slot free.
         self._take_slot(org.id, audit_context.actor)
         try:
             export = await self._fixed(org, query, form, audit_context, now)
@@ -166,6 +167,7 @@ class Exporter:
         """Record the export; if the client disconnects meanwhile, record that it ended empty."""
         recording = asyncio.create_task(self._record_begin(export))
         try:
+            # Shielded: the commit goes on without the client, and an end must then follow it.
             await asyncio.shield(recording)
         except asyncio.CancelledError:
             self._run_in_background(self._end_unsent(export, recording))
@@ -192,6 +194,7 @@ class Exporter:
             async with aclosing(made) as pieces:
                 async for piece in pieces:
                     yield piece.content
+                    # After the yield: only what the server has taken counts as sent.
                     progress.left = piece
             if progress.left.rows != export.rows:
                 raise ExportBroken(f"{progress.left.rows} rows came of {export.rows}")

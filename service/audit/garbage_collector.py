@@ -35,6 +35,8 @@ class GarbageCollector(LeasedJob):
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""
         async with self._lease.hold():
+            # Files, claims, catalog, in this order: a segment that is committed meanwhile is in the
+            # catalog, and its claim is released only after the commit.
             files = await self._lake.list_files()
             grace_s = self._settings.orphan_grace_s
             claimed = await self._lake.claimed_segments(grace_s)
@@ -43,7 +45,7 @@ class GarbageCollector(LeasedJob):
             return await self._lake.remove_orphans(files, known | claimed, self._clock(), grace_s)
 
     async def drop_copies(self) -> int:
-        """Drop this machine's copies of segments that are in the catalog no more; how many files.
+        """Drop this machine's copies of segments no longer in the catalog; returns how many files.
 
         Without the lease: each machine has its own. A new segment that is not in the catalog yet
         may lose its copy, and is fetched again.
@@ -66,6 +68,7 @@ class GarbageCollector(LeasedJob):
             if not await list_retired(session, before):
                 return 0
         async with self._lease.hold() as lease:
+            # Again under the lease, without which no table is published and no segment retired.
             before = await self._retired_before()
             async with self._store.read() as session:
                 retired = await list_retired(session, before)
@@ -90,6 +93,7 @@ class GarbageCollector(LeasedJob):
         if published_at is None:
             return before
         kept_for = timedelta(hours=self._settings.lake_snapshot_hours)
+        # `kept_for` covers snapshots that still name them, `published_at` publications under way.
         return min(before, now - kept_for, published_at)
 
     async def forget_old_answers(self) -> None:

@@ -111,6 +111,7 @@ class Importer(LeasedJob):
         async with AsyncExitStack() as stack:
             try:
                 refused = await self._gather(job, files, watch)
+                # Read again: the digest must be that of the bytes that were imported.
                 if await self._digest(job.source, files) != sha256:
                     raise FileChanged
                 result = _result(sha256, files.buffer, refused)
@@ -179,6 +180,7 @@ class Importer(LeasedJob):
         left to the sweeper: a commit that reports failure may still have happened.
         """
         async with lease.write() as work:
+            # Again, under the write lock: the same bytes may have been imported meanwhile.
             known = await find_import(work.session, job.org.id, result.sha256)
             if known is None:
                 await _name(work, job, files.buffer.segments, result)

@@ -1,7 +1,7 @@
 """The indexer: builds missing and damaged index files.
 
-New segments are written with an index. Missing are those of segments from older versions, and files
-lost by a disk. Until they are rebuilt, queries read the rows instead.
+New segments are written with an index. It is missing for segments of older versions, and where a
+disk has lost the file. Until it is rebuilt, queries read the rows instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,6 +80,7 @@ class Indexer:
                 _log.error("index_not_built", segment=segment.segment_id, reason=str(fault))
             else:
                 async with lease.write() as work:
+                    # It may have been retired after it was listed and before the lease was taken.
                     if await is_live(work.session, segment.segment_id):
                         await set_index(work.session, indexed)
                         built += 1

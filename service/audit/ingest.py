@@ -113,6 +113,7 @@ class Ingest:
         is_seal_due = False
 
         def change(work: SyncUnitOfWork) -> bytes | None:
+            # First: a repeat of rows that are stored is answered even if it would be refused now.
             known = find_answer(work.transaction, attempt, work.now) if attempt else None
             if known is not None:
                 return known
@@ -160,6 +161,7 @@ class Ingest:
         accepted = prepared.accepted
         if accepted:
             added = JournalSize(prepared.accepted, len(prepared.batches), prepared.bytes)
+            # Refusals come before the first write: the rest of the group is committed in any case.
             check_journal_room(waiting, added, self._journal_rows_max)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # If no item was accepted, a repeat adds nothing and may be validated again.

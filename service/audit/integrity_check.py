@@ -29,7 +29,7 @@ from service.store.transaction import within
 class Report:
     """The findings, and how much was read.
 
-    `notes` are no faults: files of unfinished work, or its remains, which sweeps remove.
+    `notes` are not faults: files of unfinished work, or its remains, which sweeps remove.
     """
 
     slugs: dict[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Check:
     """One check of one organisation (None: of all). It changes nothing.
 
     `on_progress` is called with the segment rows read so far and in total. With `is_quick` segments
-    are not read: that they are stored, with their size, is what counts.
+    are not read: only whether they are stored, with their size, is checked.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Check:
     def _check_line(
         self, tenant_id: str, day: date, max_seq: int, segment_id: str | None = None
     ) -> Iterator[Finding]:
-        """Faults of the line itself, regardless of its rows."""
+        """Faults of a line of the catalog or the journal, regardless of its rows."""
         if tenant_id not in self._report.slugs:
             detail = "no organisation has this id"
             yield Finding(Kind.UNKNOWN_TENANT, detail, tenant_id, day, segment_id)

@@ -59,6 +59,7 @@ class HeldLease:
         Raises LeaseLost, before the block, if the lease is lost; a commit extends it.
         """
         async with self.store.write() as work:
+            # In the same transaction: a takeover needs the write lock, and waits for the commit.
             await self._confirm(work)
             yield work
 
@@ -112,6 +113,7 @@ class LeaseKeeper:
         """Hold the lease during the block. Raises LeaseTaken while another process holds it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            # Before the row: with this lock a holder of the same place is known to have ended.
             _lock(descriptor)
             held = await self._take(_place_of(descriptor))
             yield held
@@ -138,6 +140,7 @@ class LeaseKeeper:
         async with self._store.write() as work:
             await work.session.execute(
                 update(Lease)
+                # By epoch: the lease of a process that has taken over must not be ended.
                 .where(Lease.name == _NAME, Lease.epoch == held.epoch)
                 .values(expires_at=work.now)
             )

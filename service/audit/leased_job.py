@@ -8,7 +8,7 @@ from service.store.store import Store
 
 
 class LeasedJob:
-    """What such a job works with."""
+    """The dependencies of such a job."""
 
     def __init__(
         self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock

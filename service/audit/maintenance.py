@@ -113,6 +113,7 @@ class Maintenance:
         if job.wanted.is_set() and job.name not in self._failed:
             return True
         ran_at = self._ran_at.get(job.name)
+        # `abs`: a clock that was set back must not stop the job until it has caught up.
         return ran_at is None or abs(self._clock() - ran_at) >= timedelta(seconds=job.every_s)
 
     async def _try(self, job: Job) -> bool:
@@ -121,6 +122,7 @@ class Maintenance:
         A failed job can be run again: it leaves the stored state as it was.
         """
         had_work: Any = None
+        # Before the run: what is wanted while it runs may come too late for it.
         job.wanted.clear()
         self._failed.add(job.name)
         try:

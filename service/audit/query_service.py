@@ -146,6 +146,7 @@ class AuditQueryService:
         next_cursor = None
         if rows.num_rows > wanted.limit:
             last = shown.slice(wanted.limit - 1).select(["created_at", "seq"]).to_pylist()[0]
+            # All pages end at the watermark of the first: rows accepted since are in none of them.
             watermark = after.watermark if after else log.snapshot.watermark
             next_cursor = encode_cursor(
                 Position(watermark, last["created_at"], last["seq"]),

@@ -139,6 +139,7 @@ class Sealer(LeasedJob):
         """
         segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
         async with lease.write() as work:
+            # Rows that another process has sealed meanwhile would be in two segments.
             if await remove_batches(work.session, batches) != len(batches):
                 raise LeaseLost("journal rows were sealed by another process")
             await add_segment(work.session, segment, work.now)

@@ -21,7 +21,7 @@ class NoBucket(Conflict):
 async def upload_segments(
     store: Store, lake: Lake, show: Callable[[int, int], None]
 ) -> tuple[int, list[str]]:
-    """Upload what is only in the data dir; how many segments, and what is wrong with others.
+    """Upload what is only in the data dir; returns how many segments, and the faults of others.
 
     `show` is called with the rows done and in total. Segments without an object cannot be read by
     other nodes until then; on this one they can. Raises NoBucket, StoreUnreachable.
@@ -40,6 +40,7 @@ async def upload_segments(
             uploaded += await run_uncancellable(upload)
         except (ObjectMissing, ObjectDamaged) as fault:
             async with store.read() as session:
+                # One that was retired since it was listed may be unlinked, which is no fault.
                 if await is_live(session, segment.segment_id):
                     failed.append(str(fault))
         done += segment.rows
