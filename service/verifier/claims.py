@@ -18,6 +18,7 @@ class UnverifiedClaims:
     def identifier(self, name: str | None) -> str | None:
         """The member `name` as text if it is a non-empty string or an integer, else None."""
         value = None if name is None else self.members.get(name)
+        # In Python `true` is an integer, and would be the id "True".
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         return self.text(name)

@@ -44,6 +44,7 @@ def parse_token(compact: str) -> UnverifiedToken:
     if not _COMPACT.fullmatch(compact):
         raise _malformed("not three base64url parts with dots between them")
     header, payload, signature = compact.split(".")
+    # For its checks alone: a token must not have a second spelling in its signature either.
     _decode(signature)
     return UnverifiedToken(compact, _json_object(header), UnverifiedClaims(_json_object(payload)))
 

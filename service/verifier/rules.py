@@ -135,6 +135,7 @@ def rule_7_time(claims: UnverifiedClaims, now: datetime) -> None:
     """
     seconds = now.timestamp()
     expires_at_s = claims.members.get("exp")
+    # RFC 7519, 4.1.4: not accepted on or after this time.
     if not _is_number(expires_at_s) or expires_at_s <= seconds:
         raise TokenRejected(FailureCode.EXPIRED_OR_NOT_YET_VALID, 7)
     for name in ("iat", "nbf"):

@@ -39,6 +39,7 @@ def check_signature(
     """
     algorithm, kid = _unverified_choice(token, algorithms)
     signing_key = _find(keys, kid)
+    # An accepted algorithm must not be used with a key of another kind (RFC 8725, 3.1).
     if algorithm not in signing_key.algorithms:
         raise SignatureFault(f"key {kid!r} is not for {algorithm}")
     try:
@@ -70,6 +71,7 @@ def _unverified_choice(token: UnverifiedToken, algorithms: Collection[str]) -> t
     algorithm, kid = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
         raise SignatureFault(f"alg {algorithm!r} is not one of {', '.join(algorithms)}")
+    # They change what is signed or how it is checked (RFC 7515, 4.1.11; RFC 7797, 3).
     extensions = [name for name in _EXTENSIONS if name in header]
     if extensions:
         raise SignatureFault(f"{' and '.join(extensions)} in the header")

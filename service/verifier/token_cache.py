@@ -28,6 +28,7 @@ class VerifiedTokenCache:
     def find(self, compact: str, now: datetime) -> Claims | None:
         """The claims of the token, if its signature was verified less than KEPT_FOR ago."""
         _, entry = self._kept.find(_hash(compact))
+        # A clock that was set back makes the age negative: then the signature is verified again.
         if entry is None or not timedelta(0) <= now - entry[1] < KEPT_FOR:
             return None
         return entry[0]  # type: ignore[no-any-return]
@@ -42,6 +43,7 @@ class VerifiedTokenCache:
 
 
 def _hash(compact: str) -> bytes:
+    # Of the token with its signature: one with the same claims and another signature is not found.
     return hashlib.sha256(compact.encode()).digest()
 
 

@@ -166,7 +166,10 @@ class Verifier:
         if isinstance(claims, UnverifiedToken):
             kid = unverified_kid(claims, issuer.algorithms)
             claims = self._sign(parsed, claims, issuer, await self._keys.keys_for(issuer, kid))
+        # By the time now: the token may have expired while its issuer's keys were fetched.
         rule_7_time(claims, self._clock())
+        # The revision of the row and not of the candidates, which may be newer: then the revision
+        # that is read after the request's body differs, and `revalidate` matches again.
         return Attribution(
             issuer, binding.id, claims, request.project_id, request.org.trust_revision
         )
