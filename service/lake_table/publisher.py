@@ -94,8 +94,8 @@ class Publisher(LeasedJob):
         self._heads: dict[TableKey, tuple[datetime, Head]] = {}
         """What this process last published as each table, and when.
 
-        Reading a table takes longer than the rest. One of another time is not the same table: it
-        was dropped and begun again, with the same version numbers.
+        Reading a table takes longer than the rest. An entry of another time is of another table:
+        that one was dropped, and begun again with the same version numbers.
         """
 
     @property
@@ -124,8 +124,8 @@ class Publisher(LeasedJob):
             self._places.table(TableKey(FormatName(name)))  # is it installed?
         async with self._lease.hold() as lease:
             await self._compactor.make_portable(lease)
-            # Segments are retired under the lease alone, so that none is before `at` and after
-            # the state that is read next.
+            # Before the state is read, and under the lease, without which no segment is retired:
+            # what was retired before `at` is retired in the state, too.
             async with lease.write() as work:
                 at = work.now
             async with self._store.read() as session:
@@ -148,18 +148,18 @@ class Publisher(LeasedJob):
                 return [await self._expire_table(lease, key, state, at) for key in state.tables]
 
     async def expire_due(self) -> None:
-        """`expire`, as a job that is done for a while once it has run."""
+        """`expire` as a job, which is due again only after an interval."""
         await self.expire()
 
     async def drop(self, keys: Sequence[TableKey]) -> list[TableKey]:
-        """Publish `keys` no more, and remove their metadata; returns those that there were."""
+        """Stop publishing `keys` and remove their metadata; returns those that were published."""
         await self._lake.confirm_prefix()
         async with self._lease.hold() as lease:
             async with lease.write() as work:
                 known = await list_tables(work.session)
             dropped = [key for key in keys if key in known]
             for key in dropped:
-                # Before the table is forgotten: then its files may be unlinked.
+                # Before the table is forgotten: from then on its data files may be unlinked.
                 await self._run(partial(self._places.table(key).remove))
             async with lease.write() as work:
                 for key in dropped:
@@ -186,10 +186,10 @@ class Publisher(LeasedJob):
         return [segment for segment in retired if segment.segment_id not in held]
 
     async def published_before(self) -> datetime | None:
-        """When the table was published that is most behind; None if there is no table.
+        """When the table that is furthest behind was published; None if there is no table.
 
         A segment retired later may be in a publication that is under way in a process that has
-        lost its lease. An earlier one cannot: that publication would be refused.
+        lost its lease. One retired earlier cannot be: that publication would be refused.
         """
         async with self._store.read() as session:
             tables = await list_tables(session)
@@ -216,6 +216,7 @@ class Publisher(LeasedJob):
         if head is None or is_new:
             head = await self._run(partial(table.write, before, change))
         await self._commit(lease, key, before.version if before else None, head, rows, at)
+        # After the commit: readers without the catalog must not meet an uncommitted version.
         await self._run(partial(table.announce, head))
         published = Published(
             key=key,
@@ -256,6 +257,7 @@ class Publisher(LeasedJob):
             return Expired(key, 0, 0)
         expired = await self._run(partial(table.expire, head, at - self._kept_for, at))
         if expired is not None:
+            # The time of the publication stays: segments retired since may still be in the table.
             await self._commit(lease, key, head.version, expired, line.rows, line.published_at)
             await self._run(partial(table.announce, expired))
         grace = timedelta(seconds=self._settings.retired_grace_s)
@@ -304,6 +306,7 @@ class Publisher(LeasedJob):
             location = self._places.location(key)
             with _overtaken_as_lost():
                 await set_head(work.session, key, location, before, head, rows, at)
+        # Only once it is committed: a head that was refused must not be taken for the table's.
         self._heads[key] = at, head
 
     async def _run(self, work: Callable[[], _Result]) -> _Result:

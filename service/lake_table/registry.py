@@ -60,6 +60,7 @@ class LakeState:
         line = self.tables.get(key)
         if line is None or self.last_retired_at is None:
             return True
+        # Not `>=`: which of two events of one instant came first is not known.
         return line.published_at > self.last_retired_at
 
     def complete_through(self, key: TableKey, absent: Collection[Segment]) -> int:
@@ -128,6 +129,7 @@ async def set_head(
 
     Raises TableOvertaken if another one is current: then nothing may be committed.
     """
+    # A Delta table's log has refused a second commit with this number already.
     if key.format is FormatName.ICEBERG:
         await _set_metadata(session, key, before, head.version)
     line = await session.get(LakeTable, (key.format.value, key.tenant_id))
@@ -158,6 +160,7 @@ async def _set_metadata(
     )
     if before is None:
         await _add_namespace(session)
+        # The entry of a former table, whose metadata is gone or elsewhere.
         await session.execute(delete(IcebergTable).where(is_table))
         await session.execute(
             insert(IcebergTable).values(
@@ -171,6 +174,7 @@ async def _set_metadata(
         return
     changed = await session.scalar(
         update(IcebergTable)
+        # Compared and set in one statement: what was committed since the table was read stays.
         .where(is_table, IcebergTable.metadata_location == before)
         .values(metadata_location=after, previous_metadata_location=before)
         .returning(IcebergTable.table_name)
@@ -194,7 +198,7 @@ async def _add_namespace(session: AsyncSession) -> None:
 
 
 async def forget_table(session: AsyncSession, key: TableKey) -> None:
-    """Publish the table no more: its snapshots hold no file any longer."""
+    """Stop publishing the table: its snapshots no longer keep any file."""
     await session.execute(
         delete(LakeTable).where(
             LakeTable.format == key.format.value, LakeTable.tenant_id == key.tenant_id
