@@ -91,6 +91,7 @@ async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Cop
                 found_rows = await _copy_tables(reading, target, show)
             with shown("Comparing") as show:
                 tables = await _compare(reading, target, show)
+            # Committed before the target loses its mark: at no time can services start on both.
             await reading.run_sync(_set_version, MOVED + latest_version())
         await _finish(target)
     return Copied(tuple(tables), found_rows)
@@ -98,9 +99,9 @@ async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Cop
 
 @asynccontextmanager
 async def _alone(source: Engines) -> AsyncIterator[AsyncConnection]:
-    """A write transaction of `source`, which no service can have open or open. Raises SourceInUse.
+    """A write transaction of `source`, which no service has open or can open. Raises SourceInUse.
 
-    A service that were started just before the copy would go on writing to it.
+    A service started just before the copy would go on writing to it.
     """
     lock_out_others(source.writer)
     async with AsyncExitStack() as stack:
@@ -173,6 +174,7 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
         counts = {table.name: await count_rows(connection, table) for table in tables}
     done = found_rows = sum(counts.values())
     show(done, total)
+    # Rows are skipped by number alone, so those that are there must be the source's first ones.
     await _check_found(reading, target, counts)
     for table in tables:
         async for rows in batches(reading, table, counts[table.name]):
