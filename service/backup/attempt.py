@@ -28,7 +28,7 @@ class RestoreAttempt:
         write_synced(self._file, json.dumps(content).encode(), 0o600)
 
     def end(self) -> None:
-        """Leave it no more: the installation is in place next, or has no objects."""
+        """Leave it no longer: the installation will be in place next, or it has no objects."""
         self._file.unlink(missing_ok=True)
         fsync(self._file.parent)
 

@@ -15,8 +15,8 @@ def check_backup(
 ) -> tuple[Manifest, list[str]]:
     """The manifest of the backup in `source`, and a line for each file or version that is wrong.
 
-    Each is read as a whole, but for indexes in the bucket, which can be built again. `show` is
-    called with the bytes done and in total. Raises as `read_manifest`, StoreUnreachable.
+    Each is read as a whole, except indexes in the bucket, which can be rebuilt. `show` is called
+    with the bytes done and in total. Raises as `read_manifest`, StoreUnreachable.
     """
     manifest = read_manifest(source)
     total, done = manifest.size_with_objects, 0

@@ -87,6 +87,7 @@ async def take_backup(
             objects,
         )
         write_manifest(part, manifest)
+        # Before the rename: the folder has its name only once all of it is durable.
         await run_uncancellable(partial(sync_folders, part))
         _put_in_place(part, target)
     return manifest
@@ -94,6 +95,7 @@ async def take_backup(
 
 def _put_in_place(part: Path, target: Path) -> None:
     """Give the complete folder `part` its name, durably."""
+    # Again: the name may have been taken meanwhile, and a rename replaces an empty folder.
     _check_absent(target)
     part.rename(target)
     fsync(target.parent)
@@ -147,6 +149,8 @@ class _Copier:
                 await self._copy_index(segment)
                 return
         if fault is Kind.MISSING_FILE and not await self._is_live(segment):
+            # It was merged or pruned since the catalog was copied, which lacks its successor: the
+            # backup would lack its rows.
             raise BackupOvertaken(value=segment.segment_id)
         copy.target.unlink(missing_ok=True)
         self._total += copy.size - segment.size - segment.index_size
@@ -165,7 +169,7 @@ class _Copier:
         copy.target.unlink(missing_ok=True)
 
     async def _fetch_fault(self, stack: AsyncExitStack, segment: Segment) -> Kind | None:
-        """Have the files of the segment local until the end of `stack`; what is wrong, or None."""
+        """Make the segment's files local until `stack` ends; returns what is wrong, or None."""
         try:
             await stack.enter_async_context(self._services.lake.local(segment))
         except ObjectMissing:

@@ -52,6 +52,7 @@ async def _dump(services: Services, target: Path) -> CopiedDatabase:
     from service.store.postgres.dump import dump, exported_snapshot
 
     async with exported_snapshot(services.store) as (session, snapshot):
+        # In the transaction whose snapshot the dump sees: both list the same segments.
         copied = await _contents(session, target)
         await dump(services.settings.database, snapshot, target)
     return copied

@@ -173,6 +173,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotABackup(value=str(folder)) from error
     try:
+        # First: a newer manifest may have fields that this version takes for damage.
         if msgspec.json.decode(content, type=_Form).format > FORMAT:
             raise NewerBackup
         manifest = msgspec.json.decode(content, type=Manifest)

@@ -35,10 +35,10 @@ async def versioned_bucket(lake: Lake) -> S3Segments:
 async def record_versions(
     bucket: S3Segments, segments: Sequence[Segment]
 ) -> tuple[list[KeptObject], list[Segment]]:
-    """The versions of the objects of `segments` and their indexes; and what has to be copied.
+    """The versions of the objects of `segments` and their indexes; and the segments to copy.
 
-    These are segments whose object is missing, has not the catalog's size, or has no version
-    because it is older than versioning; and those of which the catalog has no digest.
+    To be copied are segments whose object is missing, differs in size from the catalog, or has no
+    version because it is older than versioning; and those of which the catalog has no digest.
     """
     kept: list[KeptObject] = []
     others: list[Segment] = []
@@ -108,7 +108,7 @@ class BroughtBack:
         ) == parse_place(manifest.objects_place)
 
     def put(self, entry: KeptObject) -> None:
-        """Have the object, or the file, as it was. Raises BackupDamaged, ObjectDiffers, StoreFault.
+        """Restore the object, or the file. Raises BackupDamaged, ObjectDiffers, StoreFault.
 
         An index that cannot be brought back is built again later.
         """

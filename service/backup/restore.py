@@ -82,6 +82,7 @@ def restore_backup(
         sync_folders(part)
         # Checked again: a service may have been started during the copy.
         is_in_the_way = _check_data_dir(settings, is_forced=is_forced)
+        # As late as possible: a failure before this leaves the former installation its prefix.
         segments.take_over()
         database.fill(part, attempt.installation)
         # Before there is a data dir of this id: another restore must have another one.

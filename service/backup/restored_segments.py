@@ -65,6 +65,7 @@ class RestoredSegments:
         `show` is called with their bytes. Raises ObjectDiffers, BackupDamaged, StoreFault.
         """
         if self._objects is not None:
+            # Before the first object: an upload that fails may have stored some.
             self._has_uploaded = True
             _upload(self._objects, manifest, part)
         if not manifest.object_versions:
@@ -93,4 +94,5 @@ def _upload(objects: Objects, manifest: Manifest, part: Path) -> None:
             objects.replace(key, path)
         elif not objects.create(key, path) and objects.digest(key, file.size) != file.sha256:
             raise ObjectDiffers(value=key)
+        # Only now that it is stored may the file be dropped as a copy.
         path.chmod(COPY_MODE)
