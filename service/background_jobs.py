@@ -1,4 +1,4 @@
-"""What a process does in the background, beside its requests, each loop with its jobs."""
+"""The background loops of a process, each with its jobs."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,13 +12,13 @@ from service.install_tokens.tokens import forget_expired
 from service.proxy.install_marks import forget_marks
 
 WRITE_BEHIND_INTERVAL_S: Final = 2.0
-"""How much of what the verifier notes a process that is killed may lose."""
+"""A killed process loses the uses and rejections that it noted in this time."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 
 def maintenance(services: Services) -> Maintenance:
-    """What one process over a data dir does in the background."""
+    """The jobs on segments, which one process over a data dir runs."""
     jobs = maintenance_jobs(
         services.settings,
         services.sealer,
@@ -45,11 +45,12 @@ def sealing(services: Services) -> Maintenance:
 
 
 def write_behind(services: Services) -> Maintenance:
-    """What each process of `serve` writes down every few seconds: what only its memory has.
+    """What only the memory of each process of `serve` holds, written every few seconds.
 
     Apart from maintenance, because a merge of segments may take longer than that.
     """
     jobs = [
+        # Of no interval: due in each round of WRITE_BEHIND_INTERVAL_S.
         Job("count_uses", 0, services.binding_use.flush),
         Job("note_key_uses", 0, services.key_use.flush),
         Job("note_rejections", 0, services.rejected.flush),
@@ -58,7 +59,7 @@ def write_behind(services: Services) -> Maintenance:
 
 
 def housekeeping(services: Services) -> Maintenance:
-    """What one process over a data dir closes and deletes, beside its maintenance."""
+    """What one process over a data dir closes and deletes, apart from its maintenance."""
     swept: dict[str, Callable[[], Awaitable[object]]] = {
         "forget_rejections": services.rejected.forget_old,
         "forget_sessions": services.authenticator.forget_ended_sessions,
@@ -88,12 +89,12 @@ async def forget_install_marks(services: Services) -> None:
 
 
 async def close_broken_exports(services: Services) -> int:
-    """Record the end of exports whose process has died; returns how many there were."""
+    """Record the end of exports whose process has died; returns how many."""
     by = service_context(services.settings.platform_tenant_id)
     return await close_silent_exports(services.store, services.clock, by)
 
 
 def key_renewal(services: Services) -> Maintenance:
-    """The renewal of issuers' keys ahead of need, apart: an issuer may take its time."""
+    """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
     jobs = [Job("renew_keys", 0, services.keys.refresh_due)]
     return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, services.clock, services.metrics)

@@ -155,7 +155,8 @@ class Services:
         )
 
     async def flush(self) -> None:
-        """Write down what is known in memory alone, once no request comes any more."""
+        """Write what only memory holds, once no more requests come."""
+        # Both before the store is closed: an end or a change that waits would be lost.
         await self.exporter.drain()
         await self.group_commit.drain()
         for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):

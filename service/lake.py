@@ -51,12 +51,12 @@ _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 CONFIRMED_S: Final = 60.0
-"""For so long the prefix of a bucket is written to without asking again whose it is."""
+"""For this time the prefix of a bucket is written to without asking again whose it is."""
 
 _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still accepts an empty file. One more change may need this much."""
 _ROW_FAULTS: Final = (ValueError, OverflowError, pa.ArrowException)
-"""Rows of another day, without a value, in another order; instants and texts that cannot be."""
+"""Rows of another day, without a value, in another order; impossible instants and texts."""
 
 
 class Lake:
@@ -117,6 +117,7 @@ class Lake:
         answer = asyncio.create_task(in_thread(function, reader, pool=self._query_threads))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
+                # Shielded: a thread cannot be cancelled. `_abandon` stops its work.
                 return await asyncio.shield(answer)
         except TimeoutError as error:
             raise QueryTooSlow from error
@@ -294,7 +295,7 @@ class Lake:
         await in_thread(_probe, self._data_dir / f".probe-{id(self):x}")
 
     def close(self) -> None:
-        """Release what the engine holds."""
+        """Release the threads, the engine and the segments."""
         for threads in (self._query_threads, self._row_thread):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()

@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Worker:
-    """One process and its successors. `deaths` are those shortly after one another."""
+    """One process and its successors. `deaths` counts those that followed soon after a start."""
 
     has_served: Any
     process: BaseProcess | None = None
@@ -66,7 +66,7 @@ class Supervisor:
         self._exit_code: int | None = None
 
     def run(self) -> int:
-        """Supervise until a signal; the exit code."""
+        """Supervise until a signal; returns the exit code."""
         with _shared_metrics(len(self._workers)), _on_signals(self._stop):
             try:
                 while self._exit_code is None:
@@ -110,12 +110,13 @@ class Supervisor:
                 _log.error(
                     "serving_process_died", number=number, exit_code=code, next_start_in_s=pause_s
                 )
+            # A process that never served would fail again: the settings or the data are wrong.
             if not worker.has_served.value:
                 self._exit_code = max(code, 1)
 
     @staticmethod
     def _delay(worker: _Worker) -> float:
-        """Replace `worker` after a second, and later each time that it dies soon again.
+        """Replace `worker` after a second, and after longer each time that it dies soon again.
 
         Returns the pause in seconds.
         """
@@ -148,6 +149,7 @@ def _run(target: Target, number: int, has_served: Any) -> None:  # noqa: ANN401 
     finally:
         supervisor = parent_process()
         if supervisor is not None and not supervisor.is_alive():
+            # A supervisor that was killed has not removed it, and it takes memory.
             shutil.rmtree(os.environ[METRICS_FOLDER], ignore_errors=True)
 
 
