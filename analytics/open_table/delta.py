@@ -81,7 +81,7 @@ class DeltaLakeTable:
             try:
                 return self._head(self._open())
             except TableNotFoundError as error:
-                # delta-rs says so, too, if what answered is not the object store.
+                # delta-rs also raises this if the answer was not the object store's.
                 if any(map(_NUMBERED.fullmatch, self._files.names(self._log))):
                     raise StorageFailed(
                         f"{self._log}: the log is there and cannot be read"

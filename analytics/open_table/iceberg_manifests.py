@@ -39,10 +39,10 @@ ENTRIES_MAX: Final = 500
 """Files in a manifest: a reader decodes it as a whole, in some ten milliseconds."""
 
 WEEK_SLACK: Final = 8
-"""A week may have so many manifests more than its files fill before they are merged."""
+"""How many manifests more than its files fill a week may have before they are merged."""
 
 TABLE_SLACK: Final = 64
-"""A table may have so many manifests that are less than half full before they are merged."""
+"""How many manifests less than half full a table may have before they are merged."""
 
 _DAYS: Final = 7
 _TENANT: Final = 0

@@ -52,7 +52,7 @@ class Executor:
     reports: list[ScanReport] | None = None
 
     def page(self, scans: Iterable[RowScan], limit: int) -> pa.Table:
-        """The first `limit` rows of `scans`, each of which begins behind the one before."""
+        """The first `limit` rows of `scans`, each of which begins after the one before."""
         pieces = [NO_ROWS]
         missing = limit
         for scan in scans:

@@ -35,10 +35,10 @@ READS_MAX: Final = 2
 """How many of them may be read from their file: that costs as much as an answer of DuckDB."""
 
 WHOLE_BATCH_ROWS: Final = 64
-"""Journal batches of so many rows, on average, are read one by one by a page without filter."""
+"""A page without filter reads journal batches of at least this many rows on average one by one."""
 
 SURPLUS: Final = 4
-"""Row groups are added until they are expected to hold so many times the rows of the page."""
+"""Row groups are added until they are expected to hold this many times the rows of the page."""
 
 _INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -231,7 +231,7 @@ class _Newest:
 
     @property
     def newest_left(self) -> datetime | None:
-        """The latest instant that rows not yet given out may have; None if none are left."""
+        """The latest instant that rows not yet yielded may have; None if none are left."""
         while self._heap:
             newest, _, item = self._heap[0]
             if not isinstance(item, Segment) or self._may_match(item):
@@ -240,7 +240,7 @@ class _Newest:
         return None
 
     def put_back(self, block: Block) -> None:
-        """Leave `block` to be given out again."""
+        """Return `block`, which the iteration then yields again."""
         self._push(block.max_created_at, block)
 
     def __iter__(self) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""A day's rows straight from its files, where these lie in order: no engine, and no sorting.
+"""A day's rows straight from its files, where these are in order: no engine, and no sorting.
 
 Segments are sorted. Where no two of a day overlap in time, and nothing of it is in the journal,
 their row groups follow each other as the rows of an export do.
@@ -80,7 +80,7 @@ def _row_groups(
 
 
 def _found(file: SegmentFile, index: int, query: Query, watermark: int) -> pa.Table:
-    """The rows of a row group that are in `query`; the others are read as far as need be."""
+    """The rows of a row group that are in `query`; if none is, only a few columns are read."""
     names = {condition.column for condition in query.conditions}
     looked_at = file.some_columns(index, {"created_at", *names})
     is_old = pc.less_equal(looked_at["seq"], pa.scalar(watermark, _SEQ))

@@ -60,7 +60,7 @@ class Planner:
     ) -> Iterator[RowScan]:
         """The scans of a page, to be run one after the other until it is full.
 
-        Each covers rows that come behind all rows of the one before. A scan that is not reached is
+        Each covers rows that come after all rows of the one before. A scan that is not reached is
         not planned either: nothing is looked up for it.
         """
         estimate, start = self._estimate(snapshot, query), after
@@ -171,7 +171,7 @@ class Planner:
     def _answers(
         self, segments: Sequence[Segment], query: Query, watermark: int, column: str
     ) -> tuple[list[CountScan], list[Segment]]:
-        """The answers that need no rows, and the segments that nothing is known of."""
+        """The answers that need no rows, and the segments of which nothing is known."""
         by_catalog, by_index = _Sum(), _Sum()
         unknown: list[Segment] = []
         for segment in segments:
@@ -228,7 +228,7 @@ class _Sum:
 def _scan(
     part: Snapshot, query: Query, estimate: CardinalityEstimate, after: Position | None
 ) -> CachedRowsScan | DuckDBScan:
-    """The scan of `part`: by way of the cache if its rows are known to be few."""
+    """The scan of `part`: through the cache if its rows are known to be few."""
     rows = estimate.total(part.segments)
     is_few = estimate.is_indexed and rows is not None and rows <= FEW_ROWS_MAX
     if is_few or not part.segments:
@@ -237,7 +237,7 @@ def _scan(
 
 
 def _from(instant: datetime, snapshot: Snapshot, after: Position | None) -> Position:
-    """Behind all rows that are newer than `instant`, and behind `after`."""
+    """The position after all rows that are newer than `instant`, and after `after`."""
     mark = snapshot.watermark if after is None else after.watermark
     # The lookup has only newer rows: all of this very instant, with any seq, are still to come.
     position = Position(mark, instant, _SEQ_MAX)

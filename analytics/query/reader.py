@@ -46,7 +46,7 @@ class Reader:
         after: Position | None = None,
         reports: list[ScanReport] | None = None,
     ) -> pa.Table:
-        """At most `limit` rows of `query` in its order, those behind `after`; AUDIT_SCHEMA.
+        """At most `limit` rows of `query` in its order, those after `after`; AUDIT_SCHEMA.
 
         What each scan has read is added to `reports`.
         """

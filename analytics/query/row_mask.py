@@ -1,4 +1,4 @@
-"""Which decoded rows belong into an answer, and in which order: what DuckDB says, in Arrow."""
+"""Which decoded rows belong in an answer, and in which order: as DuckDB decides it, in Arrow."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _SEQ: Final = AUDIT_SCHEMA.field("seq").type
 def matches(
     query: Query, rows: pa.Table, watermark: int, after: Position | None = None
 ) -> pa.UInt64Array:
-    """Where in `rows` those of `query` up to `watermark` are that lie behind `after`."""
+    """The places in `rows` of those of `query`, up to `watermark`, that come after `after`."""
     wanted = pc.and_(mask(query, rows), pc.less_equal(rows["seq"], pa.scalar(watermark, _SEQ)))
     if after is not None:
         comes = pc.less if query.order is Order.NEWEST_FIRST else pc.greater
@@ -36,7 +36,7 @@ def taken(rows: pa.Table, places: pa.UInt64Array) -> pa.Table:
 
 
 def first_of(rows: pa.Table, count: int, order: Order) -> pa.Array:
-    """Where in `rows` the first `count` are, in `order`."""
+    """The places in `rows` of the first `count`, in `order`."""
     direction = "descending" if order is Order.NEWEST_FIRST else "ascending"
     by = [("created_at", direction), ("seq", direction)]
     return pc.select_k_unstable(rows.select(["created_at", "seq"]), count, by)

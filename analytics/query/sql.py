@@ -68,7 +68,7 @@ def source(
 def condition(
     query: Query, watermark: int, after: Position | None = None, days: Sequence[date] | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """Which rows of `days` (None: any) up to `watermark` belong into the answer."""
+    """Which rows of `days` (None: any) up to `watermark` belong in the answer."""
     condition, bound = where(query)
     condition += " AND seq <= $watermark"
     bound["watermark"] = watermark

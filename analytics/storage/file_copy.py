@@ -50,7 +50,7 @@ class FileCopy:
         with os.fdopen(descriptor, "wb") as copy:
             yield from self._read(copy)
             copy.flush()
-            # Its name becomes durable with `sync_folders`, once for all copies of a backup.
+            # Its name becomes durable with `sync_folders`, once for all files that are copied.
             os.fsync(copy.fileno())
 
     def _read(self, copy: BinaryIO | None) -> Iterator[int]:

@@ -86,7 +86,7 @@ class EncodedBlock:
 
 
 def encode_block(lines: Sequence[Line], kinds: int) -> EncodedBlock:
-    """`lines`, sorted by value, at most BLOCK_LINES, of so many `kinds`."""
+    """`lines` as a block: sorted by value, at most BLOCK_LINES, of `kinds` different kinds."""
     total = RangeCounts([0] * kinds)
     shared, suffixes, before = array(_LENGTH), list[bytes](), b""
     for number, line in enumerate(lines):

@@ -91,7 +91,7 @@ _STATISTICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be, and where; `segment` is None for journal batches."""
+    """A fault, and where it is; `segment` is None for journal batches."""
 
     kind: Kind
     detail: str
@@ -129,7 +129,7 @@ class SeqSet:
 
 
 def _runs(seq: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
-    """`seq` as runs of consecutive numbers: the first of each and how many there are."""
+    """`seq` as runs of consecutive numbers: the first of each, and its length."""
     ordered = seq.combine_chunks().sort()
     begins = pc.fill_null(pc.not_equal(pc.pairwise_diff(ordered), 1), fill_value=True)
     starts = pc.indices_nonzero(begins)

@@ -65,7 +65,7 @@ class ObjectClients:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             raise
         except (FileNotFoundError, exceptions.NotFoundError) as error:
-            # Not ObjectMissing, which callers take for an answer about the one object.
+            # Not ObjectMissing: callers would conclude that this one object does not exist.
             if "NoSuchBucket" in str(error):
                 raise StoreUnreachable(f"{key}: the bucket does not exist") from None
             raise ObjectMissing(f"{key}: the object is missing") from None

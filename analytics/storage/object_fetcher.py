@@ -126,7 +126,7 @@ class ObjectFetcher:
             size, sha256 = self._objects.download(key, target, file.size)
             if file.path.suffix == ".index" and (size, sha256) != (file.size, file.sha256):
                 return None  # damaged, or just being replaced: it is rebuilt, and rows are read
-            # Before the copy gets its name: readers open what lies under that without a check.
+            # Before the copy gets its name: readers open the file of that name unchecked.
             check_content(key, file, size, sha256)
             self._cache.add(target, file.path)
         return size

@@ -122,11 +122,11 @@ class Objects:
         return True
 
     def replace(self, key: str, source: Path) -> None:
-        """Store the file `source`, in place of an object that is there."""
+        """Store the file `source`, replacing an existing object."""
         self._put_file(key, source, "overwrite")
 
     def write(self, key: str, content: bytes) -> None:
-        """Store a small object, in place of one that is there."""
+        """Store a small object, replacing an existing one."""
         import obstore
 
         with self._clients.open(key) as client:
@@ -154,7 +154,7 @@ class Objects:
             return None
 
     def entries(self, folder: str = "", after: str | None = None) -> Iterator[ObjectEntry]:
-        """The objects below `folder` (without its slash), those whose key sorts behind `after`.
+        """The objects below `folder` (without its slash) whose keys sort after `after`.
 
         Raises ListDamaged for a list that cannot be one of `folder`, or has no end.
         """

@@ -163,7 +163,6 @@ class S3Segments:
     def delete(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. Copies of other machines are dropped by `drop_copies`."""
         paths = [p for s in segments for p in (s.path(self.root), s.index_path(self.root))]
-        # Objects first: after a crash in between, copies of unknown segments are still dropped.
         self._objects.delete([self._key(path) for path in paths])
         for path in paths:
             self._cache.remove(path)

@@ -126,7 +126,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Directory)
 
 
 def share_bits(groups: int) -> int:
-    """How many row groups share a bit in a segment of so many `groups`."""
+    """How many row groups share a bit in a segment with this number of `groups`."""
     return max(1, -(-groups // GROUP_BITS))
 
 

@@ -22,7 +22,7 @@ _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
 BATCHES_PER_GROUP: Final = 64
 BATCH_ROWS_MIN: Final = 256
 """How small a part of a row group `SegmentFile.batches` decodes at a time: about half a MiB of a
-full one. Fewer rows than these would cost more to ask for than to read."""
+full one. For fewer rows than this the call would cost more than the reading."""
 
 COLUMN_READER_BYTES: Final = 4 * 2**20
 """About the most memory that the reader of a column takes: its dictionary as it lies in the file

@@ -105,7 +105,7 @@ class SegmentStore(Protocol):
         """Store the new segment that `write` writes; it is durable when this returns."""
 
     def put_index(self, write: Write) -> Segment:
-        """Store the index that `write` writes, in place of one that is there."""
+        """Store the index that `write` writes, replacing an existing one."""
 
     def delete(self, segments: Sequence[Segment]) -> None:
         """Remove the files of `segments`, which no reader can find; missing ones are no fault."""
@@ -160,7 +160,7 @@ class LocalFolder:
         self.root = root
 
     def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
-        """See SegmentStore: they are, until the sweeper unlinks them."""
+        """See SegmentStore: all files are local until the sweeper unlinks them."""
         return nullcontext()
 
     def local_index(self, segment: Segment) -> AbstractContextManager[None]:

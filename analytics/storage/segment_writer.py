@@ -124,7 +124,7 @@ def _write_rows(path: Path, tables: Iterable[pa.Table], index: IndexBuilder) -> 
 
 
 def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
-    """Store what `index` counted as the index file of `segment`, in place of one that is there.
+    """Store what `index` counted as the index file of `segment`, replacing an existing one.
 
     Returns the segment with the size and digest of its index. When this returns the file is
     durable; readers meet the old one or the new one.

@@ -22,7 +22,7 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
 
 SILENT_AFTER: Final = timedelta(seconds=60)
-"""An export whose process has not reported for so long is broken: the process has died."""
+"""An export whose process has not reported for this long is broken: the process has died."""
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000

@@ -133,7 +133,7 @@ class BroughtBack:
         try:
             self._download(entry, path)
             if entry.is_index or (current is not None and self._is_same_place):
-                # What is there is not what the catalog says; it stays as a version.
+                # The existing object differs from the catalog; it stays as a version.
                 self._target.replace(entry.key, path)
             elif not self._target.create(entry.key, path):
                 raise ObjectDiffers(value=entry.key)

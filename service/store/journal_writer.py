@@ -63,7 +63,7 @@ class JournalWriter:
 
 
 def _add_to_size(transaction: Transaction, tenant_id: str, batch: EncodedBatch) -> None:
-    # A size that is kept has to be true as of the commit, these rows included.
+    # A kept size must be true as of the commit, these rows included.
     if (size := transaction.kept.get(_key(tenant_id))) is not None:
         transaction.kept[_key(tenant_id)] = _with(size, [batch])
 

@@ -106,7 +106,7 @@ def _within(binding: ActiveBinding, envelope: ActiveBinding | None) -> Candidate
         return None
     return Candidate(
         id=binding.id,
-        # An envelope of one project must not trust others by way of a team binding that names none.
+        # A team binding that names no project must not widen an envelope of one project.
         project_id=binding.project_id or envelope.project_id,
         is_team=True,
         repository_id=binding.repository_id,

@@ -44,7 +44,7 @@ class Connection(asyncpg.Connection):  # type: ignore[misc]
         The server ends the transaction of a connection that is gone, and releases its locks.
         """
         if timeout is None:
-            with suppress(TimeoutError, OSError):  # it is ended all the same
+            with suppress(TimeoutError, OSError):  # the connection is closed in any case
                 await super().close(timeout=_CLOSE_S)
         else:
             self.terminate()

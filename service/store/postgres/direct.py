@@ -111,7 +111,7 @@ def finish(transaction: DirectTransaction, work: Callable[[DirectTransaction], _
     try:
         result = work(transaction)
     except Exception as error:
-        if fault_of(error) is None:  # else the connection may be gone: it is given up
+        if fault_of(error) is None:  # otherwise the connection may be gone, and is given up
             transaction.execute(_ROLLBACK)
         raise
     transaction.commit()

@@ -179,8 +179,8 @@ def _begin_writing(engine: AsyncEngine) -> None:
         now: datetime = connection.exec_driver_sql(_BEGIN_WRITING).scalar_one()
         connection.info[BEGAN_AT] = now
 
-    # After a statement that failed PostgreSQL answers COMMIT with ROLLBACK, which is no error to
-    # the driver: a caller that goes on would take for stored what is not.
+    # After a failed statement PostgreSQL answers COMMIT with ROLLBACK, which is no error to the
+    # driver: a caller that goes on would believe its rows to be stored.
     @event.listens_for(engine.sync_engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
         if context.connection is not None and not context.connection.invalidated:

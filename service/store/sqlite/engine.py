@@ -139,7 +139,7 @@ def _open_durably(engine: AsyncEngine, wait_s: float) -> None:
         # Disables sqlite3's implicit transactions: every BEGIN is issued by this module.
         connection.isolation_level = None
         cursor = connection.cursor()
-        # First: the write lock that the switch to WAL may take has to be waited for.
+        # First: the switch to WAL may have to wait for the write lock.
         cursor.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
         _switch_to_wal(cursor)
         # In WAL mode NORMAL, the default of some builds, does not sync the log at each commit.
