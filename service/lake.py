@@ -241,17 +241,21 @@ class Lake:
         """See `SegmentStore.is_there`."""
         return await in_thread(self.segments.is_there, self.path_of(segment))
 
+    async def clock_s(self, now: datetime) -> float:
+        """See `SegmentStore.clock_s`."""
+        await self.confirm_prefix()
+        return await in_thread(self.segments.clock_s, now.timestamp())
+
     async def claimed_segments(self, grace_s: float) -> set[str]:
         """See `SegmentStore.claimed`."""
         await self.confirm_prefix()
         return await in_thread(self.segments.claimed, grace_s)
 
     async def remove_orphans(
-        self, files: list[StoredFile], known: set[str], now: datetime, grace_s: float
+        self, files: list[StoredFile], known: set[str], now_s: float, grace_s: float
     ) -> int:
         """See `SegmentStore.remove_orphans`."""
         await self.confirm_prefix()
-        now_s = now.timestamp()
         return await in_thread(self.segments.remove_orphans, files, known, now_s, grace_s)
 
     async def list_copies(self) -> list[CachedFile]:

@@ -181,6 +181,10 @@ class S3Segments:
         """See SegmentStore."""
         return self._objects.find(self._key(path)) is not None
 
+    def clock_s(self, now_s: float) -> float:
+        """See SegmentStore. By our clock, which may be ahead, young objects would look old."""
+        return self._objects.now_s()
+
     def claimed(self, grace_s: float) -> set[str]:
         """See SegmentStore."""
         return self._claims.claimed(grace_s)
@@ -192,12 +196,8 @@ class S3Segments:
         now_s: float,
         grace_s: float,
     ) -> int:
-        """See SegmentStore. Ages are those by the clock of the object store."""
+        """See SegmentStore."""
         unknown = [file for file in files if is_swept(self.root, file.path, known)]
-        if not unknown:
-            return 0
-        # Objects have times by this clock: by ours, which may be ahead, young ones would look old.
-        now_s = self._objects.now_s()
         keys = [self._key(file.path) for file in unknown if now_s - file.written_s > grace_s]
         self._objects.delete(keys)
         return len(keys)

@@ -116,6 +116,9 @@ class SegmentStore(Protocol):
     def is_there(self, path: Path) -> bool:
         """Whether the listed file at `path` is still in the store."""
 
+    def clock_s(self, now_s: float) -> float:
+        """The time by the clock of the store, or `now_s`, the caller's, if it has none."""
+
     def claimed(self, grace_s: float) -> set[str]:
         """The ids of segments under a claim that was renewed within `grace_s` seconds.
 
@@ -131,8 +134,9 @@ class SegmentStore(Protocol):
     ) -> int:
         """Remove those of `files` that no known segment has, `grace_s` after they were written.
 
-        Returns how many were removed. `files` were listed before `known` (ids) was read. `now_s` is
-        the caller's clock, for stores without one.
+        Returns how many were removed. `now_s` was read by `clock_s` before `files` were listed, and
+        these were listed before `known` (ids) was read: however long the caller was paused since,
+        what was young then is not removed.
         """
 
     def claim(self, grace_s: float) -> Claim:
@@ -212,6 +216,10 @@ class LocalFolder:
     def is_there(self, path: Path) -> bool:
         """See SegmentStore."""
         return path.exists()
+
+    def clock_s(self, now_s: float) -> float:
+        """See SegmentStore: files have times by the caller's clock."""
+        return now_s
 
     def claimed(self, grace_s: float) -> set[str]:
         """See SegmentStore: claims renew the files themselves."""

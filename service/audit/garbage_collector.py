@@ -35,14 +35,16 @@ class GarbageCollector(LeasedJob):
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""
         async with self._lease.hold():
-            # Files, claims, catalog, in this order: a segment that is committed meanwhile is in the
-            # catalog, and its claim is released only after the commit.
+            # Clock, files, claims, catalog, in this order. A segment that is committed meanwhile is
+            # in the catalog, and its claim is released only after the commit. One that was young
+            # when the files were listed stays, even if this process is paused for hours.
+            now_s = await self._lake.clock_s(self._clock())
             files = await self._lake.list_files()
             grace_s = self._settings.orphan_grace_s
             claimed = await self._lake.claimed_segments(grace_s)
             async with self._store.read() as session:
                 known = await list_segment_ids(session)
-            return await self._lake.remove_orphans(files, known | claimed, self._clock(), grace_s)
+            return await self._lake.remove_orphans(files, known | claimed, now_s, grace_s)
 
     async def drop_copies(self) -> int:
         """Drop this machine's copies of segments no longer in the catalog; returns how many files.

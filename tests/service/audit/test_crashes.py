@@ -95,6 +95,23 @@ async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled
     await assert_all_is_well(filled, before)
 
 
+async def test_a_sweep_that_is_paused_leaves_what_was_young(filled, monkeypatch):
+    """The lease ended, and another process may have committed the file meanwhile."""
+    await crash(filled, at("INSERT INTO segments"))
+    lake, root = filled.services.lake, filled.services.settings.audit_dir
+    files = set(root.glob("tenant=*/day=*/*"))
+    claimed_segments, clock = lake.claimed_segments, filled.clock
+
+    async def claimed_after_hours(grace_s: float) -> set[str]:
+        clock.advance(seconds=10 * GRACE_S)
+        return await claimed_segments(grace_s)
+
+    clock.now = datetime.now(UTC)
+    monkeypatch.setattr(lake, "claimed_segments", claimed_after_hours)
+    assert await filled.services.garbage_collector.clear_orphans() == 0
+    assert set(root.glob("tenant=*/day=*/*")) == files != set()
+
+
 async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
     """All of the swap or none of it."""
     before = await filled.pages(limit=5)

@@ -7,6 +7,7 @@ import pytest
 
 from analytics.model.errors import StoreFault
 from analytics.storage.objects import ObjectEntry, Objects
+from analytics.storage.segment_store import StoredFile
 from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
@@ -182,6 +183,23 @@ async def test_a_long_import_keeps_its_objects(audit, bucket, files, import_cloc
     await files.release()
     assert await audit.services.garbage_collector.clear_orphans() == 2
     assert bucket.list_keys() == set()
+
+
+async def test_a_sweep_that_is_paused_leaves_what_was_young(
+    audit, bucket, files, store_clock, monkeypatch
+):
+    """The lease ended, and the import, which had no claim yet, may have committed meanwhile."""
+    keys, lake = bucket.list_keys(), audit.services.lake
+    list_files = lake.list_files
+
+    async def listed_and_paused(tenant_id: str | None = None) -> list[StoredFile]:
+        listed = await list_files(tenant_id)
+        store_clock[0] = GRACE_S + 60
+        return listed
+
+    monkeypatch.setattr(lake, "list_files", listed_and_paused)
+    assert await audit.services.garbage_collector.clear_orphans() == 0
+    assert bucket.list_keys() == keys != set()
 
 
 async def test_an_import_that_was_killed_leaves_objects_that_are_swept(

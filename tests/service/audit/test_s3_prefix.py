@@ -67,15 +67,17 @@ async def test_another_installation_removes_nothing(audit, other, bucket):
     """All segments of the first are orphans by the catalog of the second."""
     keys = bucket.list_keys()
 
-    lake, now = other.services.lake, other.clock()
+    lake, now_s = other.services.lake, other.clock().timestamp()
     with pytest.raises(PrefixTaken, match="belongs to another installation"):
         await other.services.garbage_collector.clear_orphans()
     with pytest.raises(PrefixTaken):
-        await lake.remove_orphans(await lake.list_files(), set(), now, GRACE_S)
+        await lake.remove_orphans(await lake.list_files(), set(), now_s, GRACE_S)
     with pytest.raises(PrefixTaken):
-        await other.services.lake.remove_segments(await live(audit))
+        await lake.remove_segments(await live(audit))
     with pytest.raises(PrefixTaken):
-        await other.services.lake.claimed_segments(GRACE_S)
+        await lake.claimed_segments(GRACE_S)
+    with pytest.raises(PrefixTaken):
+        await lake.clock_s(other.clock())
 
     assert bucket.list_keys() == keys
 
