@@ -116,12 +116,15 @@ class Engine:
         stop: Cancellation | None = None,
     ) -> Iterator[pa.Table]:
         """The result of `sql` in tables of at most STREAM_BATCH_ROWS rows. Raises StoreFault."""
-        with self._cursor(tables) as cursor, (stop or Cancellation()).over(cursor):
+        stop = stop or Cancellation()
+        with self._cursor(tables) as cursor, stop.over(cursor):
             try:
                 reader = cursor.sql(sql, params=dict(bound)).to_arrow_reader(STREAM_BATCH_ROWS)
                 for batch in reader:
                     yield pa.Table.from_batches([batch])
-            except _FAULTS as error:
+            # Arrow hands on what DuckDB raises as an OSError, also when it is interrupted.
+            except (*_FAULTS, OSError) as error:
+                stop.check()
                 raise StoreFault(str(error)) from error
 
     def close(self) -> None:

@@ -204,6 +204,30 @@ def test_a_stopped_query_ends_and_no_other_one_does(engine):
     assert engine.select("SELECT 1 AS n", {}, {}, others).num_rows == 1
 
 
+def test_a_stopped_stream_is_no_fault_of_the_storage(engine):
+    """Its caller has gone: there is nothing to report."""
+    stop = Cancellation()
+    tables = engine.stream("SELECT range AS n FROM range(100_000_000)", {}, {}, stop)
+    next(tables)
+    stop.set()
+
+    with pytest.raises(QueryStopped):
+        sum(rows.num_rows for rows in tables)
+
+
+def test_a_stream_that_fails_midway_is_a_fault_of_the_storage(engine):
+    """Arrow hands on what DuckDB says as an OSError, which would be a fault of this program."""
+    failing = engine.stream(
+        "SELECT CASE WHEN range = 90_000 THEN error('damaged') ELSE 'ok' END AS n"
+        " FROM range(100_000)",
+        {},
+        {},
+    )
+
+    with pytest.raises(StoreFault, match="damaged"):
+        sum(rows.num_rows for rows in failing)
+
+
 def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
     """A summary asks several; the rest of them must not run with no client waiting."""
     stop = Cancellation()
