@@ -41,6 +41,7 @@ _DAY_COLUMN: Final = "day"
 _PARTITIONS: Final = [TENANT_COLUMN, _DAY_COLUMN]
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _NUMBERED: Final = re.compile(r"(\d{20})\..*")
+_LAST_CHECKPOINT: Final = "_last_checkpoint"
 
 ARROW_SCHEMA: Final = pa.schema(
     [
@@ -158,6 +159,9 @@ class DeltaLakeTable:
             return None
         with self._faults():
             self._open(str(oldest)).create_checkpoint()
+        # Durable before the commits that it stands for are removed: else a power loss would leave a
+        # log without its beginning.
+        self._files.sync([f"{self._log}/{name}" for name in self._checkpoint_files(oldest)])
         # Oldest first: what a crash leaves is still a log without gaps.
         for name in sorted(self._files.names(self._log)):
             match = _NUMBERED.fullmatch(name)
@@ -165,6 +169,12 @@ class DeltaLakeTable:
                 self._files.delete(f"{self._log}/{name}")
         with self._faults():
             return self._head(self._open())
+
+    def _checkpoint_files(self, version: int) -> list[str]:
+        """The names of the checkpoint of `version`, and of the file that points to it."""
+        names = self._files.names(self._log)
+        parts = [name for name in names if name.startswith(f"{version:020}.checkpoint.")]
+        return [*parts, _LAST_CHECKPOINT]
 
     @reports_codes_only
     def sweep(self, head: Head, before: datetime) -> int:

@@ -6,6 +6,7 @@ entry that is only moved to another manifest keeps its bytes.
 """
 
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
@@ -39,6 +40,7 @@ from analytics.open_table.avro import (
     write_container,
 )
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS
+from analytics.open_table.storage_faults import StorageFailed
 from analytics.storage.segment_metadata import Segment
 
 ADDED: Final = ManifestEntryStatus.ADDED.value
@@ -211,18 +213,21 @@ def live_entries(manifest: ManifestFile, content: bytes, io: FileIO) -> list[Ent
 
 
 def _decoded(manifest: ManifestFile, content: bytes) -> list[Entry] | None:
-    """None for the manifest of another program."""
+    """None for the manifest of another program. Raises StorageFailed for a damaged one of ours."""
     try:
         metadata, blocks = read_container(content)
     except DamagedAvro:
         return None
     if metadata.get(_SCHEMA_KEY) != _AVRO_SCHEMA:
         return None
-    return [
-        _entry(reader, manifest.added_snapshot_id or 0)
-        for count, reader in blocks
-        for _ in range(count)
-    ]
+    try:
+        return [
+            _entry(reader, manifest.added_snapshot_id or 0)
+            for count, reader in blocks
+            for _ in range(count)
+        ]
+    except (DamagedAvro, IndexError, ValueError, zlib.error) as error:
+        raise StorageFailed(f"{manifest.manifest_path}: the manifest is damaged") from error
 
 
 def _entry(reader: AvroReader, added_snapshot_id: int) -> Entry:

@@ -26,6 +26,7 @@ from analytics.open_table.iceberg_entries import encode_manifest, live_entries, 
 from analytics.open_table.iceberg_manifests import WEEK_SLACK
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS
 from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri
+from analytics.open_table.storage_faults import StorageFailed
 from analytics.open_table.table_format import Change
 from analytics.storage.segment_metadata import Segment
 
@@ -140,6 +141,16 @@ def test_a_manifest_that_ends_too_early_is_damaged():
 
     with pytest.raises((DamagedAvro, zlib.error)):
         values_of(content[:-20])
+
+
+@pytest.mark.parametrize("end", [-1, -20, -60])
+def test_a_damaged_manifest_of_ours_is_a_failure_of_the_storage(tmp_path, end):
+    """Publishing ends without a change, and says which file it is."""
+    manifest = written_by_pyiceberg(tmp_path / "theirs.avro", [segment(1)])
+    content = encode_manifest([new_entry(segment(1), uri(segment(1)), 1)], ICEBERG_SCHEMA)
+
+    with pytest.raises(StorageFailed, match="the manifest is damaged"):
+        live_entries(manifest, content[:end], PyArrowFileIO())
 
 
 class Lake:

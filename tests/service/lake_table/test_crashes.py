@@ -186,3 +186,23 @@ async def test_metadata_is_durable_before_the_catalog_names_it(filled, file_step
         path: path.stat().st_size for path in written
     }
     assert folders <= set(synced)
+
+
+async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(filled, file_steps):
+    """Else a power loss would leave a log without its beginning."""
+    if filled.format != "delta":
+        pytest.skip("Iceberg has no checkpoints")
+    await filled.publish()
+    await change(filled)
+    await filled.publish()
+    filled.audit.clock.now += 25 * HOUR
+    (expired,) = await filled.services.publisher.expire()
+
+    log = filled.services.settings.audit_dir / "_delta_log"
+    checkpoint = {*log.glob("*.checkpoint.parquet"), log / "_last_checkpoint"}
+    assert expired.snapshots > 0
+    assert len(checkpoint) == 2
+    synced = file_steps.synced_bytes
+    assert {path: synced.get(path) for path in checkpoint} == {
+        path: path.stat().st_size for path in checkpoint
+    }
