@@ -310,7 +310,10 @@ class CacheFolder:
             if not is_free:
                 return False
             # Under the exclusive lock: who pins the name later finds it gone, and fetches it.
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink()
+            except FileNotFoundError:  # another process dropped it, and counted that
+                return False
         for folder in (path.parent, path.parent.parent):
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()

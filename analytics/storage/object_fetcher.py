@@ -1,24 +1,31 @@
 """Fetching the objects of segments into the cache: many at a time, each once, checked."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.objects import Objects
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 FETCHES_MAX: Final = 16
 """How many objects are fetched at a time."""
 
 AHEAD_PART: Final = 4
 """Files fetched ahead take at most 1/AHEAD_PART of the cache: more would displace each other."""
+
+
+_CLOSED: Final = "the store of segments was closed"
+"""Said to a query that runs on while the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,13 @@ class WantedFile:
 
 
 class ObjectFetcher:
-    """Fetches files into `cache` in threads of its own; other requests may use `threads`, too."""
+    """Fetches files into `cache` in threads of its own, which `map` lends to other requests."""
 
     def __init__(self, objects: Objects, cache: CacheFolder, observer: CacheObserver) -> None:
         self._objects = objects
         self._cache = cache
         self._observer = observer
-        self.threads = ThreadPoolExecutor(FETCHES_MAX, "fetch")
+        self._threads = ThreadPoolExecutor(FETCHES_MAX, "fetch")
         self._ahead: dict[Path, int] = {}
         self._lock = Lock()
 
@@ -54,7 +61,7 @@ class ObjectFetcher:
 
     def close(self) -> None:
         """Begin no further request."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def fetch_missing(self, files: Sequence[WantedFile]) -> None:
         """Fetch those of the pinned `files` that are not there."""
@@ -81,11 +88,20 @@ class ObjectFetcher:
         except OSError as error:
             raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
+    def map(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Iterator[_Result]:
+        """`function` of each of `items`, several at a time."""
+        try:
+            return self._threads.map(function, items)
+        except RuntimeError as error:
+            raise StoreUnreachable(_CLOSED) from error
+
     def _begin(self, function: Callable[..., None], *arguments: object) -> Future[None]:
         try:
-            return self.threads.submit(function, *arguments)
-        except RuntimeError as error:  # of a query that runs on while the process ends
-            raise StoreUnreachable("the store of segments was closed") from error
+            return self._threads.submit(function, *arguments)
+        except RuntimeError as error:
+            raise StoreUnreachable(_CLOSED) from error
 
     def _fetch_quietly(self, name: str, file: WantedFile) -> None:
         try:

@@ -158,7 +158,7 @@ class S3Segments:
 
     def find_objects(self, paths: Sequence[Path]) -> list[ObjectEntry | None]:
         """The object of each file at `paths`, with its version, or None."""
-        return list(self._fetcher.threads.map(self._objects.find, map(self._key, paths)))
+        return list(self._fetcher.map(self._objects.find, map(self._key, paths)))
 
     def delete(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore. Copies of other machines are dropped by `drop_copies`."""
@@ -244,7 +244,7 @@ class S3Segments:
     def _found_sizes(self, segments: Sequence[Segment]) -> dict[str, int]:
         """As `_sizes_of`, asked for one by one."""
         keys = [self._key(segment.path(self.root)) for segment in segments]
-        found = self._fetcher.threads.map(self._objects.find, keys)
+        found = self._fetcher.map(self._objects.find, keys)
         return {entry.key: entry.size for entry in found if entry is not None}
 
     def _listed_sizes(self, segments: Sequence[Segment]) -> dict[str, int]:

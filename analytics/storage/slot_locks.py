@@ -160,12 +160,15 @@ class SlotLocks:
 
     def read(self, length: int) -> bytes:
         """The first `length` bytes of the file, or all if it is shorter."""
-        return os.pread(self._descriptor, length, 0) if self._descriptor >= 0 else b""
+        # Another thread may renew or close: the number could be another file's a moment later.
+        with self._mutex:
+            return os.pread(self._descriptor, length, 0) if self._descriptor >= 0 else b""
 
     def write(self, content: bytes) -> None:
         """Write the first bytes of the file."""
-        if self._descriptor >= 0:
-            os.pwrite(self._descriptor, content, 0)
+        with self._mutex:
+            if self._descriptor >= 0:
+                os.pwrite(self._descriptor, content, 0)
 
     def close(self) -> None:
         """Release all locks; threads that still run get no others."""

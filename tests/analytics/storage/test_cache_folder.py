@@ -104,6 +104,16 @@ def test_what_a_killed_process_did_not_count_is_found(cache, tmp_path):
         again.close()
 
 
+def test_copies_that_two_processes_drop_are_counted_once(cache, other):
+    """Both have listed them: the second finds them gone."""
+    for number in range(4):
+        add(cache, number)
+    listed = sorted(cache.copies(), key=lambda copy: copy.path)[:2]
+
+    assert (cache.drop(listed), other.drop(listed)) == (2, 0)
+    assert cache.used_bytes() == 2 * SIZE
+
+
 def test_files_that_are_no_copies_are_never_dropped(cache):
     """They are the only ones there are."""
     own = path_of(cache, 0)
