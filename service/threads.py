@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -31,8 +32,10 @@ async def run_uncancellable(function: Callable[..., _Result], *arguments: object
     try:
         return await asyncio.shield(running)
     finally:
-        if not running.done():
-            await asyncio.wait([running])
+        # A second cancellation ends this wait and not the thread, which may still use the files.
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
 
 
 def consume_exception(abandoned: asyncio.Task[Any]) -> None:

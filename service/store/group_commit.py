@@ -44,7 +44,8 @@ class GroupCommit:
     async def drain(self) -> None:
         """Wait until all pending changes are committed."""
         while self._worker is not None:
-            await self._worker
+            # Shielded: if this caller is cancelled, the pending changes still get their answers.
+            await asyncio.shield(self._worker)
 
     async def _run(self) -> None:
         try:

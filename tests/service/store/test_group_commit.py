@@ -247,3 +247,18 @@ async def test_all_changes_of_a_group_have_its_instant(group, clock):
         return work.now
 
     assert await asyncio.gather(*(group.commit(instant) for _ in range(5))) == [START] * 5
+
+
+async def test_a_cancelled_wait_for_the_end_leaves_no_change_without_an_answer(group, store):
+    """The process ends: what it has accepted is committed all the same, and answered."""
+    async with store.write():  # so that the first group has to wait
+        answers = [asyncio.create_task(group.commit(adding(slug))) for slug in ("one", "two")]
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(group.drain())
+        await asyncio.sleep(0)
+        draining.cancel()
+        await asyncio.wait([draining])
+
+    assert draining.cancelled()
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(*answers) == ["one", "two"]

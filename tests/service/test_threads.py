@@ -1,0 +1,31 @@
+"""Work in threads, for the event loop."""
+
+import asyncio
+import threading
+
+import pytest
+
+from service.threads import run_uncancellable
+
+
+async def test_a_caller_that_is_cancelled_twice_waits_for_the_thread():
+    """What the thread works on must not be removed under it."""
+    loop, has_begun = asyncio.get_running_loop(), asyncio.Event()
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(has_begun.set)
+        may_end.wait(10)
+        has_ended.set()
+
+    calling = asyncio.create_task(run_uncancellable(work))
+    await has_begun.wait()
+    for _ in range(2):
+        calling.cancel()
+        await asyncio.sleep(0.01)
+        assert not calling.done()
+    may_end.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert has_ended.is_set()
