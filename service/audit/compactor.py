@@ -60,11 +60,13 @@ class Compactor(LeasedJob):
         faults = DeferredErrors("day_not_merged")
         async with self._lease.hold() as lease:
             for day in due:
+                if len(merged) == merges_max:
+                    break
                 with faults.of(day.tenant_id, day.day):
                     async for segment in self._merge_day(lease, day):
                         merged.append(segment)
                         if len(merged) == merges_max:
-                            return merged
+                            break
         faults.raise_first()
         return merged
 
