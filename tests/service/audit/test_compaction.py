@@ -356,8 +356,9 @@ async def test_a_damaged_segment_is_not_merged_away(filled, damage):
         day_before = utc_day(YESTERDAY - timedelta(days=1))
         path.write_bytes(next(path.parent.parent.glob(f"day={day_before}/*")).read_bytes())
 
+    # As many merges as it may have do not make the run a success.
     with pytest.raises(StoreFault):
-        await compact(filled)
+        await filled.services.compactor.compact_due(everything=True, merges_max=1)
 
     assert [line.retired_at for line in await lines(filled)] == [None] * 3
     other_day = await lines(filled, utc_day(YESTERDAY - timedelta(days=1)))
