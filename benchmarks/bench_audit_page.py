@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 
 from benchmarks.lake import DAYS, FIRST_DAY, RARE_PACKAGE, largest_tenant, rows_asked_for
 from benchmarks.results import record
@@ -53,7 +53,7 @@ class Loaded:
     size: int
 
 
-def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
+def load(client: httpx2.Client, query: dict[str, str]) -> Loaded:
     """One whole page, as a browser receives it."""
     began_at = time.perf_counter()
     times: list[float] = []
@@ -67,7 +67,7 @@ def load(client: httpx.Client, query: dict[str, str]) -> Loaded:
     return Loaded(times[0] * 1000, times[1] * 1000, times[-1] * 1000, size)
 
 
-def ask(client: httpx.Client, query: dict[str, str]) -> None:
+def ask(client: httpx2.Client, query: dict[str, str]) -> None:
     """The rows and the summary of a page, from the API."""
     for path, more in ((API, {"limit": ROWS}), (f"{API}/summary", {"bucket": "day"})):
         assert client.get(path, params=query | more).status_code == 200
@@ -81,7 +81,7 @@ def medians(work: Callable[[], Any]) -> list[Any]:
     return [work() for _ in range(ROUNDS)]
 
 
-def measure(client: httpx.Client, line: Line) -> dict[str, float]:
+def measure(client: httpx2.Client, line: Line) -> dict[str, float]:
     """Print the page's figures beside its peer's; milliseconds."""
     pages: list[Loaded] = medians(lambda: load(client, line.query))
 
@@ -111,7 +111,7 @@ def measure(client: httpx.Client, line: Line) -> dict[str, float]:
     }
 
 
-def weigh(client: httpx.Client) -> None:
+def weigh(client: httpx2.Client) -> None:
     """Print the uncompressed size of the page without rows, including its scripts and styles."""
     page = client.get(PAGE, params={"package": "nowhere"})
     files = {path: len(client.get(path).content) for path in re.findall(STATIC, page.text)}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from benchmarks.results import record
 from benchmarks.server import running_server
@@ -70,7 +70,7 @@ def _draft(number: int) -> Draft:
     )
 
 
-def create(client: httpx.Client, number: int) -> None:
+def create(client: httpx2.Client, number: int) -> None:
     """One create of a new triple."""
     response = client.post(
         "/api/v1/admin/orgs/acme/oidc-bindings",
@@ -102,14 +102,14 @@ def median_ms(action: Callable[[], object], rounds: int) -> float:
     return statistics.median(durations)
 
 
-def measure_creates(client: httpx.Client) -> float:
+def measure_creates(client: httpx2.Client) -> float:
     """The median duration of a create, in milliseconds."""
     numbers = iter(range(ROUNDS + 1))
     create(client, next(numbers))
     return median_ms(lambda: create(client, next(numbers)), ROUNDS)
 
 
-def measure_lists(client: httpx.Client, data_dir: Path, count: int) -> tuple[float, float]:
+def measure_lists(client: httpx2.Client, data_dir: Path, count: int) -> tuple[float, float]:
     """The median durations of a list of `count` bindings and of its peer, in milliseconds."""
     path = "/api/v1/admin/orgs/acme/oidc-bindings"
     body = client.get(path).json()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import httpx
+import httpx2
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -165,7 +165,7 @@ def compare(snapshot: Snapshot, folder: Path, count: int) -> dict[str, float]:
     return figures
 
 
-def download(client: httpx.Client, **query: str) -> int:
+def download(client: httpx2.Client, **query: str) -> int:
     """One whole export; its number of bytes."""
     size = 0
     plain = {"accept-encoding": "identity"}

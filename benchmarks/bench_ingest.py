@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from analytics.model.ingest_validation import read_items
 from analytics.model.row_validation import AcceptedInterval
@@ -63,16 +63,16 @@ def items(number: int) -> list[dict[str, object]]:
     ]
 
 
-def send(client: httpx.Client, bodies: list[bytes]) -> None:
+def send(client: httpx2.Client, bodies: list[bytes]) -> None:
     """Send all bodies one after the other; each response means that its rows are durable."""
-    with httpx.Client(base_url=client.base_url, headers=client.headers, timeout=60) as own:
+    with httpx2.Client(base_url=client.base_url, headers=client.headers, timeout=60) as own:
         for body in bodies:
             answer = own.post(PATH, content=body, headers={"content-type": "application/json"})
             assert answer.status_code == 200, answer.text
             assert answer.json() == {"accepted": BATCH_ROWS, "rejected": []}
 
 
-def ingest(client: httpx.Client, bodies: list[bytes]) -> None:
+def ingest(client: httpx2.Client, bodies: list[bytes]) -> None:
     """Send all bodies from CLIENTS concurrent threads."""
     senders = [
         threading.Thread(target=send, args=(client, bodies[number::CLIENTS]))

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import httpx2
 
 ADMIN_TOKEN = "benchmark-admin-token"
 ADMIN = {"x-service-admin-token": ADMIN_TOKEN}
 READY_WITHIN_S = 120.0
 
 
-class ServerClient(httpx.Client):
+class ServerClient(httpx2.Client):
     """A client, with the admin token, that knows the server's process."""
 
     def __init__(self, base_url: str, process_id: int) -> None:
@@ -54,13 +54,13 @@ def running_server(
         process.wait()
 
 
-def _wait_until_ready(client: httpx.Client) -> None:
+def _wait_until_ready(client: httpx2.Client) -> None:
     gives_up_at = time.monotonic() + READY_WITHIN_S
     while True:
         try:
             if client.get("/readyz").status_code == 200:
                 return
-        except httpx.TransportError:
+        except httpx2.TransportError:
             pass
         if time.monotonic() > gives_up_at:
             raise TimeoutError("the server did not get ready")

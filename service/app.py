@@ -5,7 +5,7 @@ import time
 from importlib.metadata import version
 from typing import Any, Final
 
-import httpx
+import httpx2
 import structlog
 from quart import Quart, Request, Response, g, request
 from quart.globals import app_ctx, request_ctx
@@ -167,7 +167,7 @@ def _request_class(settings: Settings) -> type[Request]:
 def create_app(
     settings: Settings,
     clock: Clock = utc_now,
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
     *,
     is_first: bool = True,
 ) -> Quart:

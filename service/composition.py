@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-import httpx
+import httpx2
 import structlog
 
 from service.access.authenticate import Authenticator
@@ -101,10 +101,10 @@ class Services:
     policy_book: PolicyBook
     packages: PackageCaches
     proxy: ProxyServices
-    upstream_http: httpx.AsyncClient
+    upstream_http: httpx2.AsyncClient
     sign_in: SignInServices
     live: LivePlaces
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
 
     def groups(self) -> tuple[object, ...]:
         """The groups of which each route receives one."""
@@ -214,7 +214,7 @@ def _proxy(
 
 
 def build_services(
-    settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None = None
+    settings: Settings, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
 ) -> Services:
     """Services over the data dir and database of `settings`, which `init` has prepared.
 

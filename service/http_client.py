@@ -3,22 +3,22 @@
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final
 
-import httpx
+import httpx2
 
 from service.tls import client_tls
 
-_DEFAULT_LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20)
-"""As httpx has them."""
+_DEFAULT_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
+"""As httpx2 has them."""
 
 
 def outgoing_client(
-    transport: httpx.AsyncBaseTransport | None = None, limits: httpx.Limits = _DEFAULT_LIMITS
-) -> httpx.AsyncClient:
+    transport: httpx2.AsyncBaseTransport | None = None, limits: httpx2.Limits = _DEFAULT_LIMITS
+) -> httpx2.AsyncClient:
     """A client with connections of its own; `transport` in place of the network.
 
     It stores no cookies: what one server sets must not be sent with another request.
     """
-    return httpx.AsyncClient(
+    return httpx2.AsyncClient(
         verify=client_tls(),
         transport=transport,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),

@@ -66,8 +66,8 @@ def configure_logs(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(threshold)
-    # At info, alembic logs its database at every start and httpx every request for an issuer's
+    # At info, alembic logs its database at every start and httpx2 every request for an issuer's
     # keys; this service logs failures of both itself. At debug, hpack logs every HTTP/2 header,
     # including tokens, keys and cookies, and aiosqlite every value.
-    for verbose in ("aiosqlite", "alembic", "hpack", "httpx"):
+    for verbose in ("aiosqlite", "alembic", "hpack", "httpx2"):
         logging.getLogger(verbose).setLevel(max(logging.WARNING, threshold))

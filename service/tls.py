@@ -1,9 +1,9 @@
-"""Which servers this process trusts: those that its environment's certificates vouch for."""
+"""Which servers this process trusts: those that the system's certificates vouch for."""
 
 from functools import cache
 from ssl import SSLContext
 
-import httpx
+import httpx2
 
 
 @cache
@@ -12,4 +12,4 @@ def client_tls() -> SSLContext:
 
     One for the process: reading a hundred certificates takes 30 ms, and none of them changes.
     """
-    return httpx.create_ssl_context()
+    return httpx2.create_ssl_context()

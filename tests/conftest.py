@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
+import httpx2
 import hypothesis
 import jinja2
 import pytest
@@ -273,8 +273,8 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
-def _unreachable(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("the tests have no network", request=request)
+def _unreachable(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("the tests have no network", request=request)
 
 
 async def _at_first_query() -> None:
@@ -379,7 +379,7 @@ async def running_world(
     clock: SettableClock,
     *,
     has_sealer: bool = True,
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[World]:
     """Acme (tier org) with a member of every role and a team, and another organisation.
 
@@ -393,7 +393,9 @@ async def running_world(
     is_ready = laid is not None and not IS_FULL
     ready = with_secrets(settings) if is_ready else await prepare(settings, clock)
     there = laid or await _found(ready, clock)
-    app = create_app(ready, clock, transport or httpx.MockTransport(_unreachable), is_first=IS_FULL)
+    app = create_app(
+        ready, clock, transport or httpx2.MockTransport(_unreachable), is_first=IS_FULL
+    )
     app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]
     if not IS_FULL:

@@ -13,7 +13,7 @@ import tempfile
 import alembic.command
 import cryptography.x509
 import duckdb
-import httpx
+import httpx2
 import hypothesis
 import joserfc.jwk
 import polars
@@ -30,7 +30,7 @@ LOADED = (
     alembic,
     cryptography,
     duckdb,
-    httpx,
+    httpx2,
     hypothesis,
     joserfc,
     polars,

@@ -4,7 +4,7 @@ import ssl
 import subprocess
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from tests.interpreters import start_module
 
@@ -24,7 +24,9 @@ class TalkingProcess:
         self._process = start_module(module, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
-        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=ANSWER_S, verify=PLAIN)
+        self.http = httpx2.Client(
+            base_url=self.url, trust_env=False, timeout=ANSWER_S, verify=PLAIN
+        )
 
     def tell(self, path: str, /, **order: Any) -> Any:
         """Its answer to `order`, which it must understand."""

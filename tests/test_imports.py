@@ -9,8 +9,17 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FORBIDDEN = {
-    "analytics": {"service", "tests", "benchmarks", "quart", "sqlalchemy", "asyncio", "httpx"},
-    "service": {"tests", "benchmarks"},
+    "analytics": {
+        "service",
+        "tests",
+        "benchmarks",
+        "quart",
+        "sqlalchemy",
+        "asyncio",
+        "httpx2",
+        "httpx",
+    },
+    "service": {"tests", "benchmarks", "httpx"},
 }
 
 

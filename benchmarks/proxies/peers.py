@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 
 from benchmarks.proxies.registry import Upstream
 from benchmarks.server import running_server
@@ -94,7 +94,7 @@ def devpi(upstream: Upstream, folder: Path) -> Iterator[Proxy]:
     init = [_DEVPI / "devpi-init", "--serverdir", data, "--no-root-pypi", "--root-passwd", password]
     subprocess.run(init, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     command = [_DEVPI / "devpi-server", "--serverdir", data, "--port", url.rpartition(":")[2]]
-    with _running(command, f"{url}/+api") as process_id, httpx.Client(base_url=url) as client:
+    with _running(command, f"{url}/+api") as process_id, httpx2.Client(base_url=url) as client:
         login = client.post("/+login", json={"user": "root", "password": password})
         user = login.raise_for_status().json()["result"]["password"]
         mirror = {
@@ -103,7 +103,7 @@ def devpi(upstream: Upstream, folder: Path) -> Iterator[Proxy]:
             "mirror_cache_expiry": 3600,
             "mirror_no_project_list": True,  # the registry has none
         }
-        credentials = httpx.BasicAuth("root", user)
+        credentials = httpx2.BasicAuth("root", user)
         client.put("/root/mirror", json=mirror, auth=credentials).raise_for_status()
         yield Proxy("devpi", process_id, pypi=f"{url}/root/mirror/+simple/")
 
@@ -161,8 +161,8 @@ def _running(command: Sequence[str | Path], ready_url: str) -> Iterator[int]:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, trust_env=False).status_code == httpx.codes.OK
-    except httpx.TransportError:
+        return httpx2.get(url, trust_env=False).status_code == httpx2.codes.OK
+    except httpx2.TransportError:
         return False
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from service.cli.target import is_loopback
 from service.errors import Refusal
@@ -95,14 +95,14 @@ def _of_github(environment: Mapping[str, str], audience: str) -> str:
     headers = {"authorization": f"bearer {environment[GITHUB_TOKEN]}"}
     for wait_s in (*WAITS_S, None):
         try:
-            answer = httpx.get(
-                httpx.URL(url).copy_merge_params({"audience": audience}),
+            answer = httpx2.get(
+                httpx2.URL(url).copy_merge_params({"audience": audience}),
                 headers=headers,
                 timeout=TIMEOUT_S,
                 trust_env=not is_loopback(parts.hostname or ""),
             )
             fault = f"status {answer.status_code}"
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             answer, fault = None, type(error).__name__
         if answer is not None and answer.is_success:
             return _value(answer)
@@ -113,7 +113,7 @@ def _of_github(environment: Mapping[str, str], audience: str) -> str:
     raise NoCiToken(f"GitHub's endpoint for tokens failed ({fault}): run the job again")
 
 
-def _value(answer: httpx.Response) -> str:
+def _value(answer: httpx2.Response) -> str:
     try:
         value = answer.json()["value"]
     except (ValueError, KeyError, TypeError):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
@@ -49,10 +49,10 @@ class ServerClient:
         self.server = server
         self._credential = credential
         host = urlsplit(server).hostname or ""
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             base_url=server,
             headers={"user-agent": user_agent(), "accept": "application/json"},
-            timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
             verify=client_tls(),
             # A proxy for outside hosts must not get requests to this machine.
@@ -98,7 +98,7 @@ class ServerClient:
         with self._network_failures():
             response = await self._http.send(request, stream=True)
             try:
-                if response.status_code != httpx.codes.OK:
+                if response.status_code != httpx2.codes.OK:
                     self._check(response, await self._read(response))
                     raise self._not_ours(response)
                 self._check(response, b"")
@@ -122,7 +122,7 @@ class ServerClient:
             raise self._not_ours(response)
         return answered
 
-    async def _read(self, response: httpx.Response) -> bytes:
+    async def _read(self, response: httpx2.Response) -> bytes:
         """The body of `response`, decompressed. Raises ServerRefusal if it is too long."""
         body = bytearray()
         async for chunk in response.aiter_bytes():
@@ -137,12 +137,12 @@ class ServerClient:
                 )
         return bytes(body)
 
-    def _request(self, method: str, path: str, **more: Any) -> httpx.Request:  # noqa: ANN401
+    def _request(self, method: str, path: str, **more: Any) -> httpx2.Request:  # noqa: ANN401
         credential = {} if self._credential is None else self._credential.headers
         headers = credential | more.pop("headers", {})
         return self._http.build_request(method, path, headers=headers, **more)
 
-    def _check(self, response: httpx.Response, body: bytes) -> None:
+    def _check(self, response: httpx2.Response, body: bytes) -> None:
         """Raise ServerRefusal unless `response` is a success of a Countersign server."""
         status = response.status_code
         if response.is_redirect:
@@ -159,22 +159,22 @@ class ServerClient:
         raise ServerRefusal(
             self._explained(text, response),
             status=status,
-            is_temporary=status == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error,
+            is_temporary=status == httpx2.codes.TOO_MANY_REQUESTS or response.is_server_error,
             code=text,
         )
 
-    def _explained(self, text: str, response: httpx.Response) -> str:
+    def _explained(self, text: str, response: httpx2.Response) -> str:
         """The server's error with what to do about it."""
-        if response.status_code == httpx.codes.UNAUTHORIZED and self._credential is not None:
+        if response.status_code == httpx2.codes.UNAUTHORIZED and self._credential is not None:
             return f"{_UNAUTHORIZED[self._credential.kind].format(server=self.server)}"
-        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
             wait = response.headers.get("retry-after", "")
             return f"{text}; try again in {wait} s" if wait.isdecimal() else text
-        if response.status_code in {httpx.codes.FORBIDDEN, httpx.codes.NOT_FOUND}:
+        if response.status_code in {httpx2.codes.FORBIDDEN, httpx2.codes.NOT_FOUND}:
             return f"{text} (at {self.server})"
         return text
 
-    def _not_ours(self, response: httpx.Response) -> ServerRefusal:
+    def _not_ours(self, response: httpx2.Response) -> ServerRefusal:
         if response.is_server_error:
             return ServerRefusal(
                 f"{self.server} answers {response.status_code}, but not as Countersign: the"
@@ -218,7 +218,7 @@ def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def _error_text(response: httpx.Response, body: bytes) -> str:
+def _error_text(response: httpx2.Response, body: bytes) -> str:
     try:
         text = json.loads(body)["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -226,7 +226,7 @@ def _error_text(response: httpx.Response, body: bytes) -> str:
     return text if isinstance(text, str) else f"the server answers {response.status_code}"
 
 
-def _origin(response: httpx.Response) -> str:
+def _origin(response: httpx2.Response) -> str:
     """Where a redirect leads, without path and query, which may hold a secret."""
     target = response.headers.get("location", "")
     try:
@@ -235,7 +235,7 @@ def _origin(response: httpx.Response) -> str:
         return "another page"
 
 
-def _open_download(response: httpx.Response) -> OpenDownload:
+def _open_download(response: httpx2.Response) -> OpenDownload:
     """The export in `response`, with what its headers say of it (docs/api.md, "Export")."""
     headers = response.headers
     since, _, until = headers.get("x-export-window", "").partition("/")

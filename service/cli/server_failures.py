@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
 
-import httpx
+import httpx2
 
 from service.errors import Refusal
 
@@ -52,19 +52,19 @@ class NetworkFailures:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
+        if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL):
             raise self._refusal(error) from error
 
-    def _refusal(self, error: httpx.HTTPError | httpx.InvalidURL) -> ServerRefusal:
+    def _refusal(self, error: httpx2.HTTPError | httpx2.InvalidURL) -> ServerRefusal:
         tls = _tls_fault(error)
         if tls is not None:
             return ServerRefusal(
                 f"{self._server}: TLS failed: {tls}; check the address, or name your own CA's"
                 " certificates in SSL_CERT_FILE"
             )
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, httpx2.TimeoutException):
             text = f"{self._server} does not answer in time: check the address and your network"
-        elif isinstance(error, httpx.ConnectError):
+        elif isinstance(error, httpx2.ConnectError):
             text = f"cannot reach {self._server} ({error}): check the address and your network"
         else:
             text = f"the connection to {self._server} broke off ({error}): try again"

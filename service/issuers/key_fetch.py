@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Collection
 from typing import Final, Protocol
 
-import httpx
+import httpx2
 
 from analytics.model.strict_json import NotStrictJson, strict_object
 from service.issuers.jwks import KeyFault, SigningKeys, parse_jwks
@@ -47,7 +47,7 @@ class KeyOwner(Protocol):
         """The algorithms accepted for its tokens."""
 
 
-async def fetch_keys(issuer: KeyOwner, http: httpx.AsyncClient) -> SigningKeys:
+async def fetch_keys(issuer: KeyOwner, http: httpx2.AsyncClient) -> SigningKeys:
     """The keys that `issuer` currently publishes; at least one usable. Raises KeyFault."""
     try:
         # An overall limit: a slow server could stay below the timeout of each single read.
@@ -56,11 +56,11 @@ async def fetch_keys(issuer: KeyOwner, http: httpx.AsyncClient) -> SigningKeys:
             return parse_jwks(await _document(jwks_uri, http), issuer.algorithms)
     except TimeoutError as error:
         raise KeyFault(f"not all there within {FETCH_S:g} s") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise KeyFault(f"{type(error).__name__}: {error}") from error
 
 
-async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
+async def _discover(issuer: KeyOwner, http: httpx2.AsyncClient) -> str:
     """The location of the keys (OpenID Connect Discovery, 4)."""
     raw = await _document(issuer.url.removesuffix("/") + _DISCOVERY_PATH, http)
     try:
@@ -79,7 +79,7 @@ async def _discover(issuer: KeyOwner, http: httpx.AsyncClient) -> str:
     return jwks_uri
 
 
-async def _document(url: str, http: httpx.AsyncClient) -> bytes:
+async def _document(url: str, http: httpx2.AsyncClient) -> bytes:
     """The document at `url`, following redirects within the same origin."""
     for _ in range(REDIRECTS_MAX + 1):
         async with http.stream(
@@ -91,15 +91,15 @@ async def _document(url: str, http: httpx.AsyncClient) -> bytes:
     raise KeyFault(f"redirected more than {REDIRECTS_MAX} times")
 
 
-def _redirect_target(here: httpx.URL, there: httpx.URL) -> str:
+def _redirect_target(here: httpx2.URL, there: httpx2.URL) -> str:
     same_place = (here.scheme, here.host, here.port) == (there.scheme, there.host, there.port)
     if not same_place or there.userinfo:
         raise KeyFault(f"redirected from {here.host} to another place: {there.host}")
     return str(there)
 
 
-async def _body(response: httpx.Response) -> bytes:
-    if response.status_code != httpx.codes.OK:
+async def _body(response: httpx2.Response) -> bytes:
+    if response.status_code != httpx2.codes.OK:
         raise KeyFault(f"{response.request.url.path} answered {response.status_code}")
     coding = response.headers.get("content-encoding", "identity")
     if coding != "identity":

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-import httpx
+import httpx2
 import structlog
 
 from service.clock import Clock
@@ -67,7 +67,7 @@ class KeySource:
     def __init__(
         self,
         issuers: Mapping[str, KeyOwner],
-        http: httpx.AsyncClient,
+        http: httpx2.AsyncClient,
         clock: Clock,
         metrics: Metrics,
     ) -> None:

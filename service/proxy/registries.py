@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final, Generic, TypeVar
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from service.clock import Clock
 from service.metrics import Metrics
@@ -92,7 +92,7 @@ class Registries(Generic[_Value]):
 class RegistryParts:
     """The objects that all registries of a process share."""
 
-    http: httpx.AsyncClient
+    http: httpx2.AsyncClient
     caches: PackageCaches
     worker: WorkerProcess
     clock: Clock
@@ -102,7 +102,7 @@ class RegistryParts:
 
 def registry_parts(
     settings: Settings,
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     caches: PackageCaches,
     worker: WorkerProcess,
     clock: Clock,

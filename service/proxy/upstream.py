@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 import structlog
 
 from service.clock import Clock, utc_now
@@ -36,7 +36,7 @@ CONNECTIONS_MAX: Final = 128
 _VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
 _OWN_PORTS: Final = {"http": 80, "https": 443}
-_MISSING: Final = frozenset({httpx.codes.NOT_FOUND, httpx.codes.GONE})
+_MISSING: Final = frozenset({httpx2.codes.NOT_FOUND, httpx2.codes.GONE})
 _AGENT: Final = "countersign-proxy"
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Upstream:
 
     def __init__(
         self,
-        http: httpx.AsyncClient,
+        http: httpx2.AsyncClient,
         registry: Registry,
         limits: UpstreamLimits | None = None,
         *,
@@ -64,7 +64,7 @@ class Upstream:
         self._observe = observe
         self._http = http
         self._limits = limits or UpstreamLimits()
-        self._timeout = httpx.Timeout(
+        self._timeout = httpx2.Timeout(
             self._limits.progress_s, connect=self._limits.connect_s, pool=self._limits.queue_s
         )
 
@@ -77,7 +77,7 @@ class Upstream:
         url = self._address(path)
         async with self._faults(url, self._limits.document_s), self._get(url, headers) as response:
             # Only as the answer to conditions: otherwise there is nothing that it could confirm.
-            if response.status_code == httpx.codes.NOT_MODIFIED and conditions:
+            if response.status_code == httpx2.codes.NOT_MODIFIED and conditions:
                 return None
             return await self._document(response)
 
@@ -112,7 +112,7 @@ class Upstream:
             async with aclosing(bounded) as pieces:
                 yield FileStream(length, pieces)
 
-    async def _document(self, response: httpx.Response) -> Document:
+    async def _document(self, response: httpx2.Response) -> Document:
         _check_status(response)
         bytes_max = self._limits.document_bytes
         if (_length(response) or 0) > bytes_max:
@@ -133,8 +133,8 @@ class Upstream:
 
     @asynccontextmanager
     async def _get(
-        self, url: httpx.URL, headers: Mapping[str, str]
-    ) -> AsyncGenerator[httpx.Response, None]:
+        self, url: httpx2.URL, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx2.Response, None]:
         """The response to a GET of `url`, after redirects, with any status."""
         for _ in range(REDIRECTS_MAX + 1):
             async with self._try_twice(url, headers) as response:
@@ -148,8 +148,8 @@ class Upstream:
 
     @asynccontextmanager
     async def _try_twice(
-        self, url: httpx.URL, headers: Mapping[str, str]
-    ) -> AsyncGenerator[httpx.Response, None]:
+        self, url: httpx2.URL, headers: Mapping[str, str]
+    ) -> AsyncGenerator[httpx2.Response, None]:
         """The response to a GET, which is sent again if the connection broke before a response.
 
         A server may close an idle connection at any time, even as we begin to use it.
@@ -157,14 +157,14 @@ class Upstream:
         async with AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(self._send("GET", url, headers))
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
                 response = await stack.enter_async_context(self._send("GET", url, headers))
             yield response
 
     @asynccontextmanager
     async def _send(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], body: bytes | None = None
-    ) -> AsyncGenerator[httpx.Response, None]:
+        self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> AsyncGenerator[httpx2.Response, None]:
         own = {"user-agent": _AGENT}
         # Never to another origin, such as that of a redirect: it would learn the registry's
         # password.
@@ -182,15 +182,15 @@ class Upstream:
             self._observe(time.monotonic() - begun_at)
             yield response
 
-    def _address(self, path: str) -> httpx.URL:
+    def _address(self, path: str) -> httpx2.URL:
         """The URL of `path` below the registry's own. Raises UpstreamMissing for any other."""
         # Unquoted, as a server may do: `%2e%2e%2f` must not leave the registry's path either.
         segments = unquote(path).replace("\\", "/").split("/")
         if not _PATH.fullmatch(path) or path.startswith("/") or {".", ".."} & set(segments):
             raise UpstreamMissing
-        return httpx.URL(self.registry.url + path)
+        return httpx2.URL(self.registry.url + path)
 
-    def _checked(self, url: httpx.URL) -> httpx.URL:
+    def _checked(self, url: httpx2.URL) -> httpx2.URL:
         """`url` if its origin is configured; raises UpstreamFailed."""
         if url.userinfo:
             _fail(url, "the registry names a URL with credentials")
@@ -200,7 +200,7 @@ class Upstream:
         return url
 
     @asynccontextmanager
-    async def _faults(self, url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
+    async def _faults(self, url: httpx2.URL, time_max_s: float) -> AsyncGenerator[None, None]:
         """Turn network failures inside the block into UpstreamFailed."""
         try:
             async with _network_faults(url, time_max_s):
@@ -215,7 +215,7 @@ class Upstream:
 
 
 @asynccontextmanager
-async def _network_faults(url: httpx.URL, time_max_s: float) -> AsyncGenerator[None, None]:
+async def _network_faults(url: httpx2.URL, time_max_s: float) -> AsyncGenerator[None, None]:
     # An overall limit: a slow server could stay below the timeout of each single read.
     try:
         async with asyncio.timeout(time_max_s) as limit:
@@ -225,48 +225,48 @@ async def _network_faults(url: httpx.URL, time_max_s: float) -> AsyncGenerator[N
         if not limit.expired():
             raise
         _fail(url, f"not all there within {time_max_s:g} s", error)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         # Only this error's text is shown: that of others may repeat what the registry sent.
-        detail = f": {error}" if isinstance(error, httpx.ConnectError) else ""
+        detail = f": {error}" if isinstance(error, httpx2.ConnectError) else ""
         _fail(url, f"{type(error).__name__}{detail}", error)
 
 
-def upstream_client(transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def upstream_client(transport: httpx2.AsyncBaseTransport | None = None) -> httpx2.AsyncClient:
     """The client for registries, with its own connections: sign-ins must not wait for files."""
-    limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16)
+    limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16)
     return outgoing_client(transport, limits)
 
 
-def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
+def _parse(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
     try:
-        return httpx.URL(url) if base is None else base.join(url)
-    except httpx.InvalidURL as error:
+        return httpx2.URL(url) if base is None else base.join(url)
+    except httpx2.InvalidURL as error:
         reason = "the registry names a URL that is none"
         _log.warning("upstream_failed", reason=reason)
         raise UpstreamFailed(reason) from error
 
 
-def _origin(url: httpx.URL) -> Origin | None:
+def _origin(url: httpx2.URL) -> Origin | None:
     """The origin of `url`; None if its scheme is not one of HTTP."""
     if url.scheme not in _OWN_PORTS or not url.host:
         return None
     return Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _OWN_PORTS[url.scheme])
 
 
-def _fail(url: httpx.URL, reason: str, cause: Exception | None = None) -> NoReturn:
+def _fail(url: httpx2.URL, reason: str, cause: Exception | None = None) -> NoReturn:
     """Log and raise UpstreamFailed, both without the query of `url`: it may hold a signature."""
     _log.warning("upstream_failed", origin=str(_origin(url)), path=url.path, reason=reason)
     raise UpstreamFailed(f"{_origin(url)}: {reason}") from cause
 
 
-def _check_status(response: httpx.Response) -> None:
+def _check_status(response: httpx2.Response) -> None:
     if response.status_code in _MISSING:
         raise UpstreamMissing
-    if response.status_code != httpx.codes.OK:
+    if response.status_code != httpx2.codes.OK:
         _fail(response.url, f"answered {response.status_code}")
 
 
-def _length(response: httpx.Response) -> int | None:
+def _length(response: httpx2.Response) -> int | None:
     """The body's length as sent, if the response states it in a way that the client enforces."""
     text = response.headers.get("content-length", "")
     if "transfer-encoding" in response.headers or not text.isdecimal():
@@ -274,13 +274,13 @@ def _length(response: httpx.Response) -> int | None:
     return int(text)
 
 
-def _validator(response: httpx.Response, name: str) -> str | None:
+def _validator(response: httpx2.Response, name: str) -> str | None:
     value: str = response.headers.get(name, "")
     return value if _VALIDATOR.fullmatch(value) else None
 
 
 async def _bounded(
-    pieces: AsyncIterator[bytes], bytes_max: int, url: httpx.URL
+    pieces: AsyncIterator[bytes], bytes_max: int, url: httpx2.URL
 ) -> AsyncGenerator[bytes, None]:
     size = 0
     async for piece in pieces:

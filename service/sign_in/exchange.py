@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-import httpx
+import httpx2
 import msgspec
 import structlog
 
@@ -60,7 +60,7 @@ class _Address(msgspec.Struct, frozen=True):
 class Exchange:
     """Exchanges codes of providers for identities, over `http`, with the keys in `keys`."""
 
-    def __init__(self, http: httpx.AsyncClient, keys: KeySource, clock: Clock) -> None:
+    def __init__(self, http: httpx2.AsyncClient, keys: KeySource, clock: Clock) -> None:
         self._http = http
         self._keys = keys
         self._clock = clock

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-import httpx
+import httpx2
 import msgspec
 import structlog
 
@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 
 
 async def ask(
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     kind: type[_Answer],
     url: str,
     *,
@@ -38,7 +38,7 @@ async def ask(
         # For the whole request: a slow server could stay below the timeout of each single read.
         async with asyncio.timeout(ANSWER_S):
             status, body = await _fetch(http, url, form, {**_HEADERS, **(headers or {})})
-    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise unavailable(url, type(error).__name__) from error
     if status not in statuses:
         raise unavailable(url, f"answered {status}")
@@ -55,7 +55,7 @@ def unavailable(url: str, reason: str) -> ProviderUnavailable:
 
 
 async def _fetch(
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     url: str,
     form: Mapping[str, str] | None,
     headers: Mapping[str, str],
@@ -65,10 +65,10 @@ async def _fetch(
         method, url, data=form, headers=headers, follow_redirects=False, timeout=ANSWER_S
     ) as response:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx.DecodingError("packed", request=response.request)
+            raise httpx2.DecodingError("packed", request=response.request)
         body = bytearray()
         async for piece in response.aiter_bytes():
             body += piece
             if len(body) > ANSWER_BYTES_MAX:
-                raise httpx.DecodingError("too long", request=response.request)
+                raise httpx2.DecodingError("too long", request=response.request)
         return response.status_code, bytes(body)

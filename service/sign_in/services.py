@@ -1,6 +1,6 @@
 """The services of sign-in routes, shared by all requests of a process."""
 
-import httpx
+import httpx2
 
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
@@ -27,7 +27,7 @@ class SignInServices:
         store: Store,
         authenticator: Authenticator,
         access: Authorizer,
-        http: httpx.AsyncClient,
+        http: httpx2.AsyncClient,
         metrics: Metrics,
     ) -> None:
         self.settings = settings

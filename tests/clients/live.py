@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import pytest
 
 from service.packages.ecosystems import Ecosystem
@@ -74,7 +74,7 @@ def answer(*command: str) -> str:
 def registry(ecosystem: str, url: str, document: str) -> dict[str, str]:
     """The settings of a registry: its URL, and where it has the files of one document."""
     accept = {"accept": "application/vnd.pypi.simple.v1+json, application/json;q=0.9"}
-    page = httpx.get(f"{url.rstrip('/')}/{document}", headers=accept, follow_redirects=True)
+    page = httpx2.get(f"{url.rstrip('/')}/{document}", headers=accept, follow_redirects=True)
     assert page.status_code == 200, f"the machine's registry answers {page.status_code}"
     origins = {origin(found, str(page.url)) for found in file_urls(page.json())}
     return {
@@ -90,7 +90,7 @@ def file_urls(document: dict[str, Any]) -> list[str]:
 
 
 def origin(url: str, page: str) -> str:
-    parts = urlsplit(str(httpx.URL(page).join(url)))
+    parts = urlsplit(str(httpx2.URL(page).join(url)))
     return f"{parts.scheme}://{parts.netloc}"
 
 

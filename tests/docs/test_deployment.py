@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 import pytest
 
 from service.errors import BodyTooLarge
@@ -239,9 +239,9 @@ def _check_proxied(https: int, certificate: Path, cookie: str) -> None:
     token = {"x-service-admin-token": ADMIN_TOKEN}
     trust = ssl.create_default_context(cafile=str(certificate))
     trust.check_hostname = False  # the name is the example's
-    elsewhere = httpx.HTTPTransport(verify=trust, local_address="127.0.0.2")
+    elsewhere = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
     base_url = f"https://127.0.0.1:{https}"
-    with httpx.Client(base_url=base_url, transport=elsewhere, timeout=20) as client:
+    with httpx2.Client(base_url=base_url, transport=elsewhere, timeout=20) as client:
         assert "max-age" in client.get("/readyz").headers["strict-transport-security"]
         assert client.get("/metrics").status_code == 404
         assert client.get("/sign-in?token=one-time-secret").status_code == 200

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from analytics.model.instants import format_us
 from service.clock import utc_now
@@ -24,12 +24,12 @@ ANSWER_MAX_S: Final = 30.0
 UNAVAILABLE: Final = frozenset({429, 503, 507})
 
 
-def fleet_client(url: str) -> httpx.Client:
+def fleet_client(url: str) -> httpx2.Client:
     """A client with the admin token and a new connection for each request, so nodes take turns."""
-    return httpx.Client(
+    return httpx2.Client(
         base_url=url,
         headers={"x-service-admin-token": ADMIN_TOKEN},
-        limits=httpx.Limits(max_keepalive_connections=0),
+        limits=httpx2.Limits(max_keepalive_connections=0),
         timeout=ANSWER_MAX_S,
         trust_env=False,
         verify=PLAIN,
@@ -83,7 +83,7 @@ class Writer:
         except BaseException as error:
             self._failed.append(error)
 
-    def _add_rows(self, client: httpx.Client, number: int) -> None:
+    def _add_rows(self, client: httpx2.Client, number: int) -> None:
         now = utc_now()
         names = [f"{self.name}/{number}/{item}" for item in range(BATCH)]
         items = [
@@ -100,7 +100,7 @@ class Writer:
         assert answer.json() == {"accepted": BATCH, "rejected": []}
         self.rows += names
 
-    def _add_binding(self, client: httpx.Client, number: int) -> None:
+    def _add_binding(self, client: httpx2.Client, number: int) -> None:
         pattern = f"repo:acme/{self.name}-{number}"
         body = binding_body(sub_pattern=pattern)
         answer = self._until_answered(client, bindings_path(), body, {})
@@ -108,15 +108,15 @@ class Writer:
         self.bindings.append(pattern)
 
     def _until_answered(
-        self, client: httpx.Client, path: str, body: Any, headers: dict[str, str]
-    ) -> httpx.Response:
+        self, client: httpx2.Client, path: str, body: Any, headers: dict[str, str]
+    ) -> httpx2.Response:
         """The first answer that is not "try again"."""
         while True:
             try:
                 answer = client.post(path, json=body, headers=headers)
-            except httpx.TimeoutException:
+            except httpx2.TimeoutException:
                 raise
-            except httpx.TransportError as error:
+            except httpx2.TransportError as error:
                 self.answers[type(error).__name__] += 1
                 time.sleep(0.05)
                 continue

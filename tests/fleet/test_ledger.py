@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -72,7 +72,7 @@ FAULTS: list[Callable[[Fleet, random.Random], None]] = [
 ]
 
 
-def is_whole(client: httpx.Client) -> bool:
+def is_whole(client: httpx2.Client) -> bool:
     """True once all rows can be read."""
     path = "/api/v1/admin/orgs/acme/audit"
     return all(
@@ -81,7 +81,7 @@ def is_whole(client: httpx.Client) -> bool:
     )
 
 
-def exported_packages(client: httpx.Client) -> Counter[str]:
+def exported_packages(client: httpx2.Client) -> Counter[str]:
     """The packages of an export as CSV, which must be whole."""
     answer = client.get("/api/v1/admin/orgs/acme/audit/export", params={"format": "csv", "raw": 1})
     assert answer.status_code == 200, answer.text

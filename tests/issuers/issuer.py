@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from joserfc import jws
@@ -141,20 +141,20 @@ class Issuer:
         signing_input = f"{segment(header)}.{segment(payload)}"
         return f"{signing_input}.{segment(hmac.digest(secret, signing_input.encode(), 'sha256'))}"
 
-    def transport(self) -> httpx.MockTransport:
+    def transport(self) -> httpx2.MockTransport:
         """The network as far as this issuer goes: discovery and keys."""
-        return httpx.MockTransport(self._counted)
+        return httpx2.MockTransport(self._counted)
 
-    def _counted(self, request: httpx.Request) -> httpx.Response:
+    def _counted(self, request: httpx2.Request) -> httpx2.Response:
         self.requests.append(str(request.url))
         return self.answer(request)
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         """What `request` gets."""
         discovery = f"{self.url}/.well-known/openid-configuration"
         jwks_uri = f"{self.url}/.well-known/jwks"
         if request.url == discovery:
-            return httpx.Response(200, json={"issuer": self.url, "jwks_uri": jwks_uri})
+            return httpx2.Response(200, json={"issuer": self.url, "jwks_uri": jwks_uri})
         if request.url == jwks_uri:
-            return httpx.Response(200, json=self.jwks)
-        return httpx.Response(404)
+            return httpx2.Response(200, json=self.jwks)
+        return httpx2.Response(404)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
+import httpx2
 
 from service.bootstrap import prepare
 from service.clock import utc_now
@@ -74,14 +74,14 @@ class Server:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, **options: Any) -> httpx.Client:
+    def client(self, **options: Any) -> httpx2.Client:
         """A client with the admin token, unless `options` say otherwise.
 
         It wants bytes as they are: what compresses well would hide in socket buffers.
         """
         headers = options.pop("headers", {"x-service-admin-token": ADMIN_TOKEN})
         options["headers"] = {"accept-encoding": "identity", **headers}
-        return httpx.Client(
+        return httpx2.Client(
             base_url=self.url, trust_env=False, timeout=DEADLINE_S, verify=PLAIN, **options
         )
 
@@ -93,9 +93,9 @@ class Server:
             if not self.is_listening():  # to ask takes longer, and from the server that starts
                 return False
             try:
-                answer = httpx.get(f"{self.url}/readyz", trust_env=False, verify=PLAIN)
+                answer = httpx2.get(f"{self.url}/readyz", trust_env=False, verify=PLAIN)
                 return answer.status_code == 200
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 return False
 
         eventually(is_ready, f"{self.url} ready")
@@ -296,14 +296,14 @@ async def owner_cookie(services: Services) -> str:
         return await issue_cookie(work, acme, owner, BY_OPERATOR)
 
 
-def all_entries(client: httpx.Client, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
+def all_entries(client: httpx2.Client, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
     """Every audit row of `query`, page by page; each of them once."""
     rows = list(_entries(client, slug, query))
     assert len({row["id"] for row in rows}) == len(rows), "a row came twice"
     return rows
 
 
-def _entries(client: httpx.Client, slug: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _entries(client: httpx2.Client, slug: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     cursor: dict[str, str] = {}
     while True:
         response = client.get(f"/api/v1/admin/orgs/{slug}/audit", params=query | cursor)
@@ -320,7 +320,7 @@ def left_over(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name.endswith(".part")]
 
 
-def all_bindings(client: httpx.Client, slug: str = "acme") -> list[dict[str, Any]]:
+def all_bindings(client: httpx2.Client, slug: str = "acme") -> list[dict[str, Any]]:
     """Every binding of the organisation, active and revoked."""
     response = client.get(f"/api/v1/admin/orgs/{slug}/oidc-bindings")
     assert response.status_code == 200, response.text

@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import ExitStack
 
-import httpx
+import httpx2
 import pytest
 
 from service.errors import StorageDamaged
@@ -16,7 +16,7 @@ from tests.processes.homes import Home, Server, all_entries, eventually
 
 pytestmark = pytest.mark.slow
 
-CUT = (httpx.RemoteProtocolError, httpx.ReadError)
+CUT = (httpx2.RemoteProtocolError, httpx2.ReadError)
 """What a client sees of a transfer that ended without its end."""
 
 
@@ -185,7 +185,7 @@ def test_a_whole_export_says_so(long_home):
     """The valid case: every row, and the digest of what was sent."""
     server = long_home.serve()
     headers = {"x-service-admin-token": ADMIN_TOKEN}
-    answer = httpx.get(f"{server.url}{EXPORT_PATH}", headers=headers, trust_env=False, timeout=60)
+    answer = httpx2.get(f"{server.url}{EXPORT_PATH}", headers=headers, trust_env=False, timeout=60)
 
     end = finished(server)
     assert end == {

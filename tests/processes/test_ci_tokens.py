@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from service.web.header_names import CI_TOKEN_HEADER
@@ -40,7 +40,7 @@ def send(server: Server, *tokens: str) -> str | None:
         return newest(client)["oidc_binding_id"]
 
 
-def newest(client: httpx.Client) -> dict[str, str | None]:
+def newest(client: httpx2.Client) -> dict[str, str | None]:
     """The newest install row."""
     path = "/api/v1/admin/orgs/acme/audit?event=install_allowed&limit=1"
     return client.get(path).json()["entries"][0]
@@ -130,7 +130,7 @@ def test_keys_rotate_under_load(trusting: Home, issuer_process: IssuerProcess):
     tokens = [issuer_process.sign()]
 
     async def run() -> None:
-        async with httpx.AsyncClient(
+        async with httpx2.AsyncClient(
             base_url=server.url,
             headers={"x-service-admin-token": ADMIN_TOKEN},
             timeout=DEADLINE_S,
@@ -140,7 +140,7 @@ def test_keys_rotate_under_load(trusting: Home, issuer_process: IssuerProcess):
             await asyncio.to_thread(rotate)
             await asyncio.gather(*jobs)
 
-    async def job(client: httpx.AsyncClient, number: int) -> None:
+    async def job(client: httpx2.AsyncClient, number: int) -> None:
         for turn in range(30):
             token = tokens[(number + turn) % len(tokens)]
             answer = await client.post(EVENTS, json=[INSTALL], headers={CI_TOKEN_HEADER: token})
@@ -198,7 +198,7 @@ def test_from_an_empty_data_dir_to_attributed_rows(empty_home: Home, issuer_proc
     with home.serve().client() as client:
 
         def ingest() -> None:
-            sent = httpx.post(f"{client.base_url}{EVENTS}", json=[INSTALL], headers=headers)
+            sent = httpx2.post(f"{client.base_url}{EVENTS}", json=[INSTALL], headers=headers)
             assert sent.json()["accepted"] == 1
 
         def found(**filters: str) -> list[str]:

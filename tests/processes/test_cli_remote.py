@@ -6,7 +6,7 @@ import signal
 import stat
 import subprocess
 
-import httpx
+import httpx2
 import pytest
 
 from tests.budgets import only_full, sample
@@ -270,7 +270,7 @@ def test_following_prints_each_row_once_until_ctrl_c(signed_in, server):
     """In the order of acceptance, the last ones first; it ends quietly with 130."""
     path = "/api/v1/admin/orgs/acme/audit/events"
 
-    def send(client: httpx.Client, *names: str) -> None:
+    def send(client: httpx2.Client, *names: str) -> None:
         items = [{"event": "install_allowed", "packageName": name} for name in names]
         assert client.post(path, json=items).json()["accepted"] == len(names)
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 def state_of_process() -> list[object]:
     """What commands change, or have changed for them."""
     root = logging.getLogger()
-    levels = {name: logging.getLogger(name).level for name in ("alembic", "httpx")}
+    levels = {name: logging.getLogger(name).level for name in ("alembic", "httpx2")}
     streams = [sys.stdin, sys.stdout, sys.stderr]
     return [
         dict(os.environ),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from service.cli.context import EXIT_UNAVAILABLE
@@ -67,11 +67,11 @@ def batch(number: int) -> list[dict[str, Any]]:
     ]
 
 
-def send(client: httpx.Client, number: int, items: list[dict[str, Any]]) -> httpx.Response:
+def send(client: httpx2.Client, number: int, items: list[dict[str, Any]]) -> httpx2.Response:
     return client.post(EVENTS, json=items, headers={"idempotency-key": f"batch-{number}"})
 
 
-def fill(client: httpx.Client) -> tuple[list[str], int, list[dict[str, Any]]]:
+def fill(client: httpx2.Client) -> tuple[list[str], int, list[dict[str, Any]]]:
     """Send until the disk is full: the packages acknowledged, and the batch that was not."""
     acknowledged: list[str] = []
     for number in range(1_000):
@@ -94,7 +94,7 @@ def plug(disk: Path) -> None:
             time.sleep(0.1)
 
 
-def packages(client: httpx.Client) -> list[str]:
+def packages(client: httpx2.Client) -> list[str]:
     rows = all_entries(client, event="oss_first_party", limit=1000)
     return sorted(row["packageName"] for row in rows)
 
@@ -171,7 +171,7 @@ def is_turned_read_only(disk: Path) -> bool:
     return turned.returncode == 0
 
 
-def sent(client: httpx.Client, number: int) -> list[dict[str, Any]]:
+def sent(client: httpx2.Client, number: int) -> list[dict[str, Any]]:
     """A batch that was taken."""
     items = batch(number)
     assert send(client, number, items).status_code == 200

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -171,7 +171,7 @@ def test_a_body_without_room_is_not_made(long_home: Home) -> None:
     connected.close()
 
 
-def finished(client: httpx.Client) -> list[dict[str, Any]]:
+def finished(client: httpx2.Client) -> list[dict[str, Any]]:
     return all_entries(client, event="audit_export_finished")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from analytics.model.instants import format_us
@@ -66,11 +66,11 @@ class Proxy:
             while True:
                 try:
                     self.send(client)
-                except httpx.TransportError:
+                except httpx2.TransportError:
                     self.unanswered += 1
                     return
 
-    def send(self, client: httpx.Client) -> None:
+    def send(self, client: httpx2.Client) -> None:
         """Send the current batch under its key; once it is answered, go on to the next."""
         self.unsent = items = self.unsent or self.items()  # again, byte for byte
         answer = client.post(

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from service.bindings.replacement import REPLACED_BY
@@ -59,7 +59,7 @@ def change_until_cut_off(server: Server, seed: str, witness: Witness) -> None:
                     witness.replaced.append(binding_id)
                     witness.revoked.append(binding_id)
                     witness.created.append(answer.json()["id"])
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 return
 
 

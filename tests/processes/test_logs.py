@@ -4,7 +4,7 @@ import re
 import socket
 from contextlib import closing
 
-import httpx
+import httpx2
 import pytest
 
 from service.web.header_names import CI_TOKEN_HEADER
@@ -47,7 +47,7 @@ def sign_in(home: Home, server: Server) -> dict[str, str]:
     }
 
 
-def use_everywhere(server: Server, secrets: dict[str, str]) -> list[httpx.Response]:
+def use_everywhere(server: Server, secrets: dict[str, str]) -> list[httpx2.Response]:
     """Every secret in every place a client might put it, rightly or wrongly."""
     answers = []
     with server.client(headers={}) as client:
@@ -82,7 +82,7 @@ def use_everywhere(server: Server, secrets: dict[str, str]) -> list[httpx.Respon
     return answers
 
 
-def check_log(server: Server, answers: list[httpx.Response], secrets: dict[str, str]) -> None:
+def check_log(server: Server, answers: list[httpx2.Response], secrets: dict[str, str]) -> None:
     """One request line for each answer, under its request id, and no secret in any line."""
     lines = server.log_lines()
     requests = {line["request_id"]: line for line in lines if line["event"] == "request"}

@@ -5,7 +5,7 @@ import multiprocessing
 import random
 from collections import Counter
 
-import httpx
+import httpx2
 import pytest
 
 from service.bootstrap import prepare
@@ -35,10 +35,12 @@ def start_together(home: Home, **changes: str) -> list[Server]:
     return [server.wait_ready() for server in servers]
 
 
-async def create_everywhere(servers: list[Server], body: dict[str, object]) -> list[httpx.Response]:
+async def create_everywhere(
+    servers: list[Server], body: dict[str, object]
+) -> list[httpx2.Response]:
     """The answers to REQUESTS equal creates, all in flight at once, spread over `servers`."""
-    limits = httpx.Limits(max_connections=REQUESTS)
-    async with httpx.AsyncClient(
+    limits = httpx2.Limits(max_connections=REQUESTS)
+    async with httpx2.AsyncClient(
         headers={"x-service-admin-token": ADMIN_TOKEN},
         limits=limits,
         timeout=DEADLINE_S,

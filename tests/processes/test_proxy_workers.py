@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.clients.stands import POLICY, Stand, build_stand
@@ -44,13 +44,13 @@ def stand(quiet_home: Home, packages: PackageRegistry) -> Iterator[Stand]:
 class Connection:
     """A connection to one of the processes, which must stay open."""
 
-    def __init__(self, stand: Stand, client: httpx.Client) -> None:
+    def __init__(self, stand: Stand, client: httpx2.Client) -> None:
         self._stand, self._client = stand, client
         answer = client.get("/healthz")
         self.port: int = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
         self.process = _process_of(stand, self.port)
 
-    def ask(self, path: str) -> httpx.Response:
+    def ask(self, path: str) -> httpx2.Response:
         """The answer of this process to a GET below the proxy."""
         answer = self._client.get(f"/proxy/acme/{path}")
         stream = answer.extensions["network_stream"]

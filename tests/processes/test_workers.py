@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
@@ -141,8 +141,8 @@ def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
     server.kill()
 
     eventually(lambda: have_ended(processes), "the processes have ended")
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{server.url}/healthz", trust_env=False)
+    with pytest.raises(httpx2.ConnectError):
+        httpx2.get(f"{server.url}/healthz", trust_env=False)
 
 
 def test_a_wrong_setting_is_one_error_as_with_one_process(home: Home) -> None:

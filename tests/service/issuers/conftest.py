@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-import httpx
+import httpx2
 import pytest
 
 from service.issuers.key_source import KeySource
@@ -18,7 +18,7 @@ __all__ = ["issuer_process"]  # a fixture for all tests here
 async def desk(clock: SettableClock) -> AsyncIterator[KeySourceCase]:
     """A source that has no keys yet."""
     network, metrics = Network(), Metrics()
-    async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(network.answer)) as http:
         source = KeySource({ISSUER: GITHUB}, http, clock, metrics)
         yield KeySourceCase(source, network, clock, metrics)
         network.gate.set()

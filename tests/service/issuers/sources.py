@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.issuers.issuers import Issuer as AcceptedIssuer
@@ -17,8 +17,8 @@ from tests.issuers.known import GITHUB
 
 KEYS_URL = f"{ISSUER}/.well-known/jwks"
 DISCOVERY_URL = f"{ISSUER}/.well-known/openid-configuration"
-DOWN = httpx.Response(503)
-Answer = Callable[[httpx.Request], httpx.Response]
+DOWN = httpx2.Response(503)
+Answer = Callable[[httpx2.Request], httpx2.Response]
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Network:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    async def answer(self, request: httpx.Request) -> httpx.Response:
+    async def answer(self, request: httpx2.Request) -> httpx2.Response:
         """What a request gets."""
         self.issuer.requests.append(str(request.url))
         answer = self.wrong or self.issuer.answer
@@ -45,7 +45,7 @@ class Network:
 
     def go_down(self) -> None:
         """Answer nothing but 503."""
-        self.wrong = lambda _: httpx.Response(503)
+        self.wrong = lambda _: httpx2.Response(503)
 
     def come_back(self) -> None:
         """Answer as the issuer does."""
@@ -95,12 +95,12 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def document(url: str, response: httpx.Response) -> Answer:
+def document(url: str, response: httpx2.Response) -> Answer:
     """The issuer's answers, but `response` at `url`."""
     issuer = Issuer()
     return lambda request: response if str(request.url) == url else issuer.answer(request)
 
 
-def configuration(**changes: Any) -> httpx.Response:
+def configuration(**changes: Any) -> httpx2.Response:
     """What discovery finds, with `changes`."""
-    return httpx.Response(200, json={"issuer": ISSUER, "jwks_uri": KEYS_URL} | changes)
+    return httpx2.Response(200, json={"issuer": ISSUER, "jwks_uri": KEYS_URL} | changes)

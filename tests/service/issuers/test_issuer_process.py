@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from service.issuers.issuers import Issuer, load_issuers
@@ -41,7 +41,7 @@ def issuer(process: IssuerProcess, tmp_path) -> Iterator[Issuer]:
 @pytest.fixture
 async def source(issuer: Issuer, clock: SettableClock) -> AsyncIterator[KeySource]:
     """A source without keys, over the network as it is."""
-    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=PLAIN) as http:
         source = KeySource({issuer.url: issuer}, http, clock, Metrics())
         yield source
         await source.close()
@@ -175,7 +175,7 @@ async def test_a_process_that_is_gone_is_an_outage_like_any_other(issuer_process
     """The issuer does not listen any more; the keys fetched before stay in use."""
     (accepted,) = load_issuers(issuer_process.file(tmp_path)).values()
     token = issuer_process.sign()
-    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=PLAIN) as http:
         source = KeySource({accepted.url: accepted}, http, clock, Metrics())
         assert await is_signed(source, accepted, token)
         issuer_process.stop()

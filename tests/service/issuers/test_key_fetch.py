@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from service.verifier.parsing import parse_token
@@ -19,13 +19,13 @@ from tests.service.issuers.sources import (
 )
 
 
-def keys(*jwks: dict[str, Any]) -> httpx.Response:
+def keys(*jwks: dict[str, Any]) -> httpx2.Response:
     """A published key set."""
-    return httpx.Response(200, json={"keys": list(jwks)})
+    return httpx2.Response(200, json={"keys": list(jwks)})
 
 
-def redirect(to: str) -> httpx.Response:
-    return httpx.Response(302, headers={"location": to})
+def redirect(to: str) -> httpx2.Response:
+    return httpx2.Response(302, headers={"location": to})
 
 
 HTTPS = "must be https (http only on this machine)"
@@ -36,25 +36,29 @@ LONG = b" " * (100 * 1024)
     ("url", "response", "fault"),
     [
         (DISCOVERY_URL, DOWN, "/.well-known/openid-configuration answered 503"),
-        (DISCOVERY_URL, httpx.Response(204), "/.well-known/openid-configuration answered 204"),
-        (DISCOVERY_URL, httpx.Response(200, content=b"<>"), "the configuration is not strict JSON"),
-        (DISCOVERY_URL, httpx.Response(200, content=b"[]"), "the configuration is not a JSON obj"),
+        (DISCOVERY_URL, httpx2.Response(204), "/.well-known/openid-configuration answered 204"),
+        (
+            DISCOVERY_URL,
+            httpx2.Response(200, content=b"<>"),
+            "the configuration is not strict JSON",
+        ),
+        (DISCOVERY_URL, httpx2.Response(200, content=b"[]"), "the configuration is not a JSON obj"),
         (DISCOVERY_URL, configuration(issuer=ISSUER + "/"), "the configuration is that of 'https:"),
         (DISCOVERY_URL, configuration(issuer=None), "the configuration is that of None"),
         (DISCOVERY_URL, configuration(jwks_uri=None), "the configuration has no jwks_uri"),
         (DISCOVERY_URL, configuration(jwks_uri="http://a.example/"), "the jwks_uri 'http://a.exam"),
         (DISCOVERY_URL, configuration(jwks_uri="file:///etc/passwd"), "the jwks_uri 'file:///etc"),
         (KEYS_URL, DOWN, "/.well-known/jwks answered 503"),
-        (KEYS_URL, httpx.Response(200, content=b"<html>"), "the key set is not strict JSON"),
+        (KEYS_URL, httpx2.Response(200, content=b"<html>"), "the key set is not strict JSON"),
         (KEYS_URL, keys(), "no usable key published"),
         (KEYS_URL, keys(public_jwk(ec_key("first"))), "no usable key published; key 'first' may"),
         (KEYS_URL, keys(public_jwk(rsa_key("first"), use="enc")), "no usable key published; key"),
         (KEYS_URL, keys(public_jwk(rsa_key("first"), e="AQ")), "no usable key published; key"),
         (KEYS_URL, keys(*[public_jwk(rsa_key("first"))] * 2), "no usable key published; key"),
-        (KEYS_URL, httpx.Response(200, content=b'{"keys": []}' + LONG), "/.well-known/jwks is"),
+        (KEYS_URL, httpx2.Response(200, content=b'{"keys": []}' + LONG), "/.well-known/jwks is"),
         (
             KEYS_URL,
-            httpx.Response(200, headers={"content-encoding": "br"}, stream=httpx.ByteStream(b"")),
+            httpx2.Response(200, headers={"content-encoding": "br"}, stream=httpx2.ByteStream(b"")),
             "/.well-known/jwks answered in the coding 'br'",
         ),
     ],
@@ -106,7 +110,7 @@ async def test_redirects_at_the_same_place_are_followed_three_times(desk):
     """A fourth is a loop, or as good as one."""
     moves = 3
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         if not request.url.path.startswith("/.well-known/jwks"):
             return desk.issuer.answer(request)
         moved = int(request.url.params.get("moved", 0))
@@ -125,8 +129,8 @@ async def test_redirects_at_the_same_place_are_followed_three_times(desk):
 async def test_a_failure_of_the_network_is_a_fault_like_any_other(desk):
     """No name, no route, no TLS: the request that carried the token goes on."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("no route to host", request=request)
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("no route to host", request=request)
 
     desk.network.wrong = answer
 
@@ -136,7 +140,7 @@ async def test_a_failure_of_the_network_is_a_fault_like_any_other(desk):
 async def test_an_unforeseen_failure_is_a_fault_too(desk):
     """A token never turns a request into an error."""
 
-    def answer(_: httpx.Request) -> httpx.Response:
+    def answer(_: httpx2.Request) -> httpx2.Response:
         raise RuntimeError("unforeseen")
 
     desk.network.wrong = answer

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-import httpx
+import httpx2
 import msgspec
 from structlog.testing import capture_logs
 
@@ -39,7 +39,7 @@ async def test_a_configured_jwks_uri_needs_no_discovery(clock):
     """The operator has said where the keys are."""
     network, metrics = Network(), Metrics()
     issuer = msgspec.structs.replace(GITHUB, jwks_uri=KEYS_URL)
-    async with httpx.AsyncClient(transport=httpx.MockTransport(network.answer)) as http:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(network.answer)) as http:
         source = KeySource({ISSUER: issuer}, http, clock, metrics)
         keys = await source.keys_for(issuer, "first")
 
@@ -156,12 +156,12 @@ async def test_at_start_all_issuers_are_asked_at_once(clock):
     accepted = msgspec.structs.replace(GITHUB, name="other", url=other.url)
     both_asked = asyncio.Barrier(2)
 
-    async def answer(request: httpx.Request) -> httpx.Response:
+    async def answer(request: httpx2.Request) -> httpx2.Response:
         if request.url.path.endswith("configuration"):
             await both_asked.wait()
         return other.answer(request) if request.url.host == "ci.example" else DOWN
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
         source = KeySource({ISSUER: GITHUB, other.url: accepted}, http, clock, Metrics())
         with capture_logs() as logs:
             await source.warm_up()
@@ -285,9 +285,9 @@ def _once_more_then(desk: KeySourceCase, jwks: dict[str, Any]) -> Answer:
     """Answers whose first key set is `jwks`, as it was."""
     left = [jwks]
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         if str(request.url) == KEYS_URL and left:
-            return httpx.Response(200, json=left.pop())
+            return httpx2.Response(200, json=left.pop())
         return desk.issuer.answer(request)
 
     return answer

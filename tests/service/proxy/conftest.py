@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from service.settings import Settings
@@ -27,7 +27,7 @@ async def elsewhere() -> AsyncIterator[FakeRegistry]:
 
 
 @pytest.fixture
-async def http() -> AsyncIterator[httpx.AsyncClient]:
+async def http() -> AsyncIterator[httpx2.AsyncClient]:
     """A client for them."""
     async with http_client() as client:
         yield client
@@ -35,7 +35,7 @@ async def http() -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def files(
-    tmp_path: Path, registry: FakeRegistry, http: httpx.AsyncClient
+    tmp_path: Path, registry: FakeRegistry, http: httpx2.AsyncClient
 ) -> AsyncIterator[Files]:
     """A file cache over them."""
     async with open_files(tmp_path, registry, http) as opened:

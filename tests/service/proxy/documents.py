@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from analytics.cache.lru import ByteCache
 from service.lake import Lake
@@ -92,7 +92,7 @@ class Documents:
 async def open_documents(
     folder: Path,
     registry: FakeRegistry,
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     clock: SettableClock,
     *,
     memory_bytes: int = 2**20,

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits
@@ -91,7 +91,7 @@ async def read_to_failure(
 async def open_files(
     folder: Path,
     registry: FakeRegistry,
-    http: httpx.AsyncClient,
+    http: httpx2.AsyncClient,
     *,
     bytes_max: int = 2**30,
     limits: UpstreamLimits | None = None,

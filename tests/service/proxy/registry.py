@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 from tests.talking import PLAIN
 
@@ -95,9 +95,9 @@ async def running_registry() -> AsyncIterator[FakeRegistry]:
 
 
 @asynccontextmanager
-async def http_client() -> AsyncIterator[httpx.AsyncClient]:
+async def http_client() -> AsyncIterator[httpx2.AsyncClient]:
     """A client without the environment's proxies."""
-    async with httpx.AsyncClient(trust_env=False, verify=PLAIN) as http:
+    async with httpx2.AsyncClient(trust_env=False, verify=PLAIN) as http:
         yield http
 
 

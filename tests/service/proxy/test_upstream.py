@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from structlog.testing import capture_logs
 
@@ -28,7 +28,7 @@ SMALL = UpstreamLimits(
 
 
 def upstream_of(
-    registry: FakeRegistry, http: httpx.AsyncClient, *file_origins: str, **limits: Any
+    registry: FakeRegistry, http: httpx2.AsyncClient, *file_origins: str, **limits: Any
 ) -> Upstream:
     given = UpstreamLimits(**limits) if limits else None
     url = registry.url.replace("://", "://ci:pass@") + "/simple"

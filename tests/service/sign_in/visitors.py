@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from service.orgs.changes import add_member
 from service.settings import Settings
@@ -72,7 +72,7 @@ async def open_visit(settings: Settings, idp: ProviderProcess) -> AsyncIterator[
     idp.reset()
     clock = SettableClock()
     idp.be(now=clock.now.isoformat())
-    transport = httpx.AsyncHTTPTransport(verify=PLAIN)
+    transport = httpx2.AsyncHTTPTransport(verify=PLAIN)
     async with running_world(settings, clock, transport=transport, has_sealer=False) as world:
         yield Visitor(world, idp=idp)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from joserfc.errors import SecurityWarning
@@ -154,17 +154,17 @@ async def test_a_flood_of_random_kids_costs_one_fetch_a_minute(gate: Gate):
         assert gate.issuer.requests.count(JWKS_URI) == minute + 1
 
 
-def answer(*args: Any, **kwargs: Any) -> Callable[[httpx.Request], httpx.Response]:
+def answer(*args: Any, **kwargs: Any) -> Callable[[httpx2.Request], httpx2.Response]:
     """What makes one response for every request."""
-    return lambda _: httpx.Response(*args, **kwargs)
+    return lambda _: httpx2.Response(*args, **kwargs)
 
 
-def time_out(request: httpx.Request) -> httpx.Response:
-    raise httpx.ReadTimeout("nothing for 5 s", request=request)
+def time_out(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ReadTimeout("nothing for 5 s", request=request)
 
 
-def refuse(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("connection refused", request=request)
+def refuse(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("connection refused", request=request)
 
 
 BROKEN = {
@@ -182,9 +182,9 @@ BROKEN = {
 class _Breakable(Issuer):
     """An issuer whose keys are answered for by `broken`, once that is set."""
 
-    broken: Callable[[httpx.Request], httpx.Response] | None = None
+    broken: Callable[[httpx2.Request], httpx2.Response] | None = None
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
         if self.broken is not None and request.url == JWKS_URI:
             return self.broken(request)
         assert request.url.host != "evil.example"
