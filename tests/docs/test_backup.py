@@ -1,4 +1,4 @@
-"""The backup and restore of the operations page, run as they stand there."""
+"""The backup and restore of the run book, run as they stand there."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ BATCH = 20
 
 def blocks() -> list[str]:
     """The shell blocks of the backup section: taking one, and putting it back."""
-    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    page = (REPOSITORY / "docs" / "run-book.md").read_text()
     section = re.split(r"\n###? ", page.split("## Backup and restore")[1])[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import Event
@@ -109,25 +110,52 @@ def test_every_role_and_capability_is_documented() -> None:
         assert f"`{name}`" in read("security-model.md")
 
 
+def anchors(markdown: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^ *```.*?^ *```", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(markdown: str) -> list[tuple[str, str]]:
+    """File and anchor of each link within the repository; either may be empty."""
+    return re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", markdown)
+
+
+def leads_somewhere(document: Path, target: str, anchor: str) -> bool:
+    """Whether the file is there, and has the heading that the anchor names."""
+    file = document.parent / target if target else document
+    return file.exists() and (not anchor or anchor in anchors(file.read_text()))
+
+
 def test_links_between_documents_lead_somewhere() -> None:
-    """No document points at a file that is not there."""
+    """No document points at a file or a heading that is not there."""
     documents = [*DOCS.glob("**/*.md"), *ROOT.glob("*.md")]
 
     broken = [
         f"{document.name}: {target}"
         for document in documents
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text())
-        if not (document.parent / target).exists()
+        for target, anchor in links(document.read_text())
+        if not leads_somewhere(document, target, anchor)
     ]
 
     assert len(documents) > 8
     assert broken == []
 
 
+@pytest.mark.parametrize("name", ["run-book.md", "operations.md", "failures.md"])
+def test_the_table_of_contents_has_every_heading(name: str) -> None:
+    """In the order of the page."""
+    introduction, *sections = re.split(r"^(?=## )", (DOCS / name).read_text(), flags=re.MULTILINE)
+    headings = re.findall(r"^###? (.*)$", "".join(sections), re.MULTILINE)
+
+    assert re.findall(r"^ *- \[(.*)\]\(#", introduction, re.MULTILINE) == headings
+
+
 def test_every_kind_of_finding_is_documented() -> None:
     """The operator can read what each one means."""
     for kind in Kind:
-        assert f"`{kind}`" in read("operations.md")
+        assert f"`{kind}`" in read("run-book.md")
 
 
 def test_every_failure_of_a_token_is_documented() -> None:
