@@ -6,13 +6,14 @@ import msgspec
 from analytics.model.instants import format_ms
 from service.bindings.listing import parse_as_of
 from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.repository import get_org
 from service.reports.access_forms import AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
 
 
-@click.group()
+@root.group("access")
 def access() -> None:
     """Access: who could do what, as of a date."""
 

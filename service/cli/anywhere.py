@@ -92,6 +92,7 @@ def anywhere_command(
                     raise
                 answer.end(as_json=as_json, is_exact=is_exact)
 
+        run.__dict__["__click_params__"] = [*getattr(function, "__click_params__", ())]
         decorated = target_options(output_options(run))
         if needs_org:
             decorated = _ORG_OPTION(decorated)

@@ -11,8 +11,10 @@ import msgspec
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
+from service.cli.commands import declare
 from service.cli.context import Answer, CommandContext, run_command
 from service.cli.files import errors_at
+from service.cli.root import root
 from service.errors import Invalid
 from service.orgs.changes import (
     add_member,
@@ -80,7 +82,7 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _PARTS: Final = {"members": DeclaredMember, "teams": DeclaredTeam}
 
 
-@click.command("apply")
+@declare(root, "apply")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def apply_file(file: Path, *, as_json: bool) -> None:

@@ -16,9 +16,9 @@ from service.cli.audit_rows import entry_lines, page_table
 from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
 from service.cli.context import Answer
 from service.cli.files import STANDARD_OUTPUT, new_file
-from service.cli.groups import Late, LateGroup
 from service.cli.progress import row_progress
 from service.cli.proposals import printable
+from service.cli.root import root
 from service.cli.times import INSTANT
 
 LIMIT_MAX: Final = 1_000
@@ -26,21 +26,7 @@ _FORMATS: Final = ("csv", "json", "ndjson", "parquet")
 _COMPRESSIONS: Final = ("gzip", "zstd")
 
 
-_LATE: Final = {
-    "check": Late("audit_maintenance", "Read everything stored and compare it with the catalog."),
-    "exports": Late("exports", "Exports: who exported which rows, and receipts."),
-    "verify-export": Late("exports", "Compare FILE with the receipt of its export."),
-    "compact": Late("audit_maintenance", "Merge the segments of each past day into one now."),
-    "import": Late("imports", "Import rows with original timestamps; - is standard input."),
-    "prune": Late("retention", "Drop the days that are past retention now."),
-    "reindex": Late("audit_maintenance", "Rebuild the index of every segment from its rows."),
-    "seal": Late("audit_maintenance", "Move every journal row into segments now."),
-    "upload": Late("audit_maintenance", "Upload the data dir's own segments to the bucket."),
-    "stats": Late("audit_maintenance", "Show what is stored for each organisation, and in total."),
-}
-
-
-@click.group(cls=LateGroup, late=_LATE)
+@root.group("audit")
 def audit() -> None:
     """The audit log: every install, block, admin change and sign-in."""
 

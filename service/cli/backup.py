@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from service.backup.manifest import Manifest
+from service.cli.commands import declare
 from service.cli.context import (
     EXIT_DONE,
     EXIT_FOUND,
@@ -18,6 +19,7 @@ from service.cli.context import (
     run_command,
 )
 from service.cli.progress import byte_progress
+from service.cli.root import root
 from service.secrets import secret_files
 from service.settings import Settings, load_settings
 
@@ -25,7 +27,7 @@ SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
 
 
-@click.command("backup")
+@declare(root, "backup")
 @click.option(
     "--link",
     "is_linked",
@@ -96,7 +98,7 @@ async def _backup(
     return Answer(data, lines, code=_code(manifest))
 
 
-@click.command("restore")
+@declare(root, "restore")
 @click.option(
     "--force",
     "is_forced",

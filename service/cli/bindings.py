@@ -9,8 +9,8 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, BindingDraft, Form
 from service.cli.context import Answer
-from service.cli.groups import Late, LateGroup
 from service.cli.proposals import printable
+from service.cli.root import root
 from service.cli.tables import Table, padded
 from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
@@ -30,18 +30,13 @@ _TIMES: Final = ("addedAt", "revokedAt")
 _LABEL_WIDTH: Final = 15
 
 
-_LATE: Final = {
-    "replace": Late("bindings_replace", "Revoke a binding and create its successor in one step."),
-    "sync": Late("bindings_sync", "Make an organisation's bindings match FILE (TOML)."),
-}
-
-
-@click.group(cls=LateGroup, late=_LATE)
+@root.group("bindings")
 def bindings() -> None:
     """Trust bindings: which CI jobs an organisation trusts."""
 
 
 @anywhere_command(bindings, "add")
+@anywhere_command(bindings, "create")
 @click.option("--issuer", required=True, metavar="URL", help="The tokens' issuer.")
 @click.option("--sub", required=True, help="The full sub claim; no wildcards.")
 @click.option("--repository-id", metavar="ID", help="Numeric repository id.")
@@ -75,9 +70,6 @@ async def bindings_add(
     )
     form = await backend.create_binding(slug, draft)
     return Answer(form, [f"{slug} now trusts {sub}: {form['id']}"])
-
-
-bindings.add_command(bindings.commands["add"], "create")
 
 
 @anywhere_command(bindings, "list", needs_org=False)

@@ -7,8 +7,8 @@ import click
 
 from analytics.model.instants import format_ms
 from service.cli.context import EXIT_INCOMPLETE, Answer, CommandContext, command
-from service.cli.groups import LateGroup
 from service.cli.progress import byte_progress
+from service.cli.root import root
 from service.cli.tables import Table
 from service.policy.blocklist import BlocklistImporter, ImportResult
 from service.policy.repository import list_imports
@@ -18,7 +18,7 @@ _MALICIOUS: Final = "MAL-*"
 _LISTED: Final = 10
 
 
-@click.group(cls=LateGroup)
+@root.group("blocklist")
 def blocklist() -> None:
     """The blocklist: known malicious releases, for all organisations."""
 

@@ -17,7 +17,7 @@ from service.cli.ci_environment import BYPASSES, install_environment, shown_vari
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
 from service.cli.context import EXIT_INTERRUPTED, Answer, one_line_failures, output_options
 from service.cli.credentials import Credential, credential_of
-from service.cli.groups import LateGroup
+from service.cli.root import root
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
@@ -46,7 +46,7 @@ class Job:
     environment: Mapping[str, str] = field(repr=False)
 
 
-@click.group(cls=LateGroup)
+@root.group("ci")
 def ci() -> None:
     """CI jobs: install through the proxy, in the name of the job."""
 

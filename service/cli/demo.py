@@ -2,8 +2,11 @@
 
 import click
 
+from service.cli.commands import declare
+from service.cli.root import root
 
-@click.command()
+
+@declare(root, "demo")
 @click.option("--serve/--no-serve", "is_serving", default=True, help="Start the server afterwards.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def demo(*, is_serving: bool, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import click
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
 from service.cli.context import Answer
-from service.cli.groups import LateGroup
+from service.cli.policy import policy
 from service.cli.tables import Table
 
 STATES: Final = ("open", "allowed", "declined")
@@ -24,7 +24,7 @@ _COLUMNS: Final = (
 _TIMES: Final = ("requested_at",)
 
 
-@click.group(cls=LateGroup)
+@policy.group("exceptions")
 def exceptions() -> None:
     """Exceptions: releases to be let through before their cooldown ends."""
 

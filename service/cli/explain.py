@@ -13,6 +13,7 @@ from service.cli.bindings import bindings
 from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer
 from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
+from service.cli.root import root
 from service.cli.tables import Table
 from service.errors import Invalid
 
@@ -23,11 +24,12 @@ _SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
+@anywhere_command(root, "explain")
 @anywhere_command(bindings, "explain")
 @click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
 @click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
 @click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
-async def _explain(
+async def explain(
     backend: Backend,
     slug: str,
     project: str | None,
@@ -57,9 +59,6 @@ async def _explain(
         Table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
         code=EXIT_DONE if form["passes"] else EXIT_FOUND,
     )
-
-
-explain: Final = bindings.commands["explain"]
 
 
 def _read(name: str) -> bytes:

@@ -14,6 +14,7 @@ from service.audit.export_verification import compare_file, read_receipt
 from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
 from service.cli.backend import Backend
+from service.cli.commands import declare
 from service.cli.context import (
     EXIT_FOUND,
     Answer,
@@ -91,7 +92,7 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     return Answer(receipt, lines.splitlines())
 
 
-@audit.command("verify-export")
+@declare(audit, "verify-export")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--receipt",

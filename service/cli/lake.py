@@ -9,8 +9,8 @@ import click
 from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
 from service.cli.context import Answer, CommandContext, command
-from service.cli.groups import LateGroup
 from service.cli.lease_wait import wait_option, when_lease_is_free
+from service.cli.root import root
 from service.cli.tables import Table
 from service.lake_table.places import ALL_TENANTS, TableKey
 from service.lake_table.publisher import Expired, Published
@@ -29,7 +29,7 @@ _EXPIRED_COLUMNS: Final = {
 _NONE: Final = "No table is published: `countersign lake publish`."
 
 
-@click.group(cls=LateGroup)
+@root.group("lake")
 def lake() -> None:
     """The audit log as an Iceberg or Delta table for other query engines."""
 

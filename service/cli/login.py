@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from service.cli.anywhere import target_options
+from service.cli.commands import declare
 from service.cli.context import (
     EXIT_INTERRUPTED,
     Answer,
@@ -17,10 +18,10 @@ from service.cli.context import (
 )
 from service.cli.credentials import Credential, credential_of, session_credential
 from service.cli.device import sign_in_by_browser
-from service.cli.groups import LateGroup
 from service.cli.logins import Login, changed_logins, load_logins, logins_path
 from service.cli.nearest import did_you_mean
 from service.cli.proposals import printable
+from service.cli.root import root
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal, expected_answers
 from service.cli.tables import padded
@@ -34,7 +35,13 @@ _LABEL_WIDTH: Final = 14
 _ENDED_ALREADY: Final = 401
 
 
-@click.command("login")
+@root.group("auth")
+def auth() -> None:
+    """What commands work on, and as whom."""
+
+
+@declare(root, "login")
+@declare(auth, "login")
 @click.argument("url", metavar="URL")
 @click.option(
     "--with-token", is_flag=True, help="Read an API key or the admin token from standard input."
@@ -65,7 +72,8 @@ def login(url: str, *, with_token: bool, is_insecure: bool, as_json: bool, is_ex
         Answer({"server": server, **who}, [line]).end(as_json=as_json)
 
 
-@click.command("logout")
+@declare(root, "logout")
+@declare(auth, "logout")
 @click.argument("url", metavar="[URL]", required=False)
 @output_options
 def logout(url: str | None, *, as_json: bool, is_exact: bool) -> None:
@@ -87,7 +95,8 @@ def logout(url: str | None, *, as_json: bool, is_exact: bool) -> None:
         Answer({"server": stored.server, "session_ended": is_ended}, lines).end(as_json=as_json)
 
 
-@click.command("status")
+@declare(root, "whoami")
+@declare(auth, "status")
 @target_options
 @output_options
 def status(
@@ -108,20 +117,7 @@ def status(
             Answer(data, _status_lines(data)).end(as_json=as_json)
 
 
-whoami: Final = status
-
-
-@click.group(cls=LateGroup)
-def auth() -> None:
-    """What commands work on, and as whom."""
-
-
-auth.add_command(status)
-auth.add_command(login)
-auth.add_command(logout)
-
-
-@auth.command("switch")
+@declare(auth, "switch")
 @click.argument("url", metavar="URL")
 @output_options
 def switch(url: str, *, as_json: bool, is_exact: bool) -> None:

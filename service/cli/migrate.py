@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from service.cli.commands import declare
 from service.cli.context import Answer, one_line_failures, refuse_unencodable_text
 from service.cli.progress import row_progress
+from service.cli.root import root
 from service.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from service.migration.copy import Copied
 
 
-@click.command("migrate")
+@declare(root, "migrate")
 @click.option(
     "--from",
     "source",

@@ -8,7 +8,7 @@ from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.cli.context import Answer, CommandContext, command, org_option
-from service.cli.groups import LateGroup
+from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.changes import (
     create_org,
@@ -34,7 +34,7 @@ from service.sign_in.domains import list_domains, set_domain
 _TIERS = click.Choice([tier.value for tier in Tier])
 
 
-@click.group(cls=LateGroup)
+@root.group("org")
 def org() -> None:
     """Organisations: the tenants of this service."""
 
@@ -199,7 +199,7 @@ async def org_domains(context: CommandContext, slug: str) -> Answer:
     return Answer(rows, table=Table.of(f"Domains of {slug}", rows, columns))
 
 
-@click.group(cls=LateGroup)
+@root.group("project")
 def project() -> None:
     """Projects: what bindings and API keys can be limited to."""
 
@@ -224,7 +224,7 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
     return Answer(rows, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
 
 
-@click.group(cls=LateGroup)
+@root.group("team")
 def team() -> None:
     """Teams: groups of members that can have their own bindings."""
 

@@ -7,7 +7,7 @@ import click
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from service.cli.context import Answer, CommandContext, command, org_option
-from service.cli.groups import LateGroup
+from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.changes import (
     add_member,
@@ -39,7 +39,7 @@ from service.web.header_names import SESSION_COOKIE
 _ROLES = click.Choice([role.value for role in Role])
 
 
-@click.group(cls=LateGroup)
+@root.group("member")
 def member() -> None:
     """Members: the people of an organisation."""
 
@@ -133,7 +133,7 @@ async def member_remove_passkeys(context: CommandContext, slug: str, member_name
     return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
 
 
-@click.group(cls=LateGroup)
+@root.group("apikey")
 def apikey() -> None:
     """API keys: credentials of proxies and scripts."""
 
@@ -259,7 +259,7 @@ async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answ
     return Answer({"id": key_id}, [f"Revoked {key_id}."])
 
 
-@click.group(cls=LateGroup)
+@root.group("session")
 def session() -> None:
     """Sessions: list and end them, and issue sign-in links."""
 

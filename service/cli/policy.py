@@ -3,7 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -16,8 +16,8 @@ from service.cli.context import (
     command,
     org_option,
 )
-from service.cli.groups import Late, LateGroup
 from service.cli.proposals import printable
+from service.cli.root import root
 from service.errors import Invalid
 from service.orgs.repository import get_org
 from service.packages.ecosystems import Ecosystem
@@ -34,16 +34,7 @@ from service.store.tables import Organisation
 _PREVIEW_MAX_S = 60.0
 
 
-_LATE: Final = {
-    "exceptions": Late(
-        "exceptions",
-        "Exceptions: releases to be let through before their cooldown ends.",
-        "exceptions",
-    ),
-}
-
-
-@click.group(cls=LateGroup, late=_LATE)
+@root.group("policy")
 def policy() -> None:
     """Install policies: which packages an organisation's builds may install."""
 

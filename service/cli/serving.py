@@ -5,11 +5,13 @@ import sys
 
 import click
 
+from service.cli.commands import declare
 from service.cli.context import Answer, one_line_failures
+from service.cli.root import root
 from service.settings import load_settings
 
 
-@click.command("init")
+@declare(root, "init")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def init_command(*, as_json: bool) -> None:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
@@ -26,7 +28,7 @@ def init_command(*, as_json: bool) -> None:
         ).show(as_json=as_json)
 
 
-@click.command("serve")
+@declare(root, "serve")
 @click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
 @click.option(
