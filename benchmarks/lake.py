@@ -30,7 +30,7 @@ RARE_ACTOR: Final = "key_0000000000000000"
 RARE_ONE_IN: Final = 20_000
 SETS: Final = Path(os.environ.get("BENCHMARKS_DIR") or Path(tempfile.gettempdir()) / "bench")
 """Folder of generated rows and of the engines' loaded data."""
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of generated sets: one of an earlier version is generated again."""
 
 _SHARES: Final = [1 / (rank + 1) ** 1.3 for rank in range(TENANTS)]
@@ -90,7 +90,8 @@ SELECT
   '198.51.' || (actor % 100) || '.' || (actor % 250) AS source_ip,
   '{{' || concat_ws(',', reason, ci) || '}}' AS payload,
   CASE WHEN package % 4 > 0 AND package % 6 IN (2, 3) THEN 'pypi' ELSE 'npm' END AS ecosystem,
-  repository_id, run_id, token_id
+  repository_id, run_id, token_id,
+  NULL AS file_name, NULL AS file_sha256, NULL AS client
 FROM told
 """
 

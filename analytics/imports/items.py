@@ -32,6 +32,9 @@ class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     repository_id: str | None = None
     run_id: str | None = None
     token_id: str | None = None
+    file_name: str | None = None
+    file_sha256: str | None = None
+    client: str | None = None
     payload: msgspec.Raw = _NOTHING
     envelope: msgspec.Raw = _NOTHING
     id: msgspec.Raw = _NOTHING

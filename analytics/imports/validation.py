@@ -23,11 +23,14 @@ from analytics.model.row_validation import (
     check_ecosystem,
     check_package_text,
     check_printable,
+    check_sha256,
     check_subject,
 )
 from analytics.model.rows import (
     ACTOR_SOURCES,
     CLAIM_MAX,
+    CLIENT_MAX,
+    FILE_NAME_MAX,
     NO_CI_COLUMNS,
     AuditContext,
     AuditRow,
@@ -53,6 +56,8 @@ _LENGTHS: Final = {
     "repository_id": CLAIM_MAX,
     "run_id": CLAIM_MAX,
     "token_id": CLAIM_MAX,
+    "file_name": FILE_NAME_MAX,
+    "client": CLIENT_MAX,
 }
 """The longest text of each column, in code points."""
 
@@ -122,6 +127,9 @@ class RowImporter:
         _check_text("version", item.version)
         _check_text("subject", item.subject)
         _check_text("request_id", item.request_id)
+        _check_text("file_name", item.file_name)
+        _check_text("client", item.client)
+        check_sha256("file_sha256", item.file_sha256)
         check_ecosystem(item.ecosystem)
         return AuditRow(
             created_at=self.window.instant(item.created_at),
@@ -144,6 +152,9 @@ class RowImporter:
             repository_id=ci.repository_id,
             run_id=ci.run_id,
             token_id=ci.token_id,
+            file_name=item.file_name,
+            file_sha256=item.file_sha256,
+            client=item.client,
         )
 
     def _envelope(self, event: str, item: ImportItem) -> ImportedEnvelope:

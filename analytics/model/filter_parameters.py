@@ -9,6 +9,9 @@ from analytics.model.rows import ACTOR_SOURCES, Ecosystem, VerdictSource
 
 _CI_SOURCE: Final = "oidc_"
 _CI_SOURCES: Final = re.compile(rf"{_CI_SOURCE}[a-z0-9_]+", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SHA256_BEGINNING: Final = re.compile(r"[0-9a-f]{0,64}", re.ASCII)
+_SHA256_FORM: Final = "64 hex digits in lower case, or their beginning and *"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,8 @@ class FilterParameter:
 
     In the search box, `aliases` name it as well.
     `known` has every value the column can hold, or is None where any text may occur. With
-    `has_ci_sources` it can also hold `oidc_` and a provider's name: issuers are configured.
+    `has_ci_sources` it can also hold `oidc_` and a provider's name: issuers are configured. With
+    `is_sha256` it holds digests in lower-case hex only.
     """
 
     name: str
@@ -29,6 +33,7 @@ class FilterParameter:
     takes_prefix: bool = False
     known: tuple[str, ...] | None = None
     has_ci_sources: bool = False
+    is_sha256: bool = False
 
     @property
     def summary(self) -> str:
@@ -37,12 +42,20 @@ class FilterParameter:
         return f"{self.description}{prefix}{f': {self.listed}' if self.known else ''}."
 
     @property
+    def refusal(self) -> str:
+        """What an error demands of a value that the column cannot hold."""
+        return _SHA256_FORM if self.is_sha256 else f"one of {self.listed}"
+
+    @property
     def listed(self) -> str:
         """The known values, as listed in errors and help texts."""
         return ", ".join([*(self.known or ()), *[f"{_CI_SOURCE}<provider>"] * self.has_ci_sources])
 
     def can_match(self, text: str, *, is_prefix: bool) -> bool:
         """Whether a row's value can be `text` or, if `is_prefix`, begin with it."""
+        if self.is_sha256:
+            form = _SHA256_BEGINNING if is_prefix else _SHA256
+            return form.fullmatch(text) is not None
         if self.known is None:
             return True
         if text in self.known or (self.has_ci_sources and _CI_SOURCES.fullmatch(text)):
@@ -185,5 +198,32 @@ FILTER_PARAMETERS: Final = (
         "The id (`jti`) of a verified CI token",
         "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
         aliases=("token",),
+    ),
+    FilterParameter(
+        "file_name",
+        "file_name",
+        "File",
+        "The file that a package manager asked the install proxy for",
+        "left_pad-1.3.0-py3-none-any.whl",
+        takes_prefix=True,
+        aliases=("file",),
+    ),
+    FilterParameter(
+        "file_sha256",
+        "file_sha256",
+        "SHA-256 of the file",
+        "The SHA-256 of that file, in lower-case hex",
+        "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+        takes_prefix=True,
+        aliases=("sha256",),
+        is_sha256=True,
+    ),
+    FilterParameter(
+        "client",
+        "client",
+        "Client",
+        "The package manager that asked the install proxy, and its version",
+        "pip/26.3",
+        takes_prefix=True,
     ),
 )

@@ -189,7 +189,7 @@ def _not_known(parameter: FilterParameter, value: str, term: Term) -> str:
     shown = value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}…"
     spelling = parameter.with_matching_case(term.text, is_prefix=term.is_prefix)
     hint = "" if spelling is None else f" (case matters: {spelling})"
-    return f"{parameter.name} must be one of {parameter.listed}, not '{shown}'{hint}"
+    return f"{parameter.name} must be {parameter.refusal}, not '{shown}'{hint}"
 
 
 def parse_term(name: str, value: str) -> Term:

@@ -1,5 +1,6 @@
 """Checks for every row from outside, ingested or imported."""
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ ERROR_CHARS_MAX: Final = 300
 """The maximum length of a rejected row's error, which may repeat a value of any length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
 _ECOSYSTEMS: Final = frozenset(Ecosystem)
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class RowRefused(ValueError):
@@ -57,6 +59,12 @@ def check_ecosystem(text: str | None) -> None:
     """Raise RowRefused for an ecosystem that is not known."""
     if text is not None and text not in _ECOSYSTEMS:
         raise RowRefused(f"ecosystem must be one of {', '.join(Ecosystem)}")
+
+
+def check_sha256(field: str, text: str | None) -> None:
+    """Raise RowRefused unless `text` is a digest in the one spelling that filters accept."""
+    if text is not None and not _SHA256.fullmatch(text):
+        raise RowRefused(f"{field} must be 64 hex digits in lower case")
 
 
 def check_printable(field: str, text: str | None) -> None:

@@ -38,6 +38,9 @@ ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")
 CLAIM_MAX: Final = 256
 """How many code points a row keeps of a claim without a limit of its own."""
 
+FILE_NAME_MAX: Final = 512
+CLIENT_MAX: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
@@ -88,6 +91,24 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
     repository_id: str | None = None
     run_id: str | None = None
     token_id: str | None = None
+    file_name: str | None = None
+    file_sha256: str | None = None
+    client: str | None = None
+
+
+class FileColumns(NamedTuple):
+    """Columns of a request for a file through the install proxy; null in all other rows.
+
+    `file_sha256` is in lower-case hex, None if it is not known yet. `client` is the package
+    manager's name and version.
+    """
+
+    file_name: str | None
+    file_sha256: str | None
+    client: str | None
+
+
+NO_FILE_COLUMNS: Final = FileColumns(None, None, None)
 
 
 def audit_row(
@@ -99,12 +120,14 @@ def audit_row(
     package_name: str | None = None,
     version: str | None = None,
     ecosystem: str | None = None,
+    file: FileColumns = NO_FILE_COLUMNS,
     received_at: datetime | None = None,
 ) -> AuditRow:
     """The row which records that `envelope` happened at `at`, in this audit context.
 
     `subject` is what the row is about (a binding id, a member id); install rows name their
-    package and its ecosystem. `received_at` is `at` unless the row was reported later.
+    package and its ecosystem, and those of the proxy their file. `received_at` is `at` unless the
+    row was reported later.
     """
     keys = compact(envelope)
     ci = ci_columns(audit_context.ci)
@@ -129,6 +152,9 @@ def audit_row(
         repository_id=ci.repository_id,
         run_id=ci.run_id,
         token_id=ci.token_id,
+        file_name=file.file_name,
+        file_sha256=file.file_sha256,
+        client=file.client,
     )
 
 

@@ -53,6 +53,9 @@ COLUMNS: Final = (
     Column("repository_id", 19, since=2),
     Column("run_id", 20, since=2),
     Column("token_id", 21, since=2),
+    Column("file_name", 22, since=3),
+    Column("file_sha256", 23, since=3),
+    Column("client", 24, since=3),
 )
 """A new version appends nullable columns of text: older rows are read with null there."""
 
@@ -132,6 +135,9 @@ WIRE_COLUMNS: Final[dict[str, str]] = {
     "repository_id": "repository_id",
     "run_id": "run_id",
     "token_id": "token_id",
+    "file_name": "file_name",
+    "file_sha256": "file_sha256",
+    "client": "client",
 }
 """Wire name to stored column, in the order of JSON keys and CSV headers.
 

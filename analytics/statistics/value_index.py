@@ -12,12 +12,14 @@ from typing import Final, TypeVar
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.model.filters import Condition
+from analytics.model.schema import schema_of
 from analytics.statistics.value_ranges import Range, value_ranges
 from analytics.storage.index_blocks import DamagedIndex
 from analytics.storage.segment_index import (
     GROUP_BITS,
     INDEXED_COLUMNS,
     ColumnEntry,
+    Directory,
     IndexContents,
     IndexReader,
     Kind,
@@ -78,7 +80,7 @@ class ValueIndex:
         counts: ValueCounts | None = self._known.find(key)[1]
         if counts is None:
             ranges = value_ranges(condition)
-            counts = self._read(segment, lambda reader: _count(reader, condition, ranges))
+            counts = self._read(segment, lambda reader: _count(reader, segment, condition, ranges))
             if counts is not None:
                 terms = sum(len(term.text) for term in condition.terms)
                 self._known.keep(key, counts, ENTRY_BYTES + terms)
@@ -95,7 +97,7 @@ class ValueIndex:
     def column(self, segment: Segment, name: str) -> ColumnEntry | None:
         """What the index of `segment` says about a whole column; None if it says nothing."""
         contents = self._contents_of(segment)
-        return None if contents is None else contents.directory.column(name)
+        return None if contents is None else _column(contents.directory, segment, name)
 
     def fetch(self, segments: Sequence[Segment]) -> None:
         """Make the indexes of `segments` local that were not read before. Raises StoreFault."""
@@ -151,11 +153,18 @@ def meets(kind: Kind, conditions: Iterable[Condition]) -> bool:
     )
 
 
+def _column(directory: Directory, segment: Segment, name: str) -> ColumnEntry | None:
+    """What `directory` says about a column; a column newer than `segment` has nulls alone."""
+    if name not in schema_of(segment.schema_version, segment.segment_id).names:
+        return ColumnEntry(name, tuple(kind.rows for kind in directory.kinds), (), None, ())
+    return directory.column(name)
+
+
 def _count(
-    reader: IndexReader, condition: Condition, ranges: Sequence[Range]
+    reader: IndexReader, segment: Segment, condition: Condition, ranges: Sequence[Range]
 ) -> ValueCounts | None:
     directory = reader.contents.directory
-    column = directory.column(condition.column)
+    column = _column(directory, segment, condition.column)
     if column is None:
         return None
     rows = [0] * len(directory.kinds)

@@ -33,8 +33,13 @@ INDEXED_COLUMNS: Final = (
     "repository_id",
     "run_id",
     "token_id",
+    "file_sha256",
 )
-"""Columns that people search for single values of. The catalog counts those of few values."""
+"""Columns that people search for single values of. The catalog counts those of few values.
+
+A column that a schema version appends needs no new INDEX_VERSION: indexes from before are of
+segments without it (`analytics.statistics.value_index`).
+"""
 
 HEAD_COLUMNS: Final = ("package_name", "actor", "subject", "ecosystem")
 """Columns whose most frequent values summaries and facets name.

@@ -45,7 +45,7 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "max_rows_per_page": 2_048,
     "write_page_index": True,
     "bloom_filter_options": dict.fromkeys(
-        ("package_name", "actor", "subject", "oidc_binding_id"), _BLOOM
+        ("package_name", "actor", "subject", "oidc_binding_id", "file_sha256"), _BLOOM
     ),
 }
 

@@ -39,6 +39,7 @@ CREATE TABLE rows (
   source_ip {FEW_OR_NULL}, payload Nullable(String) CODEC(ZSTD(1)),
   ecosystem {FEW_OR_NULL}, repository_id {FEW_OR_NULL}, run_id Nullable(String) CODEC(ZSTD(1)),
   token_id Nullable(String) CODEC(ZSTD(1)),
+  file_name {FEW_OR_NULL}, file_sha256 {FEW_OR_NULL}, client {FEW_OR_NULL},
   INDEX by_package package_name TYPE bloom_filter(0.01) GRANULARITY 1,
   INDEX by_actor actor TYPE bloom_filter(0.01) GRANULARITY 1,
   INDEX by_decision decision TYPE set(8) GRANULARITY 1,

@@ -30,7 +30,8 @@ CREATE TABLE rows (
   decision decision, verdict_source verdict_source NOT NULL, actor_source actor_source NOT NULL,
   package_name text, version text, decision_reason text, actor_tenant_id text,
   actor text NOT NULL, subject text, oidc_binding_id text, request_id text, source_ip inet,
-  payload text, ecosystem ecosystem, repository_id text, run_id text, token_id text
+  payload text, ecosystem ecosystem, repository_id text, run_id text, token_id text,
+  file_name text, file_sha256 text, client text
 )
 """
 INDEXES = ("", "event, ", "decision, ", "package_name, ", "actor, ")

@@ -45,6 +45,8 @@ class Window(Struct, kw_only=True):
 
 
 def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotated type
+    if parameter.is_sha256:
+        return Annotated[str, Meta(pattern=r"^!?([0-9a-f]{64}|[0-9a-f]{0,64}\*)$")]
     if parameter.known is None:
         return Text
     ci_sources = [r"oidc_[a-z0-9_]+", r"oidc_[a-z0-9_]*\*"] if parameter.has_ci_sources else []
@@ -257,6 +259,9 @@ class AuditEntry(Struct, kw_only=True):
     repository_id: str | None
     run_id: str | None
     token_id: str | None
+    file_name: str | None
+    file_sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None
+    client: str | None
 
 
 class AuditPage(Struct, kw_only=True):

@@ -33,6 +33,7 @@ _ID_FIELDS: Final = {"obind_": "oidc_binding_id", "req_": "request_id", "key_": 
 _ACTOR_PREFIXES: Final = ("github:", "google:", "microsoft:", "system:")
 _SUBJECT_PREFIXES: Final = ("repo:", "project_path:", "org/")
 _RUN_ID: Final = re.compile(r"[0-9]{6,}", re.ASCII)
+_SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _REPOSITORY: Final = re.compile(r"repo:[^:/]+/[^:/*]+")
 _WORD: Final = re.compile(r'\s*(?P<raw>-?(?:[A-Za-z_]+:)?(?:"(?P<quoted>[^"]*)"|[^\s"]\S*))')
 _PHRASE_WORDS_MAX: Final = 8
@@ -191,6 +192,8 @@ def _field_by_form(text: str) -> str | None:
         return "subject"
     if text.startswith(_ACTOR_PREFIXES):
         return "actor"
+    if _SHA256.fullmatch(text):
+        return "file_sha256"
     if _RUN_ID.fullmatch(text):
         return "run_id"
     try:

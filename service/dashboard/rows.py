@@ -22,6 +22,7 @@ PIVOTS: Final = {
     "This address": ("source_ip", "source_ip"),
     "This repository": ("repository_id", "repository_id"),
     "This CI token": ("token_id", "token_id"),
+    "This file": ("file_sha256", "file_sha256"),
     "This event": ("event", "event"),
 }
 """What rows may have in common: label, filter, key in the entry."""

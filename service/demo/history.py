@@ -12,10 +12,11 @@ import pyarrow as pa
 from analytics.model.decision_reason import compact
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.instants import utc_day
-from analytics.model.rows import AuditRow, VerdictSource, ci_columns, to_table
+from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_columns, to_table
 from analytics.model.schema import JOURNAL_SCHEMA
 from service.demo.actors import Actors, Trust, find_trust, rejection_detail
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
+from service.demo.files import file_of
 from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SIGN_INS, SignIns, exports
 from service.demo.profile import JobEntry, Profile, TokenEntry
@@ -169,6 +170,9 @@ class History:
         columns["decision"] += [verdict.decision for verdict in verdicts]
         columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
         columns["payload"] += _payloads(verdicts, ci)
+        files = [file_of(job.ecosystem, each.package, each.version) for each in verdicts]
+        for place, name in enumerate(FileColumns._fields):
+            columns[name] += [file[place] for file in files]
 
     def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
         packages = chance.sample(self._lockfiles[run.job], run.installs)

@@ -146,6 +146,9 @@ def _rows() -> list[Any]:
         "repository_id",
         "run_id",
         "token_id",
+        "file_name",
+        "file_sha256",
+        "client",
     )
     payload = {MARKUP: LONG, "ci": {MARKUP: MARKUP}}
     return [

@@ -32,22 +32,22 @@ PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 NEWER = "was written by a newer version of Countersign: update this one"
 ADDED = {
     "analytics/model/schema.py": {
-        '    Column("token_id", 21, since=2),\n': '    Column("test_column", 22, since=3),\n',
-        '    "token_id": "token_id",\n': '    "test_column": "test_column",\n',
+        '    Column("client", 24, since=3),\n': '    Column("test_column", 25, since=4),\n',
+        '    "client": "client",\n': '    "test_column": "test_column",\n',
     },
     "analytics/model/rows.py": {
-        "    token_id: str | None = None\n": "    test_column: str | None = None\n",
+        "    client: str | None = None\n": "    test_column: str | None = None\n",
     },
     "analytics/model/filter_parameters.py": {
-        '        aliases=("token",),\n    ),\n': (
+        '        "pip/26.3",\n        takes_prefix=True,\n    ),\n': (
             '    FilterParameter("test_column", "test_column", "Test", "What a test adds", "t"),\n'
         ),
     },
     "analytics/imports/items.py": {
-        "    token_id: str | None = None\n": "    test_column: str | None = None\n",
+        "    client: str | None = None\n": "    test_column: str | None = None\n",
     },
     "analytics/imports/validation.py": {
-        "            token_id=ci.token_id,\n": "            test_column=item.test_column,\n",
+        "            client=item.client,\n": "            test_column=item.test_column,\n",
     },
 }
 """The lines of the later version, each behind the one it follows."""

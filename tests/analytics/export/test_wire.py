@@ -20,6 +20,7 @@ from tests.budgets import budget, sample
 NULLABLE = (
     *("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip"),
     *("ecosystem", "repository_id", "run_id", "token_id"),
+    *("file_name", "file_sha256", "client"),
 )
 AWKWARD = [
     'a "quoted" value',
@@ -53,6 +54,7 @@ ROWS = st.lists(
         decision_reason=TEXT,
         payload=st.none() | st.dictionaries(TEXT, TEXT, max_size=3).map(compact),
         token_id=st.none() | TEXT | st.sampled_from([*AWKWARD, *FORMULAS]),
+        client=st.none() | TEXT | st.sampled_from([*AWKWARD, *FORMULAS]),
     ),
     min_size=1,
     max_size=3,

@@ -358,6 +358,8 @@ class TestText:
             ("repository_id", 256),
             ("run_id", 256),
             ("token_id", 256),
+            ("file_name", 512),
+            ("client", 64),
         ],
     )
     def test_both_sides_of_each_length(self, column, longest):
@@ -369,12 +371,21 @@ class TestText:
                 )
 
     @pytest.mark.parametrize(
-        "column", ["packageName", "version", "actor", *list(WHO)[4:], *CI_COLUMNS]
+        "column",
+        ["packageName", "version", "actor", "file_name", "client", *list(WHO)[4:], *CI_COLUMNS],
     )
     @pytest.mark.parametrize("hidden", ["\0", "\x1b", "\n", "\u200b", "\u202e", "\ufeff"])
     def test_what_cannot_be_seen_is_refused(self, column, hidden):
         assert fault_of({**self.BASE, column: f"a{hidden}b"}) == (
             f"{column} must have printable characters only"
+        )
+
+    @pytest.mark.parametrize("wrong", ["", "0a", "0A" * 32, "0a" * 33, f"{'0a' * 31} a", "٠a" * 32])
+    def test_a_digest_has_one_spelling(self, wrong):
+        """A filter compares texts: another spelling of a digest would not be found."""
+        assert row_of(item(file_sha256="0a" * 32)).file_sha256 == "0a" * 32
+        assert fault_of(item(file_sha256=wrong)) == (
+            "file_sha256 must be 64 hex digits in lower case"
         )
 
     @pytest.mark.parametrize("column", ["packageName", "version"])

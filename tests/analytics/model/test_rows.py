@@ -50,6 +50,9 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
         "repository_id": None,
         "run_id": None,
         "token_id": None,
+        "file_name": None,
+        "file_sha256": None,
+        "client": None,
     }
 
 

@@ -45,6 +45,9 @@ def test_the_wire_has_one_order_and_one_spelling():
         "repository_id",
         "run_id",
         "token_id",
+        "file_name",
+        "file_sha256",
+        "client",
     ]
 
 
@@ -79,6 +82,9 @@ def test_the_row_has_these_columns_and_no_tenant_or_day():
         "repository_id",
         "run_id",
         "token_id",
+        "file_name",
+        "file_sha256",
+        "client",
     ]
     assert AUDIT_SCHEMA.field("seq").type == pa.int64()
     for instant in ("created_at", "received_at"):
@@ -129,6 +135,9 @@ def test_a_column_keeps_its_number():
         "repository_id": 19,
         "run_id": 20,
         "token_id": 21,
+        "file_name": 22,
+        "file_sha256": 23,
+        "client": 24,
     }
 
 
@@ -137,8 +146,8 @@ def test_a_version_only_appends_columns_that_may_be_null():
     added = [column.since for column in COLUMNS]
 
     assert added == sorted(added)
-    assert SCHEMA_VERSION == added[-1] == 2
-    assert len(schema_of(1, "a file")) == 17
+    assert SCHEMA_VERSION == added[-1] == 3
+    assert [len(schema_of(version, "a file")) for version in (1, 2, 3)] == [17, 21, 24]
     assert schema_of(SCHEMA_VERSION, "a file").equals(AUDIT_SCHEMA)
     assert all(
         column.type == pa.string() and not column.is_required

@@ -25,7 +25,13 @@ from analytics.storage.segment_store import LocalFolder
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
-from tests.analytics.samples import SampleLake, open_lake, sample_row
+from tests.analytics.samples import (
+    SampleLake,
+    open_lake,
+    sample_row,
+    sealed,
+    sealed_by_version_1,
+)
 from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -243,6 +249,26 @@ def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
     reindex(lake.root, segment)
     assert index.count(segment, query.conditions[0]).rows == (3,)
     assert index.take_damaged() == []
+
+
+def test_a_column_that_came_later_needs_no_new_index(lake, monkeypatch):
+    """All rows of an older segment are null there, though its index does not say so."""
+    with monkeypatch.context() as patch:
+        columns = tuple(name for name in INDEXED_COLUMNS if name != "file_sha256")
+        patch.setattr(index_builder, "INDEXED_COLUMNS", columns)
+        new = sealed(lake.root, "seg_new", [sample_row(MIDNIGHT)] * 3)
+        old = sealed(lake.root, "seg_old", [sample_row(MIDNIGHT)] * 3, 4)
+        old = sealed_by_version_1(lake.root, old)
+    index = lake.reader.planner.index
+    is_it, is_not = (
+        Condition("file_sha256", (Term("0" * 64, is_prefix=False, is_negated=is_negated),))
+        for is_negated in (False, True)
+    )
+
+    assert index.count(new, is_it) is None
+    assert (index.count(old, is_it).rows, index.count(old, is_it).groups) == ((0,), 0)
+    assert index.count(old, is_not).rows == (3,)
+    assert index.column(old, "file_sha256").nulls == (3,)
 
 
 def test_an_index_that_was_rebuilt_is_read_again(lake):

@@ -156,6 +156,7 @@ def test_the_file_can_be_searched_without_being_read(tmp_path):
         "actor",
         "subject",
         "oidc_binding_id",
+        "file_sha256",
     }
     for column in columns.values():
         assert column.has_column_index

@@ -404,6 +404,9 @@ class TestRows:
             "repository_id": None,
             "run_id": None,
             "token_id": None,
+            "file_name": None,
+            "file_sha256": None,
+            "client": None,
         }
         created = await audit.world.create()
         assert created.status_code == 201

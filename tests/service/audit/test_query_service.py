@@ -75,6 +75,9 @@ async def test_an_entry_shows_its_row(audit):
         "repository_id": "123456789",
         "run_id": "9876543210",
         "token_id": "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11",
+        "file_name": "left-pad-1.3.0.tgz",
+        "file_sha256": "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+        "client": "npm/11.19.1",
     }
 
 

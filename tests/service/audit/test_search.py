@@ -39,6 +39,10 @@ ACTORS = {
         ("system:cli", {"actor": ["system:cli"]}),
         ("run:77 repo:123", {"run_id": ["77"], "repository_id": ["123"]}),
         ("14077220290", {"run_id": ["14077220290"]}),
+        ("12" * 32, {"file_sha256": ["12" * 32]}),
+        ("AB" * 32, {"file_sha256": ["ab" * 32]}),
+        ("-sha256:ab*", {"file_sha256": ["!ab*"]}),
+        ("file:left-pad-1.* client:npm/*", {"file_name": ["left-pad-1.*"], "client": ["npm/*"]}),
         ("repo:acme/app", {"subject": ["repo:acme/app:*"]}),
         ("repo:acme/app:pull_request", {"subject": ["repo:acme/app:pull_request"]}),
         (

@@ -84,6 +84,9 @@ async def test_a_create_writes_one_row_that_says_all_of_it(world: World):
         "repository_id": None,
         "run_id": None,
         "token_id": None,
+        "file_name": None,
+        "file_sha256": None,
+        "client": None,
     }
 
 

@@ -183,17 +183,19 @@ async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world
         ("This repository", "repository_id"),
         ("This run", "run_id"),
         ("This CI token", "token_id"),
+        ("This file", "file_sha256"),
     ],
 )
-async def test_rows_of_the_same_ci_job_are_found(world, link, column):
+async def test_rows_of_the_same_ci_job_or_file_are_found(world, link, column):
     """Who looks at a job asks what else came under its token, of its run, from its repository."""
-    await add_install(world, **{column: "7"}, package_name="one")
-    await add_install(world, **{column: "7"}, package_name="two")
+    value = "7" * 64
+    await add_install(world, **{column: value}, package_name="one")
+    await add_install(world, **{column: value}, package_name="two")
     await add_install(world, package_name="of-another-job")
     details = await open_details(world, await open_page(world, "?package=one"))
     found = await open_page(world, details.link(f"{link} 2"))
 
-    assert query_of(details.link(f"{link} 2")) == {column: ["7"]}
+    assert query_of(details.link(f"{link} 2")) == {column: [value]}
     assert "two" in found.log.text
     assert "of-another-job" not in found.log.text
 
@@ -207,6 +209,7 @@ async def test_rows_of_the_same_ci_job_are_found(world, link, column):
     [
         *("package_name", "version", "actor", "subject", "source_ip", "decision"),
         *("decision_reason", "ecosystem", "repository_id", "run_id", "token_id"),
+        *("file_name", "file_sha256", "client"),
     ],
 )
 async def test_a_hostile_value_is_text(world, column):

@@ -42,6 +42,9 @@ class Row(msgspec.Struct, frozen=True, rename={"package_name": "packageName"}):
     repository_id: str | None
     run_id: str | None
     token_id: str | None
+    file_name: str | None
+    file_sha256: str | None
+    client: str | None
 
 
 @dataclass

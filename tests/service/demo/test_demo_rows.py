@@ -42,6 +42,18 @@ async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
     assert all(row.created_at <= row.received_at <= START for row in rows)
 
 
+async def test_installs_name_file_and_client(rows: list[Row]):
+    """One release has one file, with one digest."""
+    installs = [row for row in rows if row.event in INSTALLS]
+    files = {(row.ecosystem, row.package_name, row.file_name, row.file_sha256) for row in installs}
+
+    assert all(row.file_name and row.file_sha256 and row.client for row in installs)
+    assert (
+        len({sha256 for *_, sha256 in files}) == len({names[:3] for names in files}) == len(files)
+    )
+    assert {row.client for row in rows if row.event not in INSTALLS} == {None}
+
+
 @only_full
 async def test_ids_follow_time_without_a_gap(rows: list[Row]):
     """Rows of one tenant that shares the counter with no other are numbered through."""
