@@ -2538,4 +2538,16 @@ GUARDS: Final = [
         "tests/service/packages/test_pypi_versions.py"
         "::test_a_range_that_could_be_evaded_is_refused",
     ),
+    Guard(
+        "a 304 has no content type for caches to store",
+        "service/web/headers.py::with_headers",
+        Replace("message['status'] == HTTPStatus.NOT_MODIFIED", "False"),
+        f"{_PROXY}/test_not_modified.py::test_a_304_of_a_wheel_describes_no_content[GET]",
+    ),
+    Guard(
+        "a 304 varies by the same fields as the 200",
+        "service/web/compression.py::_compress",
+        Replace("response.status_code == HTTPStatus.NOT_MODIFIED", "False"),
+        f"{_PROXY}/test_not_modified.py::test_a_304_of_a_wheel_describes_no_content[GET]",
+    ),
 ]

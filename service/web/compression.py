@@ -26,6 +26,7 @@ _TYPES: Final = frozenset({JSON_TYPE, "text/html"})
 _STATIC_TYPES: Final = frozenset({"text/css", "text/javascript"})
 """Our own files, the same for every client: their length reveals nothing."""
 
+_WITH_ETAG: Final = frozenset({HTTPStatus.OK, HTTPStatus.NOT_MODIFIED})
 _OWN_SITE: Final = frozenset({"same-origin", "none"})
 
 
@@ -36,8 +37,10 @@ def compress_answers(app: Quart) -> None:
 
 async def _compress(response: Response) -> Response:
     request = request_ctx.request
-    if response.mimetype in _STATIC_TYPES and response.status_code == HTTPStatus.OK:
+    if response.mimetype in _STATIC_TYPES and response.status_code in _WITH_ETAG:
         return await _compress_static(request, response)
+    if response.status_code == HTTPStatus.NOT_MODIFIED:
+        return response  # no content, and its type is that of none
     if response.mimetype not in _TYPES or "accept-encoding" in response.vary:
         return response  # exports and the API's documentation choose a coding themselves
     response.vary.update(("accept-encoding", "sec-fetch-site"))
@@ -58,6 +61,10 @@ async def _compress(response: Response) -> Response:
 
 async def _compress_static(request: Request, response: Response) -> Response:
     response.vary.add("accept-encoding")
+    etag, _ = response.get_etag()
+    if etag is not None:
+        # One for all codings and for HEAD: the same file, but other bytes (RFC 9110, 8.8.1).
+        response.set_etag(etag, weak=True)
     coding = content_coding(request)
     is_short = (response.content_length or 0) < BYTES_MIN
     if coding is None or request.method == "HEAD" or is_short:
@@ -65,9 +72,6 @@ async def _compress_static(request: Request, response: Response) -> Response:
     stream = compressor(coding)
     content = await response.get_data(as_text=False)
     response.set_data(stream.add(content) + stream.finish())
-    etag, _ = response.get_etag()
-    if etag is not None:
-        response.set_etag(etag, weak=True)  # the same file, but other bytes (RFC 9110, 8.8.1)
     response.headers["content-encoding"] = coding.value
     return response
 
