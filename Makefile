@@ -25,9 +25,11 @@ PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py
 	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
-# uv takes a fifth of pip's time; pip knows settings of this machine that uv may not.
-install = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt $(1) || \
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt $(1)
+# uv takes a fifth of pip's time; pip knows settings of this machine that uv may not. A function of the
+# shell, not of make: make would cut the arguments at the comma of `.[dev,bench]`.
+install := install() { \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt "$$@" || \
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "$$@"; }; install
 
 .PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards check format bench clean help
 
@@ -98,15 +100,15 @@ clean: ## remove the virtual environment and what tools leave behind; data stays
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	$(call install,-e .)
+	$(install) -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(call install,-e '.[dev]')
+	$(install) -e '.[dev]'
 	@touch $@
 
 # chdb-core works without the pandas it asks for; and with pandas there, pyarrow would use it.
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
-	$(call install,-e '.[dev,bench]')
-	$(call install,--no-deps chdb-core)
+	$(install) -e '.[dev,bench]'
+	$(install) --no-deps chdb-core
 	@touch $@

@@ -4,6 +4,7 @@ The peer is the minimum that any durable store must do: bare sqlite3, one proces
 batches as Arrow IPC, one synced commit for each. It validates nothing and has no HTTP.
 """
 
+import argparse
 import asyncio
 import json
 import sqlite3
@@ -32,8 +33,7 @@ from service.settings import Settings
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 CLIENTS = 4
 BATCH_ROWS = 1_000
-BATCHES = 60
-"""For each client."""
+ROWS = 240_000
 
 
 async def add_acme(data_dir: Path) -> None:
@@ -116,7 +116,10 @@ def rows_per_s(action: Callable[[], object], rows: int) -> float:
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
-    bodies = [json.dumps(items(number)).encode() for number in range(CLIENTS * BATCHES)]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"a multiple of {BATCH_ROWS:,}")
+    count = parser.parse_args().rows // BATCH_ROWS
+    bodies = [json.dumps(items(number)).encode() for number in range(count)]
     rows = len(bodies) * BATCH_ROWS
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)

@@ -4,6 +4,7 @@ The peer writes the same rows, already sorted, with pyarrow's own defaults for z
 filters, no page index, no synced names, no digest, no catalog line.
 """
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -25,14 +26,14 @@ ROUNDS = 3
 TENANT = "org_bench"
 
 
-def rows_per_s(action: Callable[[int], object]) -> float:
-    """The median speed of `action`, which processes ROWS rows and gets the round's number."""
+def rows_per_s(rows: int, action: Callable[[int], object]) -> float:
+    """The median speed of `action`, which processes `rows` and gets the round's number."""
     took_s = []
     for number in range(ROUNDS):
         began_at = time.perf_counter()
         action(number)
         took_s.append(time.perf_counter() - began_at)
-    return ROWS / statistics.median(took_s)
+    return rows / statistics.median(took_s)
 
 
 def report(name: str, ours: float, peer: float, estimate: float) -> None:
@@ -45,23 +46,23 @@ def report(name: str, ours: float, peer: float, estimate: float) -> None:
 
 def measure(root: Path, rows: pa.Table) -> None:
     """Print the cost of writing and merging a day of rows, and its size on disk."""
-    ordered = newest_first(rows)
+    ordered, count = newest_first(rows), rows.num_rows
     plain = root / "plain.parquet"
-    peer = rows_per_s(lambda _: pq.write_table(ordered, plain, compression="zstd"))
-    seal = rows_per_s(lambda n: write_segment(root, TENANT, FIRST_DAY, f"seg_{n}", rows))
+    peer = rows_per_s(count, lambda _: pq.write_table(ordered, plain, compression="zstd"))
+    seal = rows_per_s(count, lambda n: write_segment(root, TENANT, FIRST_DAY, f"seg_{n}", rows))
     report("write", seal, peer, 1.2)
     # As rows arrive during a day: each part spans some of it, and overlaps its neighbours.
-    cut = ROWS // PARTS
+    cut = count // PARTS
     parts = [
         write_segment(root, TENANT, FIRST_DAY, f"seg_part{n}", rows.slice(n * cut, cut))
         for n in range(PARTS)
     ]
-    merge = rows_per_s(lambda n: merge_segments(root, parts, f"seg_merged{n}"))
+    merge = rows_per_s(count, lambda n: merge_segments(root, parts, f"seg_merged{n}"))
     report(f"merge of {PARTS}", merge, peer, 0.8)
     whole = write_segment(root, TENANT, FIRST_DAY, "seg_whole", rows)
     print(
-        f"{'bytes a row':<22}{whole.size / ROWS:6.1f}            "
-        f"pyarrow alone {plain.stat().st_size / ROWS:6.1f}"
+        f"{'bytes a row':<22}{whole.size / count:6.1f}            "
+        f"pyarrow alone {plain.stat().st_size / count:6.1f}"
     )
     record(
         "segments",
@@ -69,8 +70,8 @@ def measure(root: Path, rows: pa.Table) -> None:
             "write, rows/s": seal,
             "write by pyarrow alone, rows/s": peer,
             f"merge of {PARTS}, rows/s": merge,
-            "size of a row, bytes": whole.size / ROWS,
-            "size of a row by pyarrow alone, bytes": plain.stat().st_size / ROWS,
+            "size of a row, bytes": whole.size / count,
+            "size of a row by pyarrow alone, bytes": plain.stat().st_size / count,
         },
         estimated={"write, rows/s": 1_200_000, f"merge of {PARTS}, rows/s": 800_000},
     )
@@ -78,9 +79,12 @@ def measure(root: Path, rows: pa.Table) -> None:
 
 def main() -> None:
     """Measure, and print figures beside estimates."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"{PARTS} or more")
+    rows = parser.parse_args().rows
     with duckdb.connect(":memory:") as connection, tempfile.TemporaryDirectory() as folder:
         connection.execute("SET TimeZone = 'UTC'")
-        measure(Path(folder), day_rows(connection, 1, ROWS, FIRST_DAY))
+        measure(Path(folder), day_rows(connection, 1, rows, FIRST_DAY))
 
 
 if __name__ == "__main__":

@@ -91,11 +91,14 @@ def run(client: ServerClient, seconds: float) -> dict[str, float]:
     port = client.base_url.port
     assert port is not None
     bodies = [json.dumps(items(number)).encode() for number in range(BODIES)]
-    ends_at = time.monotonic() + seconds
+    spawning = multiprocessing.get_context("spawn")
+    started = spawning.Barrier(CLIENTS + 2)
     with (
-        multiprocessing.get_context("spawn").Pool(CLIENTS + 1) as pool,
+        spawning.Pool(CLIENTS + 1, started.wait) as pool,
         watching(lambda: with_children(client.process_id)) as peak,
     ):
+        started.wait()  # before the time begins: a new process imports for seconds
+        ends_at = time.monotonic() + seconds
         pages = pool.apply_async(look, (port, ends_at))
         senders = [pool.apply_async(send, (port, bodies, ends_at)) for _ in range(CLIENTS)]
         sent = [principal.get() for principal in senders]

@@ -8,7 +8,6 @@ half of the rate that a short run at full speed reached, with memory and file de
 
 import argparse
 import json
-import os
 import random
 import statistics
 import tempfile
@@ -40,7 +39,7 @@ from benchmarks.lake import (
     tenant_id,
 )
 from benchmarks.results import LOAD, record
-from benchmarks.served import SLUG, served
+from benchmarks.served import SLUG, link_segment, served
 from benchmarks.server import ADMIN, ServerClient
 from benchmarks.watching import watched
 
@@ -242,14 +241,13 @@ def in_pieces(folder: Path, segments: Sequence[Segment]) -> Iterator[tuple[Path,
     decoded = Decoded(LocalFolder(folder / "audit"), 1)
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         root = Path(name) / "audit"
+        root.mkdir()
         cut: list[Segment] = []
         for segment in segments:
-            target = segment.path(root)
-            target.parent.mkdir(parents=True, exist_ok=True)
             if segment.tenant_id == largest:
                 cut += _pieces(root, decoded, segment)
             else:
-                os.link(segment.path(folder / "audit"), target)
+                link_segment(segment, folder / "audit", root)
                 cut.append(segment)
         yield Path(name), cut
 

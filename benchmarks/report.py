@@ -3,6 +3,7 @@
 `python -m benchmarks.report` rewrites the text between the markers, and the SVG files.
 """
 
+import argparse
 import json
 import textwrap
 from collections.abc import Sequence
@@ -262,11 +263,14 @@ def _wrapped(text: str, indent: str = "") -> str:
 
 
 def main() -> None:
-    """Rewrite the page and its plots."""
+    """Rewrite the pages and their plots."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=DOCS, help="where they are written")
+    folder = parser.parse_args().folder
     for page, made in pages().items():
-        page.write_text(rewritten(page.read_text(), made))
+        (folder / page.name).write_text(rewritten(page.read_text(), made))
     for name, svg in plots(all_results()).items():
-        (DOCS / name).write_text(svg)
+        (folder / name).write_text(svg)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Stored figures: JSON files in benchmarks/results, from which docs/benchmarks.md is generated."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.machine import machine
 
-RESULTS: Final = Path(__file__).parent / "results"
+RESULTS: Final = Path(os.environ.get("BENCHMARKS_RESULTS") or Path(__file__).parent / "results")
 CLAIMS: Final = RESULTS / "claims.json"
 LOAD: Final = RESULTS / "load.json"
 FLEET: Final = RESULTS / "fleet.json"

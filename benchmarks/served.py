@@ -33,15 +33,19 @@ def served(
             yield client
 
 
+def link_segment(segment: Segment, source: Path, target: Path) -> None:
+    """Link the files of `segment` from the audit folder `source` into another on the same disk."""
+    segment.path(target).parent.mkdir(parents=True, exist_ok=True)
+    os.link(segment.path(source), segment.path(target))
+    if segment.index_size:
+        os.link(segment.index_path(source), segment.index_path(target))
+
+
 async def found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None:
     """Create the organisations, with links to their files."""
     settings = await prepare(Settings(data_dir=data_dir))
     for segment in segments:
-        target = segment.path(settings.audit_dir)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.link(segment.path(root), target)
-        if segment.index_size:
-            os.link(segment.index_path(root), segment.index_path(settings.audit_dir))
+        link_segment(segment, root, settings.audit_dir)
     services = build_services(settings, utc_now)
     first = segments[0].tenant_id
     async with services.store.write() as work:

@@ -155,7 +155,14 @@ def text_tables(figures: dict[str, Any]) -> str:
     for question in QUESTIONS:
         spread = [_spread(figures["engines"].get(name, {}), question.name) for name in ENGINES]
         lines.append(f"{question.name:<28}" + "".join(f"{cell:>20}" for cell in spread))
-    return "\n".join(lines)
+    return "\n".join([*lines, *not_run(figures)])
+
+
+def not_run(figures: dict[str, Any]) -> Iterator[str]:
+    """A line for each engine whose column has no figures, with the reason."""
+    for name, engine in figures["engines"].items():
+        if "not_run" in engine:
+            yield f"{ENGINES[name]} was {engine['not_run']}"
 
 
 def _spread(engine: dict[str, Any], name: str) -> str:

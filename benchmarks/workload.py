@@ -9,7 +9,13 @@ from typing import Final
 from analytics.model.filters import Query, parse_query
 from benchmarks.lake import RARE_ACTOR, RARE_PACKAGE, rarely_installed
 
-SIZES: Final = {"200k": 200_000, "2m": 2_000_000, "20m": 20_000_000, "100m": 100_000_000}
+SIZES: Final = {
+    "20k": 20_000,
+    "200k": 200_000,
+    "2m": 2_000_000,
+    "20m": 20_000_000,
+    "100m": 100_000_000,
+}
 PAGE_ROWS: Final = 51
 """For a page of 50: the additional row shows whether there is a next page."""
 DEEP_ROWS: Final = 50 * 50

@@ -2,7 +2,9 @@
 
 import pytest
 
+from benchmarks.engines import ENGINES
 from benchmarks.report import DOCS, PAGE, all_results, pages, plots, rewritten
+from benchmarks.tables import text_tables
 from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, WEB_QUESTIONS
 
 
@@ -37,3 +39,15 @@ def test_a_page_without_room_for_a_part_is_refused() -> None:
     """A marker that got lost must not leave old figures standing."""
     with pytest.raises(ValueError, match="no place for figures"):
         rewritten("# Benchmarks", {"figures": "new"})
+
+
+def test_an_engine_that_was_not_run_is_named_below_the_tables() -> None:
+    """With the reason: the lines about the course of the run are far above by then."""
+    (largest,) = [figures for figures in all_results() if figures["size"] == "100m"]
+    absent = {name for name, engine in largest["engines"].items() if "not_run" in engine}
+    last = text_tables(largest).splitlines()[-len(absent) :]
+
+    assert len(absent) == 2
+    assert [line.partition(" was not run: needs ")[0] for line in last] == [
+        ENGINES[name] for name in largest["engines"] if name in absent
+    ]
