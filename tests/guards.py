@@ -2550,4 +2550,17 @@ GUARDS: Final = [
         Replace("response.status_code == HTTPStatus.NOT_MODIFIED", "False"),
         f"{_PROXY}/test_not_modified.py::test_a_304_of_a_wheel_describes_no_content[GET]",
     ),
+    Guard(
+        "where all is blocked nothing is marked",
+        "service/proxy/pypi/routes.py::_marks",
+        Replace("marks if is_any_left else {}", "marks"),
+        f"{_PROXY}/test_pypi_routes.py::test_where_all_is_blocked_nothing_is_marked",
+    ),
+    Guard(
+        "what the registry has yanked is no release that is left",
+        "service/proxy/pypi/routes.py::_marks",
+        Replace("listed.yanked is False", "True"),
+        f"{_PROXY}/test_pypi_routes.py"
+        "::test_what_the_registry_has_yanked_is_no_release_that_is_left",
+    ),
 ]

@@ -115,14 +115,26 @@ async def _metadata(
 def _render(
     project: Project, policy: PackagePolicy, base: str, form: PageForm, now: datetime
 ) -> Page:
+    render = render_json if form.is_json else render_html
+    until = policy.next_change_at((listed.published_at for listed in project.files), now)
+    return make_page(render(project, base, _marks(project, policy, now)), until)
+
+
+def _marks(project: Project, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+    """Why files are marked as yanked, by file name: those that are refused, if others are left.
+
+    Clients that find only yanked files say that there is no version, and request none. Unmarked,
+    one is requested: its refusal is recorded and gives the reason.
+    """
     marks = {}
+    is_any_left = False
     for listed in project.files:
         decision = policy.decide(_release(policy, listed), now)
         if decision.is_refused:
             marks[listed.filename] = decision.reason
-    render = render_json if form.is_json else render_html
-    until = policy.next_change_at((listed.published_at for listed in project.files), now)
-    return make_page(render(project, base, marks), until)
+        elif listed.yanked is False:
+            is_any_left = True
+    return marks if is_any_left else {}
 
 
 def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:

@@ -34,10 +34,13 @@ async def marks(proxied: Proxied, name: str = "foo") -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["foo-bar", "Foo.Bar", "foo--bar", "FOO_.-bar"])
 async def test_every_spelling_of_a_name_is_one_project(proxied: Proxied, name: str):
     """The registry is asked by the canonical one, and so is the policy (PEP 503)."""
-    proxied.publishes("foo-bar", wheel_of("foo-bar", "1.0"))
+    proxied.publishes("foo-bar", wheel_of("foo-bar", "1.0"), wheel_of("foo-bar", "2.0"))
     await proxied.policy(deny=[deny("pypi", "foo.BAR", "==1", id="r1")])
 
-    assert await marks(proxied, name) == {"foo_bar-1.0-py3-none-any.whl": "denied by rule r1"}
+    assert await marks(proxied, name) == {
+        "foo_bar-1.0-py3-none-any.whl": "denied by rule r1",
+        "foo_bar-2.0-py3-none-any.whl": False,
+    }
     assert [asked.path for asked in proxied.registry.asked] == ["/simple/foo-bar/"]
 
 
@@ -98,14 +101,60 @@ async def test_a_blocked_file_is_marked_and_refused_and_others_are_not(proxied: 
     assert (refused.status_code, served.status_code) == (302, 200)
 
 
+async def test_where_all_is_blocked_nothing_is_marked(proxied: Proxied):
+    """Clients request no file of a page on which all are yanked: no reason and no row."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1", reason="it is bad")])
+
+    assert set((await marks(proxied)).values()) == {False}
+    html = await proxied.get("pypi/simple/foo/", accept="text/html")
+    assert "data-yanked" not in await html.get_data(as_text=True)
+    for filename in await marks(proxied):
+        assert (await proxied.get(await proxied.path_of("foo", filename))).status_code == 302
+    assert await proxied.events() == ["blocklist_hit"] * 2
+
+
+async def test_what_the_registry_has_yanked_is_no_release_that_is_left(proxied: Proxied):
+    """Nor is it unmarked: only a range passes it over."""
+    proxied.publishes("foo", wheel_of("foo", "1.0", yanked="broken"), wheel_of("foo", "1.1"))
+    await proxied.policy(deny=[deny("pypi", "foo", "==1.1", id="r1")])
+
+    assert await marks(proxied) == {
+        "foo-1.0-py3-none-any.whl": "broken",
+        "foo-1.1-py3-none-any.whl": False,
+    }
+
+
+async def test_marks_return_once_a_release_is_allowed(proxied: Proxied):
+    """By time alone: the page is another one then."""
+    young, younger = proxied.clock() - timedelta(days=6), proxied.clock() - timedelta(days=2)
+    proxied.publishes("foo", wheel_of("foo", "1.0", at=young), wheel_of("foo", "1.1", at=younger))
+    await proxied.policy(cooldown={"min_age_days": 7})
+    before = await marks(proxied)
+    proxied.clock.advance(days=1)
+    after = await marks(proxied)
+
+    assert set(before.values()) == {False}
+    assert after["foo-1.0-py3-none-any.whl"] is False
+    assert str(after["foo-1.1-py3-none-any.whl"]).startswith("too new")
+
+
+async def test_in_audit_mode_nothing_is_marked(proxied: Proxied):
+    """What is served must be found as it would be without a policy."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
+    await proxied.policy(mode="audit", deny=[deny("pypi", "foo", "==1.0", id="r1")])
+
+    assert set((await marks(proxied)).values()) == {False}
+
+
 async def test_a_new_rule_holds_for_a_cached_file_in_every_process(proxied: Proxied):
     """At the next request; the page is another one at once."""
-    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "2.0"))
     path = await proxied.path_of("foo")
     async with second_process(proxied) as other:
         before = [(await each.get(path)).status_code for each in (proxied, other)]
         etag = (await other.get("pypi/simple/foo/")).headers["etag"]
-        await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+        await proxied.policy(deny=[deny("pypi", "foo", "==1.0", id="r1")])
         after = [(await each.get(path)).status_code for each in (proxied, other)]
         page = await other.get("pypi/simple/foo/", if_none_match=etag)
         known = await other.get(path, if_none_match=f'"sha256-{"0" * 64}"')
@@ -176,7 +225,7 @@ async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Prox
 async def test_time_alone_ends_a_cooldown(proxied: Proxied):
     """Of a page that is in memory, with nothing else changed."""
     file = wheel_of("foo", "1.0", at=START - timedelta(days=6, hours=23, minutes=59, seconds=50))
-    proxied.publishes("foo", file)
+    proxied.publishes("foo", file, wheel_of("foo", "0.9"))
     await proxied.policy(cooldown={"min_age_days": 7})
     etags = []
     for seconds in (0, 9.9, 0.2):
@@ -184,7 +233,7 @@ async def test_time_alone_ends_a_cooldown(proxied: Proxied):
         etags.append((await proxied.get("pypi/simple/foo/")).headers["etag"])
 
     assert etags[0] == etags[1] != etags[2]
-    assert await marks(proxied) == {file.filename: False}
+    assert set((await marks(proxied)).values()) == {False}
     assert (await proxied.get(await proxied.path_of("foo"))).status_code == 200
 
 
@@ -357,13 +406,16 @@ async def test_metadata_is_the_registrys_or_comes_from_the_wheel(proxied: Proxie
 
 async def test_in_an_outage_the_last_page_is_served_and_the_policy_asked(proxied: Proxied):
     """For a day; then 502, and never an index without files."""
-    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "2.0"))
     path = await proxied.path_of("foo")
     proxied.registry.says("/simple/foo/", status=503)
     proxied.clock.advance(hours=23)
-    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+    await proxied.policy(deny=[deny("pypi", "foo", "==1.0", id="r1")])
 
-    assert await marks(proxied) == {"foo-1.0-py3-none-any.whl": "denied by rule r1"}
+    assert await marks(proxied) == {
+        "foo-1.0-py3-none-any.whl": "denied by rule r1",
+        "foo-2.0-py3-none-any.whl": False,
+    }
     assert (await proxied.get(path)).status_code == 302
     proxied.clock.advance(hours=2)
     for each in ("pypi/simple/foo/", path, "pypi/simple/never-seen/"):
