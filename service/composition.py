@@ -126,7 +126,13 @@ class Services:
             self.proxy,
             policy,
             self.sign_in,
-            SystemServices(self.store, self.lake, self.metrics, self.settings.metrics_token),
+            SystemServices(
+                self.store,
+                self.lake,
+                self.metrics,
+                self.settings.metrics_token,
+                self.proxy.circuits,
+            ),
             DashboardServices(
                 self.settings,
                 self.clock,

@@ -169,6 +169,19 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
+        self._circuits_open = Gauge(
+            "countersign_proxy_circuit_open",
+            "1 while a process does not ask a registry's origin, because it did not answer.",
+            ["registry", "origin"],
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
+        self._waiting = Gauge(
+            "countersign_proxy_waiting_requests",
+            "Requests to package registries that wait for a connection.",
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -214,6 +227,14 @@ class Metrics:
     def package_cache_used(self, name: str, result: str) -> None:
         """Count a use of one of the proxy's caches."""
         self._package_cache_of(name, result).inc()
+
+    def circuit_changed(self, registry: str, origin: str, is_open: bool) -> None:
+        """Show whether an origin of a registry is spared."""
+        self._circuits_open.labels(registry, origin).set(is_open)
+
+    def proxy_requests_wait(self, requests: int) -> None:
+        """Show how many requests to registries wait."""
+        self._waiting.set(requests)
 
     def upstream_began(self, ecosystem: str, seconds: float) -> None:
         """Note how long a package registry took until its response began."""

@@ -263,9 +263,46 @@ GUARDS: Final = [
     ),
     Guard(
         "a stale document is served for a limited time",
-        "service/proxy/document_cache.py::DocumentCache._after_failure",
+        "service/proxy/document_cache.py::DocumentCache._stale",
         Replace("now >= ends_at", "False"),
         f"{_DOCUMENTS}::TestOutage::test_the_last_one_is_served_up_to_a_limit",
+    ),
+    Guard(
+        "an empty list does not replace one with files at once",
+        "service/proxy/document_cache.py::DocumentCache._ask",
+        Replace("packed.is_empty and document is not None", "False"),
+        f"{_DOCUMENTS}::TestEmptied::test_an_empty_list_does_not_replace_one_with_files",
+    ),
+    Guard(
+        "an HTML page without files must be that of an index",
+        "service/proxy/pypi/html.py::_check_index",
+        Replace("not meta", "False"),
+        f"{_PROXY}/pypi/test_html.py::test_a_page_that_is_no_index_is_refused",
+    ),
+    Guard(
+        "a registry that does not answer is not asked",
+        "service/proxy/upstream.py::Upstream._admit",
+        Replace("not self._circuits[origin].admits", "False"),
+        f"{_UPSTREAM}::TestCircuit::test_nothing_is_asked_while_it_is_open",
+    ),
+    Guard(
+        "waits end when a registry is not asked any more",
+        "service/proxy/upstream.py::Upstream._circuit_changed",
+        DropCall("self._room.refuse"),
+        f"{_UPSTREAM}::TestCircuit::test_requests_that_wait_are_refused_when_it_opens",
+    ),
+    Guard(
+        "a place is not lost with a request that is cancelled",
+        "service/proxy/waiting_room.py::WaitingRoom._wait",
+        DropCall("self._leave"),
+        f"{_PROXY}/test_waiting_room.py::TestTurns"
+        "::test_a_place_given_to_a_request_that_is_cancelled_goes_on_to_the_next",
+    ),
+    Guard(
+        "an organisation has no more than its share of the connections",
+        "service/proxy/waiting_room.py::Shares.take",
+        Replace("self._by_org[holder.org] >= self._org_max", "False"),
+        f"{_PROXY}/test_waiting_room.py::TestShares::test_an_organisation_leaves_places_for_others",
     ),
     Guard(
         "a registry's credentials go to its own origin alone",

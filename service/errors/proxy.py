@@ -143,7 +143,30 @@ class UpstreamFailed(Refusal):
     text = "the package registry does not answer as it should: try again later"
     is_temporary = True
 
-    def __init__(self, reason: str) -> None:
-        """`reason` holds no credentials and nothing of the registry's own text."""
+    def __init__(self, reason: str, *, is_outage: bool = False) -> None:
+        """`reason` holds no credentials and nothing of the registry's own text.
+
+        `is_outage` tells that the registry did not answer at all, or not to the end.
+        """
         super().__init__()
         self.reason = reason
+        self.is_outage = is_outage
+
+
+class RegistryUnavailable(UpstreamFailed):
+    """The registry is not asked for a while, because it did not answer earlier requests."""
+
+    status = 503
+    text = (
+        "the package registry has not been answering, and the proxy has no copy of this: try again"
+        " in a few seconds"
+    )
+    retry_after_s = 5
+
+
+class ProxyBusy(UpstreamFailed):
+    """Too many requests wait for the registries, of this organisation or of all."""
+
+    status = 503
+    text = "too many requests wait for the package registry: try again in a few seconds"
+    retry_after_s = 5

@@ -3,8 +3,12 @@
 Up to its maximum age a document is served without asking the registry; after that it is confirmed
 by a conditional request. While the registry does not answer, the last confirmed document is served,
 up to a limit; then requests fail. An outage is never presented as a missing package.
+
+A request waits for the registry for at most PATIENCE_S if there is such a document, and not at all
+while the registry is suspect; the answer is then awaited in the background.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,16 +16,18 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 import structlog
+from cachetools import LRUCache
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.clock import Clock
-from service.errors import UpstreamFailed, UpstreamMissing
+from service.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.proxy.answers import Document
 from service.proxy.decoded_documents import DecodedDocuments
 from service.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
 from service.proxy.single_flight import SingleFlight
 from service.proxy.squeezed import SqueezedDocument, restore, squeeze
 from service.proxy.upstream import Upstream
+from service.proxy.waiting_room import Place
 from service.worker_process import WorkerProcess
 
 HEAVY_BYTES: Final = 256 * 1024
@@ -32,6 +38,14 @@ MISSING_FOR: Final = timedelta(seconds=10)
 
 RETRY_AFTER: Final = timedelta(seconds=5)
 """How long the registry is not asked after a failure, for which every request would wait."""
+
+EMPTIED_AFTER: Final = timedelta(minutes=10)
+"""How long a registry must list nothing for a package before that replaces a list of files."""
+
+_EMPTIED_MAX: Final = 10_000
+
+PATIENCE_S: Final = 1.0
+"""How long a request waits for a document to be confirmed before it gets the one that is there."""
 
 START_S: Final = 10.0
 """How long a large document waits until the parsing process has started, which takes a second or
@@ -46,7 +60,8 @@ _log = structlog.get_logger(__name__)
 class Codec(Generic[_Value]):
     """How one kind of document is requested, parsed and stored.
 
-    Large documents are parsed in another process, so `parse` and `encode` must be picklable.
+    Large documents are parsed in another process, so `parse`, `is_empty` and `encode` must be
+    picklable.
     """
 
     accept: str
@@ -57,6 +72,9 @@ class Codec(Generic[_Value]):
 
     parse: Callable[[Document, str], _Value]
     """The value of a document, which must be the document of the given name."""
+
+    is_empty: Callable[[_Value], bool]
+    """True for a value without any file that does not say why; see EMPTIED_AFTER."""
 
     invalid: type[Exception]
     """What `parse` raises for documents that cannot be used; its text is for the log."""
@@ -92,6 +110,11 @@ class _Known:
     document: CachedDocument | None = None
     failure: str | None = None
     """Why there is no document; None if the registry has none."""
+
+    def confirmed_within(self, age: timedelta, now: datetime) -> bool:
+        """True if the registry has confirmed the document so recently."""
+        document = self.document
+        return document is not None and now - age < document.confirmed_at <= now
 
     @property
     def bytes(self) -> int:
@@ -134,6 +157,7 @@ class DocumentCache(Generic[_Value]):
         ages: Ages,
         *,
         heavy_bytes: int = HEAVY_BYTES,
+        patience_s: float = PATIENCE_S,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`observe` gets the name of each count that rises, for metrics."""
@@ -148,13 +172,26 @@ class DocumentCache(Generic[_Value]):
         self._ages = ages
         self._heavy_bytes = heavy_bytes
         self._observe = observe
+        self._patience_s = patience_s
+        self._loads = SingleFlight[_Known | None]()
         self._refreshes = SingleFlight[_Known]()
+        self._emptied_at = LRUCache[str, datetime](_EMPTIED_MAX)
 
-    async def get(self, name: str) -> CachedDocument:
-        """The document of `name`, canonical. Raises UpstreamMissing or UpstreamFailed."""
-        return self.in_memory(name) or self._document(
-            await self._refreshes.run(name, partial(self._refresh, name))
-        )
+    async def get(self, name: str, org: str) -> CachedDocument:
+        """The document of `name`, canonical, for a request of `org`.
+
+        Raises UpstreamMissing and UpstreamFailed.
+        """
+        found = self.in_memory(name)
+        if found is not None:
+            return found
+        known = await self._loads.run(name, partial(self._newest, name))
+        if known is not None and self._is_current(known):
+            return self._document(known)
+        copy = self._stale(known)
+        if copy is None:
+            return self._document(await self._renewed(name, org))
+        return self._document(await self._renewed_soon(name, org, copy))
 
     def in_memory(self, name: str) -> CachedDocument | None:
         """The document if the registry need not be asked; raises as `get`."""
@@ -163,6 +200,11 @@ class DocumentCache(Generic[_Value]):
             return None
         self._count("hits")
         return self._document(known)
+
+    def ttl_s(self, document: CachedDocument) -> int:
+        """For how many seconds it is fresh; negative if the registry should have confirmed it."""
+        ends_at = document.confirmed_at + self._ages.fresh
+        return int((ends_at - self._clock()).total_seconds())
 
     def is_heavy(self, document: CachedDocument) -> bool:
         """True if `read` uses a thread for the document, so that other tasks run meanwhile."""
@@ -176,7 +218,8 @@ class DocumentCache(Generic[_Value]):
         return await self._files.run_in_thread(work) if self.is_heavy(document) else work()
 
     async def close(self) -> None:
-        """Cancel refreshes under way."""
+        """Cancel what is under way."""
+        await self._loads.close()
         await self._refreshes.close()
 
     def _document(self, known: _Known) -> CachedDocument:
@@ -203,37 +246,96 @@ class DocumentCache(Generic[_Value]):
         self._memory.keep(self._key(name), known, known.bytes)
         return known
 
+    def _keep_copy(self, name: str, copy: _Known) -> _Known:
+        """`copy`, which is served for a while without asking; or what is current by now."""
+        known = self._known(name)
+        return known if known is not None and self._is_current(known) else self._keep(name, copy)
+
     def _is_current(self, known: _Known) -> bool:
         now = self._clock()
         confirmed_at = now if known.document is None else known.document.confirmed_at
         # A clock that was set back must not keep a document for longer.
         return confirmed_at <= now < known.until
 
-    async def _refresh(self, name: str) -> _Known:
-        """What is known about `name`, renewed if it is out of date."""
-        known = await self._newest(name)
-        if known is not None and self._is_current(known):
-            return self._keep(name, known)
-        now = self._clock()
+    async def _renewed_soon(self, name: str, org: str, copy: _Known) -> _Known:
+        """What the registry says if it does so soon, else `copy`."""
+        if self._upstream.is_suspect:
+            return self._renew_in_background(name, org, copy)
         try:
-            return self._keep(name, await self._ask(name, known))
-        except UpstreamMissing:
-            # The registry itself said so: what it withdrew must not come back in an outage.
-            await self._files.remove(self._key(name))
-            return self._keep(name, _Known(now + MISSING_FOR))
-        except UpstreamFailed as failed:
-            return self._keep(name, self._after_failure(known, failed.reason))
+            async with asyncio.timeout(self._patience_s) as patience:
+                return await self._renewed(name, org)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+        except (ProxyBusy, RegistryUnavailable):
+            return self._keep_copy(name, copy)
+        return copy
+
+    def _renew_in_background(self, name: str, org: str, copy: _Known) -> _Known:
+        """`copy`; the registry is asked if few others try at the moment whether it answers."""
+        if self._refreshes.running(name) is not None:
+            return copy
+        place = self._upstream.try_admit(org)
+        if place is None:
+            return self._keep_copy(name, copy)
+        self._refreshes.start(name, partial(self._refresh, name, place))
+        return copy
+
+    async def _renewed(self, name: str, org: str) -> _Known:
+        """What the registry says, shared by all requests that ask meanwhile.
+
+        The place at the registry is waited for by each request for itself: so it is of the
+        request's own organisation, and given up when the client disconnects.
+        """
+        running = self._refreshes.running(name)
+        if running is None:
+            place = await self._upstream.admit(org)
+            running = self._refreshes.running(name)
+            if running is None:
+                known = self._known(name)
+                if known is not None and self._is_current(known):
+                    place.leave()
+                    return known
+                running = self._refreshes.start(name, partial(self._refresh, name, place))
+            else:
+                place.leave()
+        return await asyncio.shield(running)
+
+    async def _refresh(self, name: str, place: Place) -> _Known:
+        """What the registry says about `name`, or what is known if it fails."""
+        with place:
+            known = await self._newest(name)
+            now = self._clock()
+            if known is not None and known.confirmed_within(self._ages.fresh, now):
+                return self._keep(name, known)  # by another process, meanwhile
+            try:
+                return self._keep(name, await self._ask(name, known))
+            except UpstreamMissing:
+                # The registry itself said so: what it withdrew must not come back in an outage.
+                await self._files.remove(self._key(name))
+                return self._keep(name, _Known(now + MISSING_FOR))
+            except RegistryUnavailable:
+                copy = self._stale(known)
+                if copy is None:
+                    raise  # not remembered: it is known at once that the registry is not asked
+                return self._keep(name, copy)
+            except UpstreamFailed as failed:
+                self._count("failed")
+                return self._keep(name, self._stale(known) or self._failed(failed.reason))
 
     async def _newest(self, name: str) -> _Known | None:
         """What is in memory, or what this or another process stored on disk if that is newer."""
-        known = self._known(name)
-        document = None if known is None else known.document
+        before = self._known(name)
+        document = None if before is None else before.document
         loaded = await self._files.load(
             self._key(name),
             self._decoded.check,
             newer_than=None if document is None else document.confirmed_at,
         )
-        return known if loaded is None else self._fresh(*loaded)
+        known = self._known(name)
+        if known is not None and known is not before:
+            return known  # the registry has answered meanwhile
+        return before if loaded is None else self._keep(name, self._fresh(*loaded))
 
     async def _ask(self, name: str, known: _Known | None) -> _Known:
         """What the registry says now."""
@@ -252,59 +354,93 @@ class DocumentCache(Generic[_Value]):
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
         self._count("fetched")
-        content, stored = await self._pack(answer, name)
-        await self._files.save(self._key(name), content, now)
+        packed, stored = await self._pack(answer, name)
+        if packed.is_empty and document is not None:
+            await self._refuse_emptied(name, document, answer)
+        self._emptied_at.pop(name, None)
+        await self._files.save(self._key(name), packed.content, now)
         return self._fresh(stored, now)
 
-    async def _pack(self, document: Document, name: str) -> tuple[bytes, StoredDocument]:
+    async def _pack(self, document: Document, name: str) -> tuple["_Contents", StoredDocument]:
         """`document` as it is stored. Raises UpstreamFailed."""
         codec = self._codec
+        work = codec.parse, codec.is_empty, codec.encode
         try:
             if document.size <= self._heavy_bytes:
-                content = _pack_document(codec.parse, codec.encode, document, name)
-                return content, unpack(content)
+                packed = _pack_document(*work, document, name)
+                return packed, unpack(packed.content)
             squeezed = await self._files.run_in_thread(partial(squeeze, document))
-            content = await self._worker.compute(
-                _pack_squeezed, codec.parse, codec.encode, squeezed, name, start_s=START_S
+            packed = await self._worker.compute(
+                _pack_squeezed, *work, squeezed, name, start_s=START_S
             )
-            return content, await self._files.run_in_thread(partial(unpack, content))
+            return packed, await self._files.run_in_thread(partial(unpack, packed.content))
         except codec.invalid as error:
-            reason = f"a document cannot be used: {error}"
-            _log.warning("upstream_failed", url=document.url, reason=reason)
-            raise UpstreamFailed(reason) from error
+            raise self._unusable(document, str(error)) from error
+
+    async def _refuse_emptied(self, name: str, known: CachedDocument, answer: Document) -> None:
+        """Raise UpstreamFailed if an empty document must not replace `known`.
+
+        A registry that has lost its index says the same as one whose package was emptied. The
+        latter still says so after EMPTIED_AFTER.
+        """
+        if await self.read(known, self._codec.is_empty):
+            return
+        emptied_at = self._emptied_at.setdefault(name, self._clock())
+        if self._clock() - emptied_at < EMPTIED_AFTER:
+            raise self._unusable(answer, "it lists nothing any more, where it did before")
+
+    def _unusable(self, document: Document, fault: str) -> UpstreamFailed:
+        reason = f"a document cannot be used: {fault}"
+        _log.warning("upstream_failed", url=document.url, reason=reason)
+        self._upstream.note_failure(reason)
+        return UpstreamFailed(reason)
 
     def _fresh(self, stored: StoredDocument, confirmed_at: datetime) -> _Known:
         return _Known(confirmed_at + self._ages.fresh, CachedDocument(stored, confirmed_at))
 
-    def _after_failure(self, known: _Known | None, failure: str) -> _Known:
-        self._count("failed")
-        now = self._clock()
-        until = now + RETRY_AFTER
+    def _failed(self, failure: str) -> _Known:
+        return _Known(self._clock() + RETRY_AFTER, failure=failure)
+
+    def _stale(self, known: _Known | None) -> _Known | None:
+        """What to serve of `known` while the registry does not answer; None if it is too old."""
         document = None if known is None else known.document
         if known is None or document is None:
-            return _Known(until, failure=failure)
+            return None
+        now = self._clock()
         ends_at = document.confirmed_at + self._ages.stale_max
         if now >= ends_at:
             # Its file stays on disk for its validators: the registry may yet confirm it.
-            return _Known(until, failure=failure)
-        return replace(known, until=min(until, ends_at), document=replace(document, is_stale=True))
+            return None
+        until = min(now + RETRY_AFTER, ends_at)
+        return replace(known, until=until, document=replace(document, is_stale=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """A parsed document as it is stored, and whether it lists nothing."""
+
+    content: bytes
+    is_empty: bool
 
 
 def _pack_document(
     parse: Callable[[Document, str], _Value],
+    is_empty: Callable[[_Value], bool],
     encode: Callable[[_Value], bytes],
     document: Document,
     name: str,
-) -> bytes:
+) -> _Contents:
     """`document` in the form in which it is stored."""
-    return pack(encode(parse(document, name)), document.validators)
+    value = parse(document, name)
+    return _Contents(pack(encode(value), document.validators), is_empty(value))
 
 
 def _pack_squeezed(
     parse: Callable[[Document, str], _Value],
+    is_empty: Callable[[_Value], bool],
     encode: Callable[[_Value], bytes],
     squeezed: SqueezedDocument,
     name: str,
-) -> bytes:
+) -> _Contents:
     """Like `_pack_document`, for a document that comes from another process."""
-    return _pack_document(parse, encode, restore(squeezed), name)
+    return _pack_document(parse, is_empty, encode, restore(squeezed), name)

@@ -6,11 +6,11 @@ the file that the registry's document names; any other client sees a broken conn
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -33,6 +33,20 @@ _WRITE_AFTER_S: Final = 0.5
 
 Fetch = Callable[[], AbstractAsyncContextManager[FileStream]]
 """Starts to receive a file, see `Upstream.file`."""
+
+
+class Admitted(Protocol):
+    """A file that may be requested now, see `AdmittedFile`."""
+
+    def stream(self) -> AbstractAsyncContextManager[FileStream]:
+        """Start to receive the file."""
+
+    def leave(self) -> None:
+        """Give up the right to. Safe to repeat."""
+
+
+Admit = Callable[[], Awaitable[Admitted]]
+"""Waits until a file may be requested, see `Upstream.admit_file`."""
 
 _log = structlog.get_logger(__name__)
 

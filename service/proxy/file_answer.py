@@ -6,7 +6,7 @@ from typing import Final
 from quart import Request, Response
 
 from service.proxy.cached_file import CachedFile, LoadedFile
-from service.proxy.downloads import DownloadReader, Fetch
+from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
@@ -28,7 +28,7 @@ def is_known(request: Request, key: FileKey) -> bool:
 
 
 async def file_answer(
-    request: Request, files: FileCache, key: FileKey, size: int | None, fetch: Fetch
+    request: Request, files: FileCache, key: FileKey, size: int | None, admit: Admit
 ) -> Response:
     """The file with this digest, or the requested part of it.
 
@@ -46,7 +46,7 @@ async def file_answer(
         return Response(status=304, headers=headers)
     if request.method == "HEAD" and size is not None:
         return _answer(b"", 200, headers | {"content-length": str(size)})
-    opened = files.loaded(key, size) or await _opened(files, key, size, fetch)
+    opened = files.loaded(key, size) or await _opened(files, key, size, admit)
     asked = request.headers.get("range")
     if wants_range(asked, request.headers.get("if-range"), key.etag) and asked is not None:
         return await _part(request, await _whole(opened), asked, headers)
@@ -61,9 +61,9 @@ async def file_answer(
 
 
 async def _opened(
-    files: FileCache, key: FileKey, size: int | None, fetch: Fetch
+    files: FileCache, key: FileKey, size: int | None, admit: Admit
 ) -> CachedFile | LoadedFile | DownloadReader:
-    opened = await files.open(key, size, fetch)
+    opened = await files.open(key, size, admit)
     return await files.load(key, opened) if isinstance(opened, CachedFile) else opened
 
 

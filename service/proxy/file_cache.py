@@ -32,7 +32,14 @@ from service.proxy.cached_file import (
     identity_of,
     open_file,
 )
-from service.proxy.downloads import ABANDONED_S, Download, DownloadReader, Expected, Fetch
+from service.proxy.downloads import (
+    ABANDONED_S,
+    Admit,
+    Admitted,
+    Download,
+    DownloadReader,
+    Expected,
+)
 from service.proxy.file_keys import FileKey
 from service.proxy.single_flight import SingleFlight
 from service.threads import run_uncancellable
@@ -111,24 +118,38 @@ class FileCache:
         return loaded
 
     async def open(
-        self, key: FileKey, expected_size: int | None, fetch: Fetch
+        self, key: FileKey, expected_size: int | None, admit: Admit
     ) -> CachedFile | DownloadReader:
         """The file, from disk or as it arrives; the caller closes it.
 
         Raises UpstreamMissing, UpstreamFailed, and StoreUnavailable if there is no room for it.
         """
+        found = await self._look(key)
+        if found is None:
+            admitted = await admit()
+            try:
+                # Again: other requests may have fetched it while this one waited for its turn.
+                found = await self._look(key)
+            except BaseException:
+                admitted.leave()
+                raise
+            if found is None:
+                self._count("downloads")
+                return await self._begin(Expected(key, expected_size), admitted).join()
+            admitted.leave()
+        if isinstance(found, CachedFile):
+            return await self._checked(found, expected_size)
+        self._count("joined")
+        return await found.join()
+
+    async def _look(self, key: FileKey) -> CachedFile | Download | None:
+        """The file on disk, or its download; None if it must be requested."""
         download = self._joinable(key)
-        if download is None:
-            cached = await self._find(key)
-            if cached is not None:
-                return await self._checked(cached, expected_size)
-            download = self._joinable(key)  # begun by another request meanwhile
-        if download is None:
-            self._count("downloads")
-            download = self._begin(Expected(key, expected_size), fetch)
-        else:
-            self._count("joined")
-        return await download.join()
+        if download is not None:
+            return download
+        cached = await self._find(key)
+        # None on disk: perhaps another request has begun to fetch it meanwhile.
+        return self._joinable(key) if cached is None else cached
 
     def _count(self, name: str) -> None:
         setattr(self.counts, name, getattr(self.counts, name) + 1)
@@ -192,18 +213,19 @@ class FileCache:
         download = self._downloads.get(key)
         return None if download is None or download.fault is not None else download
 
-    def _begin(self, expected: Expected, fetch: Fetch) -> Download:
+    def _begin(self, expected: Expected, admitted: Admitted) -> Download:
         download = Download(expected, self._folder, abandoned_s=self._abandoned_s)
         self._downloads[expected.key] = download
-        task = asyncio.create_task(self._receive(expected.key, download, fetch))
+        task = asyncio.create_task(self._receive(expected.key, download, admitted))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return download
 
-    async def _receive(self, key: FileKey, download: Download, fetch: Fetch) -> None:
+    async def _receive(self, key: FileKey, download: Download, admitted: Admitted) -> None:
         try:
-            status = await download.receive(fetch)
+            status = await download.receive(admitted.stream)
         finally:
+            admitted.leave()
             # Removed first, so that no request joins a download whose file is closed.
             # A failed download may have a successor under the same key, which must stay joinable.
             if self._downloads.get(key) is download:

@@ -22,6 +22,7 @@ from service.proxy.npm.document import (
     Package,
     decode_package,
     encode_package,
+    is_empty_package,
     release_package,
 )
 from service.proxy.npm.packument import parse_package
@@ -31,11 +32,13 @@ from service.proxy.pypi.project import (
     Project,
     decode_project,
     encode_project,
+    is_empty_project,
     release_project,
 )
 from service.proxy.pypi.simple_json import parse_json
 from service.proxy.registries_file import FirstPartyRegistry
 from service.proxy.upstream import Upstream
+from service.proxy.waiting_room import WaitingRoom
 from service.settings import Settings
 from service.worker_process import WorkerProcess
 
@@ -98,6 +101,7 @@ class RegistryParts:
     clock: Clock
     ages: Ages
     metrics: Metrics
+    room: WaitingRoom
 
 
 def registry_parts(
@@ -119,6 +123,7 @@ def registry_parts(
             timedelta(seconds=settings.proxy_stale_max_s),
         ),
         metrics=metrics,
+        room=WaitingRoom(observe=metrics.proxy_requests_wait),
     )
 
 
@@ -127,9 +132,9 @@ def pypi_registries(
 ) -> Registries[Project]:
     """The registries with PyPI's simple repository API: `public`, and those among `own`."""
 
-    def open_registry(registry: Registry) -> PackageRegistry[Project]:
+    def open_registry(name: str, registry: Registry) -> PackageRegistry[Project]:
         codec = partial(_pypi_codec, _PYPI_ACCEPT, _project_path)
-        return _registry(registry, parts, Ecosystem.PYPI, codec)
+        return _registry(name, registry, parts, Ecosystem.PYPI, codec)
 
     return _registries(public, own, Ecosystem.PYPI, open_registry)
 
@@ -139,9 +144,9 @@ def npm_registries(
 ) -> Registries[Package]:
     """The registries with npm's API: `public`, and those among `own`."""
 
-    def open_registry(registry: Registry) -> PackageRegistry[Package]:
+    def open_registry(name: str, registry: Registry) -> PackageRegistry[Package]:
         codec = partial(_npm_codec, _NPM_ACCEPT, _package_path)
-        return _registry(registry, parts, Ecosystem.NPM, codec)
+        return _registry(name, registry, parts, Ecosystem.NPM, codec)
 
     return _registries(public, own, Ecosystem.NPM, open_registry)
 
@@ -166,12 +171,12 @@ def _registries(
     public: Registry | None,
     own: Mapping[str, FirstPartyRegistry],
     ecosystem: Ecosystem,
-    open_registry: Callable[[Registry], PackageRegistry[_Value]],
+    open_registry: Callable[[str, Registry], PackageRegistry[_Value]],
 ) -> Registries[_Value]:
     return Registries(
-        None if public is None else open_registry(public),
+        None if public is None else open_registry(ecosystem, public),
         {
-            name: OwnRegistry(open_registry(entry.registry), entry.orgs)
+            name: OwnRegistry(open_registry(name, entry.registry), entry.orgs)
             for name, entry in own.items()
             if entry.ecosystem is ecosystem
         },
@@ -179,6 +184,7 @@ def _registries(
 
 
 def _registry(
+    name: str,
     registry: Registry,
     parts: RegistryParts,
     ecosystem: Ecosystem,
@@ -186,7 +192,12 @@ def _registry(
 ) -> PackageRegistry[_Value]:
     metrics = parts.metrics
     upstream = Upstream(
-        parts.http, registry, clock=parts.clock, observe=partial(metrics.upstream_began, ecosystem)
+        parts.http,
+        registry,
+        clock=parts.clock,
+        observe=partial(metrics.upstream_began, ecosystem),
+        room=parts.room,
+        observe_circuit=partial(metrics.circuit_changed, name),
     )
     keys = origin_keys(registry)
     origins = Origins({key: str(origin) for key, origin in keys.items()})
@@ -209,6 +220,7 @@ def _pypi_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Co
         accept,
         path,
         partial(_parse_project, origins=origins),
+        is_empty_project,
         DocumentInvalid,
         encode_project,
         decode_project,
@@ -221,6 +233,7 @@ def _npm_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Cod
         accept,
         path,
         partial(_parse_package, origins=origins),
+        is_empty_package,
         DocumentInvalid,
         encode_package,
         decode_package,
@@ -230,8 +243,11 @@ def _npm_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Cod
 
 def _parse_project(document: Document, name: str, origins: Origins) -> Project:
     media_type = document.content_type.partition(";")[0].strip().lower()
-    parse = parse_json if media_type.endswith("json") else parse_html
-    return parse(document.body, name, document.url, origins)
+    if media_type.endswith("json"):
+        return parse_json(document.body, name, document.url, origins)
+    if media_type and "html" not in media_type:
+        raise DocumentInvalid("page is neither JSON nor HTML by its content type")
+    return parse_html(document.body, name, document.url, origins)
 
 
 def _parse_package(document: Document, name: str, origins: Origins) -> Package:

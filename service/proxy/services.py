@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from quart import Request
+from quart import Request, Response
 
 from service.clock import Clock
 from service.errors import EcosystemNotServed, FirstPartyNotServed, NoPackageName
@@ -46,6 +46,13 @@ class Located(Generic[_Value]):
     async def read(self, function: Callable[[_Value], _Result]) -> _Result:
         """The result of `function` on the document, of which it may keep single entries only."""
         return await self.registry.documents.read(self.document, function)
+
+    def marked(self, answer: Response) -> Response:
+        """`answer`, which says so if the document is stale (RFC 9211)."""
+        if self.document.is_stale:
+            ttl_s = self.registry.documents.ttl_s(self.document)
+            answer.headers["cache-status"] = f"countersign; hit; ttl={ttl_s}"
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,18 @@ class ProxyServices:
         for npm_registry in self.npm.all():
             await npm_registry.documents.close()
 
+    def circuits(self) -> dict[str, str]:
+        """The state of the circuit of each public registry, by ecosystem: that of its worst origin.
+
+        Not of an organisation's own registries: their names are not for everyone.
+        """
+        public = {Ecosystem.PYPI: self.pypi.public, Ecosystem.NPM: self.npm.public}
+        return {
+            str(ecosystem): str(registry.upstream.state)
+            for ecosystem, registry in public.items()
+            if registry is not None
+        }
+
     def base(self, slug: str, ecosystem: Ecosystem) -> str:
         """The URL of the organisation's proxied registry, without a trailing slash."""
         return f"{self.public_url}/proxy/{slug}/{ecosystem}"
@@ -117,7 +136,7 @@ class ProxyServices:
             # Nothing was awaited since the policy was read: it is the one in force.
             if known is not None:
                 return Located(policy, registry, known)
-            document = await registry.documents.get(canonical)
+            document = await registry.documents.get(canonical, org.id)
             # Read again: the registry may have taken a minute, and rules may have changed.
             asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
             if policy.registry == asked_for.registry:

@@ -19,12 +19,20 @@ class SingleFlight(Generic[_Result]):
         Cancelling a caller does not cancel the work: others wait for it, and the next caller would
         only start it again.
         """
+        # Without the shield, one client that disconnects would fail the requests of all others.
+        return await asyncio.shield(self.start(key, work))
+
+    def running(self, key: Hashable) -> asyncio.Task[_Result] | None:
+        """The work that is running for `key`, to be awaited behind a shield."""
+        return self._running.get(key)
+
+    def start(self, key: Hashable, work: Callable[[], Awaitable[_Result]]) -> asyncio.Task[_Result]:
+        """The work that is running for `key`, which is `work` if there was none."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(_await(work))
             task.add_done_callback(lambda ended: self._forget(key, ended))
-        # Without the shield, one client that disconnects would fail the requests of all others.
-        return await asyncio.shield(task)
+        return task
 
     async def close(self) -> None:
         """End all work."""

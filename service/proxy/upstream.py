@@ -2,14 +2,16 @@
 
 The registry is not trusted: each answer is bounded in bytes, in time and in time without progress,
 and no page or redirect of it can direct a request, or our credentials, to an origin that is not
-configured.
+configured. A registry that does not answer is spared for a while, see `circuit_breaker`; each of
+its origins on its own, as files often come from another host than documents.
 """
 
 import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 from typing import Final, NoReturn
 from urllib.parse import unquote
 
@@ -17,7 +19,7 @@ import httpx2
 import structlog
 
 from service.clock import Clock, utc_now
-from service.errors import UpstreamFailed, UpstreamMissing
+from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.http_client import outgoing_client
 from service.origins import Origin, Registry
 from service.proxy.answers import (
@@ -28,24 +30,50 @@ from service.proxy.answers import (
     Validators,
 )
 from service.proxy.bodies import BodyFault, read_body
+from service.proxy.circuit_breaker import WORST_FIRST, CircuitState
+from service.proxy.circuits import Circuit, OpenAttempt
+from service.proxy.waiting_room import CONNECTIONS_MAX, Holder, Place, WaitingRoom
 
 REDIRECTS_MAX: Final = 5
-CONNECTIONS_MAX: Final = 128
-"""Connections of a process to all registries; further requests wait, and fail after a while."""
+TRIALS_MAX: Final = 4
+"""Requests to a suspect registry at once beyond which no further one tries whether it answers."""
 
 _VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
 _OWN_PORTS: Final = {"http": 80, "https": 443}
 _MISSING: Final = frozenset({httpx2.codes.NOT_FOUND, httpx2.codes.GONE})
+_TOO_MANY: Final = httpx2.codes.TOO_MANY_REQUESTS
 _AGENT: Final = "countersign-proxy"
 
 _log = structlog.get_logger(__name__)
 
 
+class AdmittedFile:
+    """A file that may be requested now; `leave` gives up the right to."""
+
+    def __init__(
+        self, open_stream: Callable[[], AbstractAsyncContextManager[FileStream]], place: Place
+    ) -> None:
+        self._open_stream = open_stream
+        self._place = place
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncGenerator[FileStream, None]:
+        """The file, see `Upstream.file`; the place is left at the end."""
+        with self._place:
+            async with self._open_stream() as stream:
+                yield stream
+
+    def leave(self) -> None:
+        """Give the place to the next request. Safe to repeat."""
+        self._place.leave()
+
+
 class Upstream:
     """One configured registry.
 
-    Every method may raise UpstreamMissing and UpstreamFailed, which it has logged.
+    Every method may raise UpstreamMissing and UpstreamFailed, which it has logged. A request needs
+    a place, from one of the methods `admit`, `try_admit` and `admit_file`.
     """
 
     def __init__(
@@ -56,10 +84,23 @@ class Upstream:
         *,
         clock: Clock = utc_now,
         observe: Callable[[float], None] = lambda _: None,
+        room: WaitingRoom | None = None,
+        timer: Callable[[], float] = time.monotonic,
+        observe_circuit: Callable[[str, bool], None] = lambda _origin, _is_open: None,
     ) -> None:
-        """`observe` gets the seconds until each response began, for metrics."""
+        """`observe` gets the seconds until each response began, for metrics.
+
+        `observe_circuit` gets an origin and whether it is spared now.
+        """
         self.registry = registry
         self.health = UpstreamHealth()
+        self._room = room or WaitingRoom()
+        self._circuits = {
+            origin: Circuit(
+                str(origin), timer, partial(self._circuit_changed, origin, observe_circuit)
+            )
+            for origin in sorted({registry.origin, *registry.file_origins}, key=str)
+        }
         self._clock = clock
         self._observe = observe
         self._http = http
@@ -67,6 +108,59 @@ class Upstream:
         self._timeout = httpx2.Timeout(
             self._limits.progress_s, connect=self._limits.connect_s, pool=self._limits.queue_s
         )
+
+    @property
+    def circuits(self) -> Mapping[Origin, Circuit]:
+        """Of the registry's own origin, and of those that its files come from."""
+        return self._circuits
+
+    @property
+    def state(self) -> CircuitState:
+        """The state of the origin that is worst off."""
+        states = {circuit.state for circuit in self._circuits.values()}
+        return next(state for state in WORST_FIRST if state in states)
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if documents should not be waited for where there is a copy."""
+        return self._circuits[self.registry.origin].is_suspect
+
+    async def admit(self, org: str) -> Place:
+        """A place for one request of the organisation; waits for it, and gives up if cancelled.
+
+        Raises RegistryUnavailable and ProxyBusy.
+        """
+        return await self._admit(self.registry.origin, org)
+
+    def try_admit(self, org: str) -> Place | None:
+        """A place for a request that tries whether the registry answers; None if enough do."""
+        origin = self.registry.origin
+        key = self._room_key(origin)
+        if not self._circuits[origin].admits or self._room.held(key) >= TRIALS_MAX:
+            return None
+        return self._room.try_enter(Holder(org, key))
+
+    async def admit_file(self, url: str, org: str) -> AdmittedFile:
+        """The file at `url` once it may be requested; raises as `admit`."""
+        address = self._checked(_parse(url))
+        place = await self._admit(_origin(address) or self.registry.origin, org)
+        return AdmittedFile(partial(self.file, url), place)
+
+    async def _admit(self, origin: Origin, org: str) -> Place:
+        # Asked before the wait, and again by the request itself.
+        if not self._circuits[origin].admits:
+            raise _unavailable(origin)
+        return await self._room.enter(Holder(org, self._room_key(origin)))
+
+    def _room_key(self, origin: Origin) -> str:
+        return f"{self.registry.identity} {origin}"
+
+    def _circuit_changed(
+        self, origin: Origin, observe: Callable[[str, bool], None], is_open: bool
+    ) -> None:
+        observe(str(origin), is_open)
+        if is_open:
+            self._room.refuse(self._room_key(origin), partial(_unavailable, origin))
 
     async def document(
         self, path: str, accept: str, known: Validators | None = None
@@ -99,10 +193,12 @@ class Upstream:
         address = self._checked(_parse(url))
         headers = {"accept": "*/*", "accept-encoding": "identity"}
         async with (
-            self._faults(address, self._limits.file_s),
+            self._faults(address, self._limits.file_s) as attempt,
             self._get(address, headers) as response,
         ):
             _check_status(response)
+            # From here on the file may take half an hour, which tells nothing of other requests.
+            attempt.succeed()
             length = _length(response)
             if length is not None and length > self._limits.file_bytes:
                 _fail(address, f"the file is longer than {self._limits.file_bytes} bytes")
@@ -200,18 +296,38 @@ class Upstream:
         return url
 
     @asynccontextmanager
-    async def _faults(self, url: httpx2.URL, time_max_s: float) -> AsyncGenerator[None, None]:
-        """Turn network failures inside the block into UpstreamFailed."""
-        try:
-            async with _network_faults(url, time_max_s):
-                yield
-        except UpstreamFailed as failed:
-            self.health.failed_at, self.health.failure = self._clock(), failed.reason
-            raise
-        except UpstreamMissing:
+    async def _faults(
+        self, url: httpx2.URL, time_max_s: float
+    ) -> AsyncGenerator[OpenAttempt, None]:
+        """Turn network failures inside the block into UpstreamFailed, and note what became of it.
+
+        Raises RegistryUnavailable if the registry is not to be asked now.
+        """
+        origin = _origin(url) or self.registry.origin
+        attempt = self._circuits[origin].begin()
+        if attempt is None:
+            raise _unavailable(origin)
+        with attempt:
+            try:
+                async with _network_faults(url, time_max_s):
+                    yield attempt
+            except UpstreamFailed as failed:
+                self.note_failure(failed.reason)
+                if failed.is_outage:
+                    attempt.fail()
+                else:
+                    attempt.succeed()
+                raise
+            except UpstreamMissing:
+                self.health.answered_at = self._clock()
+                attempt.succeed()
+                raise
             self.health.answered_at = self._clock()
-            raise
-        self.health.answered_at = self._clock()
+            attempt.succeed()
+
+    def note_failure(self, reason: str) -> None:
+        """Show operators that the registry failed, in a request or in what it sent."""
+        self.health.failed_at, self.health.failure = self._clock(), reason
 
 
 @asynccontextmanager
@@ -224,11 +340,11 @@ async def _network_faults(url: httpx2.URL, time_max_s: float) -> AsyncGenerator[
         # A TimeoutError of the block's own code is not the registry's failure.
         if not limit.expired():
             raise
-        _fail(url, f"not all there within {time_max_s:g} s", error)
+        _fail(url, f"not all there within {time_max_s:g} s", error, is_outage=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         # Only this error's text is shown: that of others may repeat what the registry sent.
         detail = f": {error}" if isinstance(error, httpx2.ConnectError) else ""
-        _fail(url, f"{type(error).__name__}{detail}", error)
+        _fail(url, f"{type(error).__name__}{detail}", error, is_outage=True)
 
 
 def upstream_client(transport: httpx2.AsyncBaseTransport | None = None) -> httpx2.AsyncClient:
@@ -253,17 +369,26 @@ def _origin(url: httpx2.URL) -> Origin | None:
     return Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _OWN_PORTS[url.scheme])
 
 
-def _fail(url: httpx2.URL, reason: str, cause: Exception | None = None) -> NoReturn:
+def _fail(
+    url: httpx2.URL, reason: str, cause: Exception | None = None, *, is_outage: bool = False
+) -> NoReturn:
     """Log and raise UpstreamFailed, both without the query of `url`: it may hold a signature."""
     _log.warning("upstream_failed", origin=str(_origin(url)), path=url.path, reason=reason)
-    raise UpstreamFailed(f"{_origin(url)}: {reason}") from cause
+    raise UpstreamFailed(f"{_origin(url)}: {reason}", is_outage=is_outage) from cause
+
+
+def _unavailable(origin: Origin) -> RegistryUnavailable:
+    return RegistryUnavailable(f"{origin} is not asked for a while: it did not answer before")
 
 
 def _check_status(response: httpx2.Response) -> None:
-    if response.status_code in _MISSING:
+    status = response.status_code
+    if status in _MISSING:
         raise UpstreamMissing
-    if response.status_code != httpx2.codes.OK:
-        _fail(response.url, f"answered {response.status_code}")
+    if status != httpx2.codes.OK:
+        # Others, such as 403 for one package, are answers of a registry that is well.
+        is_outage = response.is_server_error or status == _TOO_MANY
+        _fail(response.url, f"answered {status}", is_outage=is_outage)
 
 
 def _length(response: httpx2.Response) -> int | None:

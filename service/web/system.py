@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,19 +38,24 @@ class SystemServices:
     lake: Lake
     metrics: Metrics
     metrics_token: str
+    circuits: Callable[[], dict[str, str]]
+    """The state of the circuit of each public package registry, by ecosystem."""
 
 
-class Health(Struct):
+class Health(Struct, omit_defaults=True):
     """The service's status."""
 
     status: str
+    registries: dict[str, str] = {}
 
 
 @blueprint.get("/healthz")
 @documented(answers={200: Health}, credentials=())
-async def healthz() -> ResponseReturnValue:
-    """Report that the process is responding."""
-    return json_answer(Health(status="ok"))
+@receives(SystemServices)
+async def healthz(services: SystemServices) -> ResponseReturnValue:
+    """Report that the process is responding, and whether it asks each package registry."""
+    # Still "ok" without a registry: a restart would not bring it back, and end what goes on.
+    return json_answer(Health(status="ok", registries=services.circuits()))
 
 
 @blueprint.get("/readyz")

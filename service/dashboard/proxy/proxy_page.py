@@ -24,6 +24,7 @@ from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem
 from service.proxy.answers import UpstreamHealth
 from service.proxy.cache_folder import Usage
+from service.proxy.circuit_breaker import CircuitState
 from service.proxy.clients import Client, ProxyAddress
 from service.proxy.snippets import (
     CiProvider,
@@ -73,12 +74,16 @@ class ShownUpstream:
     health: UpstreamHealth | None = None
     answered_ago: str | None = None
     failed_ago: str | None = None
+    not_asked: list[str] = field(default_factory=list)
+    """Origins that did not answer, and are asked again after a pause."""
 
     @property
     def state(self) -> str:
-        """`none`, `unasked`, `answers` or `fails`, by this process's last request."""
+        """`none`, `unasked`, `answers`, `fails` or `paused`, by this process's last request."""
         if self.health is None:
             return "none"
+        if self.not_asked:
+            return "paused"
         answered_at, failed_at = self.health.answered_at, self.health.failed_at
         if failed_at is not None and (answered_at is None or failed_at > answered_at):
             return "fails"
@@ -198,6 +203,11 @@ def _shown(ecosystem: Ecosystem, upstream: Upstream | None, now: datetime) -> Sh
         health=health,
         answered_ago=_ago(health.answered_at, now),
         failed_ago=_ago(health.failed_at, now),
+        not_asked=[
+            str(origin)
+            for origin, circuit in upstream.circuits.items()
+            if circuit.state is not CircuitState.CLOSED
+        ],
     )
 
 

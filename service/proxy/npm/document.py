@@ -44,7 +44,8 @@ class Package(msgspec.Struct, frozen=True, array_like=True):
 
     `versions` is in upstream's order; `tags` has only offered versions. `time` is the JSON object
     of publication instants, `extra` the document's other members, without braces. `dropped` counts,
-    by reason, upstream's versions and tags that are not offered.
+    by reason, upstream's versions and tags that are not offered. If `is_unpublished`, upstream says
+    why there are no versions.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Package(msgspec.Struct, frozen=True, array_like=True):
     time: bytes
     extra: bytes
     dropped: Mapping[str, int] = {}
+    is_unpublished: bool = False
 
 
 def file_name(name: str, version: str) -> str:
@@ -98,6 +100,11 @@ def decode_package(encoded: bytes) -> Package:
     """The package that `encode_package` encoded. On EncodingUnknown, fetch the document again."""
     head, versions = decode_versioned(_ENCODING, encoded, Package, PackageVersion)
     return replace(head, versions={version.version: version for version in versions})
+
+
+def is_empty_package(package: Package) -> bool:
+    """True for a package without versions that was not unpublished, as far as upstream says."""
+    return not package.versions and not package.is_unpublished
 
 
 def release_package(package: Package) -> None:

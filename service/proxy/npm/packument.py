@@ -82,7 +82,8 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
     versions = _object(document.pop("versions", None))
     if len(versions) > VERSIONS_MAX:
         raise DocumentInvalid("document has too many versions")
-    time = _times(_object(document.pop("time", None), TIME_BYTES_MAX))
+    stated = _object(document.pop("time", None), TIME_BYTES_MAX)
+    time = _times(stated)
     dropped: Counter[str] = Counter()
     offered: dict[str, PackageVersion] = {}
     for version, raw in versions.items():
@@ -102,6 +103,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
         time=msgspec.json.encode(time),
         extra=_members(document),
         dropped=dict(dropped),
+        is_unpublished="unpublished" in stated,
     )
 
 

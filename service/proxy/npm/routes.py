@@ -65,8 +65,10 @@ async def whoami(services: ProxyServices, slug: str) -> ResponseReturnValue:
 @receives(ProxyServices)
 async def keys(services: ProxyServices, slug: str) -> ResponseReturnValue:
     """The registry's signing keys, as the upstream publishes them."""
-    await services.authorize(request, slug)
-    document = await _public(services).upstream.document("-/npm/v1/keys", FULL)
+    _, org = await services.authorize(request, slug)
+    upstream = _public(services).upstream
+    with await upstream.admit(org.id):
+        document = await upstream.document("-/npm/v1/keys", FULL)
     return Response(b"" if document is None else document.body, content_type=FULL)
 
 
@@ -77,14 +79,13 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
     _, org = await services.authorize(request, slug)
     if query not in QUERIES:
         raise NotFound
-    registry = _public(services)
+    upstream = _public(services).upstream
     asked = parse_query(await request.body, request.headers.get("content-encoding", ""))
     # After the body has arrived, which a client can delay: a name may have become first-party.
     first_party = await services.policies.first_party(org)
     body = public_query(asked, query, partial(_is_first_party, first_party))
-    answer = await registry.upstream.post(
-        f"-/npm/v1/security/{query}", body, {"content-type": FULL}
-    )
+    with await upstream.admit(org.id):
+        answer = await upstream.post(f"-/npm/v1/security/{query}", body, {"content-type": FULL})
     return Response(answer.body, content_type=FULL)
 
 
@@ -123,7 +124,7 @@ async def _document(
     page = await services.pages.get(
         (*located.identity, base, form, version), partial(located.read, render)
     )
-    return page_answer(request, page, form)
+    return located.marked(page_answer(request, page, form))
 
 
 async def _file(
@@ -140,8 +141,10 @@ async def _file(
     refusal = await refuse_or_record(services, org, principal, policy, release, key)
     if refusal is not None:
         return refusal
-    fetch = partial(registry.upstream.file, registry.file_url(listed.origin, listed.path))
-    return await file_answer(request, services.files, key, None, fetch)
+    admit = partial(
+        registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
+    )
+    return located.marked(await file_answer(request, services.files, key, None, admit))
 
 
 def _public(services: ProxyServices) -> PackageRegistry[Package]:

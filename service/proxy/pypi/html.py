@@ -6,7 +6,7 @@ elements that matter, whose time is proportional to the page's length.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
 from itertools import islice
 from typing import Final, NamedTuple
@@ -14,7 +14,13 @@ from urllib.parse import urljoin
 
 from service.proxy.documents import DocumentInvalid, refuse_oversized
 from service.proxy.origins import URL_CHARS_MAX, Origins
-from service.proxy.pypi.listing import Link, Listing, bounded_urls, parse_status
+from service.proxy.pypi.listing import (
+    OF_ANOTHER_PROJECT,
+    Link,
+    Listing,
+    bounded_urls,
+    parse_status,
+)
 from service.proxy.pypi.project import FILES_MAX, Project
 from service.proxy.pypi.repository_version import parse_minor
 
@@ -23,6 +29,9 @@ ATTRIBUTES_MAX: Final = 32
 """Attributes of one element; further ones are ignored."""
 
 VALUE_CHARS_MAX: Final = 4096
+
+_DIGEST: Final = re.compile(r"#(?:md5|sha\d+)=[0-9a-fA-F]{32,}")
+"""How an index names a file's digest (PEP 503)."""
 
 _STATUS: Final = ("pypi:project-status", "pypi:project-status-reason")
 
@@ -56,7 +65,7 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
     """The project `name` (normalised), from the page fetched from `page_url`.
 
     The page does not name its project: files of other projects are dropped and counted.
-    Raises DocumentInvalid if the page is not of version 1 of the API.
+    Raises DocumentInvalid if the page is not of version 1 of the API, or not of this project.
     """
     refuse_oversized(body)
     tags = list(islice(_tags(body.decode("utf-8", errors="replace")), TAGS_MAX + 1))
@@ -69,9 +78,11 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
             meta.setdefault(attributes["name"], []).append(attributes.get("content", ""))
     minor = min(map(parse_minor, meta.get("pypi:repository-version", ["1.0"])))
     listing = Listing(name, _joined(page_url, bases[0]) if bases else page_url, origins)
-    for kind, attributes in tags:
-        if kind == "a" and "href" in attributes:
-            listing.add(_link(attributes))
+    links = [_link(attributes) for kind, attributes in tags if kind == "a" and "href" in attributes]
+    for link in links:
+        listing.add(link)
+    if not listing.files:
+        _check_index(meta, links, listing)
     status, reason = parse_status(*(meta.get(key, [None])[0] for key in _STATUS))
     return Project(
         name=name,
@@ -83,6 +94,17 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
         status_reason=reason,
         dropped=dict(listing.dropped),
     )
+
+
+def _check_index(meta: Mapping[str, object], links: Sequence[Link], listing: Listing) -> None:
+    """Raise DocumentInvalid if a page without files is not an index page of the project.
+
+    A captive portal or an error page answers 200 in HTML, too.
+    """
+    if listing.dropped[OF_ANOTHER_PROJECT]:
+        raise DocumentInvalid("page is of another project")
+    if not meta and not any(_DIGEST.search(link.url) for link in links):
+        raise DocumentInvalid("page is not that of an index")
 
 
 def _tags(page: str) -> Iterator[_Tag]:

@@ -16,6 +16,8 @@ from service.proxy.pypi.project import FILES_MAX, ProjectFile
 REASON_CHARS_MAX: Final = 1024
 STATUSES: Final = ("active", "archived", "quarantined", "deprecated")
 
+OF_ANOTHER_PROJECT: Final = "file is of another project"
+
 _SIZE_MAX: Final = 1 << 53
 
 
@@ -83,7 +85,7 @@ class Listing:
         if distribution is None:
             raise EntryDropped("file name is not of a wheel or sdist")
         if distribution.project != self._name:
-            raise EntryDropped("file is of another project")
+            raise EntryDropped(OF_ANOTHER_PROJECT)
         # The first one stays: a client could take either, but only one of them would be decided on.
         if filename in self._files:
             raise EntryDropped("file name is listed twice")

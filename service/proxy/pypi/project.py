@@ -97,6 +97,11 @@ def decode_project(encoded: bytes) -> Project:
     return replace(head, files=files)
 
 
+def is_empty_project(project: Project) -> bool:
+    """True for a project without files that is not quarantined: then an index lists none."""
+    return not project.files and project.status != "quarantined"
+
+
 def release_project(project: Project) -> None:
     """Free the files of a project that is no longer used, one by one."""
     while project.files:

@@ -24,6 +24,7 @@ from service.proxy.pypi.render import render_html, render_json
 from service.proxy.pypi.root import render_root
 from service.proxy.registries import PackageRegistry
 from service.proxy.services import ProxyServices
+from service.store.tables import Organisation
 from service.web.dependencies import receives
 
 _INDEX: Final = "/proxy/<slug>/pypi"
@@ -54,7 +55,7 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
     base = services.base(slug, Ecosystem.PYPI)
     render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
     page = await services.pages.get((*located.identity, base, form), partial(located.read, render))
-    return page_answer(request, page, _content_type(form))
+    return located.marked(page_answer(request, page, _content_type(form)))
 
 
 @blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
@@ -72,19 +73,20 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
     if listed is None:
         raise PackageFileMissing
     if wanted != path:
-        return await _metadata(services, registry, policy, listed)
+        return await _metadata(services, org, registry, policy, listed)
     key = _key(listed)
     release = _release(policy, listed)
     refusal = await refuse_or_record(services, org, principal, policy, release, key)
     if refusal is not None:
         return refusal
     url = registry.file_url(listed.origin, listed.path)
-    fetch = partial(registry.upstream.file, url)
-    return await file_answer(request, services.files, key, listed.size, fetch)
+    admit = partial(registry.upstream.admit_file, url, org.id)
+    return located.marked(await file_answer(request, services.files, key, listed.size, admit))
 
 
 async def _metadata(
     services: ProxyServices,
+    org: Organisation,
     registry: PackageRegistry[Project],
     policy: PackagePolicy,
     listed: ProjectFile,
@@ -93,12 +95,12 @@ async def _metadata(
     url = registry.file_url(listed.origin, listed.path)
     digest = (listed.metadata_hashes or {}).get("sha256")
     if digest is not None:
-        fetch = partial(registry.upstream.file, f"{url}{METADATA_SUFFIX}")
-        return await file_answer(request, services.files, FileKey("sha256", digest), None, fetch)
+        admit = partial(registry.upstream.admit_file, f"{url}{METADATA_SUFFIX}", org.id)
+        return await file_answer(request, services.files, FileKey("sha256", digest), None, admit)
     if listed.kind is not Kind.WHEEL:
         raise PackageFileMissing
-    fetch = partial(registry.upstream.file, url)
-    opened = await services.files.open(_key(listed), listed.size, fetch)
+    admit = partial(registry.upstream.admit_file, url, org.id)
+    opened = await services.files.open(_key(listed), listed.size, admit)
     wheel = opened if isinstance(opened, CachedFile) else await opened.complete()
     try:
         extract = partial(extract_metadata, name=policy.name, version=listed.version)

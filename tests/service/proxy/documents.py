@@ -40,6 +40,10 @@ def parse(document: Document, name: str) -> dict[str, Any]:
     return value
 
 
+def is_empty(value: dict[str, Any]) -> bool:
+    return value.get("files") == []
+
+
 def parse_and_tell(document: Document, name: str) -> dict[str, Any]:
     """As `parse`, with the process that did it."""
     return {**parse(document, name), "parsed_by": os.getpid()}
@@ -53,11 +57,22 @@ CODEC = Codec(
     accept="application/json",
     path=lambda name: f"{name}/",
     parse=parse,
+    is_empty=is_empty,
     invalid=NotOurs,
     encode=encode,
     decode=json.loads,
     release=dict.clear,
 )
+
+
+@dataclass
+class SettableTimer:
+    """A steady clock that a test sets."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @dataclass
@@ -69,6 +84,8 @@ class Documents:
     folder: Path
     registry: FakeRegistry
     clock: SettableClock
+    upstream: Upstream
+    timer: SettableTimer
 
     def publishes(self, name: str, etag: str = '"1"', **members: Any) -> None:
         """Have the registry answer with a document of `name`; always whole."""
@@ -101,12 +118,14 @@ async def open_documents(
     free_bytes_min: int = 0,
     limits: UpstreamLimits | None = None,
     processes: int = 0,
+    timer: SettableTimer | None = None,
     **options: Any,
 ) -> AsyncIterator[Documents]:
     """A cache in `folder`."""
     lake = Lake(Settings(data_dir=folder / "data"))
     files = DocumentFiles(folder / "docs", bytes_max, lake, free_bytes_min=free_bytes_min)
-    upstream = Upstream(http, parse_registry(registry.url), limits)
+    timer = timer or SettableTimer()
+    upstream = Upstream(http, parse_registry(registry.url), limits, timer=timer)
     worker = WorkerProcess(lake, processes)
     cache = DocumentCache(
         upstream,
@@ -120,7 +139,7 @@ async def open_documents(
         **options,
     )
     try:
-        yield Documents(cache, files, folder / "docs", registry, clock)
+        yield Documents(cache, files, folder / "docs", registry, clock, upstream, timer)
     finally:
         await cache.close()
         worker.close()

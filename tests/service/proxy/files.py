@@ -14,7 +14,7 @@ import httpx2
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits
 from service.proxy.cached_file import CachedFile
-from service.proxy.downloads import DownloadReader, Fetch
+from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.upstream import Upstream
@@ -40,13 +40,13 @@ class Files:
     upstream: Upstream
 
     @property
-    def fetch(self) -> Fetch:
-        return partial(self.upstream.file, self.registry.url + PATH)
+    def admit(self) -> Admit:
+        return partial(self.upstream.admit_file, self.registry.url + PATH, "acme")
 
     async def open(
         self, key: FileKey, expected_size: int | None = None
     ) -> CachedFile | DownloadReader:
-        return await self.cache.open(key, expected_size, self.fetch)
+        return await self.cache.open(key, expected_size, self.admit)
 
     async def get(self, key: FileKey, expected_size: int | None = None) -> bytes:
         """All of the file."""

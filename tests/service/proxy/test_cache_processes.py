@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,9 @@ class TestNoRoom:
             await files.get(KEY)
             await files.settled()
             registry.does("/files/b", unsized(b"b"))
-            fetch = lambda: files.upstream.file(f"{registry.url}/files/b")  # noqa: E731
+            admit = partial(files.upstream.admit_file, f"{registry.url}/files/b", "acme")
             with pytest.raises(PackageCacheFull):
-                await files.cache.open(key_of(b"b"), 2**60, fetch)
+                await files.cache.open(key_of(b"b"), 2**60, admit)
 
             assert files.kept() == [str(KEY)]
 

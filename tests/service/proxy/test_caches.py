@@ -22,8 +22,8 @@ async def test_they_are_made_on_first_use_and_kept_within_their_parts(tmp_path, 
     upstream = Upstream(http, parse_registry(registry.url))
     for content in (BIG, BIG[1:]):
         registry.says(PATH, content)
-        fetch = partial(upstream.file, registry.url + PATH)
-        assert await read(await caches.files.open(key_of(content), None, fetch)) == content
+        admit = partial(upstream.admit_file, registry.url + PATH, "acme")
+        assert await read(await caches.files.open(key_of(content), None, admit)) == content
     await caches.close()
     await caches.sweep()
 

@@ -11,13 +11,28 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from service.errors import UpstreamFailed, UpstreamMissing
+from service.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.proxy.answers import Document, UpstreamLimits, Validators
-from service.proxy.document_cache import MISSING_FOR, RETRY_AFTER, CachedDocument, _pack_squeezed
+from service.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
+from service.proxy.document_cache import (
+    EMPTIED_AFTER,
+    MISSING_FOR,
+    RETRY_AFTER,
+    CachedDocument,
+    _pack_squeezed,
+)
 from service.proxy.document_files import StoredDocument
 from service.proxy.squeezed import restore, squeeze
+from service.proxy.upstream import TRIALS_MAX, Upstream
 from tests.budgets import only_full
-from tests.service.proxy.documents import AGES, Documents, open_documents, parse_and_tell
+from tests.polling import until
+from tests.service.proxy.documents import (
+    AGES,
+    Documents,
+    SettableTimer,
+    open_documents,
+    parse_and_tell,
+)
 from tests.service.proxy.registry import head
 
 
@@ -42,16 +57,16 @@ async def read(documents: Documents, document: CachedDocument):
 
 
 async def value(documents: Documents, name: str = "a"):
-    return await read(documents, await documents.cache.get(name))
+    return await read(documents, await documents.cache.get(name, "acme"))
 
 
 class TestFresh:
     async def test_it_is_asked_for_once_within_its_age(self, documents, clock):
         documents.publishes("a", size=1)
-        first = await documents.cache.get("a")
+        first = await documents.cache.get("a", "acme")
         clock.now += AGES.fresh - timedelta(seconds=1)
         documents.publishes("a", size=2)
-        second = await documents.cache.get("a")
+        second = await documents.cache.get("a", "acme")
 
         assert await read(documents, first) == {"name": "a", "size": 1}
         assert second is first
@@ -61,15 +76,15 @@ class TestFresh:
     async def test_many_requests_share_one_fetch(self, documents):
         documents.publishes("a")
 
-        values = await asyncio.gather(*(documents.cache.get("a") for _ in range(50)))
+        values = await asyncio.gather(*(documents.cache.get("a", "acme") for _ in range(50)))
 
         assert all(one is values[0] for one in values)
         assert documents.registry.times("/a/") == 1
 
     async def test_a_request_that_is_cancelled_does_not_end_the_others(self, documents):
         documents.publishes("a")
-        first = asyncio.create_task(documents.cache.get("a"))
-        second = asyncio.create_task(documents.cache.get("a"))
+        first = asyncio.create_task(documents.cache.get("a", "acme"))
+        second = asyncio.create_task(documents.cache.get("a", "acme"))
         await asyncio.sleep(0)
         first.cancel()
 
@@ -77,9 +92,9 @@ class TestFresh:
 
     async def test_it_survives_a_restart(self, documents, reopened):
         documents.publishes("a", size=1)
-        first = await documents.cache.get("a")
+        first = await documents.cache.get("a", "acme")
         async with reopened() as later:
-            second = await later.cache.get("a")
+            second = await later.cache.get("a", "acme")
 
         assert second.stored == first.stored
         assert second.confirmed_at == first.confirmed_at
@@ -97,7 +112,7 @@ class TestFresh:
         async with open_documents(tmp_path, registry, http, clock, memory_bytes=2000) as documents:
             for name in "abcdefgh":
                 documents.publishes(name)
-                await documents.cache.get(name)
+                await documents.cache.get(name, "acme")
 
             assert await value(documents, "a") == {"name": "a"}
             assert documents.registry.times("/a/") == 1
@@ -107,52 +122,52 @@ class TestFresh:
 class TestOld:
     async def test_it_is_confirmed_by_a_conditional_request(self, documents, clock):
         documents.publishes("a", etag='W/"7"')
-        first = await documents.cache.get("a")
+        first = await documents.cache.get("a", "acme")
         documents.confirms("a")
         clock.now += AGES.fresh
-        second = await documents.cache.get("a")
+        second = await documents.cache.get("a", "acme")
 
         assert second.stored is first.stored
         assert second.confirmed_at == clock.now
         assert documents.registry.asked[1].headers["if-none-match"] == 'W/"7"'
-        assert (await documents.cache.get("a")) is second
+        assert (await documents.cache.get("a", "acme")) is second
 
     async def test_it_is_replaced_by_what_is_new(self, documents, clock):
         documents.publishes("a", size=1)
-        first = await documents.cache.get("a")
+        first = await documents.cache.get("a", "acme")
         documents.publishes("a", etag='"2"', size=2)
         clock.now += AGES.fresh
-        second = await documents.cache.get("a")
+        second = await documents.cache.get("a", "acme")
 
         assert await read(documents, second) == {"name": "a", "size": 2}
         assert second.version != first.version
 
     async def test_a_confirmation_is_seen_by_other_processes(self, documents, reopened, clock):
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         async with reopened() as other:
-            await other.cache.get("a")
+            await other.cache.get("a", "acme")
             documents.confirms("a")
             clock.now += AGES.fresh
-            await documents.cache.get("a")
-            assert (await other.cache.get("a")).confirmed_at == clock.now
+            await documents.cache.get("a", "acme")
+            assert (await other.cache.get("a", "acme")).confirmed_at == clock.now
 
         assert documents.registry.times("/a/") == 2
 
     async def test_a_new_version_is_seen_by_other_processes(self, documents, reopened, clock):
         documents.publishes("a", size=1)
         async with reopened() as other:
-            await other.cache.get("a")
+            await other.cache.get("a", "acme")
             documents.publishes("a", size=2)
             clock.now += AGES.fresh
-            await documents.cache.get("a")
+            await documents.cache.get("a", "acme")
             assert await value(other) == {"name": "a", "size": 2}
 
         assert documents.registry.times("/a/") == 2
 
     async def test_a_clock_that_was_set_back_does_not_keep_it(self, documents, clock):
         documents.publishes("a", size=1)
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         documents.publishes("a", size=2)
         clock.now -= timedelta(days=1)
 
@@ -162,31 +177,31 @@ class TestOld:
 class TestOutage:
     async def test_the_last_one_is_served_up_to_a_limit(self, documents, clock):
         documents.publishes("a")
-        first = await documents.cache.get("a")
+        first = await documents.cache.get("a", "acme")
         documents.fails("a")
         clock.now += AGES.stale_max - timedelta(seconds=1)
-        stale = await documents.cache.get("a")
+        stale = await documents.cache.get("a", "acme")
         assert stale.is_stale
         assert (stale.stored, stale.confirmed_at) == (first.stored, first.confirmed_at)
 
         clock.now += timedelta(seconds=1)
         with pytest.raises(UpstreamFailed):
-            await documents.cache.get("a")
+            await documents.cache.get("a", "acme")
 
     async def test_it_is_served_after_a_restart(self, documents, reopened, clock):
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         documents.fails("a")
         clock.now += timedelta(hours=1)
         async with reopened() as later:
-            assert (await later.cache.get("a")).is_stale
+            assert (await later.cache.get("a", "acme")).is_stale
 
     async def test_the_registry_is_not_asked_by_every_request(self, documents, clock):
         """Each would wait until it times out."""
         documents.fails("a")
         for _ in range(3):
             with pytest.raises(UpstreamFailed):
-                await documents.cache.get("a")
+                await documents.cache.get("a", "acme")
         assert documents.registry.times("/a/") == 1
 
         clock.now += RETRY_AFTER
@@ -196,15 +211,15 @@ class TestOutage:
     async def test_a_registry_that_is_back_confirms_what_was_too_old(self, documents, clock):
         """Its bytes need not be sent again."""
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         documents.fails("a")
         clock.now += AGES.stale_max
         with pytest.raises(UpstreamFailed):
-            await documents.cache.get("a")
+            await documents.cache.get("a", "acme")
         documents.confirms("a")
         clock.now += RETRY_AFTER
 
-        assert not (await documents.cache.get("a")).is_stale
+        assert not (await documents.cache.get("a", "acme")).is_stale
 
     async def test_a_slow_registry_is_an_outage(self, tmp_path, registry, http, clock):
         async def silent(asked, writer):
@@ -215,24 +230,169 @@ class TestOutage:
         limits = UpstreamLimits(progress_s=0.05)
         async with open_documents(tmp_path, registry, http, clock, limits=limits) as documents:
             documents.publishes("a")
-            await documents.cache.get("a")
+            await documents.cache.get("a", "acme")
             registry.does("/a/", silent)
             clock.now += AGES.fresh
 
-            assert (await documents.cache.get("a")).is_stale
+            assert (await documents.cache.get("a", "acme")).is_stale
 
     @pytest.mark.parametrize("body", [b"no JSON", b'{"name": "other"}', b""])
     async def test_a_document_that_is_none_is_an_outage(self, documents, clock, body):
         """A page of an error, or of a captive portal, replaces nothing."""
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         documents.registry.says("/a/", body)
         clock.now += AGES.fresh
-        assert (await documents.cache.get("a")).is_stale
+        assert (await documents.cache.get("a", "acme")).is_stale
 
         documents.registry.says("/b/", body)
         with pytest.raises(UpstreamFailed):
-            await documents.cache.get("b")
+            await documents.cache.get("b", "acme")
+
+
+async def silent(asked, writer):
+    """Takes the request, and never answers."""
+    await asyncio.sleep(600)
+
+
+class TestRegistryThatHangs:
+    @pytest.fixture
+    async def hanging(self, tmp_path, registry, http, clock) -> AsyncIterator[Documents]:
+        """Six documents that are out of date, at a registry that has begun to hang."""
+        async with open_documents(
+            tmp_path, registry, http, clock, patience_s=0.05, timer=SettableTimer()
+        ) as documents:
+            for name in "abcdef":
+                documents.publishes(name)
+                await documents.cache.get(name, "acme")
+            for name in "abcdefg":
+                documents.registry.does(f"/{name}/", silent)
+            clock.now += AGES.fresh
+            yield documents
+
+    async def test_the_copy_is_served_long_before_the_request_fails(self, hanging):
+        assert (await hanging.cache.get("a", "acme")).is_stale
+        assert hanging.upstream.state is CircuitState.CLOSED
+
+    async def test_later_requests_wait_for_nothing(self, hanging):
+        """Not even one after the other, as pip asks; and few of them reach the registry."""
+        await hanging.cache.get("a", "acme")
+        hanging.timer.now += STALL_S
+        hanging.cache._patience_s = 600
+        for name in "bcdef" * 10:
+            assert (await hanging.cache.get(name, "acme")).is_stale
+
+        assert 6 < len(hanging.registry.asked) <= 6 + TRIALS_MAX
+
+    async def test_the_answer_is_used_when_it_comes(self, hanging):
+        hanging.publishes("a", etag='"2"', size=2)
+        hanging.cache._patience_s = 0
+        assert await value(hanging) == {"name": "a"}
+        await until(lambda: hanging.cache.in_memory("a") is not None)
+
+        assert await value(hanging) == {"name": "a", "size": 2}
+
+    async def test_while_it_is_not_asked_copies_are_served_and_all_else_is_refused(self, hanging):
+        await open_circuit(hanging.upstream)
+        asked = len(hanging.registry.asked)
+        assert (await hanging.cache.get("a", "acme")).is_stale
+        for _ in range(3):
+            with pytest.raises(RegistryUnavailable):
+                await hanging.cache.get("g", "acme")
+
+        assert len(hanging.registry.asked) == asked
+
+    async def test_one_request_tries_again_in_the_background(self, hanging, clock):
+        """The request that causes it does not wait for it."""
+        await open_circuit(hanging.upstream)
+        hanging.timer.now += OPEN_S
+        hanging.cache._patience_s = 600
+        asked = len(hanging.registry.asked)
+        for name in "abcdef":
+            assert (await hanging.cache.get(name, "acme")).is_stale
+        with pytest.raises(RegistryUnavailable):
+            await hanging.cache.get("g", "acme")
+        await until(lambda: len(hanging.registry.asked) == asked + 1)
+
+    async def test_a_full_waiting_room_is_no_reason_to_fail_where_there_is_a_copy(self, hanging):
+        places = [await hanging.upstream.admit("acme") for _ in range(64)]
+        waiting = [asyncio.create_task(hanging.upstream.admit("acme")) for _ in range(512)]
+        await asyncio.sleep(0)
+
+        assert (await hanging.cache.get("a", "acme")).is_stale
+        with pytest.raises(ProxyBusy):
+            await hanging.cache.get("g", "acme")
+        for task in waiting:
+            task.cancel()
+        for place in places:
+            place.leave()
+
+    async def test_a_request_that_waits_for_a_place_is_not_of_another_organisation(self, hanging):
+        """It does not wait behind a queue of others, even for the same document."""
+        for _ in range(64):
+            await hanging.upstream.admit("other")
+        first = asyncio.create_task(hanging.cache.get("g", "other"))
+        await asyncio.sleep(0.01)
+        hanging.publishes("g")
+
+        assert await read(hanging, await hanging.cache.get("g", "acme")) == {"name": "g"}
+        assert not first.done()
+        first.cancel()
+
+
+async def open_circuit(upstream: Upstream) -> None:
+    """Have the registry's own requests fail."""
+    for _ in range(FAILURES_MAX):
+        attempt = upstream.circuits[upstream.registry.origin].begin()
+        assert attempt is not None
+        attempt.fail()
+    assert upstream.state is CircuitState.OPEN
+
+
+class TestEmptied:
+    """A registry that has lost its index lists nothing, with status 200."""
+
+    async def test_an_empty_list_does_not_replace_one_with_files(self, documents, clock):
+        documents.publishes("a", files=[1])
+        await documents.cache.get("a", "acme")
+        documents.publishes("a", etag='"2"', files=[])
+        for _ in range(3):
+            clock.now += AGES.fresh
+            stale = await documents.cache.get("a", "acme")
+            assert stale.is_stale
+            assert await read(documents, stale) == {"name": "a", "files": [1]}
+
+        health = documents.upstream.health
+        assert "lists nothing any more" in health.failure
+
+    async def test_it_is_believed_when_it_is_still_empty_later(self, documents, clock):
+        documents.publishes("a", files=[1])
+        await documents.cache.get("a", "acme")
+        documents.publishes("a", etag='"2"', files=[])
+        clock.now += AGES.fresh
+        assert (await documents.cache.get("a", "acme")).is_stale
+        clock.now += EMPTIED_AFTER
+
+        assert await value(documents) == {"name": "a", "files": []}
+
+    async def test_the_time_counts_from_the_last_list_with_files(self, documents, clock):
+        documents.publishes("a", files=[1])
+        await documents.cache.get("a", "acme")
+        for _ in range(4):
+            documents.publishes("a", etag='"2"', files=[])
+            clock.now += EMPTIED_AFTER - timedelta(seconds=1)
+            assert (await documents.cache.get("a", "acme")).is_stale
+            documents.publishes("a", etag='"1"', files=[1])
+            clock.now += RETRY_AFTER
+            assert not (await documents.cache.get("a", "acme")).is_stale
+
+    async def test_a_package_that_never_listed_anything_may(self, documents, clock):
+        documents.publishes("a", files=[])
+        await documents.cache.get("a", "acme")
+        documents.publishes("a", etag='"2"', files=[], more=1)
+        clock.now += AGES.fresh
+
+        assert await value(documents) == {"name": "a", "files": [], "more": 1}
 
 
 class TestMissing:
@@ -240,7 +400,7 @@ class TestMissing:
         """A package that is published after a first try must be found."""
         for _ in range(3):
             with pytest.raises(UpstreamMissing):
-                await documents.cache.get("a")
+                await documents.cache.get("a", "acme")
         assert documents.registry.times("/a/") == 1
         documents.publishes("a")
         clock.now += MISSING_FOR
@@ -251,25 +411,25 @@ class TestMissing:
         self, documents, reopened, clock
     ):
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         documents.registry.says("/a/", status=404)
         clock.now += AGES.fresh
         with pytest.raises(UpstreamMissing):
-            await documents.cache.get("a")
+            await documents.cache.get("a", "acme")
         documents.fails("a")
 
         clock.now += AGES.fresh
         async with reopened() as later:
             for process in (documents, later):
                 with pytest.raises(UpstreamFailed):
-                    await process.cache.get("a")
+                    await process.cache.get("a", "acme")
 
 
 class TestOnDisk:
     @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "more"])
     async def test_a_damaged_file_is_fetched_again(self, documents, reopened, damage):
         documents.publishes("a", text="x" * 1000)
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         (path,) = documents.paths()
         content = path.read_bytes()
         changed = {
@@ -289,7 +449,7 @@ class TestOnDisk:
     async def test_every_flipped_bit_is_noticed(self, documents):
         """Also in the validators, with which the registry would confirm another version."""
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         (path,) = documents.paths()
         content = path.read_bytes()
         assert await documents.files.load(_key(documents), _decoded) is not None
@@ -300,7 +460,7 @@ class TestOnDisk:
 
     async def test_what_another_version_wrote_is_fetched_again(self, documents, reopened):
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         async with reopened() as later:
             later.cache._decoded._decode = _decode_that_fails_at_first(later)
             with capture_logs() as logs:
@@ -326,7 +486,7 @@ class TestOnDisk:
         async with open_documents(tmp_path, registry, http, clock) as documents:
             for name in "abcd":
                 documents.publishes(name)
-                await documents.cache.get(name)
+                await documents.cache.get(name, "acme")
                 clock.now += timedelta(seconds=1)
             size = (await documents.files.usage()).bytes
         async with open_documents(tmp_path, registry, http, clock, bytes_max=size - 1) as documents:
@@ -339,7 +499,7 @@ class TestOnDisk:
 
     async def test_the_file_is_synced_before_it_has_its_name(self, documents, file_steps):
         documents.publishes("a")
-        await documents.cache.get("a")
+        await documents.cache.get("a", "acme")
         (path,) = documents.paths()
 
         renamed = file_steps.index("rename", path)
@@ -351,7 +511,7 @@ class TestOnDisk:
         """A name that got past all checks would still be a digest on disk."""
         documents.registry.says("/x/", b'{"name": "x"}')
         with pytest.raises(UpstreamMissing):
-            await documents.cache.get("../../x")
+            await documents.cache.get("../../x", "acme")
 
         assert documents.paths() == []
 
@@ -363,10 +523,10 @@ class TestHeavy:
             tmp_path, registry, http, clock, memory_bytes=2**26, heavy_bytes=1000
         ) as documents:
             documents.publishes("a", text="x" * 500_000)
-            first = await documents.cache.get("a")
+            first = await documents.cache.get("a", "acme")
 
             assert await read(documents, first) == {"name": "a", "text": "x" * 500_000}
-            assert await documents.cache.get("a") is first
+            assert await documents.cache.get("a", "acme") is first
             (path,) = documents.paths()
             assert path.stat().st_size < 5000
 
@@ -379,7 +539,7 @@ class TestHeavy:
         ) as documents:
             for name, text in ("small", ""), ("large", "x" * 10_000):
                 documents.publishes(name, text=text)
-                document = await documents.cache.get(name)
+                document = await documents.cache.get(name, "acme")
                 values = [
                     await documents.cache.read(document, lambda decoded: decoded) for _ in "12"
                 ]
@@ -393,7 +553,8 @@ class TestHeavy:
         document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
         assert restore(squeeze(document)) == document
         for codec in (proxy.pypi.public.documents._codec, proxy.npm.public.documents._codec):
-            sent = pickle.dumps((_pack_squeezed, codec.parse, codec.encode, squeeze(document)))
+            work = codec.parse, codec.is_empty, codec.encode
+            sent = pickle.dumps((_pack_squeezed, *work, squeeze(document)))
             pack, *arguments = pickle.loads(sent)  # noqa: S301 - our own bytes
             with pytest.raises(codec.invalid) as invalid:
                 pack(*arguments, "a")
@@ -416,7 +577,7 @@ class TestHeavy:
 
             assert (await value(documents))["parsed_by"] != os.getpid()
             with pytest.raises(UpstreamFailed):
-                await documents.cache.get("b")
+                await documents.cache.get("b", "acme")
             assert documents.cache._worker._is_ready
 
     async def test_a_large_document_that_is_none_is_an_outage(
@@ -425,7 +586,7 @@ class TestHeavy:
         async with open_documents(tmp_path, registry, http, clock, heavy_bytes=1) as documents:
             registry.says("/a/", b"no JSON")
             with pytest.raises(UpstreamFailed):
-                await documents.cache.get("a")
+                await documents.cache.get("a", "acme")
 
 
 def _decoded(stored: StoredDocument):

@@ -16,6 +16,8 @@ from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
 from service.proxy.file_keys import FileKey, parse_file_key
+from service.proxy.upstream import AdmittedFile
+from service.proxy.waiting_room import Place
 from tests.polling import until
 from tests.proc_files import open_names
 from tests.service.proxy.files import (
@@ -240,11 +242,14 @@ class TestLies:
             await is_ended.wait()
 
         @asynccontextmanager
-        async def fetch():
+        async def open_stream():
             async with aclosing(pieces()) as stream:
                 yield FileStream(None, stream)
 
-        reader = await files.cache.open(key_of(b"other"), None, fetch)
+        async def admit():
+            return AdmittedFile(open_stream, Place(lambda: None))
+
+        reader = await files.cache.open(key_of(b"other"), None, admit)
         got = bytearray()
         reading = asyncio.create_task(read_to_failure(reader, got))
         await until(lambda: len(got) >= len(BIG) - HOLD_BACK_BYTES)
@@ -404,8 +409,10 @@ class TestEviction:
             content = bytes([number]) * 1000
             key = key_of(content)
             files.registry.says(f"/files/{number}", content)
-            fetch = partial(files.upstream.file, f"{files.registry.url}/files/{number}")
-            await read(await files.cache.open(key, 1000, fetch))
+            admit = partial(
+                files.upstream.admit_file, f"{files.registry.url}/files/{number}", "acme"
+            )
+            await read(await files.cache.open(key, 1000, admit))
             await files.settled()
             used_ns = time.time_ns() - (count - number) * 60 * 10**9
             os.utime(files.path(key), ns=(used_ns, files.path(key).stat().st_mtime_ns))

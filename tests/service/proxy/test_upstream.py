@@ -3,18 +3,22 @@
 import asyncio
 import gzip
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from service.errors import UpstreamFailed, UpstreamMissing
+from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits, Validators
+from service.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, CircuitState
 from service.proxy.upstream import REDIRECTS_MAX, Upstream
-from tests.service.proxy.registry import Asked, FakeRegistry, bomb, head
+from service.proxy.waiting_room import RoomLimits, WaitingRoom
+from tests.polling import until
+from tests.service.proxy.documents import SettableTimer
+from tests.service.proxy.registry import Answer, Asked, FakeRegistry, bomb, head
 
 SMALL = UpstreamLimits(
     document_bytes=100_000,
@@ -228,6 +232,116 @@ class TestDocument:
 
         assert answer.body == b"{}"
         assert (registry.asked[0].method, registry.asked[0].body) == ("POST", b"[1]")
+
+
+async def ask(upstream: Upstream, path: str = "a") -> None:
+    with suppress(UpstreamFailed, UpstreamMissing):
+        await upstream.document(path, "*/*")
+
+
+def status_of(number: int) -> Answer:
+    async def answer(_: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(number, content_length="0"))
+
+    return answer
+
+
+class TestCircuit:
+    @pytest.mark.parametrize(
+        ("answer", "state"),
+        [
+            (status_of(500), CircuitState.OPEN),
+            (status_of(503), CircuitState.OPEN),
+            (status_of(429), CircuitState.OPEN),
+            (cut, CircuitState.OPEN),
+            (no_http, CircuitState.OPEN),
+            (status_of(404), CircuitState.CLOSED),
+            (status_of(403), CircuitState.CLOSED),
+        ],
+    )
+    async def test_failures_of_the_registry_open_it(self, registry, http, answer, state):
+        """Not what it says of one package: some refuse single ones with 403."""
+        registry.does("/a", answer)
+        upstream = Upstream(http, parse_registry(registry.url))
+        for _ in range(FAILURES_MAX):
+            await ask(upstream)
+
+        assert upstream.state is state
+
+    async def test_nothing_is_asked_while_it_is_open(self, registry, http):
+        """It is refused before it waits, and once more when its turn has come."""
+        registry.does("/a", status_of(500))
+        upstream = Upstream(http, parse_registry(registry.url))
+        place = await upstream.admit("acme")
+        for _ in range(FAILURES_MAX):
+            await ask(upstream)
+        with pytest.raises(RegistryUnavailable):
+            await upstream.admit("acme")
+        with pytest.raises(RegistryUnavailable):
+            await upstream.document("a", "*/*")
+        place.leave()
+
+        assert len(registry.asked) == FAILURES_MAX
+
+    async def test_requests_that_wait_are_refused_when_it_opens(self, registry, http):
+        registry.does("/a", status_of(500))
+        room = WaitingRoom(RoomLimits(connections=1))
+        upstream = Upstream(http, parse_registry(registry.url), room=room)
+        with await upstream.admit("acme"):
+            waiting = [asyncio.create_task(upstream.admit("acme")) for _ in range(3)]
+            await asyncio.sleep(0)
+            for _ in range(FAILURES_MAX):
+                await ask(upstream)
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert [type(error) for error in ended] == [RegistryUnavailable] * 3
+        assert (room.under_way, room.waiting) == (0, 0)
+
+    async def test_each_origin_has_its_own(self, registry, elsewhere, http):
+        """Files can be downloaded from another host than the one that documents come from."""
+        registry.does("/a", status_of(500))
+        elsewhere.says("/a.whl", b"file")
+        upstream = Upstream(http, parse_registry(registry.url, (elsewhere.url,)))
+        for _ in range(FAILURES_MAX):
+            await ask(upstream)
+
+        admitted = await upstream.admit_file(f"{elsewhere.url}/a.whl", "acme")
+        async with admitted.stream() as file:
+            assert b"".join([piece async for piece in file.pieces]) == b"file"
+        assert upstream.state is CircuitState.OPEN
+
+    async def test_a_request_that_is_cancelled_is_no_failure(self, registry, http):
+        registry.does("/a", silent)
+        upstream = Upstream(http, parse_registry(registry.url))
+        for _ in range(2 * FAILURES_MAX):
+            asked = len(registry.asked)
+            task = asyncio.create_task(ask(upstream))
+            await until(lambda asked=asked: len(registry.asked) > asked)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        assert upstream.state is CircuitState.CLOSED
+
+    async def test_changes_are_logged_once_and_counted(self, registry, http):
+        changes: list[tuple[str, bool]] = []
+        timer = SettableTimer()
+        registry.does("/a", status_of(500))
+        upstream = Upstream(
+            http,
+            parse_registry(registry.url),
+            timer=timer,
+            observe_circuit=lambda origin, is_open: changes.append((origin, is_open)),
+        )
+        with capture_logs() as logs:
+            for _ in range(2 * FAILURES_MAX):
+                await ask(upstream)
+            timer.now += OPEN_S
+            registry.says("/a", b"")
+            await ask(upstream)
+
+        assert changes == [(registry.url, True), (registry.url, False)]
+        events = [line["event"] for line in logs]
+        assert events.count("registry_not_asked") == events.count("registry_answers_again") == 1
 
 
 class TestConnections:

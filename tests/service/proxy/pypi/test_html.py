@@ -23,6 +23,7 @@ from tests.service.proxy.synthetic import (
 
 WHEEL = "some_project-1.0-py3-none-any.whl"
 SDIST = "some_project-1.0.tar.gz"
+META = '<meta name="pypi:repository-version" content="1.0">'
 
 
 def parsed(page: str | bytes) -> Project:
@@ -91,7 +92,8 @@ def test_a_link_may_be_written_in_many_ways(link: str, yanked: bool | str) -> No
 
 def test_links_that_are_no_files_are_dropped() -> None:
     """Pages may link to anything."""
-    project = parsed('<a href="https://example.org/">Home</a><a>x</a><a href="../">Parent</a>')
+    links = '<a href="https://example.org/">Home</a><a>x</a><a href="../">Parent</a>'
+    project = parsed(META + links)
 
     assert project.files == []
     assert project.dropped == {"origin is not configured": 1, "URL path is unsafe": 1}
@@ -116,6 +118,35 @@ def test_a_page_of_too_many_links_is_refused() -> None:
     """Before a link is looked at."""
     with pytest.raises(DocumentInvalid, match="too many elements"):
         parsed('<a href="/">' * (TAGS_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        "<!doctype html><title>Sign in</title><form action=/login></form>",
+        '<html><a href="/login">Sign in to the network</a> <a href="https://example.com/">Help</a>',
+        '{"files": []}',
+    ],
+)
+def test_a_page_that_is_no_index_is_refused(page: str) -> None:
+    """A captive portal, or an error page, answers in HTML with status 200."""
+    with pytest.raises(DocumentInvalid, match="not that of an index"):
+        parsed(page)
+
+
+def test_a_page_of_another_project_is_refused() -> None:
+    with pytest.raises(DocumentInvalid, match="another project"):
+        parsed(html_page(simple_file("another-1.0.tar.gz"), head=META))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [META, f'<a href="{FILES}/some_project-1.0.egg#sha256={"a" * 64}">some_project-1.0.egg</a>'],
+)
+def test_an_index_without_files_that_can_be_installed_is_one(page: str) -> None:
+    """Known by its version, or by the digests in its links."""
+    assert parsed(page).files == []
 
 
 def test_a_page_of_version_2_is_refused() -> None:
@@ -144,7 +175,7 @@ def test_an_endless_tag_costs_no_more_than_its_length(part: str) -> None:
     """4 MB take a fraction of a second; the standard library's parser would exceed any limit."""
     page = part * ((budget(1, 4) << 20) // len(part))
 
-    assert parsed("<a " + page).files == []
+    assert parsed(f"{META}<a {page}").files == []
 
 
 @dataclass
