@@ -38,6 +38,7 @@ from service.lake import Lake
 from service.lake_table.publisher import Publisher
 from service.metrics import Metrics
 from service.policy.book import PolicyBook
+from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
 from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
@@ -132,6 +133,7 @@ class Services:
                 self.metrics,
                 self.settings.metrics_token,
                 self.proxy.circuits,
+                load_feed_states,
             ),
             DashboardServices(
                 self.settings,

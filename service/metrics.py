@@ -5,11 +5,11 @@ mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before th
 that a scrape of one of them shows all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import product
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -69,6 +69,30 @@ class SegmentCacheMetrics:
         self._dropped.inc(files)
 
 
+class ListedFeed(Protocol):
+    """What is told of a feed of the blocklist for one ecosystem."""
+
+    @property
+    def feed(self) -> str:
+        """Its name."""
+
+    @property
+    def ecosystem(self) -> str:
+        """The ecosystem."""
+
+    @property
+    def advisories(self) -> int:
+        """How many are in force."""
+
+    @property
+    def imported_at(self) -> datetime:
+        """When it was last imported."""
+
+    @property
+    def modified_at(self) -> datetime | None:
+        """When its newest record was changed."""
+
+
 class Metrics:
     """The service's counters and gauges. Labels never carry what a client chose.
 
@@ -93,6 +117,8 @@ class Metrics:
         self._latency_of = cache(self._latency.labels)
         self._storage = StorageCollector()
         self._registry.register(self._storage)
+        self._blocklist = BlocklistCollector()
+        self._registry.register(self._blocklist)
         self._succeeded_at = self._gauge(
             "countersign_maintenance_last_success_timestamp_seconds",
             "When a background job last ran without failing.",
@@ -200,6 +226,10 @@ class Metrics:
         """Show what is stored, for each tenant id and in all."""
         self._storage.by_tenant = by_tenant
 
+    def lists(self, feeds: Sequence[ListedFeed]) -> None:
+        """Show the feeds of the blocklist."""
+        self._blocklist.feeds = feeds
+
     def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
         """Show the counters below from now on: the first count must be seen as an increase."""
         for provider in providers:
@@ -285,6 +315,7 @@ class Metrics:
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         registry.register(self._storage)
+        registry.register(self._blocklist)
         return generate_latest(registry)
 
 
@@ -329,3 +360,35 @@ class StorageCollector(Collector):
 
     def _family(self, name: str, text: str) -> GaugeMetricFamily:
         return GaugeMetricFamily(f"countersign_tenant_{name}", text, labels=["tenant"])
+
+
+class BlocklistCollector(Collector):
+    """Gauges of each feed of the blocklist, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.feeds: Sequence[ListedFeed] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """How many advisories there are, and how old they are."""
+        advisories = self._family("advisories", "Advisories in force.")
+        imported = self._family(
+            "imported_timestamp_seconds",
+            "When a file was last imported; with several kinds of ids, the one longest ago.",
+        )
+        modified = self._family(
+            "modified_timestamp_seconds", "When the newest imported record was changed."
+        )
+        for state in self.feeds:
+            labels = [state.feed, str(state.ecosystem)]
+            advisories.add_metric(labels, state.advisories)
+            imported.add_metric(labels, state.imported_at.timestamp())
+            if state.modified_at is not None:
+                modified.add_metric(labels, state.modified_at.timestamp())
+        yield from (advisories, imported, modified)
+
+    def _family(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            f"countersign_blocklist_{name}",
+            f"Of each feed of the blocklist: {text}",
+            labels=["feed", "ecosystem"],
+        )

@@ -114,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy_cache_bytes_max: PositiveInt = 10 * 2**30
     proxy_index_max_age_s: UpToADay = 60.0
     proxy_stale_max_s: Seconds = 86_400.0
+    blocklist_stale_s: Seconds = 7 * 24 * 3600.0
     proxy_registries_file: Path | None = None
 
     @property

@@ -2563,10 +2563,36 @@ GUARDS: Final = [
     ),
     Guard(
         "an import that was given up does not put its list in force",
-        "service/policy/blocklist.py::BlocklistImporter._switch",
+        "service/policy/blocklist_generations.py::BlocklistGenerations.switch_on",
         Drop("entry.started_at != begun.at"),
         "tests/service/policy/test_blocklist.py"
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
+    ),
+    Guard(
+        "an import leaves the records of other feeds",
+        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        Drop("feed != self._scope.feed"),
+        "tests/service/policy/test_blocklist_feeds.py::test_feeds_do_not_touch_each_other",
+    ),
+    Guard(
+        "an import leaves the records of other ids",
+        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        Drop("not self._scope.matches(advisory_id)"),
+        "tests/service/policy/test_blocklist_feeds.py::test_other_ids_stay",
+    ),
+    Guard(
+        "an import leaves ecosystems that its archive is not about",
+        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        Drop("ecosystem not in self._ecosystems"),
+        "tests/service/policy/test_blocklist_feeds.py"
+        "::test_what_an_archive_does_not_list_is_gone_in_its_ecosystems",
+    ),
+    Guard(
+        "a record that cannot be read leaves its predecessor in force",
+        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        Replace("advisory_id in self._coverage.unreadable", "False"),
+        "tests/service/policy/test_blocklist_feeds.py"
+        "::test_a_record_that_cannot_be_read_leaves_its_predecessor",
     ),
     Guard(
         "no rule that compares spellings is accepted",

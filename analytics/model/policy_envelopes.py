@@ -45,12 +45,22 @@ class PolicyExceptionDecided(Envelope, frozen=True, kw_only=True):
 
 
 class BlocklistImported(Envelope, frozen=True, kw_only=True):
-    """The operator replaced the blocklist, which holds for every organisation."""
+    """The operator imported an archive into the blocklist, which holds for every organisation.
+
+    It replaced the advisories of `feed` whose id matches `ids`, in the `ecosystems` that the
+    archive is about. The counts are of those: `before` and `after` the import, and how many it
+    `removed`, by ecosystem; `advisories_before` and `advisories` are the sums.
+    """
 
     event = Event.BLOCKLIST_IMPORTED
     generation: Count
     source: str
+    feed: str
     ids: list[str]
+    ecosystems: list[str]
+    before: dict[str, int]
+    after: dict[str, int]
+    removed: dict[str, int]
     advisories: Count
     advisories_before: Count
     withdrawn: Count

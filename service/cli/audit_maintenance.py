@@ -7,11 +7,13 @@ import click
 
 from analytics.storage.segment_metadata import Segment
 from service.cli.audit import audit
+from service.cli.blocklist_feeds import feed_data, feed_lines
 from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import row_progress
 from service.cli.tables import Table
 from service.orgs.repository import get_org
+from service.policy.repository import load_feed_states
 
 
 @command(audit, "check")
@@ -82,16 +84,22 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
 
 @command(audit, "stats")
 async def audit_stats(context: CommandContext) -> Answer:
-    """Show what is stored for each organisation, and in total."""
+    """Show what is stored for each organisation and in total, and how old the blocklist is."""
     from service.audit.stats import list_stats
 
     services = context.services
+    age = services.clock(), services.settings.blocklist_stale_s
     async with services.store.read() as session:
         stats = await list_stats(session, services.lake)
+        feeds = await load_feed_states(session)
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
-    return Answer(stats, table=Table("Audit log", ["org", *total], cells, total=last))
+    return Answer(
+        stats | {"blocklist": feed_data(feeds, *age)},
+        feed_lines(feeds, *age),
+        Table("Audit log", ["org", *total], cells, total=last),
+    )
 
 
 @command(audit, "upload")

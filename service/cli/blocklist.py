@@ -1,21 +1,50 @@
 """`countersign blocklist`: advisories that block installs in every organisation."""
 
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from analytics.model.instants import format_ms
-from service.cli.context import EXIT_INCOMPLETE, Answer, CommandContext, command
+from service.cli.blocklist_feeds import feed_data, feed_lines
+from service.cli.context import (
+    EXIT_CHANGES,
+    EXIT_DONE,
+    EXIT_INCOMPLETE,
+    Answer,
+    CommandContext,
+    command,
+)
 from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.cli.tables import Table
-from service.policy.blocklist import BlocklistImporter, ImportResult
-from service.policy.repository import list_imports
+from service.errors import Conflict
+from service.policy.blocklist import BlocklistImporter, Changes, ImportResult
+from service.policy.blocklist_contents import OSV
+from service.policy.repository import list_imports, load_feed_states
 from service.store.tables import BlocklistImport
 
 _MALICIOUS: Final = "MAL-*"
 _LISTED: Final = 10
+_COLUMNS: Final = {
+    "state": "state",
+    "imported": "imported_at",
+    "feed": "feed",
+    "file": "file",
+    "ids": "ids",
+    "records": "records",
+    "advisories": "advisories",
+    "unreadable": "unreadable",
+}
+
+
+class LossRefused(Conflict):
+    """An import would remove much, and there is no terminal to ask on."""
+
+    text = "{value}: if that is right, repeat it with --yes; nothing was changed"
 
 
 @root.group("blocklist")
@@ -26,6 +55,13 @@ def blocklist() -> None:
 @command(blocklist, "import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
+    "--feed",
+    default=OSV,
+    show_default=True,
+    metavar="NAME",
+    help="Whose records they are; those of other feeds stay.",
+)
+@click.option(
     "--ids",
     multiple=True,
     default=(_MALICIOUS,),
@@ -33,34 +69,75 @@ def blocklist() -> None:
     metavar="GLOB",
     help="Import the records with such ids; can be repeated.",
 )
-async def blocklist_import(context: CommandContext, file: Path, ids: tuple[str, ...]) -> Answer:
-    """Replace the blocklist by the records in FILE, OSV's bulk format (a zip).
+@click.option("--plan", "is_plan", is_flag=True, help="Show what would change; exit code 5 if any.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before a loss.")
+async def blocklist_import(
+    context: CommandContext,
+    file: Path,
+    feed: str,
+    ids: tuple[str, ...],
+    *,
+    is_plan: bool,
+    is_sure: bool,
+) -> Answer:
+    """Replace a feed's part of the blocklist by FILE, OSV's bulk format (a zip).
 
-    Withdrawn records are left out. The list in force stays in force until the new one is complete.
-    A record that cannot be read is left out and named, and the exit code is 4 then.
+    Replaced are the records of the feed with such ids, of the ecosystems that FILE is about. A loss
+    of more than a tenth of an ecosystem's asks for confirmation. Withdrawn records are left out. A
+    record that cannot be read is named, and the exit code is 4 then; what an earlier import said
+    under its id stays. All that was in force stays in force until the new list is complete.
     """
     importer = BlocklistImporter(context.services.store)
-    with file.open("rb") as opened, byte_progress(f"Importing {file.name}") as show:
-        result = await importer.import_file(opened, file.name, ids, context.audit_context, show)
-    return Answer(
-        _data(result),
-        _lines(result),
-        code=EXIT_INCOMPLETE if result.counts.unreadable else 0,
-    )
+    with file.open("rb") as opened, ExitStack() as shown:
+        show = shown.enter_context(byte_progress(f"Importing {file.name}"))
+
+        def approve(changes: Changes) -> bool:
+            shown.close()  # a bar would be drawn over the question
+            return not is_plan and (is_sure or _accept_losses(changes))
+
+        result = await importer.import_file(
+            opened, file.name, ids, context.audit_context, show, feed=feed, approve=approve
+        )
+    code = EXIT_INCOMPLETE if result.counts.unreadable else EXIT_DONE
+    if is_plan and not result.is_unchanged:
+        code = EXIT_CHANGES
+    return Answer(_data(result), _lines(result), _change_table(result), code=code)
+
+
+def _accept_losses(changes: Changes) -> bool:
+    """True once a person accepts what is lost, or if it is little. Raises LossRefused."""
+    lost = [
+        f"{change.removed} of {change.before} advisories of {ecosystem}"
+        for ecosystem, change in changes.items()
+        if change.is_loss
+    ]
+    if not lost:
+        return True
+    loss = f"the import would remove {' and '.join(lost)}"
+    if not sys.stdin.isatty():
+        raise LossRefused(value=loss)
+    return click.confirm(f"{loss}: import it?", abort=True, err=True)
 
 
 @command(blocklist, "status")
 async def blocklist_status(context: CommandContext) -> Answer:
-    """Show the list in force and the last imports."""
-    async with context.services.store.read() as session:
+    """Show what is in force of each feed, and the last imports."""
+    services = context.services
+    age = services.clock(), services.settings.blocklist_stale_s
+    async with services.store.read() as session:
+        feeds = await load_feed_states(session)
         imports = await list_imports(session, _LISTED)
     current = next((entry for entry in imports if entry.switched_at is not None), None)
     rows = [_import_data(entry, is_current=entry is current) for entry in imports]
-    columns = ["state", "imported", "file", "ids", "records", "advisories", "unreadable"]
+    listed = [row | {"ids": " ".join(row["ids"])} for row in rows]
     return Answer(
-        {"current": rows[imports.index(current)] if current else None, "imports": rows},
-        [] if imports else ["No blocklist was imported: `countersign blocklist import FILE.zip`."],
-        Table("Imports", columns, [_cells(row) for row in rows], ["imported"]) if imports else None,
+        {
+            "current": rows[imports.index(current)] if current else None,
+            "feeds": feed_data(feeds, *age),
+            "imports": rows,
+        },
+        feed_lines(feeds, *age),
+        Table.of("Imports", listed, _COLUMNS, ["imported"]) if imports else None,
     )
 
 
@@ -68,11 +145,15 @@ def _data(result: ImportResult) -> dict[str, Any]:
     counts = result.counts
     return {
         "generation": result.generation,
+        "feed": result.feed,
         "sha256": result.sha256,
         "is_unchanged": result.is_unchanged,
+        "is_in_force": result.is_in_force,
         "records": counts.records,
         "advisories": counts.advisories,
-        "advisories_before": result.advisories_before,
+        "ecosystems": {
+            str(ecosystem): asdict(change) for ecosystem, change in result.changes.items()
+        },
         "withdrawn": counts.withdrawn,
         "other": counts.other,
         "unreadable": counts.unreadable,
@@ -81,13 +162,28 @@ def _data(result: ImportResult) -> dict[str, Any]:
     }
 
 
+def _change_table(result: ImportResult) -> Table | None:
+    if not result.changes:
+        return None
+    columns = ["ecosystem", "before", "after", "added", "removed", "changed"]
+    rows = [
+        {"ecosystem": str(ecosystem)} | asdict(change)
+        for ecosystem, change in result.changes.items()
+    ]
+    return Table.of(f"Advisories of the feed {result.feed}", rows, columns)
+
+
 def _lines(result: ImportResult) -> list[str]:
     counts = result.counts
-    if result.is_unchanged:
+    if not result.changes:
         return [f"Nothing to change: this file is in force ({counts.advisories} advisories)."]
+    outcome = "Nothing was changed: this is a plan."
+    if result.is_unchanged:
+        outcome = "Nothing to change: all of this is in force."
+    elif result.is_in_force:
+        outcome = f"In force, after {result.seconds:.1f} s."
     lines = [
-        f"{counts.advisories} advisories of {counts.records} records in force"
-        f" (before: {result.advisories_before}), in {result.seconds:.1f} s.",
+        outcome,
         f"Left out: {counts.withdrawn} withdrawn, {counts.other} other records,"
         f" {counts.unreadable} unreadable.",
     ]
@@ -104,6 +200,7 @@ def _import_data(entry: BlocklistImport, *, is_current: bool) -> dict[str, Any]:
         "state": state,
         "imported_at": format_ms(entry.switched_at or entry.started_at),
         "imported_by": entry.imported_by,
+        "feed": entry.feed,
         "file": entry.source,
         "sha256": entry.sha256,
         "ids": entry.ids,
@@ -112,15 +209,3 @@ def _import_data(entry: BlocklistImport, *, is_current: bool) -> dict[str, Any]:
         "withdrawn": entry.withdrawn,
         "unreadable": entry.unreadable,
     }
-
-
-def _cells(row: dict[str, Any]) -> list[object]:
-    return [
-        row["state"],
-        row["imported_at"],
-        row["file"],
-        " ".join(row["ids"]),
-        row["records"],
-        row["advisories"],
-        row["unreadable"],
-    ]

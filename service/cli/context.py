@@ -37,6 +37,8 @@ EXIT_FOUND: Final = 1
 EXIT_UNAVAILABLE: Final = 3
 EXIT_INCOMPLETE: Final = 4
 """Done, except for what is missing or damaged."""
+EXIT_CHANGES: Final = 5
+"""Nothing was done, and there is something to do (`--plan`)."""
 EXIT_INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as shells report it."""
 

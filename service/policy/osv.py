@@ -5,6 +5,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +35,12 @@ _INTEGRITY: Final = re.compile(r"(sha1|sha256|sha512)-([A-Za-z0-9+/]+={0,2})")
 
 
 class UnreadableRecord(ValueError):
-    """The bytes are not a record of OSV's schema, or the record cannot be applied."""
+    """The bytes are not a record of OSV's schema, or the record cannot be applied.
+
+    `advisory_id` is the record's id, if at least that can be read.
+    """
+
+    advisory_id: str | None = None
 
 
 class _Package(msgspec.Struct):
@@ -59,18 +65,29 @@ class _Record(msgspec.Struct):
     id: str
     withdrawn: str | None = None
     affected: list[_Affected] | None = None
+    modified: Any = None
+
+
+class _Identified(msgspec.Struct):
+    id: str
 
 
 _DECODER: Final = msgspec.json.Decoder(_Record)
+_ID_DECODER: Final = msgspec.json.Decoder(_Identified)
 
 
 @dataclass(frozen=True, slots=True)
 class OsvRecord:
-    """What a record says, by package (ecosystem, canonical name); other ecosystems left out."""
+    """What a record says, by package (ecosystem, canonical name); other ecosystems left out.
+
+    `ecosystems` are those of its packages, also of a withdrawn record, which has no `packages`.
+    """
 
     advisory_id: str
     is_withdrawn: bool
     packages: dict[tuple[Ecosystem, str], AdvisorySpec]
+    ecosystems: frozenset[Ecosystem]
+    modified_at: datetime | None
 
 
 def parse_record(data: bytes) -> OsvRecord:
@@ -79,13 +96,31 @@ def parse_record(data: bytes) -> OsvRecord:
     A record is read completely or not at all: half of it would look like all of it.
     """
     try:
+        return _parsed(data)
+    except UnreadableRecord as error:
+        error.advisory_id = _id_in(data)
+        raise
+
+
+def _parsed(data: bytes) -> OsvRecord:
+    try:
         record = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecord(f"not an OSV record: {error}") from error
-    if len(record.id) > ADVISORY_ID_MAX or not _ADVISORY_ID.fullmatch(record.id):
-        raise UnreadableRecord("its id is not 1 to 200 visible ASCII characters")
-    if record.withdrawn is not None:
-        return OsvRecord(record.id, is_withdrawn=True, packages={})
+    if not _is_id(record.id):
+        raise UnreadableRecord(f"its id is not 1 to {ADVISORY_ID_MAX} visible ASCII characters")
+    is_withdrawn = record.withdrawn is not None
+    packages = {} if is_withdrawn else _packages(record)
+    return OsvRecord(
+        record.id,
+        is_withdrawn=is_withdrawn,
+        packages=packages,
+        ecosystems=frozenset(filter(None, map(_ecosystem, record.affected or ()))),
+        modified_at=_instant(record.modified),
+    )
+
+
+def _packages(record: _Record) -> dict[tuple[Ecosystem, str], AdvisorySpec]:
     packages: dict[tuple[Ecosystem, str], AdvisorySpec] = {}
     for affected in record.affected or ():
         key = _package(affected)
@@ -97,16 +132,41 @@ def parse_record(data: bytes) -> OsvRecord:
             Advisory.of(ecosystem, record.id, spec)
         except UnreadableRange as error:
             raise UnreadableRecord(f"a range of it cannot be read: {error}") from error
-    return OsvRecord(record.id, is_withdrawn=False, packages=packages)
+    return packages
+
+
+def _id_in(data: bytes) -> str | None:
+    try:
+        advisory_id = _ID_DECODER.decode(data).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return advisory_id if _is_id(advisory_id) else None
+
+
+def _is_id(text: str) -> bool:
+    return len(text) <= ADVISORY_ID_MAX and _ADVISORY_ID.fullmatch(text) is not None
+
+
+def _instant(value: object) -> datetime | None:
+    """`modified`, for information only: None if it is not an instant."""
+    try:
+        at = datetime.fromisoformat(str(value))
+        return at.astimezone(UTC) if at.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _ecosystem(affected: _Affected) -> Ecosystem | None:
+    if affected.package is None:
+        return None
+    # A suffix names a release of a distribution, such as `Debian:12`; ours have none.
+    return _ECOSYSTEMS.get(affected.package.ecosystem.split(":")[0].lower())
 
 
 def _package(affected: _Affected) -> tuple[Ecosystem, str] | None:
     """The affected package, or None if it is of another ecosystem."""
-    if affected.package is None:
-        return None
-    # A suffix names a release of a distribution, such as `Debian:12`; ours have none.
-    ecosystem = _ECOSYSTEMS.get(affected.package.ecosystem.split(":")[0].lower())
-    if ecosystem is None:
+    ecosystem = _ecosystem(affected)
+    if ecosystem is None or affected.package is None:
         return None
     try:
         return ecosystem, canonical_name(ecosystem, affected.package.name)

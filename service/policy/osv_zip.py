@@ -35,11 +35,15 @@ class UnusableZip(Invalid):
 
 
 class ReadRecord(NamedTuple):
-    """One entry: its record, or None and the reason why it cannot be read."""
+    """One entry: its record, or None and the reason why it cannot be read.
+
+    `advisory_id` is None if not even that can be read.
+    """
 
     name: str
     record: OsvRecord | None
     error: str | None
+    advisory_id: str | None
 
 
 class RecordFile:
@@ -93,9 +97,10 @@ class RecordFile:
 
 def _record(name: str, data: bytes) -> ReadRecord:
     try:
-        return ReadRecord(_shown(name), parse_record(data), None)
+        record = parse_record(data)
+        return ReadRecord(_shown(name), record, None, record.advisory_id)
     except UnreadableRecord as error:
-        return ReadRecord(_shown(name), None, str(error))
+        return ReadRecord(_shown(name), None, str(error), error.advisory_id)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo]) -> None:

@@ -10,6 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.packages.ecosystems import Ecosystem
 from service.policy.advisories import Advisory, AdvisorySpec
+from service.policy.blocklist_contents import (
+    NOTHING,
+    BlocklistContents,
+    FeedState,
+    earlier_contents,
+    feed_states,
+    own_id,
+)
 from service.policy.model import NO_POLICY, InstallPolicy
 from service.policy.parsing import decode_document
 from service.store.tables import AdvisoryEntry, BlocklistImport, PolicyRevision
@@ -18,6 +26,7 @@ from service.store.transaction import Transaction
 REVISIONS_KEPT: Final = 200
 """How many revisions of its policy an organisation keeps; older ones are deleted."""
 
+_CONTENTS: Final = msgspec.json.Decoder(BlocklistContents)
 _SPEC: Final = msgspec.json.Decoder(AdvisorySpec)
 
 _REVISION: Final = (
@@ -90,7 +99,7 @@ def load_advisories(
     where = {"generation": generation, "ecosystem": str(ecosystem), "package": package}
     rows = transaction.rows(_ADVISORIES, where)
     advisories = tuple(
-        Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in rows
+        Advisory.of(ecosystem, own_id(stored_id), _SPEC.decode(spec)) for stored_id, spec in rows
     )
     return advisories, sum(len(spec) for _, spec in rows)
 
@@ -141,3 +150,32 @@ async def find_current_import(session: AsyncSession) -> BlocklistImport | None:
         .order_by(BlocklistImport.generation.desc())
         .limit(1)
     )
+
+
+async def contents_of(session: AsyncSession, entry: BlocklistImport) -> BlocklistContents:
+    """What the list of this import is made of.
+
+    Versions without feeds did not store it: their list is all of the feed `osv`, and of one file.
+    """
+    if entry.contents is not None:
+        return _CONTENTS.decode(entry.contents)
+    counts = await session.execute(
+        select(AdvisoryEntry.ecosystem, func.count())
+        .where(AdvisoryEntry.generation == entry.generation)
+        .group_by(AdvisoryEntry.ecosystem)
+        .order_by(AdvisoryEntry.ecosystem)
+    )
+    return earlier_contents(
+        entry.source,
+        entry.sha256,
+        entry.ids,
+        entry.switched_at or entry.started_at,
+        {Ecosystem(ecosystem): count for ecosystem, count in counts},
+    )
+
+
+async def load_feed_states(session: AsyncSession) -> list[FeedState]:
+    """The state of each feed of the blocklist in force, by ecosystem."""
+    entry = await find_current_import(session)
+    contents = NOTHING if entry is None else await contents_of(session, entry)
+    return feed_states(contents)

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,11 +10,12 @@ import msgspec
 from msgspec import Struct
 from quart import Blueprint, Request, Response, current_app, request
 from quart.typing import ResponseReturnValue
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import StoreUnavailable, Unauthenticated
 from service.file_faults import file_fault
 from service.lake import Lake
-from service.metrics import Metrics
+from service.metrics import ListedFeed, Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.web.dependencies import receives
@@ -40,6 +41,8 @@ class SystemServices:
     metrics_token: str
     circuits: Callable[[], dict[str, str]]
     """The state of the circuit of each public package registry, by ecosystem."""
+    load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]]
+    """Reads the feeds of the blocklist."""
 
 
 class Health(Struct, omit_defaults=True):
@@ -83,6 +86,8 @@ async def metrics(services: SystemServices) -> ResponseReturnValue:
         raise Unauthenticated
     async with services.store.read() as session:
         stored = await storage_stats_by_tenant(session)
+        feeds = await services.load_feeds(session)
+    services.metrics.lists(feeds)
     services.metrics.stored(stored)
     return Response(services.metrics.exposition(), content_type="text/plain; version=0.0.4")
 

@@ -103,13 +103,24 @@ def test_a_blocklist_is_imported_and_blocks(home: Home):
 
     first = home.ask("blocklist", "import", str(good))
     same = home.order("blocklist", "import", str(good))
-    second = home.order("blocklist", "import", str(bad))
+    refused = home.order("blocklist", "import", str(bad))
+    planned = home.order("blocklist", "import", str(bad), "--plan")
+    second = home.order("blocklist", "import", str(bad), "--yes")
     empty = home.order("blocklist", "import", str(good), "--ids", "NONE-*")
     status = home.ask("blocklist", "status")
 
-    assert none == {"current": None, "imports": []}
+    assert none == {"current": None, "feeds": [], "imports": []}
     assert (first["advisories"], first["other"], first["is_unchanged"]) == (1, 1, False)
     assert "Nothing to change" in same.out
+    assert (
+        first["ecosystems"]["npm"] | {"before": 0, "after": 1, "added": 1}
+        == (first["ecosystems"]["npm"])
+    )
+    assert refused.code == 1
+    assert "would remove 1 of 1 advisories of npm" in refused.refusal
+    assert "--yes" in refused.refusal
+    assert planned.code == 5
+    assert "this is a plan" in planned.out
     assert second.code == 4
     assert "1 unreadable" in second.out
     assert empty.code == 1

@@ -20,6 +20,7 @@ from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or
 from service.errors import RevisionNotFound
 from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem
+from service.policy.blocklist_contents import FeedState
 from service.policy.differences import PolicyDifference, difference
 from service.policy.document import DOCUMENT_BYTES_MAX
 from service.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
@@ -28,11 +29,11 @@ from service.policy.parsing import decode_document, to_json
 from service.policy.repository import (
     REVISIONS_KEPT,
     RevisionHead,
-    find_current_import,
     find_revision,
     list_revisions,
+    load_feed_states,
 )
-from service.store.tables import BlocklistImport, Organisation, PolicyRevision
+from service.store.tables import Organisation, PolicyRevision
 
 ECOSYSTEM_WORDS: Final = {Ecosystem.PYPI: "PyPI", Ecosystem.NPM: "npm"}
 ECOSYSTEMS: Final = [(str(ecosystem), words) for ecosystem, words in ECOSYSTEM_WORDS.items()]
@@ -83,12 +84,21 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedView:
+    """A feed of the blocklist, and whether a newer import of it is due."""
+
+    state: FeedState
+    ecosystem: str
+    is_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyView:
     """The page's data. `revision` is None for an organisation that never set a policy.
 
     `in_force` is the number of the revision in force, `before` what differs in the one before a
-    past one. `waiting` counts the requests for exceptions
-    without a decision. `rows` is None for callers who may not read the audit log.
+    past one. `waiting` counts the requests for exceptions without a decision. `feeds` are those of
+    the blocklist. `rows` is None for callers who may not read the audit log.
     """
 
     policy: InstallPolicy
@@ -96,7 +106,7 @@ class PolicyView:
     in_force: int
     revisions: list[RevisionHead]
     people: Mapping[str, Person]
-    blocklist: BlocklistImport | None
+    feeds: list[FeedView]
     waiting: int
     rows: Later[RowIds | SummaryUnavailable] | None
     since_before: PolicyDifference | None
@@ -113,6 +123,12 @@ class PolicyView:
     def number(self) -> int:
         """The number of the revision that is shown, 0 for none."""
         return 0 if self.revision is None else self.revision.revision
+
+    @property
+    def without_feed(self) -> list[str]:
+        """The ecosystems for which no blocklist was imported."""
+        listed = {view.ecosystem for view in self.feeds}
+        return [words for words in ECOSYSTEM_WORDS.values() if words not in listed]
 
     @property
     def is_past(self) -> bool:
@@ -168,7 +184,7 @@ async def load_policy_view(
         if revision is not None and revision.revision != in_force:
             before = await find_revision(session, org.id, revision.revision - 1)
         names = await find_names(session, org.id, actors={head.changed_by for head in revisions})
-        blocklist = await find_current_import(session)
+        feeds = await load_feed_states(session)
         waiting = len(await list_exceptions(session, org.id, OPEN, OPEN_MAX))
     rows = None
     if may(caller, Capability.AUDIT_READ, org):
@@ -181,7 +197,7 @@ async def load_policy_view(
         in_force=in_force,
         revisions=revisions,
         people={head.changed_by: names.person(head.changed_by) for head in revisions},
-        blocklist=blocklist,
+        feeds=_feed_views(feeds, services),
         waiting=waiting,
         rows=rows,
         since_before=None
@@ -191,6 +207,14 @@ async def load_policy_view(
         refused=refused,
         status=200 if refused is None else 400,
     )
+
+
+def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[FeedView]:
+    now, stale_after_s = services.clock(), services.settings.blocklist_stale_s
+    return [
+        FeedView(state, ECOSYSTEM_WORDS[state.ecosystem], state.is_stale(now, stale_after_s))
+        for state in feeds
+    ]
 
 
 async def _row_ids(log: TenantLog) -> RowIds:

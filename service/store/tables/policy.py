@@ -53,8 +53,10 @@ class PolicyException(Base):
 class BlocklistImport(Base):
     """An import of advisories. The last one with `switched_at` is in force, for all organisations.
 
+    Its generation holds the whole list: what it imported from `feed`, and what it left as it was.
     While `switched_at` is null its advisories are being loaded; `progress_at` is the last progress.
-    `advisories` counts its rows in that table, `records` the records they come from.
+    `advisories` and `records` count what was imported. `contents` is JSON of `BlocklistContents`,
+    null for an import by a version that had no feeds: then the list is that import's alone.
     """
 
     __tablename__ = "blocklist_imports"
@@ -71,12 +73,16 @@ class BlocklistImport(Base):
     advisories: Mapped[int] = mapped_column(default=0)
     withdrawn: Mapped[int] = mapped_column(default=0)
     unreadable: Mapped[int] = mapped_column(default=0)
+    feed: Mapped[str] = mapped_column(server_default="osv")
+    contents: Mapped[bytes | None]
 
 
 class AdvisoryEntry(Base):
-    """What one OSV record says about one package; `spec` is JSON of `AdvisorySpec`.
+    """What one record of a feed says about one package; `spec` is JSON of `AdvisorySpec`.
 
     Clustered by package: looking one up reads one page, and the table needs no second index.
+    `advisory_id` is unique in a package also if several feeds have a record of the same id: for
+    feeds other than `osv`, the feed and a space precede the id. No id has a space in it.
     """
 
     __tablename__ = "advisories"
@@ -89,3 +95,4 @@ class AdvisoryEntry(Base):
     package: Mapped[str] = mapped_column(primary_key=True)
     advisory_id: Mapped[str] = mapped_column(primary_key=True)
     spec: Mapped[bytes]
+    feed: Mapped[str] = mapped_column(server_default="osv")

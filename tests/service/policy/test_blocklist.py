@@ -13,16 +13,13 @@ from sqlalchemy import func, select
 from service.errors import Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
-from service.policy.blocklist import (
-    BlocklistImporter,
-    ImportResult,
-    ImportUnderWay,
-    NothingToImport,
-)
+from service.policy.blocklist import BlocklistImporter, ImportResult, NothingToImport
+from service.policy.blocklist_contents import FeedState, Scope
+from service.policy.blocklist_generations import BlocklistGenerations, ImportUnderWay
 from service.policy.blocklist_loading import ImportOvertaken
 from service.policy.book import PolicyBook
 from service.policy.osv_zip import UnusableZip
-from service.policy.repository import find_current_import, list_imports
+from service.policy.repository import find_current_import, list_imports, load_feed_states
 from service.store.store import Store
 from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation
 from tests.budgets import only_full, sample
@@ -32,30 +29,43 @@ from tests.service.policy.osv_files import osv_record, osv_zip
 
 OLD = osv_zip([osv_record("MAL-1", "old"), osv_record("MAL-2", "both")])
 NEW = osv_zip([osv_record("MAL-3", "new"), osv_record("MAL-2", "both")])
+OTHER = osv_zip([osv_record("MAL-P", "pypi", "PyPI")])
+NAMES = ("old", "both", "new", "pypi")
 
 
 async def load(
-    store: Store, file: io.BytesIO, ids: Sequence[str] = ("MAL-*",), on_progress: Any = None
+    store: Store,
+    file: io.BytesIO,
+    ids: Sequence[str] = ("MAL-*",),
+    on_progress: Any = None,
+    **options: Any,
 ) -> ImportResult:
     """Import `file`, as the operator."""
+    show = on_progress or (lambda done, total: None)
     return await BlocklistImporter(store).import_file(
-        file, "osv.zip", ids, BY_OPERATOR, on_progress or (lambda done, total: None)
+        file, "osv.zip", ids, BY_OPERATOR, show, **options
     )
 
 
 async def blocked(store: Store, org: Organisation, *names: str) -> list[str]:
-    """Those of the npm packages `names` of which nothing may be installed."""
+    """Those of `names` of which nothing may be installed: of npm, but `pypi` of PyPI."""
     book = PolicyBook(store)
-    return [
-        name
-        for name in names
-        if (await book.of(org, Ecosystem.NPM, name))
-        .decide(Release(Ecosystem.NPM, name, "1.0.0"), BY_NOW)
-        .is_refused
-    ]
+    found = []
+    for name in names:
+        ecosystem = Ecosystem.PYPI if name == "pypi" else Ecosystem.NPM
+        policy = await book.of(org, ecosystem, name)
+        if policy.decide(Release(ecosystem, name, "1.0.0"), BY_NOW).is_refused:
+            found.append(name)
+    return found
 
 
 BY_NOW = SettableClock().now
+
+
+async def states(world: World) -> list[FeedState]:
+    """Each feed of the list in force."""
+    async with world.services.store.read() as session:
+        return await load_feed_states(session)
 
 
 async def stored(store: Store) -> int:
@@ -73,7 +83,9 @@ async def test_an_import_replaces_the_list(world: World) -> None:
     second = await load(store, NEW)
 
     assert await blocked(store, world.acme, "old", "both", "new") == ["both", "new"]
-    assert (first.advisories_before, second.advisories_before) == (0, 2)
+    changes = second.changes[Ecosystem.NPM]
+    assert (first.changes[Ecosystem.NPM].before, changes.before, changes.after) == (0, 2, 2)
+    assert (changes.added, changes.removed, changes.changed) == (1, 1, 0)
     assert second.generation > first.generation
     assert await stored(store) == 2
 
@@ -81,26 +93,48 @@ async def test_an_import_replaces_the_list(world: World) -> None:
 async def test_every_organisation_is_told_once(world: World) -> None:
     """Its installs are decided by the list: its log must tell since when."""
     await load(world.services.store, OLD)
+    await load(world.services.store, NEW)
 
     for slug in ("acme", "other"):
-        (row,) = await world.audit(slug, event="blocklist_imported")
+        (row, _) = await world.audit(slug, event="blocklist_imported")
         assert row["actor"] == "system:cli"
         assert row["actor_tenant_id"] == "org_platform"
         payload = row["payload"]
-        assert payload["source"] == "osv.zip"
-        assert (payload["advisories"], payload["advisories_before"]) == (2, 0)
+        assert (payload["source"], payload["feed"]) == ("osv.zip", "osv")
+        assert (payload["ids"], payload["ecosystems"]) == (["MAL-*"], ["npm"])
+        assert (payload["advisories"], payload["advisories_before"]) == (2, 2)
+        assert (payload["before"], payload["after"]) == ({"npm": 2}, {"npm": 2})
+        assert payload["removed"] == {"npm": 1}
 
 
-async def test_the_same_file_again_changes_nothing(world: World) -> None:
-    """A job that imports every hour leaves one row for each new list; other ids are a new list."""
+async def test_the_same_file_again_changes_nothing(world: World, clock: SettableClock) -> None:
+    """A job that imports every hour leaves one row for each new list, and is known to have run."""
     await load(world.services.store, OLD)
+    clock.advance(hours=1)
 
     again = await load(world.services.store, OLD)
-    other = await load(world.services.store, OLD, ["MAL-1"])
 
     assert again.is_unchanged
-    assert not other.is_unchanged
-    assert len(await world.audit(event="blocklist_imported")) == 2
+    assert len(await world.audit(event="blocklist_imported")) == 1
+    (state,) = await states(world)
+    assert state.imported_at == clock.now
+
+
+async def test_another_file_with_the_same_records_changes_nothing(
+    world: World, clock: SettableClock
+) -> None:
+    """OSV's file changes with each record of any kind; what is imported changes less often."""
+    await load(world.services.store, OLD)
+    clock.advance(hours=1)
+    other = [osv_record("MAL-1", "old"), osv_record("MAL-2", "both"), osv_record("X-1")]
+
+    again = await load(world.services.store, osv_zip(other))
+
+    assert again.is_unchanged
+    assert len(await world.audit(event="blocklist_imported")) == 1
+    assert await stored(world.services.store) == 2
+    (state,) = await states(world)
+    assert (state.imported_at, state.advisories) == (clock.now, 2)
 
 
 async def test_what_is_counted(world: World) -> None:
@@ -224,13 +258,17 @@ async def test_an_import_that_was_given_up_for_dead_does_not_switch(
 ) -> None:
     """A process that was suspended for an hour must not undo what came after it."""
     store = world.services.store
-    importer = BlocklistImporter(store)
-    begun = await importer._begin("slow.zip", "", ["*"], BY_OPERATOR)
+    generations = BlocklistGenerations(store)
+    begun = await generations.begin("slow.zip", "", Scope.of("osv", ["*"]), BY_OPERATOR)
     clock.advance(hours=1)
     await load(store, NEW)
+    await load(store, OLD)
+
+    async def finish(*_: object) -> None:
+        """Complete nothing."""
 
     with pytest.raises(ImportOvertaken):
-        await importer._switch(begun, (await load(store, OLD)).counts, BY_OPERATOR)
+        await generations.switch_on(begun, finish)
 
     assert await blocked(store, world.acme, "old", "both", "new") == ["old", "both"]
 
@@ -260,7 +298,7 @@ async def test_old_entries_are_forgotten(world: World, last: int) -> None:
 
 
 @only_full
-@pytest.mark.parametrize("steps", range(48))
+@pytest.mark.parametrize("steps", range(52))
 async def test_whatever_step_the_power_goes_at(
     world: World, clock: SettableClock, steps: int
 ) -> None:
@@ -268,7 +306,7 @@ async def test_whatever_step_the_power_goes_at(
     await _check_power_cut(world, clock, steps)
 
 
-@pytest.mark.parametrize("steps", [20, 26, 28, 36])
+@pytest.mark.parametrize("steps", [20, 26, 35, 45])
 async def test_at_some_step_the_power_goes(world: World, clock: SettableClock, steps: int) -> None:
     """The part of the test above that runs with every commit."""
     await _check_power_cut(world, clock, steps)
@@ -276,18 +314,19 @@ async def test_at_some_step_the_power_goes(world: World, clock: SettableClock, s
 
 async def _check_power_cut(world: World, clock: SettableClock, steps: int) -> None:
     store = world.services.store
+    await load(store, OTHER)
     await load(store, OLD)
     with power_cut_after(steps, store), suppress(PowerCut):
         await load(store, NEW)
 
-    found = await blocked(store, world.acme, "old", "both", "new")
+    found = await blocked(store, world.acme, *NAMES)
     rows = await world.audit(event="blocklist_imported")
 
-    assert (found, len(rows)) in [(["old", "both"], 1), (["both", "new"], 2)]
+    assert (found, len(rows)) in [(["old", "both", "pypi"], 2), (["both", "new", "pypi"], 3)]
     clock.now += timedelta(seconds=61)
     await load(store, NEW)
-    assert await blocked(store, world.acme, "old", "both", "new") == ["both", "new"]
-    assert await stored(store) == 2
+    assert await blocked(store, world.acme, *NAMES) == ["both", "new", "pypi"]
+    assert await stored(store) == 3
 
 
 @sample(2)
@@ -305,6 +344,7 @@ async def test_a_process_is_killed_before_or_after_the_switch(
 ) -> None:
     """By kill -9, really: the old list before the switch, the new one after it, never a mixture."""
     store, clock = world.services.store, world.clock
+    await load(store, OTHER)
     await load(store, OLD)
 
     await kill_process(
@@ -317,8 +357,8 @@ async def test_a_process_is_killed_before_or_after_the_switch(
         content=NEW.getvalue(),
     )
 
-    assert await blocked(store, world.acme, "old", "both", "new") == expected
-    assert len(await world.audit(event="blocklist_imported")) == 1 + ("new" in expected)
+    assert await blocked(store, world.acme, *NAMES) == [*expected, "pypi"]
+    assert len(await world.audit(event="blocklist_imported")) == 2 + ("new" in expected)
     clock.advance(seconds=61)
     await load(store, NEW)
-    assert await stored(store) == 2
+    assert await stored(store) == 3

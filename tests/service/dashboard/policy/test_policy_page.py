@@ -1,6 +1,7 @@
 """The policy page: what is in force, who changed it, and changes in two steps."""
 
 import json
+import re
 
 import pytest
 
@@ -64,13 +65,41 @@ async def test_what_is_in_force_is_said_in_words(world: World):
     ]
 
 
-async def test_the_blocklist_is_shown_with_its_size_and_source(world: World):
-    """It is the operator's, so the page has no form for it."""
-    await load(world.services.store, osv_zip([osv_record("MAL-2026-1")]))
-    section = (await see(world, "policy")).one("section", id="blocklist").text
+async def feeds(world: World) -> tuple[str, list[list[str]]]:
+    """The text of the section, and the cells of each row of its table."""
+    page = await see(world, "policy")
+    text = " ".join(page.one("section", id="blocklist").text.split())
+    inner = page.html[page.html.index('id="blocklist"') : page.html.index('id="allow"')]
+    rows = [re.findall(r'data-label="[^"]*">(.*?)</t[hd]>', row) for row in inner.split("<tr")[2:]]
+    return text, rows
 
-    assert "1 advisory," in " ".join(section.split())
-    assert "MAL-*" in section
+
+async def test_each_feed_of_the_blocklist_is_shown_with_its_size_and_age(world: World):
+    """It is the operator's, so the page has no form for it; what was never imported is named."""
+    await load(world.services.store, osv_zip([osv_record("MAL-2026-1")]))
+
+    text, ((feed, ecosystem, ids, advisories, modified, imported),) = await feeds(world)
+
+    assert (feed, ecosystem, advisories) == ("osv", "npm", "1")
+    assert "MAL-*" in ids
+    assert "2026-01-01" in modified
+    assert "2026-03-04" in imported
+    assert "None was imported for PyPI yet." in text
+    assert "stale" not in text
+
+
+async def test_a_stale_feed_is_named_with_the_remedy(world: World):
+    """After a week, by default, without an import."""
+    world.clock.advance(days=-8)
+    store = world.services.store
+    await load(store, osv_zip([osv_record("MAL-1"), osv_record("MAL-2", "p", "PyPI")]))
+    world.clock.advance(days=8)
+    await load(store, osv_zip([osv_record("MAL-3", "p", "PyPI")]))
+
+    text, rows = await feeds(world)
+
+    assert [(row[1], "stale" in row[-1]) for row in rows] == [("npm", True), ("PyPI", False)]
+    assert "imports its newest archive with countersign blocklist import" in text
 
 
 async def test_a_rule_is_previewed_and_then_saved(world: World):

@@ -1,0 +1,172 @@
+"""Carries into a new generation of the blocklist what its import leaves as it was."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, cast
+
+from sqlalchemy import Table, and_, bindparam, select, tuple_
+
+from service.packages.ecosystems import Ecosystem
+from service.policy.blocklist_contents import Scope, own_id
+from service.policy.blocklist_loading import (
+    ADD,
+    BATCH_ROWS,
+    Coverage,
+    OngoingImport,
+    show_progress,
+)
+from service.store.column_types import AnyText
+from service.store.store import Store, SyncUnitOfWork
+from service.store.tables import AdvisoryEntry
+
+_OLD: Final = cast("Table", AdvisoryEntry.__table__).alias("old")
+_NEW: Final = cast("Table", AdvisoryEntry.__table__).alias("new")
+_KEY: Final = ("ecosystem", "package", "advisory_id")
+
+_BATCH: Final = (
+    select(
+        *(_OLD.c[name] for name in _KEY),
+        _OLD.c.feed,
+        _OLD.c.spec.label("old_spec"),
+        _NEW.c.spec.label("new_spec"),
+    )
+    .select_from(
+        _OLD.outerjoin(
+            _NEW,
+            and_(
+                _NEW.c.generation == bindparam("generation"),
+                *(_NEW.c[name] == _OLD.c[name] for name in _KEY),
+            ),
+        )
+    )
+    .where(
+        _OLD.c.generation == bindparam("base"),
+        tuple_(*(_OLD.c[name] for name in _KEY))
+        > tuple_(*(bindparam(name, type_=AnyText()) for name in _KEY)),
+    )
+    .order_by(*(_OLD.c[name] for name in _KEY))
+    .limit(BATCH_ROWS)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How many advisories of one ecosystem an import may replace, and what becomes of them."""
+
+    before: int
+    after: int
+    added: int
+    removed: int
+    changed: int
+
+    @property
+    def is_loss(self) -> bool:
+        """True if more than a tenth of the advisories would be lost."""
+        return self.removed * 10 > self.before
+
+    @property
+    def is_none(self) -> bool:
+        """True if nothing changes."""
+        return not (self.added or self.removed or self.changed)
+
+
+@dataclass(slots=True)
+class Carried:
+    """What was compared and carried: for each ecosystem, and the ids that were removed.
+
+    `left_alone` are the ids of the feed's other records. `counts` are all carried advisories, by
+    feed and ecosystem.
+    """
+
+    before: Counter[Ecosystem] = field(default_factory=Counter)
+    kept: Counter[Ecosystem] = field(default_factory=Counter)
+    replaced: Counter[Ecosystem] = field(default_factory=Counter)
+    changed: Counter[Ecosystem] = field(default_factory=Counter)
+    removed: Counter[Ecosystem] = field(default_factory=Counter)
+    removed_ids: set[str] = field(default_factory=set)
+    left_alone: defaultdict[Ecosystem, set[str]] = field(default_factory=lambda: defaultdict(set))
+    counts: Counter[tuple[str, Ecosystem]] = field(default_factory=Counter)
+
+    def change(self, ecosystem: Ecosystem, loaded: int) -> Change:
+        """What changes in one ecosystem, of which so many advisories were loaded."""
+        return Change(
+            before=self.before[ecosystem],
+            after=loaded + self.kept[ecosystem],
+            added=loaded - self.replaced[ecosystem],
+            removed=self.removed[ecosystem],
+            changed=self.changed[ecosystem],
+        )
+
+
+class AdvisoryCarrier:
+    """Copies the advisories of the generation before, except what an import replaces."""
+
+    def __init__(
+        self, store: Store, begun: OngoingImport, scope: Scope, coverage: Coverage
+    ) -> None:
+        self.carried = Carried()
+        self._store = store
+        self._begun = begun
+        self._scope = scope
+        self._coverage = coverage
+        self._ecosystems = frozenset(coverage.ecosystems)
+
+    async def carry(self) -> None:
+        """Carry everything, in many small transactions. Raises ImportOvertaken."""
+        after: Sequence[Any] | None = ("", "", "")
+        while after is not None:
+            after = await self._store.write_at_once(partial(self._carry, after=after))
+
+    def _carry(self, work: SyncUnitOfWork, after: Sequence[Any]) -> Sequence[Any] | None:
+        """Carry the rows of one batch, those after the key `after`; returns the last key."""
+        show_progress(work, self._begun)
+        generations = {"generation": self._begun.generation, "base": self._begun.base}
+        rows = work.transaction.rows(_BATCH, generations | dict(zip(_KEY, after, strict=True)))
+        names = ("generation", *_KEY, "feed", "spec")
+        kept = []
+        for row in rows:
+            is_kept = row[5] is None and self._is_kept(row)
+            self._count(row, is_kept=is_kept)
+            if is_kept:
+                values = (self._begun.generation, *row[:5])
+                kept.append(dict(zip(names, values, strict=True)))
+        work.transaction.run(ADD, kept)
+        return rows[-1][:3] if len(rows) == BATCH_ROWS else None
+
+    def _is_kept(self, row: Sequence[Any]) -> bool:
+        """True for an advisory that is not in the archive and stays in force nevertheless."""
+        ecosystem, _, stored_id, feed, *_ = row
+        advisory_id = own_id(stored_id)
+        if feed != self._scope.feed or not self._scope.matches(advisory_id):
+            return True
+        # What cannot be read may say anything: until it can, its predecessor stays.
+        if advisory_id in self._coverage.unreadable:
+            return True
+        # A record that no longer names a package is about other packages now.
+        return (
+            ecosystem not in self._ecosystems
+            and advisory_id not in self._coverage.withdrawn
+            and advisory_id not in self._coverage.listed
+        )
+
+    def _count(self, row: Sequence[Any], *, is_kept: bool) -> None:
+        ecosystem, stored_id, feed = Ecosystem(row[0]), row[2], row[3]
+        carried, advisory_id = self.carried, own_id(stored_id)
+        if is_kept:
+            carried.counts[feed, ecosystem] += 1
+        if feed != self._scope.feed:
+            return
+        if not self._scope.matches(advisory_id):
+            carried.left_alone[ecosystem].add(advisory_id)
+            return
+        carried.before[ecosystem] += 1
+        if is_kept:
+            carried.kept[ecosystem] += 1
+        elif row[5] is None:
+            carried.removed[ecosystem] += 1
+            carried.removed_ids.add(advisory_id)
+        else:
+            carried.replaced[ecosystem] += 1
+            carried.changed[ecosystem] += row[4] != row[5]
