@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from importlib.metadata import version
 from typing import Any, Final
 
 import httpx2
@@ -56,7 +55,6 @@ from service.sign_in.session_routes import blueprint as own_session
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.headers import with_headers
-from service.web.openapi import add_openapi
 from service.web.paths import BindingName, RowName
 from service.web.request_validation import guarded
 from service.web.system import blueprint as system
@@ -192,7 +190,6 @@ def create_app(
     services = build_services(settings, clock, transport)
     app.extensions[EXTENSION] = services
     provide(app, services.groups())
-    add_openapi(app, version("countersign"))
     for blueprint in _BLUEPRINTS:
         app.register_blueprint(blueprint)
     answer_errors(app)

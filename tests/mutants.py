@@ -20,7 +20,6 @@ import polars
 import prometheus_client
 import pyarrow.parquet
 import pytest
-import quart_schema
 import rich.table
 import sqlalchemy.ext.asyncio
 import structlog
@@ -36,7 +35,6 @@ LOADED = (
     polars,
     prometheus_client,
     pyarrow,
-    quart_schema,
     rich,
     sqlalchemy,
     structlog,

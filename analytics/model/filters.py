@@ -113,8 +113,8 @@ class Query:
         return replace(self, since=floor)
 
 
-def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
-    """The query in `parameters` (name to values, as given).
+def parse_query(parameters: Mapping[str, Sequence[str]], *, has_order: bool = True) -> Query:
+    """The query in `parameters` (name to values, as given); `order` only if it `has_order`.
 
     A repeated parameter means OR, different ones AND. A leading `!` negates; rows in which the
     column is null satisfy a negation. A trailing `*` makes a prefix where PREFIX_PARAMETERS
@@ -122,7 +122,7 @@ def parse_query(parameters: Mapping[str, Sequence[str]]) -> Query:
     Raises InvalidQuery, even for a parameter that is no filter and for a value that no row can
     have: a misspelt word must not look like a log in which nothing happened.
     """
-    known = {*FILTER_COLUMNS, *BOUND_PARAMETERS, "order"}
+    known = {*FILTER_COLUMNS, *BOUND_PARAMETERS, *(("order",) if has_order else ())}
     unknown = [name for name in parameters if name not in known]
     if unknown:
         raise InvalidQuery(f"unknown query parameter: {', '.join(unknown)}")

@@ -13,8 +13,9 @@ from msgspec import UNSET, UnsetType
 
 from analytics.model.decision_reason import compact
 from analytics.model.envelopes import ENVELOPES, parse_envelope
-from analytics.model.events import Envelope
+from analytics.model.events import Decision, Envelope
 from analytics.model.row_validation import (
+    AHEAD_MAX,
     ERROR_CHARS_MAX,
     PACKAGE_NAME_MAX,
     VERSION_MAX,
@@ -24,7 +25,7 @@ from analytics.model.row_validation import (
     check_ecosystem,
     check_package_text,
 )
-from analytics.model.rows import AuditContext, AuditRow, audit_row
+from analytics.model.rows import AuditContext, AuditRow, Ecosystem, audit_row
 from analytics.model.strict_json import DuplicateKey, check_keys
 from analytics.model.validation_errors import describe
 
@@ -37,20 +38,56 @@ ENVELOPE_BYTES_MAX: Final = 4_096
 long as a request, which pack to next to nothing, would use up the memory of all queries."""
 
 
+def _documented(text: str, **schema: Any) -> msgspec.Meta:  # noqa: ANN401 - any JSON schema
+    """What the API's document says of a member; the member's own check refuses other values."""
+    return msgspec.Meta(description=text, extra_json_schema=schema)
+
+
+def _envelope_members() -> str:
+    """Which members the envelope of each event has, in words."""
+    members = {event: ENVELOPES[event].__struct_fields__ for event in INGESTIBLE}
+    texts = [
+        f"`{event}`: {', '.join(map('`{}`'.format, names))}"
+        for event, names in members.items()
+        if names
+    ]
+    return f"What the event says beyond the other members. {'; '.join(texts)}; otherwise empty."
+
+
 class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One install, as its sender describes it."""
 
-    event: str
+    event: Annotated[str, _documented("What was decided.", enum=list(INGESTIBLE))]
     package_name: Annotated[str, msgspec.Meta(min_length=1, max_length=PACKAGE_NAME_MAX)] = (
         msgspec.field(name="packageName")
     )
     version: (
         Annotated[str, msgspec.Meta(min_length=1, max_length=VERSION_MAX)] | UnsetType | None
     ) = UNSET
-    ecosystem: str | UnsetType | None = UNSET
-    created_at: str | UnsetType | None = UNSET
-    decision: str | UnsetType | None = UNSET
-    envelope: dict[str, Any] | UnsetType = UNSET
+    ecosystem: (
+        Annotated[str, _documented("The package's.", enum=list(Ecosystem))] | UnsetType | None
+    ) = UNSET
+    created_at: (
+        Annotated[
+            str,
+            _documented(
+                "An RFC 3339 instant within the retention, at most"
+                f" {AHEAD_MAX.seconds} seconds ahead; default: when it arrives.",
+                examples=["2026-01-31T08:00:00Z"],
+            ),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+    decision: (
+        Annotated[
+            str,
+            _documented("That of the event, which determines it.", enum=list(Decision)),
+        ]
+        | UnsetType
+        | None
+    ) = UNSET
+    envelope: Annotated[dict[str, Any], _documented(_envelope_members())] | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,25 @@
 """Request and response schemas of the audit endpoints, for the OpenAPI document."""
 
 from types import GenericAlias
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from analytics.export.compression import Compression
+from analytics.export.writers import ExportFormat
+from analytics.model.events import Decision
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
-from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX
+from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX, Order
+from analytics.model.rows import Ecosystem, VerdictSource
+from analytics.query.buckets import Bucket
 from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
 from service.audit.grouping import BY_MAX, GROUPS_DEFAULT, GROUPS_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.search import SEARCH_CHARS_MAX
 from service.audit.search_request import SEARCH
-from service.web.parameter_types import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable, TimestampUs
 
 Text = Annotated[str, Meta(min_length=1)]
-Timestamp = Annotated[
-    str,
-    Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
-        examples=["2026-01-31T08:00:00.000000Z"],
-    ),
-]
 
 
 class Window(Struct, kw_only=True):
@@ -48,7 +46,7 @@ def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotat
     if parameter.is_sha256:
         return Annotated[str, Meta(pattern=r"^!?([0-9a-f]{64}|[0-9a-f]{0,64}\*)$")]
     if parameter.known is None:
-        return Text
+        return Annotated[str, Meta(pattern=r"^(![\s\S]|[^!])")]  # a negation needs a value
     ci_sources = [r"oidc_[a-z0-9_]+", r"oidc_[a-z0-9_]*\*"] if parameter.has_ci_sources else []
     return Annotated[str, Meta(pattern=f"^!?({'|'.join([*parameter.known, *ci_sources])})$")]
 
@@ -90,9 +88,7 @@ class OrderedWindow(Window, kw_only=True):
     """The time range and the order."""
 
     order: Omittable[
-        Annotated[
-            Literal["asc", "desc"], Meta(description="Oldest or newest first; default `desc`.")
-        ]
+        Annotated[Order, Meta(description="Oldest or newest first; default `desc`.")]
     ] = UNSET
 
 
@@ -138,13 +134,14 @@ class AcceptedQuery(Window, kw_only=True):
     ] = UNSET
 
 
+@_with_search
 @_with_filters
 class SummaryQuery(Window, kw_only=True):
     """Which rows to summarise, and the length of a bucket."""
 
     bucket: Omittable[
         Annotated[
-            Literal["minute", "hour", "day"],
+            Bucket,
             Meta(description="One bucket's length; default `day`."),
         ]
     ] = UNSET
@@ -177,8 +174,8 @@ class AuditGroup(Struct, kw_only=True):
     values: dict[str, str | None]
     rows: int
     blocked: int
-    first: Timestamp
-    last: Timestamp
+    first: TimestampUs
+    last: TimestampUs
 
 
 class AuditGroups(Struct, kw_only=True):
@@ -186,7 +183,7 @@ class AuditGroups(Struct, kw_only=True):
 
     org: str
     by: list[str]
-    retention_floor: Timestamp | None
+    retention_floor: TimestampUs | None
     groups: list[AuditGroup]
 
 
@@ -217,19 +214,20 @@ class UnknownValues(Struct, kw_only=True):
 class ExportQuery(OrderedWindow, kw_only=True):
     """Which rows, and the format of the file."""
 
-    format: Annotated[
-        Literal["csv", "json", "ndjson", "parquet"], Meta(description="The file's format.")
-    ]
+    format: Annotated[ExportFormat, Meta(description="The file's format.")]
     compress: Omittable[
         Annotated[
-            Literal["gzip", "zstd"],
+            Compression,
             Meta(description="Compress the file itself; Parquet is compressed already."),
         ]
     ] = UNSET
     raw: Omittable[
         Annotated[
-            Literal["0", "1"],
-            Meta(description="`1` leaves CSV values unchanged: no protection against formulas."),
+            bool,
+            Meta(
+                description="`true` leaves CSV values unchanged: no protection against formulas."
+                " `1` and `0` are accepted, too."
+            ),
         ]
     ] = UNSET
 
@@ -238,13 +236,13 @@ class AuditEntry(Struct, kw_only=True):
     """One audit row; all keys are always present."""
 
     id: str
-    created_at: Timestamp
+    created_at: TimestampUs
     event: str
     packageName: str | None  # noqa: N815 - the specification's one camel
     version: str | None
-    decision: Literal["ALLOWED", "BLOCKED"] | None
+    decision: Decision | None
     decision_reason: Annotated[str, Meta(max_length=256)] | None
-    verdict_source: Literal["proxy", "admin_api", "dashboard", "cli", "system"]
+    verdict_source: VerdictSource
     tenant_id: str
     actor_tenant_id: str | None
     actor: str
@@ -253,9 +251,9 @@ class AuditEntry(Struct, kw_only=True):
     oidc_binding_id: str | None
     request_id: str | None
     source_ip: str | None
-    received_at: Timestamp
+    received_at: TimestampUs
     payload: dict[str, Any] | None
-    ecosystem: Literal["pypi", "npm"] | None
+    ecosystem: Ecosystem | None
     repository_id: str | None
     run_id: str | None
     token_id: str | None
@@ -270,7 +268,7 @@ class AuditPage(Struct, kw_only=True):
     org: str
     entries: list[AuditEntry]
     next_cursor: str | None
-    retention_floor: Timestamp | None
+    retention_floor: TimestampUs | None
 
 
 class AcceptedRows(Struct, kw_only=True):
@@ -287,7 +285,7 @@ Count = Annotated[int, Meta(ge=0)]
 class SummaryBucket(Struct, kw_only=True):
     """The rows from `start` to the next bucket's start, by install decision."""
 
-    start: Timestamp
+    start: TimestampUs
     ALLOWED: Count
     BLOCKED: Count
     other: Count
@@ -316,8 +314,8 @@ class AuditSummary(Struct, kw_only=True):
     """A summary of rows, oldest bucket first; rows before the floor are not counted."""
 
     org: str
-    bucket: Literal["minute", "hour", "day"]
-    retention_floor: Timestamp | None
+    bucket: Bucket
+    retention_floor: TimestampUs | None
     total: Count
     buckets: Annotated[list[SummaryBucket], Meta(max_length=BUCKETS_MAX)]
     top: SummaryTop

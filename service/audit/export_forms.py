@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
@@ -10,11 +10,10 @@ from msgspec import UNSET, Meta, Struct
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
 from analytics.model.instants import format_us, optional_us
-from service.audit.api_schemas import Timestamp
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
 from service.errors import ExportNotFinished
 from service.store.tables import ExportEntry, Organisation
-from service.web.parameter_types import Cursor, Omittable
+from service.web.parameter_types import Cursor, Omittable, TimestampUs
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
@@ -26,11 +25,11 @@ Filters = Annotated[
     dict[str, list[str]], Meta(description="The query's filters and order, as given.")
 ]
 Bound = Annotated[
-    Timestamp | None,
+    TimestampUs | None,
     Meta(description="The bound that applied, the retention floor included; null: none."),
 ]
 Floor = Annotated[
-    Timestamp | None, Meta(description="No row before it is in the file; null: no limit.")
+    TimestampUs | None, Meta(description="No row before it is in the file; null: no limit.")
 ]
 Watermark = Annotated[
     int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
@@ -59,15 +58,15 @@ class ExportedFile(Struct, kw_only=True):
     """
 
     id: Annotated[str, Meta(description="Prefix `exp_`.")]
-    state: Literal["running", "finished", "broken"]
+    state: ExportState
     actor: str
     actor_source: str
     verdict_source: str
     request_id: str | None
-    started_at: Timestamp
-    ended_at: Timestamp | None
-    format: Literal["csv", "json", "ndjson", "parquet"]
-    compress: Literal["gzip", "zstd"] | None
+    started_at: TimestampUs
+    ended_at: TimestampUs | None
+    format: ExportFormat
+    compress: Compression | None
     raw: bool
     filters: Filters
     since: Bound
@@ -98,11 +97,11 @@ class Receipt(Struct, kw_only=True):
     export_id: str
     actor: str
     actor_source: str
-    started_at: Timestamp
-    finished_at: Timestamp
+    started_at: TimestampUs
+    finished_at: TimestampUs
     file_name: Annotated[str, Meta(description="The name that was suggested for the file.")]
-    format: Literal["csv", "json", "ndjson", "parquet"]
-    compress: Literal["gzip", "zstd"] | None
+    format: ExportFormat
+    compress: Compression | None
     raw: bool
     filters: Filters
     since: Bound
@@ -120,7 +119,7 @@ def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
     return ExportedFile(
         **_common_fields(entry),
         id=entry.id,
-        state=state_of(entry, now).value,
+        state=state_of(entry, now),
         verdict_source=entry.verdict_source,
         request_id=entry.request_id,
         ended_at=optional_us(entry.ended_at),
@@ -179,8 +178,8 @@ def _common_fields(entry: ExportEntry) -> dict[str, Any]:
         "actor": entry.actor,
         "actor_source": entry.actor_source,
         "started_at": format_us(entry.started_at),
-        "format": ExportFormat(entry.format).value,
-        "compress": None if entry.compression is None else Compression(entry.compression).value,
+        "format": ExportFormat(entry.format),
+        "compress": None if entry.compression is None else Compression(entry.compression),
         "raw": entry.is_raw,
         "filters": entry.filters,
         "since": optional_us(entry.since),

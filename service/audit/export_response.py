@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
-from msgspec import Meta
 from quart import Request, Response, request, url_for
 
 from analytics.export.compression import Compression
@@ -20,7 +19,8 @@ from service.audit.services import AuditServices
 from service.errors import Invalid
 from service.orgs.roles import Capability
 from service.web.content_negotiation import content_coding
-from service.web.request_parsing import all_parameters, refuse_head
+from service.web.documentation import MediaTypes
+from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
 _PARQUET_TYPE: Final = "application/vnd.apache.parquet"
@@ -40,15 +40,15 @@ _OPEN: Final = ".."
 
 _NO_FLOOR: Final = "none"
 _FORM_PARAMETERS: Final = frozenset({"format", "compress", "raw"})
+_DIGITS: Final[Mapping[str | None, str]] = {"1": "true", "0": "false"}
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-Bytes = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
-EXPORT_MEDIA: Final = {
+EXPORT_MEDIA: Final[MediaTypes] = {
     "text/csv": str,
     JSON_TYPE: list[AuditEntry],
-    _NDJSON_TYPE: Bytes,
-    _PARQUET_TYPE: Bytes,
-    **dict.fromkeys(_COMPRESSED_TYPES.values(), Bytes),
+    _NDJSON_TYPE: None,
+    _PARQUET_TYPE: None,
+    **dict.fromkeys(_COMPRESSED_TYPES.values()),
 }
 """The possible content types of an export and their schemas, for the OpenAPI document."""
 
@@ -109,7 +109,7 @@ def export_window(begun: Export) -> str:
 
 def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> FileForm:
     export_format = _choice("format", only(parameters, "format"), ExportFormat)
-    compress = only(parameters, "compress")
+    compress, raw = only(parameters, "compress"), only(parameters, "raw")
     compression = None if compress is None else _choice("compress", compress, Compression)
     is_compressed = export_format is ExportFormat.PARQUET or compression is not None
     if export_format is ExportFormat.PARQUET and compression is not None:
@@ -120,7 +120,7 @@ def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> Fil
         format=export_format,
         compression=compression,
         coding=None if is_compressed else content_coding(request),
-        is_raw=_flag("raw", only(parameters, "raw")),
+        is_raw=parse_flag("raw", _DIGITS.get(raw, raw)) or False,
     )
 
 
@@ -128,9 +128,3 @@ def _choice(name: str, text: str | None, choices: type[_Choice]) -> _Choice:
     if text not in set(choices):
         raise Invalid(f"{name} must be one of {', '.join(choices)}", field=name)
     return choices(text)
-
-
-def _flag(name: str, text: str | None) -> bool:
-    if text not in {None, "0", "1"}:
-        raise Invalid(f"{name} must be 0 or 1", field=name)
-    return text == "1"

@@ -29,7 +29,7 @@ from service.errors import ORG_REFUSALS, ExportNotFinished, ExportNotFound, Inva
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import Tag, documented
 from service.web.request_parsing import parse_limit, query_parameters
 from service.web.responses import JSON_TYPE, json_answer
 
@@ -66,6 +66,8 @@ async def authorize_exports(
 
 @blueprint.get(_EXPORTS)
 @documented(
+    "list_exports",
+    Tag.EXPORTS,
     answers={200: ExportList},
     querystring=ExportsQuery,
     refusals=[Invalid, *ORG_REFUSALS, InvalidCursor],
@@ -83,6 +85,8 @@ async def exports(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_EXPORTS}/<export_id>")
 @documented(
+    "get_export",
+    Tag.EXPORTS,
     answers={200: ExportedFile},
     refusals=[*ORG_REFUSALS, ExportNotFound],
 )
@@ -98,6 +102,8 @@ async def one_export(services: AuditServices, slug: str, export_id: str) -> Resp
 
 @blueprint.get(f"{_EXPORTS}/<export_id>/receipt")
 @documented(
+    "get_export_receipt",
+    Tag.EXPORTS,
     answers={200: Receipt},
     refusals=[*ORG_REFUSALS, ExportNotFound, ExportNotFinished],
     headers=_RECEIPT_HEADERS,

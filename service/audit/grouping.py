@@ -27,13 +27,12 @@ class GroupRequest:
 
 def parse_group_request(parameters: Mapping[str, list[str]]) -> GroupRequest:
     """The groups in the query parameters. Raises InvalidQuery, Invalid."""
-    query = parse_query({name: each for name, each in parameters.items() if name not in _OWN})
+    filters = {name: each for name, each in parameters.items() if name not in _OWN}
+    query = parse_query(filters, has_order=False)
     by = parameters.get("by", [])
     if not 1 <= len(by) <= BY_MAX or len(set(by)) < len(by) or set(by) - set(FILTER_COLUMNS):
         names = ", ".join(FILTER_COLUMNS)
         raise Invalid(f"by must be 1 to {BY_MAX} different ones of {names}", field="by")
-    if "order" in parameters:
-        raise Invalid("groups are ordered by their number of rows: leave out order", field="order")
     return GroupRequest(
         query, by, parse_limit(only(parameters, "limit"), GROUPS_DEFAULT, GROUPS_MAX)
     )

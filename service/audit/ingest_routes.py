@@ -1,13 +1,14 @@
 """The ingest endpoint, to which proxies send install events."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Raw, Struct
 from quart import Blueprint
 from quart.globals import request_ctx
 from quart.typing import ResponseReturnValue
 
-from service.audit.ingest_items import Body
+from analytics.model.ingest_validation import IngestItem
+from service.audit.ingest_items import NDJSON_TYPE, Body
 from service.audit.services import IngestServices
 from service.errors import (
     AnswersFull,
@@ -29,7 +30,7 @@ from service.errors import (
 )
 from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import JSON, Tag, documented
 from service.web.parameter_types import Omittable
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
@@ -51,21 +52,21 @@ EXAMPLE: Final = [
 ]
 
 
-class Rejected(Struct):
+class RejectedItem(Struct):
     """A rejected item: its index in the request, from 0, and the reason."""
 
     index: int
     error: str
 
 
-class Answer(Struct):
+class IngestResult(Struct):
     """The number of items stored durably, and the rejected ones with their reasons."""
 
     accepted: int
-    rejected: list[Rejected]
+    rejected: list[RejectedItem]
 
 
-class Headers(Struct):
+class Headers(Struct, rename="kebab"):
     """Makes a request safe to repeat."""
 
     idempotency_key: Omittable[
@@ -81,8 +82,10 @@ class Headers(Struct):
 
 @blueprint.post(f"/api/v1/admin/orgs/<slug>{INGEST_PATH_END}")
 @documented(
-    answers={200: Answer},
-    request=list[Any],
+    "ingest_events",
+    Tag.AUDIT,
+    answers={200: IngestResult},
+    request={JSON: list[IngestItem], NDJSON_TYPE: str},
     request_headers=Headers,
     request_example=EXAMPLE,
     refusals=[

@@ -15,7 +15,7 @@ from analytics.model.instants import optional_us
 from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
 from service.audit.tenant_log import TenantLog, open_log
-from service.errors import AuditRowNotFound, Invalid, InvalidCursor, UnknownParameter
+from service.errors import AuditRowNotFound, Invalid, InvalidCursor
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -24,7 +24,7 @@ from service.web.request_parsing import parse_limit
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
 PAGE_PARAMETERS: Final = ("limit", "cursor")
-ACCEPTED_PARAMETERS: Final = ("limit", "after", "order")
+ACCEPTED_PARAMETERS: Final = ("limit", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,12 @@ class Accepted:
 
 
 def parse_accepted_request(parameters: Mapping[str, list[str]]) -> AcceptedRequest:
-    """The rows to follow in the query parameters. Raises InvalidQuery, Invalid, UnknownParameter.
+    """The rows to follow in the query parameters. Raises InvalidQuery, Invalid.
 
     There is no `order`: it is that of acceptance.
     """
-    if "order" in parameters:
-        raise UnknownParameter(value="order")
-    query = parse_query(
-        {name: values for name, values in parameters.items() if name not in ACCEPTED_PARAMETERS}
-    )
+    filters = {name: each for name, each in parameters.items() if name not in ACCEPTED_PARAMETERS}
+    query = parse_query(filters, has_order=False)
     after = only(parameters, "after")
     seq = None if after is None else parse_audit_id(after)
     if after is not None and seq is None:

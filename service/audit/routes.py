@@ -1,5 +1,7 @@
 """The audit endpoints: pages, summaries, single rows and exports."""
 
+from functools import partial
+
 from msgspec import Raw
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
@@ -45,7 +47,7 @@ from service.errors import (
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import Tag, documented
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
 
@@ -56,6 +58,8 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
 
 @blueprint.get(_AUDIT)
 @documented(
+    "query_audit_log",
+    Tag.AUDIT,
     answers={200: AuditPage},
     querystring=PageQuery,
     refusals=[Invalid, *ORG_REFUSALS, InvalidCursor, QueryTooSlow],
@@ -70,6 +74,8 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_AUDIT}/summary")
 @documented(
+    "summarise_audit_log",
+    Tag.AUDIT,
     answers={200: AuditSummary},
     querystring=SummaryQuery,
     refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
@@ -86,6 +92,8 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_AUDIT}/groups")
 @documented(
+    "group_audit_rows",
+    Tag.AUDIT,
     answers={200: AuditGroups},
     querystring=GroupsQuery,
     refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
@@ -101,6 +109,8 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_AUDIT}/unknown-values")
 @documented(
+    "find_unknown_values",
+    Tag.AUDIT,
     answers={200: UnknownValues},
     querystring=ValuesQuery,
     refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
@@ -109,13 +119,15 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
 async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Which values of a query no row of the organisation has, at any time it may see."""
     org, parameters = await _authorized_query(services, slug)
-    query = parse_query(parameters)
+    query = parse_query(parameters, has_order=False)
     log = await open_log(services.store, services.lake, org, services.clock())
     return json_answer({"org": slug, "unknown": await unknown_values(log, query)})
 
 
 @blueprint.get(f"{_AUDIT}/accepted")
 @documented(
+    "follow_audit_log",
+    Tag.AUDIT,
     answers={200: AcceptedRows},
     querystring=AcceptedQuery,
     refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
@@ -132,6 +144,8 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get(f"{_AUDIT}/<row:audit_id>")
 @documented(
+    "get_audit_row",
+    Tag.AUDIT,
     answers={200: AuditEntry},
     refusals=[*ORG_REFUSALS, AuditRowNotFound, QueryTooSlow],
 )
@@ -143,8 +157,10 @@ async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseRe
     return json_answer(Raw(await services.queries.entry(org, audit_id, services.clock())))
 
 
-_documented_export = documented(
-    media=EXPORT_MEDIA,
+_documented_export = partial(
+    documented,
+    tag=Tag.EXPORTS,
+    answers={200: EXPORT_MEDIA},
     querystring=ExportQuery,
     refusals=[Invalid, *ORG_REFUSALS, TooManyExports, TooManyOwnExports],
     headers=EXPORT_HEADERS,
@@ -152,7 +168,7 @@ _documented_export = documented(
 
 
 @blueprint.get(f"{_AUDIT}/export")
-@_documented_export
+@_documented_export("export_audit_log")
 @receives(AuditServices)
 async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Export all rows of a query as one file; a broken connection means an incomplete file."""
@@ -160,7 +176,7 @@ async def export(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 
 @blueprint.get("/admin/ui/orgs/<slug>/audit/export")
-@_documented_export
+@_documented_export("export_audit_log_from_page", credentials=("adminToken", "session"))
 @receives(AuditServices)
 async def dashboard_export(services: AuditServices, slug: str) -> ResponseReturnValue:
     """Export all rows of a query from the audit page: the same file, recorded as such."""

@@ -10,7 +10,7 @@ from analytics.model.instants import format_us, optional_us
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
 from service.audit.tenant_log import open_log
-from service.errors import Invalid, UnknownParameter
+from service.errors import Invalid
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -26,9 +26,8 @@ class SummaryRequest:
 
 def parse_summary_request(parameters: Mapping[str, list[str]]) -> SummaryRequest:
     """The summary in the query parameters. Raises Invalid naming the parameter."""
-    if "order" in parameters:
-        raise UnknownParameter(value="order")  # counts have none
-    query = parse_query({name: values for name, values in parameters.items() if name != "bucket"})
+    filters = {name: values for name, values in parameters.items() if name != "bucket"}
+    query = parse_query(filters, has_order=False)
     try:
         text = only(parameters, "bucket")
     except InvalidQuery as error:

@@ -15,7 +15,7 @@ from service.bindings.rules import (
 )
 from service.store.tables import Binding, Origin
 from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
-from service.web.parameter_types import Cursor, InstantOrDate, Omittable
+from service.web.parameter_types import Cursor, InstantOrDate, Omittable, TimestampMs
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 
@@ -35,13 +35,6 @@ Sub = Annotated[
     Meta(
         description="The full `sub` claim, compared exactly.",
         examples=["repo:acme/payments:ref:refs/heads/main"],
-    ),
-]
-Timestamp = Annotated[
-    str,
-    Meta(
-        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$",
-        examples=["2026-01-31T08:00:00.000Z"],
     ),
 ]
 PrincipalName = Annotated[
@@ -167,7 +160,7 @@ class ListQuery(Struct, kw_only=True):
     ] = UNSET
     active: Omittable[
         Annotated[
-            Literal["true", "false"],
+            bool,
             Meta(description="`true` is `state=active`, `false` is `state=revoked`."),
         ]
     ] = UNSET
@@ -215,7 +208,7 @@ class CreatedBinding(Struct, kw_only=True, rename="camel"):
     repository_id: str | None
     event_names: list[str]
     origin: Literal["org_admin", "team_admin", "platform_admin"]
-    added_at: Timestamp
+    added_at: TimestampMs
 
 
 class ReplacedBinding(CreatedBinding, kw_only=True, rename="camel"):
@@ -236,11 +229,11 @@ class ListedBinding(Struct, kw_only=True, rename="camel"):
     event_names: list[str]
     origin: Literal["org_admin", "team_admin", "platform_admin"]
     added_by: PrincipalName
-    added_at: Timestamp
-    revoked_at: Timestamp | None
+    added_at: TimestampMs
+    revoked_at: TimestampMs | None
     revoked_by: PrincipalName | None
     revoked_reason: str | None
-    last_used_at: Timestamp | None
+    last_used_at: TimestampMs | None
     use_count: int
 
 

@@ -16,7 +16,7 @@ from service.bindings.repository import BindingState, find_binding, in_state
 from service.bindings.rules import SUB_PATTERN_MAX, parse_repository_id
 from service.errors import BindingNotFound, Invalid, InvalidCursor
 from service.store.tables import Binding
-from service.web.request_parsing import parse_limit
+from service.web.request_parsing import parse_flag, parse_limit
 
 PAGE_ROWS: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -32,8 +32,6 @@ PARAMETERS: Final = (
 )
 _TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 """Like the database's `lower` on our columns, which only changes ASCII letters."""
-
-_ACTIVE: Final = {"true": BindingState.ACTIVE, "false": BindingState.REVOKED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +189,7 @@ def _state(state: str | None, active: str | None) -> BindingState | None:
         return parse_state(state)
     if state is not None:
         raise Invalid("give either state or active", field="active")
-    if active not in _ACTIVE:
-        raise Invalid("active must be true or false", field="active")
-    return _ACTIVE[active]
+    return BindingState.ACTIVE if parse_flag("active", active) else BindingState.REVOKED
 
 
 def _sub(text: str | None) -> str | None:

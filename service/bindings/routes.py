@@ -56,7 +56,7 @@ from service.orgs.roles import Capability
 from service.store.tables import Binding
 from service.text_rules import parse_reason
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -65,6 +65,8 @@ blueprint = Blueprint("bindings", __name__, url_prefix="/api/v1/admin/orgs/<slug
 
 @blueprint.get("/oidc-bindings")
 @documented(
+    "list_bindings",
+    Tag.BINDINGS,
     answers={200: BindingList},
     querystring=ListQuery,
     refusals=[Invalid, RepositoryIdNotDigits, InvalidCursor, *ORG_REFUSALS],
@@ -83,11 +85,14 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.post("/oidc-bindings")
 @documented(
+    "create_binding",
+    Tag.BINDINGS,
     answers={201: CreatedBinding},
     request=BindingRequest,
     request_example=REQUEST_EXAMPLE,
     refusals=[*CREATE_REFUSALS, *ORG_REFUSALS, BindingExists, *BODY_REFUSALS],
     headers={"location": "The URL of the binding, see `GET`."},
+    credentials=MEMBERS,
 )
 @receives(BindingServices)
 async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
@@ -102,6 +107,8 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.get("/oidc-bindings/<binding:binding_id>")
 @documented(
+    "get_binding",
+    Tag.BINDINGS,
     answers={200: BindingDetail},
     refusals=[*ORG_REFUSALS, NoSuchBinding],
 )
@@ -118,6 +125,8 @@ async def show(services: BindingServices, slug: str, binding_id: str) -> Respons
 
 @blueprint.post("/oidc-bindings/<binding:binding_id>/replace")
 @documented(
+    "replace_binding",
+    Tag.BINDINGS,
     answers={201: ReplacedBinding},
     request=ReplaceRequest,
     request_example=REPLACE_EXAMPLE,
@@ -130,6 +139,7 @@ async def show(services: BindingServices, slug: str, binding_id: str) -> Respons
         *BODY_REFUSALS,
     ],
     headers={"location": "The URL of the new binding, see `GET`."},
+    credentials=MEMBERS,
 )
 @receives(BindingServices)
 async def replace(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:
@@ -144,6 +154,8 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
 
 @blueprint.post("/oidc-bindings/revoke")
 @documented(
+    "revoke_repository_bindings",
+    Tag.BINDINGS,
     answers={200: RevokedRepository},
     request=RevokeRepositoryRequest,
     request_example=REVOKE_REPOSITORY_EXAMPLE,
@@ -162,6 +174,7 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
         RepositoryChanged,
         *BODY_REFUSALS,
     ],
+    credentials=MEMBERS,
 )
 @receives(BindingServices)
 async def revoke_all(services: BindingServices, slug: str) -> ResponseReturnValue:
@@ -176,9 +189,12 @@ async def revoke_all(services: BindingServices, slug: str) -> ResponseReturnValu
 
 @blueprint.delete("/oidc-bindings/<binding:binding_id>")
 @documented(
+    "revoke_binding",
+    Tag.BINDINGS,
     answers={200: Revoked},
     querystring=RevokeQuery,
     refusals=[ReasonInvalid, *ORG_REFUSALS, BindingNotFound],
+    credentials=MEMBERS,
 )
 @receives(BindingServices)
 async def revoke(services: BindingServices, slug: str, binding_id: str) -> ResponseReturnValue:

@@ -33,14 +33,13 @@ from service.errors import (
 )
 from service.sign_in.services import SignInServices
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import FORM, Tag, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
 blueprint = Blueprint("device_sign_in", __name__, url_prefix="/api/v1/device")
 
 _PARAMETERS = ("client_id", "grant_type", "device_code")
-_FORM_TYPE = "application/x-www-form-urlencoded"
 _ANY_REQUEST = (
     InvalidDeviceRequest,
     UnknownClient,
@@ -53,8 +52,10 @@ _ANY_REQUEST = (
 
 @blueprint.post("/code")
 @documented(
+    "start_device_sign_in",
+    Tag.SESSIONS,
     answers={200: DeviceCodes},
-    form=DeviceCodeRequest,
+    request={FORM: DeviceCodeRequest},
     request_example=CODE_EXAMPLE,
     refusals=_ANY_REQUEST,
     credentials=(),
@@ -80,8 +81,10 @@ async def code(services: SignInServices) -> ResponseReturnValue:
 
 @blueprint.post("/token")
 @documented(
+    "poll_device_sign_in",
+    Tag.SESSIONS,
     answers={200: DeviceToken},
-    form=DeviceTokenRequest,
+    request={FORM: DeviceTokenRequest},
     request_example=TOKEN_EXAMPLE,
     refusals=[
         AuthorizationPending,
@@ -127,7 +130,7 @@ async def _parameters() -> dict[str, str]:
     Raises DeviceRefusal, NotForm.
     """
     query_parameters(request, ())
-    if request.mimetype != _FORM_TYPE:
+    if request.mimetype != FORM:
         raise NotForm
     form = await request.form
     if any(len(form.getlist(name)) > 1 for name in _PARAMETERS):

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from service.bindings.forms import BindingId, Timestamp
+from service.bindings.forms import BindingId
 from service.explain.explanation import Explanation
 from service.explain.proposals import Proposal
 from service.verifier.codes import Detail, FailureCode
-from service.web.parameter_types import Omittable
+from service.web.parameter_types import Omittable, TimestampMs
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +32,13 @@ class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
 
 ExplainRequest = Annotated[
     ExplainBody,
-    Meta(extra_json_schema={"oneOf": [{"required": ["token"]}, {"required": ["claims"]}]}),
+    Meta(
+        extra_json_schema={
+            "oneOf": [
+                {"required": [name], "properties": {name: {}}} for name in ("token", "claims")
+            ]
+        }
+    ),
 ]
 
 REQUEST_EXAMPLE: Final = {
@@ -130,7 +136,7 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
     signature_checked: Annotated[
         bool, Meta(description="False: the claims are unconfirmed and may be forged.")
     ]
-    now: Timestamp
+    now: TimestampMs
     rules: list[RuleOutcome]
     times: list[TimeOutcome]
     nearest: list[NearBinding]

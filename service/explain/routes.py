@@ -19,7 +19,7 @@ from service.explain.forms import REQUEST_EXAMPLE, ExplainRequest, ExplanationFo
 from service.explain.service import explain_asked, parse_asked
 from service.orgs.roles import Capability
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import Tag, documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -28,6 +28,8 @@ blueprint = Blueprint("explain", __name__, url_prefix="/api/v1/admin/orgs/<slug>
 
 @blueprint.post("/oidc-bindings/explain")
 @documented(
+    "explain_token",
+    Tag.BINDINGS,
     answers={200: ExplanationForm},
     request=ExplainRequest,
     request_example=REQUEST_EXAMPLE,

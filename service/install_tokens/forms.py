@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms
 from service.store.tables import InstallToken
+from service.web.parameter_types import TimestampMs
 
 EXAMPLE: Final = "csi_Zk3J7w2m9Qp4Rt6Vx8Yb1Nc5Ds0Ff2Hg4Jk6Lm8Np0Q"
 
@@ -16,7 +17,7 @@ class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
     token: Annotated[str, Meta(description="Shown only once, and not stored.", examples=[EXAMPLE])]
     id: str
     org: str
-    expires_at: str
+    expires_at: TimestampMs
     binding: Annotated[str, Meta(description="The id of the binding that trusts the job.")]
     issuer: str
     subject: str

@@ -19,7 +19,7 @@ from service.install_tokens.forms import IssuedInstallToken, issued_form
 from service.install_tokens.services import InstallTokenServices
 from service.web.bodies import read_body
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import CiToken, Tag, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -30,6 +30,8 @@ _BODY_BYTES_MAX = 1024
 
 @blueprint.post("/install-tokens")
 @documented(
+    "issue_install_token",
+    Tag.INSTALLS,
     answers={201: IssuedInstallToken},
     refusals=[
         NoBodyExpected,
@@ -44,7 +46,7 @@ _BODY_BYTES_MAX = 1024
         TooManyInstallTokens,
     ],
     credentials=("apiKey",),
-    requires_ci_token=True,
+    ci_token=CiToken.REQUIRED,
 )
 @receives(InstallTokenServices)
 async def issue(services: InstallTokenServices, slug: str) -> ResponseReturnValue:

@@ -11,6 +11,7 @@ from service.policy.check import PACKAGE_MAX
 from service.policy.document import REASON_MAX
 from service.policy.exceptions import LISTED_MAX
 from service.store.tables import PolicyException
+from service.web.parameter_types import TimestampMs
 
 EXCEPTION_EXAMPLE: Final = {
     "ecosystem": "pypi",
@@ -72,10 +73,10 @@ class ExceptionForm(Struct, kw_only=True):
     version: str
     reason: str
     requested_by: str
-    requested_at: str
+    requested_at: TimestampMs
     state: Literal["open", "allowed", "declined"]
     decided_by: str | None
-    decided_at: str | None
+    decided_at: TimestampMs | None
     decided_reason: str | None
 
 

@@ -40,7 +40,7 @@ from service.policy.exceptions import (
 )
 from service.policy.services import PolicyServices
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, parse_limit, query_parameters
 from service.web.responses import json_answer
 
@@ -51,6 +51,8 @@ blueprint = Blueprint(
 
 @blueprint.get("")
 @documented(
+    "list_exceptions",
+    Tag.POLICY,
     answers={200: ExceptionList},
     querystring=ExceptionQuery,
     refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound],
@@ -71,6 +73,8 @@ async def exceptions(services: PolicyServices, slug: str) -> ResponseReturnValue
 
 @blueprint.post("")
 @documented(
+    "request_exception",
+    Tag.POLICY,
     answers={201: ExceptionForm},
     request=ExceptionRequest,
     request_example=EXCEPTION_EXAMPLE,
@@ -84,6 +88,7 @@ async def exceptions(services: PolicyServices, slug: str) -> ResponseReturnValue
         TooManyExceptions,
         *BODY_REFUSALS,
     ],
+    credentials=MEMBERS,
 )
 @receives(PolicyServices)
 async def ask(services: PolicyServices, slug: str) -> ResponseReturnValue:
@@ -99,6 +104,8 @@ async def ask(services: PolicyServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.post("/<exception_id>/decide")
 @documented(
+    "decide_exception",
+    Tag.POLICY,
     answers={200: ExceptionForm},
     request=ExceptionDecision,
     request_example=DECISION_EXAMPLE,
@@ -112,6 +119,7 @@ async def ask(services: PolicyServices, slug: str) -> ResponseReturnValue:
         ExceptionDecided,
         *BODY_REFUSALS,
     ],
+    credentials=MEMBERS,
 )
 @receives(PolicyServices)
 async def decide(services: PolicyServices, slug: str, exception_id: str) -> ResponseReturnValue:

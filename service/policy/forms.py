@@ -12,7 +12,7 @@ from service.policy.model import NO_POLICY, Mode
 from service.policy.parsing import decode_document, to_document
 from service.policy.preview import TOP, Preview
 from service.store.tables import PolicyRevision
-from service.web.parameter_types import INSTANT_PATTERN
+from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
 
 CHECK_EXAMPLE: Final = {"ecosystem": "pypi", "package": "requests==2.32.3"}
 
@@ -29,7 +29,7 @@ class PolicyQuery(Struct, kw_only=True):
     ) = UNSET
 
 
-class IfMatch(Struct, kw_only=True):
+class IfMatch(Struct, kw_only=True, rename="kebab"):
     """The policy that is replaced."""
 
     if_match: Annotated[
@@ -48,7 +48,7 @@ class PolicyForm(Struct, kw_only=True):
     revision: int
     sha256: str | None
     changed_by: str | None
-    changed_at: str | None
+    changed_at: TimestampMs | None
     policy: PolicyDocument
 
 
@@ -122,7 +122,7 @@ class PreviewForm(Struct, kw_only=True):
     """
 
     org: str
-    since: str
+    since: TimestampUs
     summary: str
     installs: int
     blocked: int

@@ -42,7 +42,7 @@ from service.policy.preview import preview_policy
 from service.policy.repository import find_revision
 from service.policy.services import PolicyServices
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -63,6 +63,8 @@ _BODY: Final[tuple[type[Refusal], ...]] = (
 
 @blueprint.get("")
 @documented(
+    "get_policy",
+    Tag.POLICY,
     answers={200: PolicyForm},
     querystring=PolicyQuery,
     refusals=[Invalid, UnknownParameter, Forbidden, OrgNotFound, RevisionNotFound],
@@ -84,12 +86,15 @@ async def show(services: PolicyServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.put("")
 @documented(
+    "set_policy",
+    Tag.POLICY,
     answers={200: PolicyForm},
     request=PolicyDocument,
     request_example=DOCUMENT_EXAMPLE,
     request_headers=IfMatch,
     refusals=[*_BODY, PolicyMoved, RevisionMissing],
     headers={"etag": "The revision, for `If-Match`."},
+    credentials=MEMBERS,
 )
 @receives(PolicyServices)
 async def replace(services: PolicyServices, slug: str) -> ResponseReturnValue:
@@ -105,6 +110,8 @@ async def replace(services: PolicyServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.post("/check")
 @documented(
+    "check_release",
+    Tag.POLICY,
     answers={200: CheckForm},
     request=CheckRequest,
     request_example=CHECK_EXAMPLE,
@@ -123,6 +130,8 @@ async def check(services: PolicyServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.post("/preview")
 @documented(
+    "preview_policy",
+    Tag.POLICY,
     answers={200: PreviewForm},
     request=PolicyDocument,
     request_example=DOCUMENT_EXAMPLE,

@@ -1,16 +1,15 @@
 """The API's representation of rejected subjects."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct
 
 from analytics.model.instants import format_ms
-from service.bindings.forms import Timestamp
 from service.explain.forms import ProposalForm, proposal_form
 from service.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry
 from service.verifier.codes import Detail, FailureCode
-from service.web.parameter_types import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs
 
 
 class RejectedQuery(Struct, kw_only=True):
@@ -18,7 +17,7 @@ class RejectedQuery(Struct, kw_only=True):
 
     verified: Omittable[
         Annotated[
-            Literal["true", "false"],
+            bool,
             Meta(description="Only those whose token was valid apart from trust, or only others."),
         ]
     ] = UNSET
@@ -49,8 +48,8 @@ class RejectedEntry(Struct, kw_only=True, rename="camel"):
     owner: str | None
     project_id: Annotated[str, Meta(description="The project of the request's API key.")] | None
     count: Annotated[int, Meta(ge=1)]
-    first_at: Timestamp
-    last_at: Timestamp
+    first_at: TimestampMs
+    last_at: TimestampMs
     last_request_id: str
     proposal: ProposalForm | None
 

@@ -16,12 +16,11 @@ from service.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
 from service.store.store import Store
 from service.store.tables import RejectedSubject
 from service.verifier.codes import FailureCode
-from service.web.request_parsing import parse_limit
+from service.web.request_parsing import parse_flag, parse_limit
 
 PARAMETERS: Final = ("verified", "code", "since", "limit")
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = ENTRIES_PER_ORG_MAX
-_VERIFIED: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,7 @@ class Entry:
 def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
     """The filter in the query parameters. Raises Invalid, InvalidQuery."""
     return Wanted(
-        is_verified=_is_verified(only(parameters, "verified")),
+        is_verified=parse_flag("verified", only(parameters, "verified")),
         code=_code(only(parameters, "code")),
         since=_since(only(parameters, "since")),
         limit=parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX),
@@ -88,12 +87,6 @@ async def get_entry(
             raise RejectedNotFound
         resolutions = await list_resolutions(session, tenant_id, [row], issuers)
     return Entry(row, resolutions.get(digest, Resolution()))
-
-
-def _is_verified(text: str | None) -> bool | None:
-    if text is not None and text not in _VERIFIED:
-        raise Invalid("verified must be true or false", field="verified")
-    return None if text is None else _VERIFIED[text]
 
 
 def _code(text: str | None) -> FailureCode | None:

@@ -9,7 +9,7 @@ from service.orgs.roles import Capability
 from service.rejected.forms import RejectedList, RejectedQuery, rejected_form
 from service.rejected.listing import PARAMETERS, list_entries, parse_wanted
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import Tag, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -18,6 +18,8 @@ blueprint = Blueprint("rejected", __name__, url_prefix="/api/v1/admin/orgs/<slug
 
 @blueprint.get("/oidc-bindings/rejected")
 @documented(
+    "list_rejected_subjects",
+    Tag.BINDINGS,
     answers={200: RejectedList},
     querystring=RejectedQuery,
     refusals=[Invalid, *ORG_REFUSALS],

@@ -10,11 +10,10 @@ from msgspec import UNSET, Meta, Struct
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
 from service.audit.export_entries import service_version
-from service.bindings.forms import Timestamp
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
-from service.web.parameter_types import InstantOrDate, Omittable
+from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs, TimestampUs
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
 _SCOPE: Final = (
@@ -40,7 +39,7 @@ class AccessQuery(Struct, kw_only=True):
 class RoleThen(Struct, kw_only=True):
     """What a role granted. `granted` are the capabilities beyond its defaults."""
 
-    role: Literal["owner", "admin", "auditor", "member"]
+    role: Role
     capabilities: list[str]
     granted: list[str]
 
@@ -51,11 +50,11 @@ class MemberThen(Struct, kw_only=True):
     id: str
     email: str
     identity_provider: str
-    role: Literal["owner", "admin", "auditor", "member"]
+    role: Role
     capabilities: list[str]
     administers: Annotated[list[str], Meta(description="The ids of the teams they administered.")]
-    since: Timestamp
-    removed_at: Timestamp | None
+    since: TimestampMs
+    removed_at: TimestampMs | None
 
 
 class TeamThen(Struct, kw_only=True):
@@ -64,7 +63,7 @@ class TeamThen(Struct, kw_only=True):
     id: str
     name: str
     admins: list[str]
-    since: Timestamp
+    since: TimestampMs
 
 
 class KeyThen(Struct, kw_only=True):
@@ -78,9 +77,9 @@ class KeyThen(Struct, kw_only=True):
     ]
     project_id: str | None
     created_by: str | None
-    since: Timestamp
-    expires_at: Timestamp | None
-    revoked_at: Timestamp | None
+    since: TimestampMs
+    expires_at: TimestampMs | None
+    revoked_at: TimestampMs | None
 
 
 class BindingThen(Struct, kw_only=True):
@@ -95,8 +94,8 @@ class BindingThen(Struct, kw_only=True):
     project_id: str | None
     team_id: str | None
     added_by: str
-    since: Timestamp
-    revoked_at: Timestamp | None
+    since: TimestampMs
+    revoked_at: TimestampMs | None
 
 
 class AccessReportForm(Struct, kw_only=True):
@@ -108,11 +107,11 @@ class AccessReportForm(Struct, kw_only=True):
 
     org: str
     tenant_id: str
-    as_of: str
-    made_at: str
-    retention_floor: str | None
+    as_of: TimestampUs
+    made_at: TimestampUs
+    retention_floor: TimestampUs | None
     is_complete: bool
-    rights_as_of: str
+    rights_as_of: TimestampUs
     notes: list[str]
     roles: list[RoleThen]
     members: list[MemberThen]
@@ -219,7 +218,7 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
 
 def _role(report: AccessReport, role: Role) -> RoleThen:
     return RoleThen(
-        role=role.value,
+        role=role,
         capabilities=[capability.value for capability in report.capabilities(role)],
         granted=sorted(report.grants.get(role, ())),
     )
@@ -231,7 +230,7 @@ def _member(report: AccessReport, one: MemberRights) -> MemberThen:
         id=member.id,
         email=member.email,
         identity_provider=member.identity_provider,
-        role=one.role.value,
+        role=one.role,
         capabilities=[capability.value for capability in report.capabilities(one.role)],
         administers=[team.id for team in one.teams],
         since=format_ms(member.created_at),

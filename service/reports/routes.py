@@ -13,7 +13,7 @@ from service.orgs.roles import Capability
 from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import Tag, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import JSON_TYPE, json_answer
 
@@ -24,7 +24,9 @@ _FORMATS: Final = ("json", "csv")
 
 @blueprint.get("/api/v1/admin/orgs/<slug>/access-report")
 @documented(
-    media={JSON_TYPE: AccessReportForm, "text/csv": str},
+    "get_access_report",
+    Tag.REPORTS,
+    answers={200: {JSON_TYPE: AccessReportForm, "text/csv": str}},
     querystring=AccessQuery,
     refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
 )

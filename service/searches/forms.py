@@ -10,6 +10,7 @@ from service.errors import Invalid
 from service.orgs.changes import NAME_MAX
 from service.searches.saved import QUERY_CHARS_MAX
 from service.store.tables import SavedSearch
+from service.web.parameter_types import TimestampUs
 
 REQUEST_EXAMPLE: Final = {"name": "Blocked this week", "query": "decision=BLOCKED&last=7d"}
 _MEMBERS: Final = ("name", "query")
@@ -35,7 +36,7 @@ class SavedSearchForm(Struct, kw_only=True):
     name: str
     query: str
     created_by: str
-    created_at: str
+    created_at: TimestampUs
 
 
 class SavedSearchList(Struct, kw_only=True):

@@ -28,7 +28,7 @@ from service.searches.forms import (
 from service.searches.saved import delete_search, list_searches, save_search
 from service.store.tables import Organisation
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -36,7 +36,9 @@ blueprint = Blueprint("searches", __name__, url_prefix="/api/v1/admin/orgs/<slug
 
 
 @blueprint.get("/searches")
-@documented(answers={200: SavedSearchList}, refusals=ORG_REFUSALS)
+@documented(
+    "list_saved_searches", Tag.SEARCHES, answers={200: SavedSearchList}, refusals=ORG_REFUSALS
+)
 @receives(AuditServices)
 async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
     """List the organisation's saved searches, by name."""
@@ -48,10 +50,13 @@ async def list_(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.post("/searches")
 @documented(
+    "save_search",
+    Tag.SEARCHES,
     answers={201: SavedSearchForm},
     request=SavedSearchRequest,
     request_example=REQUEST_EXAMPLE,
     refusals=[Invalid, *ORG_REFUSALS, SearchExists, TooManySearches, *BODY_REFUSALS],
+    credentials=MEMBERS,
 )
 @receives(AuditServices)
 async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -67,8 +72,11 @@ async def create(services: AuditServices, slug: str) -> ResponseReturnValue:
 
 @blueprint.delete("/searches/<search_id>")
 @documented(
+    "delete_saved_search",
+    Tag.SEARCHES,
     answers={200: DeletedSearch},
     refusals=[*ORG_REFUSALS, SearchNotFound],
+    credentials=MEMBERS,
 )
 @receives(AuditServices)
 async def delete(services: AuditServices, slug: str, search_id: str) -> ResponseReturnValue:

@@ -17,7 +17,8 @@ from service.sign_in.completion import sign_out
 from service.sign_in.services import SignInServices
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import CiToken, Tag, documented
+from service.web.parameter_types import TimestampMs
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -42,7 +43,8 @@ class OwnSession(Struct, kw_only=True):
     member: SignedInMember | None = None
     session_id: str | None = None
     expires_at: (
-        Annotated[str, Meta(description="When the session ends if it is not used again.")] | None
+        Annotated[TimestampMs, Meta(description="When the session ends if it is not used again.")]
+        | None
     ) = None
 
 
@@ -53,7 +55,13 @@ class EndedSession(Struct, kw_only=True):
 
 
 @blueprint.get("")
-@documented(answers={200: OwnSession}, refusals=[UnknownParameter], takes_ci_token=False)
+@documented(
+    "get_own_session",
+    Tag.SESSIONS,
+    answers={200: OwnSession},
+    refusals=[UnknownParameter],
+    ci_token=CiToken.IGNORED,
+)
 @receives(SignInServices)
 async def show(services: SignInServices) -> ResponseReturnValue:
     """Tell whose credential the request carries, and what it may do."""
@@ -65,10 +73,12 @@ async def show(services: SignInServices) -> ResponseReturnValue:
 
 @blueprint.delete("")
 @documented(
+    "end_own_session",
+    Tag.SESSIONS,
     answers={200: EndedSession},
     refusals=[UnknownParameter, CrossSite],
-    credentials=("session",),
-    takes_ci_token=False,
+    credentials=("session", "bearer"),
+    ci_token=CiToken.IGNORED,
 )
 @receives(SignInServices)
 async def end(services: SignInServices) -> ResponseReturnValue:

@@ -1,81 +1,117 @@
-"""What an endpoint documents about itself, beyond its models."""
+"""What an endpoint declares about itself for the OpenAPI document."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
-from quart_schema import (
-    DataSource,
-    document_headers,
-    document_querystring,
-    document_request,
-    document_response,
-)
 
 from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
 
 DOCUMENTATION_ATTRIBUTE: Final = "_countersign_documentation"
+
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+
+MEMBERS: Final = ("adminToken", "session", "bearer")
+"""The credentials of an endpoint that changes something: none of a key that reads."""
+
+READERS: Final = (*MEMBERS, "apiKey")
+
+ANYONE: Final = ""
+"""Among other credentials: none is needed."""
+
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
+MediaTypes: TypeAlias = Mapping[str, Any]
+"""A model for each content type; None for bytes, which have none."""
 
-@dataclass(frozen=True, slots=True)
+
+class CiToken(Enum):
+    """What an endpoint does with a CI token beside the credential."""
+
+    IGNORED = auto()
+    OPTIONAL = auto()
+    REQUIRED = auto()
+
+
+class Tag(StrEnum):
+    """The groups of endpoints, in the order in which they are listed."""
+
+    BINDINGS = "bindings"
+    AUDIT = "audit"
+    EXPORTS = "exports"
+    SEARCHES = "searches"
+    REPORTS = "reports"
+    POLICY = "policy"
+    INSTALLS = "installs"
+    SESSIONS = "sessions"
+    SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Documentation:
-    """An endpoint's documentation beyond its models."""
+    """An endpoint, apart from its path and method, which are the route's.
 
+    `operation` is its name in generated clients. `answers` are the models by status and content
+    type, `body` those of the request. `headers` are those of the successful answer besides the
+    request id. `credentials` are security schemes, any one of which is accepted.
+    """
+
+    operation: str
+    tag: Tag
+    answers: Mapping[int, MediaTypes]
+    body: MediaTypes
+    body_example: Any
+    query: type[Struct] | None
+    request_headers: type[Struct] | None
     refusals: Sequence[type[Refusal]]
-    media: Mapping[str, Any] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    credentials: Sequence[str] = ()
-    takes_ci_token: bool = True
-    requires_ci_token: bool = False
-    request_example: Any = None
+    headers: Mapping[str, str]
+    credentials: Sequence[str]
+    ci_token: CiToken
 
 
 def documented(
+    operation: str,
+    tag: Tag,
     *,
-    answers: Mapping[int, type[Struct]] | None = None,
-    media: Mapping[str, Any] | None = None,
+    answers: Mapping[int, type[Struct] | MediaTypes],
     request: Any = None,  # noqa: ANN401 - any type
-    form: Any = None,  # noqa: ANN401 - any type
+    request_example: Any = None,  # noqa: ANN401 - any JSON
     request_headers: type[Struct] | None = None,
     querystring: type[Struct] | None = None,
     refusals: Sequence[type[Refusal]] = (),
     headers: Mapping[str, str] | None = None,
-    credentials: Sequence[str] = ("adminToken", "session"),
-    takes_ci_token: bool = True,
-    requires_ci_token: bool = False,
-    request_example: Any = None,  # noqa: ANN401 - any JSON
+    credentials: Sequence[str] = READERS,
+    ci_token: CiToken = CiToken.OPTIONAL,
 ) -> Callable[[_Endpoint], _Endpoint]:
-    """Describe an endpoint for the OpenAPI document.
+    """Describe an endpoint for the OpenAPI document: see Documentation.
 
-    `answers` are JSON models by status; `media` the models by content type of a 200 with several;
-    `request` is the model of a JSON body, `form` that of a form; `headers` those of the success
-    response besides the request id; `credentials` the accepted security schemes.
+    A model alone, as an answer or as the `request`, is JSON.
     """
+    rejected = (Unauthenticated,) if credentials else ()
+    documentation = Documentation(
+        operation=operation,
+        tag=tag,
+        answers={status: _by_media_type(model) for status, model in answers.items()},
+        body={} if request is None else _by_media_type(request),
+        body_example=request_example,
+        query=querystring,
+        request_headers=request_headers,
+        refusals=(*refusals, *rejected, *_EVERYWHERE),
+        headers=headers or {},
+        credentials=credentials,
+        ci_token=ci_token if credentials else CiToken.IGNORED,
+    )
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:
-        for status, model in (answers or {}).items():
-            endpoint = document_response(model, status)(endpoint)
-        if request is not None:
-            endpoint = document_request(request)(endpoint)
-        if form is not None:
-            endpoint = document_request(form, source=DataSource.FORM)(endpoint)
-        if request_headers is not None:
-            endpoint = document_headers(request_headers)(endpoint)
-        if querystring is not None:
-            endpoint = document_querystring(querystring)(endpoint)
-        documentation = Documentation(
-            refusals=(*refusals, *((Unauthenticated,) if credentials else ()), *_EVERYWHERE),
-            media=media or {},
-            headers=headers or {},
-            credentials=credentials,
-            takes_ci_token=takes_ci_token,
-            requires_ci_token=requires_ci_token,
-            request_example=request_example,
-        )
         setattr(endpoint, DOCUMENTATION_ATTRIBUTE, documentation)
         return endpoint
 
     return decorate
+
+
+def _by_media_type(model: Any) -> MediaTypes:  # noqa: ANN401 - any type
+    return model if isinstance(model, Mapping) else {JSON: model}

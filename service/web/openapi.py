@@ -1,29 +1,27 @@
-"""The OpenAPI document: each endpoint's own documentation, and what all endpoints share.
-
-quart-schema turns the endpoints' models into schemas; this module adds what it leaves out:
-errors with their exact texts, body types other than JSON, and response headers.
-"""
+"""The OpenAPI document, written from what the endpoints declare about themselves."""
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 from msgspec.json import schema_components
 from quart import Quart
-from quart_schema import (
-    DataSource,
-    Info,
-    OpenAPIProvider,
-    QuartSchema,
-)
 from werkzeug.routing.rules import Rule
 
-from service.errors import Refusal
-from service.web.documentation import DOCUMENTATION_ATTRIBUTE, Documentation
+from service.errors import Refusal, Unauthenticated
+from service.web.documentation import (
+    ANYONE,
+    DOCUMENTATION_ATTRIBUTE,
+    JSON,
+    CiToken,
+    Documentation,
+    MediaTypes,
+    Tag,
+)
 from service.web.header_names import (
     ADMIN_TOKEN_HEADER,
     API_KEY_HEADER,
@@ -31,10 +29,7 @@ from service.web.header_names import (
     SESSION_COOKIE,
 )
 
-_API: Final = "/api/v1/"
-_JSON: Final = "application/json"
-_FORM: Final = "application/x-www-form-urlencoded"
-PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
+_PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
@@ -42,230 +37,291 @@ PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }
-
-
-_CI_TOKEN: Final[Mapping[str, Any]] = {
-    "name": CI_TOKEN_HEADER,
-    "in": "header",
-    "required": False,
-    "description": (
+_CI_TOKENS: Final[Mapping[CiToken, str]] = {
+    CiToken.OPTIONAL: (
         "A CI token, in addition to the credential. It neither grants nor denies access: if it is"
         " valid, the audit rows of the request name the CI job and its binding."
     ),
-    "schema": {"type": "string"},
+    CiToken.REQUIRED: "A CI token of a job that a binding of the organisation trusts.",
 }
-
-
-_REQUIRED_CI_TOKEN: Final[Mapping[str, Any]] = {
-    **_CI_TOKEN,
-    "required": True,
-    "description": "A CI token of a job that a binding of the organisation trusts.",
+_SECURITY_SCHEMES: Final = {
+    "adminToken": {
+        "type": "apiKey",
+        "in": "header",
+        "name": ADMIN_TOKEN_HEADER,
+        "description": "The operator's token, good for every organisation.",
+    },
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": SESSION_COOKIE,
+        "description": "A member's session in a browser.",
+    },
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A member's session on a command line.",
+    },
+    "apiKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": API_KEY_HEADER,
+        "description": "An organisation's key: with scopes it reads, without any it sends rows.",
+    },
+    "metricsToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "Needed if `COUNTERSIGN_METRICS_TOKEN` is set.",
+    },
 }
-
-
+_TAGS: Final[Mapping[Tag, str]] = {
+    Tag.BINDINGS: "Trust bindings: which CI identities an organisation trusts, and why one is not.",
+    Tag.AUDIT: "The audit log: its rows, their counts, and the events that proxies send.",
+    Tag.EXPORTS: "Files of audit rows, and the receipts that prove what was sent.",
+    Tag.SEARCHES: "Searches of the audit log that an organisation saves.",
+    Tag.REPORTS: "Reports for audits.",
+    Tag.POLICY: "The install policy, its revisions, and requests for exceptions.",
+    Tag.INSTALLS: "Tokens with which CI jobs install packages.",
+    Tag.SESSIONS: "Sign-in of command lines, and whose a credential is.",
+    Tag.SYSTEM: "Health and metrics of the service.",
+}
 _VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+_REFERENCE: Final = "#/components/schemas/{name}"
+_REQUEST_ID: Final = {"x-request-id": "The server's id of this request."}
 
 
-class _Provider(OpenAPIProvider):
-    """quart-schema's document, completed."""
+class Error(Struct, forbid_unknown_fields=True):
+    """What went wrong."""
 
-    def generate_rules(self) -> Any:  # noqa: ANN401 - as declared by quart-schema
-        """Every documented endpoint, by path."""
-        rules = [
-            rule
-            for rule in super().generate_rules()
-            if hasattr(self._app.view_functions[rule.endpoint], DOCUMENTATION_ATTRIBUTE)
-        ]
-        return sorted(rules, key=lambda rule: rule.rule)
-
-    def operation_id(self, method: str, path: str, func: Callable[..., Any]) -> str | None:
-        """Module and function: unique, and stable when paths move."""
-        return f"{func.__module__.split('.')[-2]}_{func.__name__.rstrip('_')}"
-
-    def build_querystring_parameters(
-        self,
-        model: Any,  # noqa: ANN401 - as declared by quart-schema
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """quart-schema's parameters, and which of them are required."""
-        parameters, components = super().build_querystring_parameters(model)
-        required = {field.encode_name for field in structs.fields(model) if field.required}
-        for parameter in parameters:
-            parameter["required"] = parameter["name"] in required
-        return parameters, components
-
-    def build_headers_parameters(
-        self,
-        model: Any,  # noqa: ANN401 - as declared by quart-schema
-    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """quart-schema's parameters, and which of them are required."""
-        parameters, components = super().build_headers_parameters(model)
-        names = {field.encode_name for field in structs.fields(model) if field.required}
-        required = {name.replace("_", "-") for name in names}
-        for parameter in parameters:
-            parameter["required"] = parameter["name"] in required
-        return parameters, components
-
-    def build_request_body(
-        self,
-        model: Any,  # noqa: ANN401 - as declared by quart-schema
-        source: Any,  # noqa: ANN401 - as declared by quart-schema
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A JSON body, or a form, by reference to its model."""
-        reference, components = _by_reference(model)
-        media = _FORM if source is DataSource.FORM else _JSON
-        return {"required": True, "content": {media: {"schema": reference}}}, components
-
-    def build_response_object(
-        self,
-        model: Any,  # noqa: ANN401 - as declared by quart-schema
-        headers_model: Any,  # noqa: ANN401 - as declared by quart-schema
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A JSON answer by reference to its model, nested models included."""
-        reference, components = _by_reference(model)
-        content = {"application/json": {"schema": reference}}
-        return {"description": inspect.getdoc(model), "content": content}, components
-
-    def build_paths(self, rule: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
-        """quart-schema's path object with refusals, headers and descriptions added."""
-        paths, components = super().build_paths(rule)
-        own: Documentation = getattr(
-            self._app.view_functions[rule.endpoint], DOCUMENTATION_ATTRIBUTE
-        )
-        (operations,) = paths.values()
-        if _is_read(rule) and "session" in own.credentials:
-            own = replace(own, credentials=(*own.credentials, "bearer", "apiKey"))
-        elif rule.rule.startswith(_API) and "session" in own.credentials:
-            own = replace(own, credentials=(*own.credentials, "bearer"))
-        for operation in operations.values():
-            _complete(operation, own)
-        # quart-schema's own pattern takes everything up to the last converter as the name.
-        path = _VARIABLE.sub(r"{\1}", rule.rule)
-        return {path: operations}, components
+    error: str
 
 
-_QUESTIONS: Final = ("/explain", "/policy/check", "/policy/preview")
-"""Endpoints that take a POST, but change nothing."""
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """A documented endpoint: one path and one method."""
+
+    path: str
+    method: str
+    path_parameters: tuple[str, ...]
+    summary: str
+    description: str
+    declared: Documentation
 
 
-def _is_read(rule: Rule) -> bool:
-    """True if the endpoint accepts API keys with scopes, which change nothing."""
-    is_safe = "GET" in (rule.methods or ()) or rule.rule.endswith(_QUESTIONS)
-    return is_safe and rule.rule.startswith(_API)
-
-
-def _by_reference(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401 - any type
-    (reference,), components = schema_components(
-        [model], ref_template="#/components/schemas/{name}"
-    )
-    return reference, components
-
-
-def _complete(operation: dict[str, Any], own: Documentation) -> None:
-    """Add the endpoint's `own` documentation to its JSON operation object."""
-    for parameter in operation["parameters"]:
-        if parameter["in"] == "path":
-            parameter |= PATH_PARAMETERS[parameter["name"]]
-        elif parameter["schema"].get("type") == "array":
-            parameter |= {"style": "form", "explode": True}
-    responses = operation["responses"]
-    if own.media:
-        responses[200] = {
-            "description": "The complete response.",
-            "content": {
-                media: {"schema": _by_reference(model)[0]} for media, model in own.media.items()
-            },
-        }
-    headers = {min(responses): dict(own.headers)}
-    for status, refusals in _by_status(own.refusals).items():
-        responses[status] = _refusal_response(status, refusals)
-        if all(refusal.retry_after_s is not None for refusal in refusals):
-            headers[status] = {"retry-after": "Seconds to wait before trying again."}
-    for status, response in responses.items():
-        named = headers.get(status, {})
-        response["headers"] = {
-            name: {"description": meaning, "required": True, "schema": {"type": "string"}}
-            for name, meaning in {
-                "x-request-id": "The server's id of this request.",
-                **named,
-            }.items()
-        }
-    operation["responses"] = {str(status): responses[status] for status in sorted(responses)}
-    if own.request_example is not None:
-        (body,) = operation["requestBody"]["content"].values()
-        body["example"] = own.request_example
-    if own.credentials:
-        _secure(operation, own)
-
-
-def _secure(operation: dict[str, Any], own: Documentation) -> None:
-    operation["security"] = [{name: []} for name in own.credentials]
-    if own.takes_ci_token:
-        token = _REQUIRED_CI_TOKEN if own.requires_ci_token else _CI_TOKEN
-        operation["parameters"].append(token)
-
-
-def _by_status(refusals: Sequence[type[Refusal]]) -> dict[int, list[type[Refusal]]]:
-    by_status: dict[int, list[type[Refusal]]] = {}
-    for refusal in refusals:
-        by_status.setdefault(refusal.status, []).append(refusal)
-    return by_status
-
-
-def _refusal_response(status: int, refusals: Sequence[type[Refusal]]) -> dict[str, Any]:
+def openapi_document(app: Quart, version: str) -> dict[str, Any]:
+    """The document of every documented endpoint of `app`, as JSON values."""
+    operations = sorted(_operations(app), key=lambda operation: operation.path)
+    schemas = _Schemas(operation.declared for operation in operations)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = _written(operation, schemas)
     return {
-        "description": HTTPStatus(status).phrase,
-        "content": {
-            "application/json": {
-                "schema": {"$ref": "#/components/schemas/Error"},
-                "examples": {
-                    refusal.__name__: {
-                        "summary": inspect.getdoc(refusal),
-                        "value": {"error": refusal.text},
-                    }
-                    for refusal in refusals
-                },
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Countersign",
+            "version": version,
+            "description": "Trust bindings for CI jobs, and the audit log of what they did.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "The server that this document comes from."}],
+        "tags": [{"name": tag.value, "description": _TAGS[tag]} for tag in Tag],
+        "paths": paths,
+        "components": {"schemas": schemas.components, "securitySchemes": _SECURITY_SCHEMES},
+    }
+
+
+class _Schemas:
+    """The JSON schemas of all models, each by reference to a component with its name."""
+
+    def __init__(self, declared: Iterable[Documentation]) -> None:
+        models: dict[Any, None] = {Error: None}
+        flat: set[type[Struct]] = set()
+        """Models whose members become parameters, each with a schema of its own."""
+        for each in declared:
+            for media in (each.body, *each.answers.values()):
+                models |= dict.fromkeys(model for model in media.values() if model is not None)
+            flat |= {model for model in (each.query, each.request_headers) if model is not None}
+        models |= dict.fromkeys(flat)
+        schemas, components = schema_components(models, ref_template=_REFERENCE)
+        self._by_model = dict(zip(models, map(_typed, schemas), strict=True))
+        self.components = {name: _typed(schema) for name, schema in sorted(components.items())}
+        for component in self.components.values():
+            if "description" in component:
+                component["description"] = inspect.cleandoc(component["description"])
+        self._members = {
+            model: self.components.pop(_name(self._by_model[model]))["properties"] for model in flat
+        }
+
+    def of(self, model: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
+        """The schema of a body."""
+        return dict(self._by_model[model])
+
+    def members_of(self, model: type[Struct]) -> dict[str, dict[str, Any]]:
+        """The schema of each member, by name."""
+        return dict(self._members[model])
+
+
+def _name(reference: dict[str, Any]) -> str:
+    return str(reference["$ref"]).rpartition("/")[2]
+
+
+def _typed(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """`schema` with the type of enumerations, which msgspec leaves out and generators ask for."""
+    if isinstance(schema, list):
+        return [_typed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    typed = {key: _typed(value) for key, value in schema.items()}
+    values = schema.get("enum")
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        typed.setdefault("type", "string")
+    return typed
+
+
+def _operations(app: Quart) -> Iterator[_Operation]:
+    for rule in app.url_map.iter_rules():
+        endpoint = app.view_functions[rule.endpoint]
+        declared: Documentation | None = getattr(endpoint, DOCUMENTATION_ATTRIBUTE, None)
+        if declared is not None:
+            summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n\n")
+            for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
+                yield _Operation(
+                    _VARIABLE.sub(r"{\1}", rule.rule),
+                    method.lower(),
+                    _variables(rule),
+                    _one_line(summary),
+                    description,
+                    declared,
+                )
+
+
+def _variables(rule: Rule) -> tuple[str, ...]:
+    return tuple(_VARIABLE.findall(rule.rule))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
+    """The document's object of one operation."""
+    declared = operation.declared
+    written: dict[str, Any] = {
+        "operationId": declared.operation,
+        "tags": [declared.tag.value],
+        "summary": operation.summary,
+    }
+    if operation.description:
+        written["description"] = operation.description
+    written["parameters"] = _parameters(operation, schemas)
+    if declared.body:
+        content = _content(declared.body, schemas)
+        if declared.body_example is not None:
+            next(iter(content.values()))["example"] = declared.body_example
+        written["requestBody"] = {"required": True, "content": content}
+    written["responses"] = _responses(declared, schemas)
+    written["security"] = [{} if name == ANYONE else {name: []} for name in declared.credentials]
+    return written
+
+
+def _parameters(operation: _Operation, schemas: _Schemas) -> list[dict[str, Any]]:
+    declared = operation.declared
+    parameters: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string"},
+            **_PATH_PARAMETERS[name],
+        }
+        for name in operation.path_parameters
+    ]
+    parameters += _members("query", declared.query, schemas)
+    parameters += _members("header", declared.request_headers, schemas)
+    if declared.ci_token in _CI_TOKENS:
+        parameters.append(
+            {
+                "name": CI_TOKEN_HEADER,
+                "in": "header",
+                "required": declared.ci_token is CiToken.REQUIRED,
+                "description": _CI_TOKENS[declared.ci_token],
+                "schema": {"type": "string"},
             }
-        },
+        )
+    return parameters
+
+
+def _members(where: str, model: type[Struct] | None, schemas: _Schemas) -> Iterator[dict[str, Any]]:
+    """A parameter for each member of `model`."""
+    if model is None:
+        return
+    required = {field.encode_name for field in structs.fields(model) if field.required}
+    for name, schema in schemas.members_of(model).items():
+        parameter: dict[str, Any] = {"name": name, "in": where, "required": name in required}
+        if "description" in schema:
+            parameter["description"] = schema["description"]
+        parameter["schema"] = {key: value for key, value in schema.items() if key != "description"}
+        if schema.get("type") == "array":
+            parameter |= {"style": "form", "explode": True}
+        yield parameter
+
+
+def _content(media: MediaTypes, schemas: _Schemas) -> dict[str, dict[str, Any]]:
+    return {
+        name: {} if model is None else {"schema": schemas.of(model)}
+        for name, model in media.items()
     }
 
 
-def add_openapi(app: Quart, version: str) -> QuartSchema:
-    """Let `app` generate its document, which the routes in `service.web.system` serve."""
-    make_response = app.make_response
-    schema = QuartSchema(
-        app,
-        info=Info(
-            title="Countersign",
-            version=version,
-            description="Trust bindings for CI jobs, and the audit log of what they did.",
-        ),
-        openapi_path=None,
-        swagger_ui_path=None,
-        redoc_ui_path=None,
-        scalar_ui_path=None,
-        conversion_preference="msgspec",
-        security_schemes={
-            "adminToken": {"type": "apiKey", "in_": "header", "name": ADMIN_TOKEN_HEADER},
-            "session": {"type": "apiKey", "in_": "cookie", "name": SESSION_COOKIE},
-            "bearer": {"type": "http", "scheme": "bearer"},
-            "apiKey": {"type": "apiKey", "in_": "header", "name": API_KEY_HEADER},
-        },
-        openapi_provider_class=_Provider,
-    )
-    # QuartSchema would convert models to responses; routes here return responses already.
-    app.make_response = make_response  # type: ignore[method-assign]
-    return schema
-
-
-def openapi_document(app: Quart) -> dict[str, Any]:
-    """The whole document, as JSON values."""
-    provider: OpenAPIProvider = app.extensions["QUART_SCHEMA"].openapi_provider
-    document = provider.schema()
-    document["components"]["schemas"]["Error"] = {
-        "type": "object",
-        "description": "What went wrong.",
-        "properties": {"error": {"type": "string"}},
-        "required": ["error"],
-        "additionalProperties": False,
+def _responses(declared: Documentation, schemas: _Schemas) -> dict[str, Any]:
+    responses = {
+        status: {
+            "description": _meaning(media),
+            "headers": _headers(declared.headers),
+            "content": _content(media, schemas),
+        }
+        for status, media in declared.answers.items()
     }
-    return document
+    for refusals in _by_status(declared.refusals):
+        responses[refusals[0].status] = _refusal(refusals, schemas)
+    return {str(status): responses[status] for status in sorted(responses)}
+
+
+def _meaning(media: MediaTypes) -> str:
+    """What a successful answer is."""
+    models = list(media.values())
+    if len(models) == 1 and isinstance(models[0], type) and issubclass(models[0], Struct):
+        return inspect.getdoc(models[0]) or ""
+    return "The complete response."
+
+
+def _headers(named: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: {"description": meaning, "required": True, "schema": {"type": "string"}}
+        for name, meaning in (_REQUEST_ID | dict(named)).items()
+    }
+
+
+def _by_status(refusals: Sequence[type[Refusal]]) -> Iterator[list[type[Refusal]]]:
+    for status in dict.fromkeys(refusal.status for refusal in refusals):
+        yield [refusal for refusal in dict.fromkeys(refusals) if refusal.status == status]
+
+
+def _refusal(refusals: Sequence[type[Refusal]], schemas: _Schemas) -> dict[str, Any]:
+    """The answer with one status; each of `refusals`, which have it, is an example."""
+    headers = {}
+    if all(refusal.retry_after_s is not None for refusal in refusals):
+        headers["retry-after"] = "Seconds to wait before trying again."
+    if all(issubclass(refusal, Unauthenticated) for refusal in refusals):
+        headers["www-authenticate"] = "The credentials that are accepted (RFC 9110, 11.6.1)."
+    examples = {refusal.__name__: _example(refusal) for refusal in refusals}
+    return {
+        "description": HTTPStatus(refusals[0].status).phrase,
+        "headers": _headers(headers),
+        "content": {JSON: {"schema": schemas.of(Error), "examples": examples}},
+    }
+
+
+def _example(refusal: type[Refusal]) -> dict[str, Any]:
+    summary, _, _ = (inspect.getdoc(refusal) or "").partition("\n\n")
+    return {"summary": _one_line(summary), "value": {"error": refusal.text}}

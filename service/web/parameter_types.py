@@ -27,4 +27,24 @@ InstantOrDate = Annotated[
     str, Meta(pattern=INSTANT_OR_DATE_PATTERN, examples=["2026-01-31T08:00:00Z"])
 ]
 
+TimestampMs = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z$",
+        examples=["2026-01-31T08:00:00.000Z"],
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+"""An instant in an answer, with milliseconds."""
+
+TimestampUs = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
+        examples=["2026-01-31T08:00:00.000000Z"],
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+"""An instant in an answer, with microseconds."""
+
 Cursor = Annotated[str, Meta(description="`next_cursor` of the page before.")]

@@ -22,6 +22,7 @@ from service.web.bodies import read_body
 _INTEGER_DIGITS_MAX: Final = 64
 _BODY_BYTES_MAX: Final = 64 * 1024
 _ECHO_MAX: Final = 64
+_FLAGS: Final = {None: None, "true": True, "false": False}
 
 
 class HugeInteger(float):
@@ -86,6 +87,13 @@ def parse_limit(text: str | None, default: int, limit_max: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not 1 <= int(text) <= limit_max:
         raise Invalid(f"limit must be an integer from 1 to {limit_max}", field="limit")
     return int(text)
+
+
+def parse_flag(name: str, text: str | None) -> bool | None:
+    """A parameter's `true` or `false`; None if it is not given. Raises Invalid."""
+    if text not in _FLAGS:
+        raise Invalid(f"{name} must be true or false", field=name)
+    return _FLAGS[text]
 
 
 def _integer(digits: str) -> int | HugeInteger:

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from service.metrics import ListedFeed, Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.web.dependencies import receives
-from service.web.documentation import documented
+from service.web.documentation import ANYONE, CiToken, Tag, documented
 from service.web.openapi import openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.static_responses import StaticResponse, cached
@@ -53,7 +54,7 @@ class Health(Struct, omit_defaults=True):
 
 
 @blueprint.get("/healthz")
-@documented(answers={200: Health}, credentials=())
+@documented("get_health", Tag.SYSTEM, answers={200: Health}, credentials=())
 @receives(SystemServices)
 async def healthz(services: SystemServices) -> ResponseReturnValue:
     """Report that the process is responding, and whether it asks each package registry."""
@@ -62,7 +63,7 @@ async def healthz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/readyz")
-@documented(answers={200: Health}, credentials=())
+@documented("get_readiness", Tag.SYSTEM, answers={200: Health}, credentials=())
 @receives(SystemServices)
 async def readyz(services: SystemServices) -> ResponseReturnValue:
     """Report whether requests can be served: the database and the data dir respond."""
@@ -78,7 +79,13 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/metrics")
-@documented(media={"text/plain": str}, credentials=(), refusals=[Unauthenticated])
+@documented(
+    "get_metrics",
+    Tag.SYSTEM,
+    answers={200: {"text/plain": str}},
+    credentials=(ANYONE, "metricsToken"),
+    ci_token=CiToken.IGNORED,
+)
 @receives(SystemServices)
 async def metrics(services: SystemServices) -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
@@ -113,9 +120,13 @@ async def docs() -> ResponseReturnValue:
 
 
 async def _openapi() -> StaticResponse:
-    return StaticResponse(msgspec.json.encode(openapi_document(current_app)), JSON_TYPE)
+    return StaticResponse(
+        msgspec.json.encode(openapi_document(current_app, version("countersign"))), JSON_TYPE
+    )
 
 
 async def _docs() -> StaticResponse:
-    page = await render_template("docs.html", document=openapi_document(current_app))
+    page = await render_template(
+        "docs.html", document=openapi_document(current_app, version("countersign"))
+    )
     return StaticResponse(page.encode(), "text/html; charset=utf-8")

@@ -224,7 +224,7 @@ async def test_every_filter_at_once_can_be_exported(audit):
         ({"format": "CSV"}, "format must be one of csv, json, ndjson, parquet"),
         ({"format": "xlsx"}, "format must be one of csv, json, ndjson, parquet"),
         ({"format": ["csv", "json"]}, "format may be given only once"),
-        ({"format": CSV, "raw": "yes"}, "raw must be 0 or 1"),
+        ({"format": CSV, "raw": "yes"}, "raw must be true or false"),
         ({"format": CSV, "raw": ["0", "1"]}, "raw may be given only once"),
         ({"format": CSV, "compress": "br"}, "compress must be one of gzip, zstd"),
         ({"format": CSV, "compress": ""}, "compress must be one of gzip, zstd"),

@@ -132,7 +132,7 @@ async def test_rows_are_counted_by_equal_values(rows):
         ({"by": "payload"}, "by must be 1 to 3"),
         ({"by": ["event", "event"]}, "by must be 1 to 3"),
         ({"by": ["event", "package", "actor", "version"]}, "by must be 1 to 3"),
-        ({"by": "event", "order": "asc"}, "leave out order"),
+        ({"by": "event", "order": "asc"}, "unknown query parameter: order"),
         ({"by": "event", "limit": "1001"}, "limit must be"),
         ({"by": "event", "pakage": "x"}, "unknown query parameter"),
     ],
