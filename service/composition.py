@@ -281,7 +281,7 @@ def build_services(
         registry_parts(settings, upstream_http, packages, worker, clock, metrics),
         installers,
         policy_book,
-        InstallLog(group_commit, installers, sealer, clock, settings, metrics),
+        InstallLog(store, group_commit, installers, sealer, settings, metrics),
     )
     return Services(
         settings=settings,

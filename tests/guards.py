@@ -161,14 +161,16 @@ GUARDS: Final = [
     ),
     Guard(
         "no part of a file is served without a row",
-        "service/proxy/installs.py::refuse_or_record",
-        Replace("request.method == 'HEAD' or is_known(request, key)", "'range' in request.headers"),
+        "service/proxy/installs.py::serve",
+        Replace(
+            "request.method == 'HEAD' or is_known(request, file.key)", "'range' in request.headers"
+        ),
         f"{_PROXY}/test_install_log.py::test_no_part_is_served_without_a_row",
     ),
     Guard(
         "a file that the client has is refused all the same",
-        "service/proxy/installs.py::refuse_or_record",
-        Replace("gets_no_byte and not decision.is_refused", "gets_no_byte"),
+        "service/proxy/installs.py::serve",
+        Replace("decision.is_refused", "decision.is_refused and not is_known(request, file.key)"),
         f"{_PROXY}/test_pypi_routes.py::test_a_file_known_to_the_client_is_refused_all_the_same",
     ),
     Guard(
@@ -183,6 +185,18 @@ GUARDS: Final = [
         "service/proxy/install_log.py::Install.identity",
         Drop("release.name"),
         f"{_PROXY}/test_install_log.py::test_the_same_bytes_under_two_names_are_two_installs",
+    ),
+    Guard(
+        "after a cut the next attempt is recorded",
+        "service/proxy/install_log.py::InstallLog._commit_cut",
+        Drop("remove_mark(work.transaction, recorded.key)"),
+        f"{_PROXY}/test_cut_installs.py::test_the_next_attempt_is_recorded_by_every_process",
+    ),
+    Guard(
+        "a row is cut once",
+        "service/proxy/install_log.py::InstallLog._commit_cut",
+        Replace("current is None or current.seq != mark.seq", "False"),
+        f"{_PROXY}/test_cut_installs.py::test_a_row_is_cut_once",
     ),
     Guard(
         "a rule saved while the registry answers holds",

@@ -62,6 +62,18 @@ class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
     rule_id: str | None
 
 
+CutCause = Literal["connection_closed", "upstream_failed", "digest_mismatch", "storage_failed"]
+
+
+class InstallCut(Envelope, frozen=True, kw_only=True):
+    """A file did not arrive whole after the row `install_id` said that its install was allowed."""
+
+    event = Event.INSTALL_CUT
+    install_id: str
+    bytes_sent: Count
+    cause: CutCause
+
+
 class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
     """A trust binding was created."""
 
@@ -145,9 +157,10 @@ _PASSING: Final = frozenset(
         Event.AUDIT_EXPORTED,
         Event.AUDIT_EXPORT_FINISHED,
         Event.POLICY_EXCEPTION_REQUESTED,
+        Event.INSTALL_CUT,
     }
 )
-"""Sign-ins, exports and requests, which do not change the organisation."""
+"""Sign-ins, exports, requests and cut installs, which do not change the organisation."""
 
 
 ADMIN_EVENTS: Final = tuple(

@@ -25,6 +25,7 @@ class Event(StrEnum):
     BLOCKLIST_HIT = "blocklist_hit"
     COOLDOWN_ACTIVE = "cooldown_active"
     INSTALL_WOULD_BLOCK = "install_would_block"
+    INSTALL_CUT = "install_cut"
     OIDC_BINDING_CREATED = "oidc_binding_created"
     OIDC_BINDING_REVOKED = "oidc_binding_revoked"
     OAUTH_LOGIN_SUCCEEDED = "oauth_login_succeeded"

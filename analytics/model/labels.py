@@ -14,6 +14,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.INSTALL_ALLOWED: "Install allowed",
     Event.BLOCKLIST_HIT: "Blocked by blocklist",
     Event.INSTALL_WOULD_BLOCK: "Allowed: would be blocked",
+    Event.INSTALL_CUT: "Install cut off",
     Event.COOLDOWN_ACTIVE: "Blocked: too new",
     Event.OIDC_BINDING_CREATED: "Binding created",
     Event.OIDC_BINDING_REVOKED: "Binding revoked",

@@ -27,6 +27,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.BLOCKLIST_HIT: "ban",
     Event.COOLDOWN_ACTIVE: "clock",
     Event.INSTALL_WOULD_BLOCK: "alert",
+    Event.INSTALL_CUT: "alert",
     Event.INSTALL_TOKEN_ISSUED: "key",
     Event.POLICY_CHANGED: "shield",
     Event.POLICY_EXCEPTION_REQUESTED: "shield",

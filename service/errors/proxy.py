@@ -170,3 +170,7 @@ class ProxyBusy(UpstreamFailed):
     status = 503
     text = "too many requests wait for the package registry: try again in a few seconds"
     retry_after_s = 5
+
+
+class NotAsDocumented(UpstreamFailed):
+    """The registry sends another file than its document describes."""

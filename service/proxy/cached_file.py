@@ -18,10 +18,11 @@ _Result = TypeVar("_Result")
 
 
 class LoadedFile:
-    """A small cached file whose bytes are in memory."""
+    """A small cached file whose bytes are in memory, with the SHA-256 of them."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, sha256: str | None) -> None:
         self.size = len(content)
+        self.sha256 = sha256
         self._content = content
 
     def part(self, start: int = 0, stop: int | None = None) -> bytes:
@@ -38,8 +39,11 @@ class CachedFile:
     The caller closes it with `close`, or by starting an iteration over `pieces`.
     """
 
-    def __init__(self, descriptor: int, status: os.stat_result) -> None:
+    def __init__(self, descriptor: int, status: os.stat_result, sha256: str | None = None) -> None:
         self.size = status.st_size
+        self.sha256 = sha256
+        """The SHA-256 of its bytes in hex, once it is verified."""
+
         self.identity = identity_of(status)
         self._descriptor: int | None = descriptor
 
@@ -68,7 +72,7 @@ class CachedFile:
     async def load(self) -> LoadedFile:
         """The whole file in memory; closes this one. Raises StoreFault if it became shorter."""
         pieces = [piece async for piece in self.pieces()]
-        return LoadedFile(b"".join(pieces))
+        return LoadedFile(b"".join(pieces), self.sha256)
 
     async def close(self) -> None:
         """Release the file. Safe to repeat."""

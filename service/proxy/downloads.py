@@ -5,6 +5,7 @@ the file that the registry's document names; any other client sees a broken conn
 """
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
@@ -14,7 +15,13 @@ from typing import Final, Protocol
 
 import structlog
 
-from service.errors import PackageCacheFull, StorageFull, StoreUnavailable, UpstreamFailed
+from service.errors import (
+    NotAsDocumented,
+    PackageCacheFull,
+    StorageFull,
+    StoreUnavailable,
+    UpstreamFailed,
+)
 from service.file_faults import file_fault
 from service.proxy.answers import FileStream
 from service.proxy.cache_folder import CacheFolder, Part
@@ -23,6 +30,10 @@ from service.proxy.file_keys import FileKey
 from service.threads import run_uncancellable
 
 HOLD_BACK_BYTES: Final = 64 * 1024
+WHOLE_BYTES_MAX: Final = 2**20
+WHOLE_S: Final = 2.0
+"""For how large a file, and for how long, a first byte waits until all of the file has arrived."""
+
 ABANDONED_S: Final = 60.0
 """How long a download goes on without a reader. Clients that time out and restarted CI jobs come
 back within seconds and find the file; a useless download does not go on for half an hour."""
@@ -82,6 +93,7 @@ class Download:
         self._folder = folder
         self._abandoned_s = abandoned_s
         self._hash = expected.key.new_hash()
+        self._sha256 = hashlib.sha256()
         self._part: Part | None = None
         self._users = 1
         """The number of reading requests, plus one for the receiving task."""
@@ -110,6 +122,13 @@ class Download:
     def readable(self) -> int:
         """How many bytes readers may be given now."""
         return self.written if self.is_verified else max(0, self.written - HOLD_BACK_BYTES)
+
+    @property
+    def sha256(self) -> str | None:
+        """The file's SHA-256 in hex: as its document states, else once all of it has arrived."""
+        if self._expected.key.algorithm == "sha256":
+            return self._expected.key.hex
+        return self._sha256.hexdigest() if self.is_verified else None
 
     @property
     def descriptor(self) -> int:
@@ -204,6 +223,8 @@ class Download:
             count = os.pwrite(self.descriptor, left, at)
             left, at = left[count:], at + count
         self._hash.update(content)
+        if self._expected.key.algorithm != "sha256":
+            self._sha256.update(content)
 
     def _verify(self) -> None:
         expected = self._expected
@@ -237,9 +258,9 @@ class Download:
         self.progress.set()
         self.progress = asyncio.Event()
 
-    def _lie(self, reason: str) -> UpstreamFailed:
+    def _lie(self, reason: str) -> NotAsDocumented:
         _log.warning("package_not_as_documented", key=str(self._expected.key), reason=reason)
-        return UpstreamFailed(reason)
+        return NotAsDocumented(reason)
 
 
 class DownloadReader:
@@ -253,6 +274,32 @@ class DownloadReader:
     def size(self) -> int | None:
         """The size of the file; None if neither document nor registry states it."""
         return self._download.size
+
+    @property
+    def sha256(self) -> str | None:
+        """The file's SHA-256, None if it is not known yet."""
+        return self._download.sha256
+
+    async def ready(self) -> None:
+        """Wait until there is a first byte to send, and for a small file until `sha256` is known.
+
+        Raises what made the download fail.
+        """
+        download = self._download
+        await self._wait_until(lambda: download.readable > 0)
+        if download.sha256 is not None or (download.size or 0) > WHOLE_BYTES_MAX:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WHOLE_S):
+                await self._wait_until(lambda: download.written > WHOLE_BYTES_MAX)
+
+    async def _wait_until(self, is_enough: Callable[[], bool]) -> None:
+        download = self._download
+        while not (download.is_verified or is_enough()):
+            progress = download.progress
+            if download.fault is not None:
+                raise download.fault
+            await progress.wait()
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """All bytes, as they arrive; closes the reader at the end.
@@ -284,14 +331,10 @@ class DownloadReader:
         """
         download = self._download
         try:
-            while not download.is_verified:
-                progress = download.progress
-                if download.fault is not None:
-                    raise download.fault
-                await progress.wait()
+            await self._wait_until(lambda: False)
             # The download closes its own descriptor when its last user leaves.
             descriptor = os.dup(download.descriptor)
-            return CachedFile(descriptor, os.fstat(descriptor))
+            return CachedFile(descriptor, os.fstat(descriptor), download.sha256)
         finally:
             await self.close()
 

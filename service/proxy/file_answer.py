@@ -10,6 +10,7 @@ from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
+from service.proxy.transfers import OnCut, Recorder, followed
 from service.web.header_names import API_KEY_HEADER
 from service.web.streams import begun
 
@@ -28,12 +29,17 @@ def is_known(request: Request, key: FileKey) -> bool:
 
 
 async def file_answer(
-    request: Request, files: FileCache, key: FileKey, size: int | None, admit: Admit
+    request: Request,
+    files: FileCache,
+    key: FileKey,
+    size: int | None,
+    admit: Admit,
+    record: Recorder | None = None,
 ) -> Response:
     """The file with this digest, or the requested part of it.
 
-    Raises UpstreamMissing, UpstreamFailed and StoreUnavailable before the first byte; a later
-    failure breaks the connection.
+    `record` is awaited before the first byte, once that can be sent. Raises what it raises, and
+    UpstreamMissing, UpstreamFailed and StoreUnavailable; a later failure breaks the connection.
     """
     headers = {
         "etag": key.etag,
@@ -49,15 +55,18 @@ async def file_answer(
     opened = files.loaded(key, size) or await _opened(files, key, size, admit)
     asked = request.headers.get("range")
     if wants_range(asked, request.headers.get("if-range"), key.etag) and asked is not None:
-        return await _part(request, await _whole(opened), asked, headers)
-    if opened.size is not None:
-        headers["content-length"] = str(opened.size)
+        return await _part(request, await _whole(opened), asked, headers, record)
     if request.method == "HEAD":
         await opened.close()
-        return _answer(b"", 200, headers)
-    if isinstance(opened, DownloadReader):
-        return _answer(await begun(opened.pieces()), 200, headers)
-    return _answer(await _body(opened, 0, opened.size), 200, headers)
+        return _answer(b"", 200, headers | _length(opened.size))
+    on_cut = await _recorded(opened, record)
+    if not isinstance(opened, DownloadReader):
+        body = await _body(opened, 0, opened.size, on_cut)
+        return _answer(body, 200, headers | _length(opened.size))
+    pieces = opened.pieces()
+    if on_cut is not None:
+        pieces = followed(pieces, lambda: opened.size, on_cut)
+    return _answer(await begun(pieces), 200, headers | _length(opened.size))
 
 
 async def _opened(
@@ -71,16 +80,38 @@ async def _whole(opened: CachedFile | LoadedFile | DownloadReader) -> CachedFile
     return await opened.complete() if isinstance(opened, DownloadReader) else opened
 
 
+async def _recorded(
+    opened: CachedFile | LoadedFile | DownloadReader, record: Recorder | None
+) -> OnCut | None:
+    """What `record` returns, once there is a first byte to send; on failure the file is closed."""
+    if record is None:
+        return None
+    try:
+        if isinstance(opened, DownloadReader):
+            await opened.ready()
+        return await record(opened.sha256)
+    except BaseException:
+        await opened.close()
+        raise
+
+
 async def _body(
-    file: CachedFile | LoadedFile, start: int, stop: int
+    file: CachedFile | LoadedFile, start: int, stop: int, on_cut: OnCut | None
 ) -> bytes | AsyncIterator[bytes]:
     if isinstance(file, LoadedFile):
-        return file.part(start, stop)
-    return await begun(file.pieces(start, stop))
+        return file.part(start, stop)  # one piece: whether it arrived cannot be seen
+    pieces = file.pieces(start, stop)
+    if on_cut is not None:
+        pieces = followed(pieces, lambda: stop - start, on_cut)
+    return await begun(pieces)
 
 
 async def _part(
-    request: Request, file: CachedFile | LoadedFile, asked: str, headers: dict[str, str]
+    request: Request,
+    file: CachedFile | LoadedFile,
+    asked: str,
+    headers: dict[str, str],
+    record: Recorder | None,
 ) -> Response:
     try:
         part = parse_range(asked, file.size)
@@ -88,14 +119,19 @@ async def _part(
         await file.close()
         return _answer(b"", 416, headers | {"content-range": f"bytes */{file.size}"})
     start, stop = (0, file.size) if part is None else (part.start, part.stop)
-    headers |= {"content-length": str(stop - start)}
+    headers |= _length(stop - start)
     if part is not None:
         headers |= {"content-range": part.content_range(file.size)}
     status = 200 if part is None else 206
     if request.method == "HEAD":
         await file.close()
         return _answer(b"", status, headers)
-    return _answer(await _body(file, start, stop), status, headers)
+    on_cut = await _recorded(file, record)
+    return _answer(await _body(file, start, stop, on_cut), status, headers)
+
+
+def _length(size: int | None) -> dict[str, str]:
+    return {} if size is None else {"content-length": str(size)}
 
 
 def _answer(body: bytes | AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:

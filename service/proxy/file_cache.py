@@ -9,6 +9,7 @@ another program, and takes about a millisecond per megabyte.
 """
 
 import asyncio
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 from cachetools import LRUCache, TTLCache
@@ -63,6 +64,13 @@ _HASH_BYTES: Final = 2**20
 _log = structlog.get_logger(__name__)
 
 
+class Verified(NamedTuple):
+    """A file whose digest was right, and its SHA-256."""
+
+    identity: Identity
+    sha256: str | None
+
+
 @dataclass(slots=True)
 class FileCounts:
     """How often each outcome occurred since this process started."""
@@ -95,8 +103,8 @@ class FileCache:
         self._abandoned_s = abandoned_s
         self._downloads: dict[FileKey, Download] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._checks = SingleFlight[Identity | None]()
-        self._verified = LRUCache[FileKey, Identity](_VERIFIED_MAX)
+        self._checks = SingleFlight[Verified | None]()
+        self._verified = LRUCache[FileKey, Verified](_VERIFIED_MAX)
         self._loaded = TTLCache[FileKey, LoadedFile](
             LOADED_BYTES_MAX, LOADED_S, timer, getsizeof=attrgetter("size")
         )
@@ -190,7 +198,11 @@ class FileCache:
         try:
             for _ in range(_OPENED_MAX):
                 cached = await open_file(path)
-                if cached is None or self._verified.get(key) == cached.identity:
+                if cached is None:
+                    return None
+                known = self._verified.get(key)
+                if known is not None and known.identity == cached.identity:
+                    cached.sha256 = known.sha256
                     return cached
                 await cached.close()
                 # Not the file that this process verified: verify it, and open it once more.
@@ -201,7 +213,7 @@ class FileCache:
             raise file_fault(error) from error
         return None  # other processes keep replacing it: fetch it
 
-    async def _verify(self, key: FileKey, path: Path) -> Identity | None:
+    async def _verify(self, key: FileKey, path: Path) -> Verified | None:
         verified, was_there = await run_uncancellable(partial(_check, key, path))
         if verified is None and was_there:
             self._count("damaged")
@@ -233,7 +245,7 @@ class FileCache:
             await download.leave()
         # Written and verified by this process just now: it need not be read through again.
         if status is not None:
-            self._verified[key] = identity_of(status)
+            self._verified[key] = Verified(identity_of(status), download.sha256)
             self._added_bytes += status.st_size
             if self._added_bytes * SHRINK_EVERY > self._folder.bytes_max:
                 await self._shrink()
@@ -254,24 +266,27 @@ def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> Non
         )
 
 
-def _check(key: FileKey, path: Path) -> tuple[Identity | None, bool]:
+def _check(key: FileKey, path: Path) -> tuple[Verified | None, bool]:
     """The file's identity if its digest is right, else None; and whether the file existed.
 
     Reads the whole file. A damaged one is removed.
     """
     content_hash = key.new_hash()
+    sha256 = content_hash if key.algorithm == "sha256" else hashlib.sha256()
     try:
         with path.open("rb") as file:
             # Of the open file: the name may lead to another one by the time it has been read.
             identity = identity_of(os.fstat(file.fileno()))
             while content := file.read(_HASH_BYTES):
                 content_hash.update(content)
+                if sha256 is not content_hash:
+                    sha256.update(content)
     except FileNotFoundError:
         return None, False
     except OSError:  # a bad block
         path.unlink(missing_ok=True)
         return None, True
     if content_hash.hexdigest() == key.hex:
-        return identity, True
+        return Verified(identity, sha256.hexdigest()), True
     path.unlink(missing_ok=True)
     return None, True

@@ -1,20 +1,30 @@
-"""Records installs: a row is durable before the first byte of its file is sent."""
+"""Records installs: a row is durable before the first byte of its file is sent.
 
+A file that does not arrive whole gets a second row, and its next request is recorded again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeVar, cast
 
-from cachetools import LRUCache
+import structlog
 
-from analytics.model.envelopes import InstallWouldBlock
+from analytics.model.envelopes import CutCause, InstallCut, InstallWouldBlock
 from analytics.model.events import Envelope, Event
-from analytics.model.rows import audit_row
+from analytics.model.rows import FILE_NAME_MAX, FileColumns, audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days
 from service.audit.journal_room import check_journal_room
 from service.audit.sealer import Sealer, is_large
-from service.clock import Clock
-from service.errors import InstallNotRecorded, InstallNotStored, JournalFull, StorageFull
+from service.errors import (
+    InstallNotRecorded,
+    InstallNotStored,
+    JournalFull,
+    Refusal,
+    StorageFull,
+)
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.principal import InstallPrincipal
 from service.metrics import Metrics
@@ -22,15 +32,12 @@ from service.orgs.repository import find_trust_revision
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.model import Decision
-from service.proxy.install_marks import Mark, find_mark, install_key, keep_mark
+from service.proxy.install_marks import Mark, find_mark, install_key, keep_mark, remove_mark
 from service.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.journal import JournalSize
-from service.store.store import SyncUnitOfWork
+from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
-
-MARKS_MAX: Final = 100_000
-"""How many recorded installs a process remembers: some 30 MB."""
 
 ATTRIBUTIONS_MAX: Final = 3
 """Attempts to attribute a row to a CI job while bindings keep changing."""
@@ -42,20 +49,31 @@ _EVENTS: Final = (
     Event.INSTALL_WOULD_BLOCK,
     Event.BLOCKLIST_HIT,
     Event.COOLDOWN_ACTIVE,
+    Event.INSTALL_CUT,
 )
+
+_Result = TypeVar("_Result")
+_Committed = tuple[Mark | None, bool, bool]
+_RowOf = tuple[Mark | None, bool]
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
     """A request for the file of a release, and the decision on it.
 
-    `file` is the digest by which the file is verified. `is_continuation` is set if the request is
-    for a part of the file without its beginning.
+    `file` is the digest by which the file is verified; `sha256` is None if that is another one and
+    the file has not been seen yet. `is_continuation` is set if the request is for a part of the
+    file without its beginning.
     """
 
     release: Release
     file: str
     decision: Decision
+    file_name: str
+    sha256: str | None
+    client: str | None
     is_continuation: bool = False
 
     @property
@@ -76,58 +94,114 @@ class Install:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedInstall:
+    """An install whose row is durable; `key` and `mark` are those of its repeats."""
+
+    log: "InstallLog"
+    org: Organisation
+    principal: InstallPrincipal
+    install: Install
+    key: str
+    mark: Mark
+
+    @property
+    def audit_id(self) -> str:
+        """The id of its row."""
+        return self.mark.audit_id
+
+    def cut(self, bytes_sent: int, cause: CutCause) -> None:
+        """Record, in the background, that the file did not arrive whole."""
+        self.log.record_cut(self, bytes_sent, cause)
+
+
 class InstallLog:
     """Records the installs of all organisations."""
 
     def __init__(
         self,
+        store: Store,
         group_commit: GroupCommit,
         installers: InstallAuthorizer,
         sealer: Sealer,
-        clock: Clock,
         settings: Settings,
         metrics: Metrics,
     ) -> None:
+        self._store = store
         self._group_commit = group_commit
         self._installers = installers
         self._sealer = sealer
-        self._clock = clock
         self._journal_rows_max = settings.ingest_journal_rows_max
         self._seal_rows = settings.seal_rows
         self._metrics = metrics
         metrics.installs(Ecosystem, _EVENTS)
-        self._marks = LRUCache[str, Mark](MARKS_MAX)
+        self._cuts: set[asyncio.Task[None]] = set()
 
-    async def record(self, org: Organisation, principal: InstallPrincipal, install: Install) -> str:
-        """The id of the install's audit row, once that is durable; a repeat gets the first row's.
+    async def record(
+        self, org: Organisation, principal: InstallPrincipal, install: Install
+    ) -> RecordedInstall:
+        """The install, once its audit row is durable; a repeat gets the first row's.
 
         The row is attributed to the CI job if that is still trusted at the commit. Raises
         InstallNotRecorded and StoreUnavailable: then no byte may be sent.
         """
+        key = partial(_key, org.id, install)
+
+        async def attempt(principal: InstallPrincipal) -> RecordedInstall | None:
+            mark = await self._mark(org.id, principal, install, key(principal))
+            if mark is None:
+                return None
+            return RecordedInstall(self, org, principal, install, key(principal), mark)
+
+        return await self._attributed(org, principal, attempt)
+
+    def record_cut(self, recorded: RecordedInstall, bytes_sent: int, cause: CutCause) -> None:
+        """Record that the file of `recorded` did not arrive whole, and end its mark.
+
+        In the background: the request that notices it may be cancelled already.
+        """
+        task = asyncio.create_task(self._record_cut(recorded, bytes_sent, cause))
+        self._cuts.add(task)
+        task.add_done_callback(self._cuts.discard)
+
+    async def close(self) -> None:
+        """Wait until all cuts are recorded."""
+        await asyncio.gather(*self._cuts)
+
+    async def _attributed(
+        self,
+        org: Organisation,
+        principal: InstallPrincipal,
+        attempt: Callable[[InstallPrincipal], Awaitable[_Result | None]],
+    ) -> _Result:
+        """The result of `attempt`, which returns None while the org's bindings are changing."""
         for _ in range(ATTRIBUTIONS_MAX):
-            mark = await self._try(org, principal, install)
-            if mark is not None:
-                return mark.audit_id
+            result = await attempt(principal)
+            if result is not None:
+                return result
             principal = await self._installers.revalidate(principal, org.slug)
         # Rows are stored without attribution rather than delayed by changing bindings.
-        return cast(
-            "Mark", await self._try(org, principal.with_key(principal.key.with_ci(None)), install)
-        ).audit_id
+        return cast("_Result", await attempt(principal.with_key(principal.key.with_ci(None))))
 
-    async def _try(
-        self, org: Organisation, principal: InstallPrincipal, install: Install
+    async def _mark(
+        self, tenant_id: str, principal: InstallPrincipal, install: Install, key: str
     ) -> Mark | None:
         """The mark of the row, or None with nothing stored if the org's bindings have changed."""
-        event = install.envelope.event
-        key = install_key(org.id, principal.credential, install.identity, event)
-        known = self._marks.get(key)
+        # From memory until something is committed: a cut ends the mark for every process.
+        known = await self._store.cached_at_once(("install", key), partial(find_mark, install=key))
         if known is not None and known.covers(
-            self._clock(), is_continuation=install.is_continuation
+            self._store.clock(), is_continuation=install.is_continuation
         ):
             return known
         change = partial(
-            self._commit, tenant_id=org.id, principal=principal, install=install, key=key
+            self._commit, tenant_id=tenant_id, principal=principal, install=install, key=key
         )
+        mark, is_new = await self._commit_row(change)
+        if is_new:
+            self._metrics.installed(install.release.ecosystem, install.envelope.event)
+        return mark
+
+    async def _commit_row(self, change: Callable[[SyncUnitOfWork], _Committed]) -> _RowOf:
         try:
             mark, is_new, is_seal_due = await self._group_commit.commit(change)
         except JournalFull as error:
@@ -138,12 +212,7 @@ class InstallLog:
             raise InstallNotStored from error
         if is_seal_due:
             self._sealer.wanted.set()
-        if is_new:
-            self._metrics.installed(install.release.ecosystem, event)
-        # Only after the commit: a mark without its row would let a repeat pass unrecorded.
-        if mark is not None:
-            self._marks[key] = mark
-        return mark
+        return mark, is_new
 
     def _commit(
         self,
@@ -152,37 +221,99 @@ class InstallLog:
         principal: InstallPrincipal,
         install: Install,
         key: str,
-    ) -> tuple[Mark | None, bool, bool]:
-        """The mark as `_try` returns it, whether it is new, and whether a seal is due."""
-        ci = principal.ci
-        # Under the write lock: the binding may have been revoked since the token was verified.
-        if ci and ci.trust_revision != find_trust_revision(work.transaction, tenant_id):
+    ) -> _Committed:
+        """The mark as `_mark` returns it, whether it is new, and whether a seal is due."""
+        if not _is_attribution_current(work, tenant_id, principal):
             return None, False, False
         # Looked up again: another request or process may have recorded the same install.
         known = find_mark(work.transaction, key)
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
             return known, False, False
-        batch = _batch(principal, install, work.now)
+        batch = _batch(principal, install, install.envelope, work.now)
+        first_seq, is_seal_due = self._store_row(work, tenant_id, batch)
+        mark = Mark(work.now, first_seq)
+        keep_mark(work.transaction, key, mark)
+        return mark, True, is_seal_due
+
+    def _store_row(
+        self, work: SyncUnitOfWork, tenant_id: str, batch: EncodedBatch
+    ) -> tuple[int, bool]:
+        """The seq of the stored row, and whether a seal is due. Raises JournalFull."""
         waiting = work.journal.count(work.transaction, tenant_id)
         check_journal_room(waiting, JournalSize(1, 1, batch.size), self._journal_rows_max)
         stored = work.journal.store(work.transaction, tenant_id, batch, work.now)
-        mark = Mark(work.now, stored.first_seq)
-        keep_mark(work.transaction, key, mark)
-        return mark, True, is_large(waiting, self._seal_rows)
+        return stored.first_seq, is_large(waiting, self._seal_rows)
+
+    async def _record_cut(
+        self, recorded: RecordedInstall, bytes_sent: int, cause: CutCause
+    ) -> None:
+        cut = InstallCut(install_id=recorded.audit_id, bytes_sent=bytes_sent, cause=cause)
+
+        async def attempt(principal: InstallPrincipal) -> tuple[Mark, bool] | None:
+            change = partial(self._commit_cut, recorded=recorded, principal=principal, cut=cut)
+            mark, is_new = await self._commit_row(change)
+            return None if mark is None else (mark, is_new)
+
+        try:
+            _, is_new = await self._attributed(recorded.org, recorded.principal, attempt)
+        except Refusal as error:
+            _log.error("install_cut_not_recorded", audit_id=recorded.audit_id, reason=str(error))
+            return
+        if is_new:
+            self._metrics.installed(recorded.install.release.ecosystem, cut.event)
+
+    def _commit_cut(
+        self,
+        work: SyncUnitOfWork,
+        recorded: RecordedInstall,
+        principal: InstallPrincipal,
+        cut: InstallCut,
+    ) -> _Committed:
+        """As `_commit`; no row if another transfer of the same install was cut before."""
+        if not _is_attribution_current(work, recorded.org.id, principal):
+            return None, False, False
+        mark = recorded.mark
+        current = find_mark(work.transaction, recorded.key)
+        if current is None or current.seq != mark.seq:
+            return mark, False, False
+        batch = _batch(principal, recorded.install, cut, work.now)
+        _, is_seal_due = self._store_row(work, recorded.org.id, batch)
+        remove_mark(work.transaction, recorded.key)
+        return mark, True, is_seal_due
 
 
-def _batch(principal: InstallPrincipal, install: Install, now: datetime) -> EncodedBatch:
-    """The one row of the install, as the journal stores it."""
+def _key(tenant_id: str, install: Install, principal: InstallPrincipal) -> str:
+    return install_key(tenant_id, principal.credential, install.identity, install.envelope.event)
+
+
+def _is_attribution_current(
+    work: SyncUnitOfWork, tenant_id: str, principal: InstallPrincipal
+) -> bool:
+    # Under the write lock: the binding may have been revoked since the token was verified.
+    ci = principal.ci
+    return ci is None or ci.trust_revision == find_trust_revision(work.transaction, tenant_id)
+
+
+def _batch(
+    principal: InstallPrincipal, install: Install, envelope: Envelope, now: datetime
+) -> EncodedBatch:
+    """The one row that says `envelope` of the install, as the journal stores it."""
     release = install.release
     audit_context = principal.audit_context
     row = audit_row(
-        install.envelope,
+        envelope,
         audit_context,
         now,
         package_name=release.name,
         version=release.version,
         ecosystem=release.ecosystem,
+        file=FileColumns(_file_name(install.file_name), install.sha256, install.client),
         subject=audit_context.ci.sub if audit_context.ci else None,
     )
     (batch,) = encode_days([row])
     return batch
+
+
+def _file_name(text: str) -> str | None:
+    """The name if a row may have it: a registry could publish any."""
+    return text if 0 < len(text) <= FILE_NAME_MAX and text.isprintable() else None

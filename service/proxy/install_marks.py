@@ -59,8 +59,13 @@ def find_mark(transaction: Transaction, install: str) -> Mark | None:
 
 def keep_mark(transaction: Transaction, install: str, mark: Mark) -> None:
     """Replace the install's earlier mark, if there is one, with `mark`."""
-    transaction.run(_REMOVE, [{"of_install": install}])
+    remove_mark(transaction, install)
     transaction.run(_ADD, [{"install": install, "recorded_at": mark.recorded_at, "seq": mark.seq}])
+
+
+def remove_mark(transaction: Transaction, install: str) -> None:
+    """End the install's mark: the next request is recorded again."""
+    transaction.run(_REMOVE, [{"of_install": install}])
 
 
 async def forget_marks(store: Store, now: datetime) -> None:

@@ -97,7 +97,8 @@ class ProxyServices:
         return await self._find(self.npm, org, Ecosystem.NPM, name, find)
 
     async def close(self) -> None:
-        """Cancel requests to registries and rendering under way."""
+        """Cancel requests to registries and rendering under way; record what was cut off."""
+        await self.installs.close()
         await self.pages.close()
         for python_registry in self.pypi.all():
             await python_registry.documents.close()

@@ -14,12 +14,11 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
 from service.policy.model import FirstParty
-from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.installs import refuse_or_record
+from service.proxy.installs import OfferedFile, serve
 from service.proxy.npm.audit_queries import QUERIES, parse_query, public_query
 from service.proxy.npm.blocked_tarballs import without_folder
-from service.proxy.npm.document import Package, PackageVersion, find_file
+from service.proxy.npm.document import Package, PackageVersion, file_name, find_file
 from service.proxy.npm.render import (
     ABBREVIATED,
     FULL,
@@ -136,15 +135,17 @@ async def _file(
     registry, policy = located.registry, located.policy
     if listed is None:
         raise PackageFileMissing
-    key = _key(listed)
-    release = _release(policy, listed)
-    refusal = await refuse_or_record(services, org, principal, policy, release, key)
-    if refusal is not None:
-        return refusal
-    admit = partial(
-        registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
+    offered = OfferedFile(
+        _release(policy, listed),
+        file_name(policy.name, listed.version),
+        _key(listed),
+        None,
+        _sha256(listed),
+        partial(
+            registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
+        ),
     )
-    return located.marked(await file_answer(request, services.files, key, None, admit))
+    return located.marked(await serve(services, org, principal, policy, offered))
 
 
 def _public(services: ProxyServices) -> PackageRegistry[Package]:
@@ -202,3 +203,8 @@ def _key(listed: PackageVersion) -> FileKey:
             if digest.startswith(f"{algorithm}:"):
                 return parse_file_key(digest)
     raise PackageFileMissing
+
+
+def _sha256(listed: PackageVersion) -> str | None:
+    digests = (digest.partition(":") for digest in listed.digests)
+    return next((value for algorithm, _, value in digests if algorithm == "sha256"), None)

@@ -14,7 +14,7 @@ from service.policy.evaluation import PackagePolicy
 from service.proxy.cached_file import CachedFile
 from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.installs import refuse_or_record
+from service.proxy.installs import OfferedFile, serve
 from service.proxy.page_cache import Page, make_page, page_answer
 from service.proxy.pypi.accept import PageForm, negotiate
 from service.proxy.pypi.filenames import Kind, parse_filename
@@ -74,14 +74,17 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
         raise PackageFileMissing
     if wanted != path:
         return await _metadata(services, org, registry, policy, listed)
-    key = _key(listed)
-    release = _release(policy, listed)
-    refusal = await refuse_or_record(services, org, principal, policy, release, key)
-    if refusal is not None:
-        return refusal
-    url = registry.file_url(listed.origin, listed.path)
-    admit = partial(registry.upstream.admit_file, url, org.id)
-    return located.marked(await file_answer(request, services.files, key, listed.size, admit))
+    offered = OfferedFile(
+        _release(policy, listed),
+        listed.filename,
+        _key(listed),
+        listed.size,
+        listed.hashes.get("sha256"),
+        partial(
+            registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
+        ),
+    )
+    return located.marked(await serve(services, org, principal, policy, offered))
 
 
 async def _metadata(

@@ -60,7 +60,7 @@ def test_every_event_has_exactly_one_envelope():
 def test_the_catalogue_is_the_specifications_and_ours():
     """An event string is part of the interface: none is renamed or dropped unnoticed."""
     ours = (
-        "install_allowed install_would_block"
+        "install_allowed install_would_block install_cut"
         " audit_exported audit_export_finished audit_pruned audit_imported"
         " org_created org_tier_changed legal_hold_changed role_override_changed member_added"
         " member_role_changed member_removed team_created team_admin_changed project_created"

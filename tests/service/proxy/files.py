@@ -21,6 +21,9 @@ from service.proxy.upstream import Upstream
 from tests.polling import until
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
 
+LARGE = bytes(range(256)) * 16 * 1024
+"""Four megabytes: its first byte is sent before its last one has come."""
+
 PATH = "/files/a.whl"
 BIG = bytes(range(256)) * 4096
 """A megabyte: more than is written or held back at once."""
@@ -141,5 +144,19 @@ def unsized(content: bytes) -> Answer:
 
     async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
         writer.write(head() + content)
+
+    return answer
+
+
+def held(content: bytes, gate: asyncio.Event, size: int | None = None) -> Answer:
+    """Sends half of `content`, and the rest once `gate` is set; `size` is what it announces."""
+
+    async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        half = len(content) // 2
+        writer.write(head(**({} if size is None else {"content_length": str(size)})))
+        writer.write(content[:half])
+        await writer.drain()
+        await gate.wait()
+        writer.write(content[half:])
 
     return answer

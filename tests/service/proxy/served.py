@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,14 @@ class Served:
     services: Services
     port: int
 
-    async def get(self, path: str, *headers: str) -> "Answered":
-        """What comes for a GET with the key, to the end of the connection."""
+    async def get(
+        self, path: str, *headers: str, on_body: asyncio.Event | None = None, most: int = -1
+    ) -> "Answered":
+        """What comes for a GET with the key, to the end of the connection.
+
+        `on_body` is set when the first byte of the body has come. With `most`, the client closes
+        the connection as soon as it has about that many bytes.
+        """
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         lines = [
             f"GET /proxy/acme/{path} HTTP/1.1",
@@ -37,12 +43,17 @@ class Served:
             *headers,
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode())
-        try:
-            received = await asyncio.wait_for(reader.read(), 30)
-        except ConnectionResetError:
-            received = b""
+        received = bytearray()
+        with suppress(ConnectionResetError):
+            async with asyncio.timeout(30):
+                while piece := await reader.read(65_536):
+                    received += piece
+                    if on_body is not None and received.partition(b"\r\n\r\n")[2]:
+                        on_body.set()
+                    if 0 <= most <= len(received):
+                        break
         writer.close()
-        return Answered(*received.partition(b"\r\n\r\n")[::2])
+        return Answered(*bytes(received).partition(b"\r\n\r\n")[::2])
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """An install is one row, durable before the first byte of its file."""
 
 import asyncio
+import hashlib
 import json
 
 import pytest
 from sqlalchemy import text
 
+from service.proxy.user_agents import client_of
 from service.settings import Settings
 from tests.budgets import sample
 from tests.databases import IS_POSTGRESQL
 from tests.other_programs import execute, write_lock
 from tests.service.gates import Gate
 from tests.service.install_tokens.jobs import INSTALL, bearer, exchanged, new_key
+from tests.service.proxy.files import LARGE
 from tests.service.proxy.proxied import (
     BIG,
     Proxied,
@@ -246,7 +249,7 @@ async def test_an_expired_install_token_gets_no_byte_and_names_the_remedy(
 
 
 async def test_a_full_journal_is_a_503_without_a_byte(settings: Settings, registry: FakeRegistry):
-    """No row, no file: also for a file that is cached."""
+    """No row, no file: also for a file that is cached, as this one then is."""
     async with running_proxy(settings, registry, ingest_journal_rows_max=1) as proxied:
         proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
         await proxied.get(await proxied.path_of("foo"))
@@ -255,7 +258,9 @@ async def test_a_full_journal_is_a_503_without_a_byte(settings: Settings, regist
         status, text = await shown(answer)
         assert (status, answer.headers["retry-after"]) == (503, "5")
         assert "journal" in text
-        assert registry.times("/files/foo-1.1-py3-none-any.whl") == 0
+        again = await proxied.get(await proxied.path_of("foo", "foo-1.1-py3-none-any.whl"))
+        assert again.status_code == 503
+        assert registry.times("/files/foo-1.1-py3-none-any.whl") == 1
 
 
 async def test_a_locked_database_is_a_503_without_a_byte(
@@ -267,10 +272,9 @@ async def test_a_locked_database_is_a_503_without_a_byte(
         proxied.publishes("foo", wheel_of("foo", "1.0"))
         path = await proxied.path_of("foo")
         with write_lock(settings.data_dir):
-            status, _ = await shown(await proxied.get(path))
+            status, text = await shown(await proxied.get(path))
 
-        assert status == 503
-        assert registry.times("/files/foo-1.0-py3-none-any.whl") == 0
+        assert (status, "foo 1.0" in text) == (503, False)
         assert (await proxied.get(path)).status_code == 200
         assert len(await proxied.rows()) == 1
 
@@ -279,10 +283,10 @@ async def test_a_database_without_its_tables_is_a_503_without_a_byte(proxied: Pr
     """Whatever the fault is."""
     data_dir = proxied.world.services.settings.data_dir
     execute(data_dir, "ALTER TABLE install_marks RENAME TO elsewhere")
-    status, _ = await shown(await proxied.get(path))
+    answer = await proxied.get(path)
 
-    assert status == 503
-    assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0
+    assert answer.status_code == 503
+    assert BIG[:100] not in await answer.get_data()
 
 
 @pytest.mark.sqlite_only(reason="PostgreSQL has no limit of its own; a full disk is error 53100")
@@ -301,6 +305,73 @@ async def test_a_full_disk_is_a_503_without_a_byte(proxied: Proxied, path: str):
     status, said = await shown(answers[-1])
     assert (status, "storage is full" in said) == (503, True)
     served = sum(answer.status_code == 200 for answer in answers)
-    assert served == len(await proxied.rows())
-    files = [asked for asked in proxied.registry.asked if asked.path.startswith("/files/bar")]
-    assert served == len(files)
+    assert served == len(await proxied.rows()) < len(answers)
+
+
+@pytest.mark.parametrize(
+    ("agent", "client"),
+    [
+        ('pip/26.3 {"ci":true,"installer":{"name":"pip"}}', "pip/26.3"),
+        ('uv/0.13.9 {"installer":{"name":"uv"}}', "uv/0.13.9"),
+        ("npm/11.19.1 node/v20.20.2 linux x64 workspaces/false", "npm/11.19.1"),
+        ("pnpm/12.21.0 npm/? node/v20.20.2 linux x64", "pnpm/12.21.0"),
+        ("yarn/1.22.22 npm/? node/v20.20.2 linux x64", "yarn/1.22.22"),
+        ("poetry/2.5.1 CPython/3.11.7 Linux/6.1", "poetry/2.5.1"),
+        ("Bun/1.3.4", "Bun/1.3.4"),
+        ("got (https://github.com/sindresorhus/got)", "got"),
+        ("Mozilla/5.0 (X11)", "Mozilla/5.0"),
+        (None, None),
+        ("", None),
+        (" pip/26.3", None),
+        ("<script>/1", None),
+        ("pip/26.3;drop", None),
+        ("pip/", None),
+        ("é/1", None),
+        (f"{'a' * 60}/123", "a" * 60 + "/123"),
+        (f"{'a' * 60}/1234", None),
+        ("a" * 8000, None),
+    ],
+)
+def test_a_client_is_what_its_agent_names_first(agent: str | None, client: str | None):
+    """Any other text could pass for a client in the log."""
+    assert client_of(agent) == client
+
+
+async def test_rows_name_file_digest_and_client(proxied: Proxied, path: str):
+    """A blocked one as well, as far as the registry states the digest."""
+    await proxied.get(path, user_agent="pip/26.3 {}")
+    proxied.clock.advance(minutes=1)
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
+    await proxied.get(path, user_agent="uv/0.13.9 {}")
+
+    allowed, blocked = await proxied.rows()
+    assert allowed["file_name"] == blocked["file_name"] == "foo-1.0-py3-none-any.whl"
+    assert allowed["file_sha256"] == blocked["file_sha256"] == hashlib.sha256(BIG).hexdigest()
+    assert (allowed["client"], blocked["client"]) == ("pip/26.3", "uv/0.13.9")
+    assert await proxied.world.audit(client="pip/*", file_name="foo-*") == [allowed]
+
+
+@pytest.mark.parametrize("content", [b"small", LARGE])
+async def test_the_digest_of_an_npm_file_is_that_of_its_bytes(proxied: Proxied, content: bytes):
+    """Its document states another one: a large file is not waited for when it first comes."""
+    proxied.publishes_npm("@acme/left-pad", "1.0.0", content=content)
+    path = "npm/@acme/left-pad/-/left-pad-1.0.0.tgz"
+    for _ in range(2):
+        assert await (await proxied.get(path)).get_data() == content
+        proxied.clock.advance(minutes=10)
+    async with second_process(proxied) as other:  # which has not seen it arrive
+        await other.get(path)
+
+    rows, digest = await proxied.rows(), hashlib.sha256(content).hexdigest()
+    assert [row["file_sha256"] for row in rows[1:]] == [digest, digest]
+    assert rows[0]["file_sha256"] == (digest if content == b"small" else None)
+    assert {row["file_name"] for row in rows} == {"left-pad-1.0.0.tgz"}
+
+
+async def test_a_small_file_of_npm_is_waited_for(proxied: Proxied):
+    """A row that names its file is worth more than a first byte some milliseconds earlier."""
+    proxied.publishes_npm("left-pad", "1.0.0", content=BIG)
+    await proxied.get("npm/left-pad/-/left-pad-1.0.0.tgz")
+
+    (row,) = await proxied.rows()
+    assert row["file_sha256"] == hashlib.sha256(BIG).hexdigest()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.budgets import only_full
 from tests.interpreters import run_module
+from tests.service.proxy.files import LARGE, held
 from tests.service.proxy.killed_install import Order
 from tests.service.proxy.proxied import BIG, Proxied, second_process, wheel_of
 
@@ -48,6 +49,40 @@ class Killing:
             assert (answer.status_code, await answer.get_data()) == (200, content)
         assert [row["event"] for row in await self._rows(name)] == ["install_allowed"]
         return sent, ended.returncode
+
+    async def cut_at(
+        self, beginning: str, number: int = 1, after: str = ""
+    ) -> tuple[list[str], list[str], int]:
+        """The events before and after the file comes whole, and how the process ended.
+
+        Its first transfer, of a file with a wrong last byte, ends early; it is killed at this step.
+        """
+        content = f"{self.count:08}".encode() + LARGE
+        self.count += 1
+        name = f"foo{self.count}"
+        self.proxied.publishes(name, wheel_of(name, "1.0", content))
+        path = await self.proxied.path_of(name)
+        file = f"/files/{name}-1.0-py3-none-any.whl"
+        gate = asyncio.Event()
+        opening = asyncio.create_task(self._open_once_recorded(name, gate))
+        self.proxied.registry.does(file, held(content[:-1] + b"!", gate))
+        last = {"beginning": beginning, "number": number, "after": after}
+        ended = await asyncio.to_thread(
+            run_module, "tests.service.proxy.killed_install", self._order(path, last)
+        )
+        opening.cancel()
+        assert len(ended.stdout) < len(content)
+        before = [row["event"] for row in await self._rows(name)]
+        self.proxied.registry.says(file, content)
+        async with second_process(self.proxied) as later:
+            assert await (await later.get(path)).get_data() == content
+        after = [row["event"] for row in await self._rows(name)]
+        return before, after, ended.returncode
+
+    async def _open_once_recorded(self, name: str, gate: asyncio.Event) -> None:
+        while not await self._rows(name):  # noqa: ASYNC110 - the other process has no event to set
+            await asyncio.sleep(0.01)
+        gate.set()
 
     def _order(self, path: str, last: dict[str, Any]) -> str:
         settings, key = self.proxied.world.services.settings, self.proxied.key
@@ -101,3 +136,32 @@ async def test_killed_at_any_step(killing: Killing):
         assert code == -signal.SIGKILL
 
     assert (code, number > 10) == (0, True)
+
+
+ALLOWED, CUT = "install_allowed", "install_cut"
+
+
+def check_cut(before: list[str], after: list[str]) -> None:
+    """A cut and the end of its mark are one change: the next attempt is recorded or it is not."""
+    assert before in ([], [ALLOWED], [ALLOWED, CUT])
+    assert after == (before if before == [ALLOWED] else [*before, ALLOWED])
+
+
+async def test_killed_before_a_cut_is_durable(killing: Killing):
+    """The row stays alone: that its file did not arrive is then not recorded."""
+    before, after, code = await killing.cut_at("COMMIT", after="send")
+
+    assert (before, code) == ([ALLOWED], -signal.SIGKILL)
+    check_cut(before, after)
+
+
+@only_full
+async def test_killed_at_any_step_of_a_cut(killing: Killing):
+    """Each statement, sync and write on the way."""
+    for number in range(1, STEPS_MAX):
+        before, after, code = await killing.cut_at("", number)
+        check_cut(before, after)
+        if code != -signal.SIGKILL:
+            break
+
+    assert (before, number > 10) == ([ALLOWED, CUT], True)

@@ -10,7 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
 
-from tests.service.proxy.files import cut_after, unsized
+from tests.service.proxy.files import LARGE, cut_after, held, unsized
 from tests.service.proxy.proxied import BIG, Proxied, wheel_of
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
 from tests.service.proxy.served import Served, serving
@@ -91,19 +91,26 @@ async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie
     assert served.services.proxy.files.counts.damaged == 0
 
 
-@pytest.mark.parametrize("lie", [sized(WRONG), unsized(WRONG), cut_after(BIG, 500_000)])
-async def test_a_tarball_that_is_not_what_its_document_says_is_cut(served: Served, lie: Answer):
+@pytest.mark.parametrize(
+    ("sent", "size"),
+    [(LARGE[:-1] + b"!", len(LARGE)), (LARGE[:-1] + b"!", None), (LARGE[:-50_000], len(LARGE))],
+    ids=["digest", "digest, unsized", "breaks off"],
+)
+async def test_a_tarball_that_is_not_what_its_document_says_is_cut(
+    served: Served, sent: bytes, size: int | None
+):
     """Npm's documents state no size: the end of the response is all that tells its length."""
-    registry = served.proxied.registry
-    registry.does(TARBALL, lie)
-    answer = await served.get(NPM_PATH)
+    registry, gate = served.proxied.registry, asyncio.Event()
+    served.proxied.publishes_npm("left-pad", "1.0.0", content=LARGE)
+    registry.does(TARBALL, held(sent, gate, size))
+    answer = await served.get(NPM_PATH, on_body=gate)
 
     assert (answer.status, answer.is_whole) == (200, False)
-    registry.says(TARBALL, BIG)
+    registry.says(TARBALL, LARGE)
     good = await served.get(NPM_PATH)
     assert (good.is_whole, hashlib.sha256(good.body).digest()) == (
         True,
-        hashlib.sha256(BIG).digest(),
+        hashlib.sha256(LARGE).digest(),
     )
 
 
@@ -161,8 +168,8 @@ async def test_a_part_of_a_file_that_is_wrong_is_a_502(served: Served):
 
 async def test_over_http2_the_stream_is_reset(served: Served):
     """A stream that ends would say that the file is whole."""
-    path = await served.proxied.path_of("foo")
-    served.proxied.registry.does(WHEEL, unsized(WRONG))
+    path, gate = await served.proxied.path_of("foo"), asyncio.Event()
+    served.proxied.registry.does(WHEEL, held(WRONG, gate))
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
@@ -183,6 +190,7 @@ async def test_over_http2_the_stream_is_reset(served: Served):
             ends.append(ConnectionTerminated)
         for event in client.receive_data(received):
             if isinstance(event, DataReceived):
+                gate.set()
                 client.acknowledge_received_data(event.flow_controlled_length, stream)
             if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
                 ends.append(type(event))

@@ -40,6 +40,7 @@ def test_the_views_name_the_events_that_they_promise():
         Event.BLOCKLIST_HIT,
         Event.COOLDOWN_ACTIVE,
         Event.INSTALL_WOULD_BLOCK,
+        Event.INSTALL_CUT,
     }
     neither = installs | {Event.ORG_CREATED, Event.PROJECT_CREATED}
     assert set(Event) - viewed == neither
