@@ -2,9 +2,7 @@
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ import yaml
 from service.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
-from tests.docs.programs import add_countersign, add_program
+from tests.docs.programs import add_countersign, add_jq, add_program
 from tests.issuers.fixtures import IssuerProcess, issuer_process
 from tests.processes.homes import Home, Server
 
@@ -113,9 +111,7 @@ def test_each_job_reports_rows_that_name_it(
     key = str(issued.json["secret"])
     server = home.serve()
     (programs := tmp_path / "bin").mkdir()
-    if shutil.which("jq") is None:  # providers' machines have it, but not every developer's
-        reader = "import json, sys; print(json.load(sys.stdin)['value'])"
-        add_program(programs, "jq", f'exec {sys.executable} -c "{reader}"')
+    add_jq(programs)
     with server.client() as client:
         body = binding_body(issuer=issuer_process.url)
         binding = client.post(bindings_path(), json=body).json()["id"]

@@ -104,6 +104,15 @@ def test_every_filter_of_a_closed_set_is_documented_with_its_values() -> None:
         assert all(f"`{value}`" in line[0] or f"#{value}" in line[0] for value in known)
 
 
+async def test_every_endpoint_is_documented(world: World) -> None:
+    """With its path, in which `<slug>` and `<id>` stand for what differs."""
+    document = await (await world.client.get("/openapi.json")).get_json()
+    for path in document["paths"]:
+        shown = re.sub(r"\{(?!slug)\w+\}", "<id>", path.replace("{slug}", "<slug>"))
+
+        assert shown in read("api.md"), path
+
+
 def test_every_role_and_capability_is_documented() -> None:
     """Who may do what can be looked up."""
     for name in [*Role, *Capability]:

@@ -1,9 +1,7 @@
 """The page about installing: its lines get an install token, on each provider's machine."""
 
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from service.proxy.clients import ProxyAddress
 from service.proxy.snippets import CiProvider, exchange_snippet
 from tests.conftest import binding_body, bindings_path
-from tests.docs.programs import add_program
+from tests.docs.programs import add_jq, add_program
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint
 from tests.issuers.fixtures import IssuerProcess, issuer_process
 from tests.processes.homes import Home, Server
@@ -20,22 +18,12 @@ __all__ = ["issuer_process"]  # a fixture
 
 pytestmark = pytest.mark.slow
 
-JQ = """\
-import json, sys
-answer = json.load(sys.stdin)
-value = answer.get("value") or answer.get("token")
-sys.exit(f"jq: error: {answer['error']}") if value is None else print(value)
-"""
-"""What the lines ask of jq, which providers' machines have, but not every developer's."""
-
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     """A folder of programs that providers' machines have."""
     (folder := tmp_path / "bin").mkdir()
-    if shutil.which("jq") is None:
-        (tmp_path / "jq.py").write_text(JQ)
-        add_program(folder, "jq", f"exec {sys.executable} {tmp_path / 'jq.py'}")
+    add_jq(folder)
     return folder
 
 

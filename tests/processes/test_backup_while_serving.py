@@ -1,17 +1,13 @@
-"""The backup and restore of the run book, run as they stand there."""
+"""Backup and restore: what is in a backup of a running service, and what comes back."""
 
-import re
-import subprocess
 import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
-from tests.docs.programs import add_countersign
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 pytestmark = pytest.mark.slow
@@ -23,23 +19,14 @@ INGEST = "/api/v1/admin/orgs/acme/audit/events"
 BATCH = 20
 
 
-def blocks() -> list[str]:
-    """The shell blocks of the backup section: taking one, and putting it back."""
-    page = (REPOSITORY / "docs" / "run-book.md").read_text()
-    section = re.split(r"\n###? ", page.split("## Backup and restore")[1])[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+def back_up(home: Home, backup: Path) -> None:
+    assert home.run("backup", str(backup)).code == 0
 
 
-def paste(block: str, home: Home, backup: Path) -> None:
-    """Run `block` as a reader would, with `countersign` on the path."""
-    programs = add_countersign(home.folder)
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block],
-        cwd=REPOSITORY,
-        env=home.environment() | {"BACKUP": str(backup), "PATH": f"{programs}:/usr/bin:/bin"},
-        timeout=60,
-        check=True,
-    )
+def put_back(home: Home, backup: Path) -> None:
+    """The secrets stay in the environment."""
+    assert home.run("restore", "--force", str(backup)).code == 0
+    assert home.run("audit", "check").code == 0
 
 
 def create(home_client, number: int) -> None:
@@ -74,19 +61,17 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
 
     The killed service leaves its write-ahead log behind, which must not come back to life.
     """
-    take, *put_back = blocks()
     backup = tmp_path / "backup"
     with home.serve(**EAGER).client() as client:
         for number in range(5):
             create(client, number)
-        paste(take, home, backup)
+        back_up(home, backup)
         before = {binding["id"] for binding in all_bindings(client)}
         for number in range(5, 10):
             create(client, number)
     home.servers[-1].kill()
 
-    for block in put_back:
-        paste(block, home, backup)
+    put_back(home, backup)
 
     with home.serve().client() as client:
         assert {binding["id"] for binding in all_bindings(client)} == before
@@ -100,21 +85,19 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
 @only_full
 def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
     """While rows come in and are sealed; those that come in meanwhile are in it once or not."""
-    take, *put_back = blocks()
     backup = tmp_path / "backup"
     server = home.serve(**EAGER)
     principal = IngestPrincipal(server)
     principal.start()
     eventually(lambda: len(list(home.data_dir.rglob("*.parquet"))) > 3, "some segments")
     before = list(principal.acknowledged)
-    paste(take, home, backup)
+    back_up(home, backup)
     during = len(principal.acknowledged) - len(before)
     principal.stop.set()
     principal.join()
     server.kill()
 
-    for block in put_back:
-        paste(block, home, backup)
+    put_back(home, backup)
 
     with home.serve().client() as client:
         restored = Counter(
@@ -125,4 +108,3 @@ def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_pa
     assert before
     assert during > 0, "nothing came in while the backup was taken"
     assert list(backup.rglob("*.parquet"))
-    assert home.order("audit", "check").code == 0
