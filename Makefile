@@ -1,6 +1,7 @@
-# Every target sets up what it needs: a virtual environment in .venv, the package managers of
-# `make test-all` in .clients and .engines, and nothing outside them except Debian's Chromium for the
-# browser tests and its PostgreSQL 15 for tests and benchmarks, where there is none and apt may install it.
+# Every target sets up what it needs: a virtual environment in .venv, the package managers and other
+# tools of `make test-all` in .clients, .engines and .openapi, and nothing outside them except Debian's
+# Chromium for the browser tests and its PostgreSQL 15 for tests and benchmarks, where there is none and
+# apt may install it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,6 +11,8 @@ SIZE ?= 2m
 export CLIENTS ?= $(CURDIR)/.clients
 # Query engines that tests read the open table with: 3 GB.
 export ENGINES ?= $(CURDIR)/.engines
+# Validators and generators that tests read the OpenAPI document with.
+export OPENAPI_TOOLS ?= $(CURDIR)/.openapi
 # A file's tests stay together, because they may share a fixture; the longest files come first (see
 # tests/conftest.py), so that no worker ends long after the others. One worker more than there are
 # cores, because tests of processes wait for them now and then.
@@ -66,6 +69,7 @@ test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can m
 	@sh tests/install-postgres.sh
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	-@PYTHON=$(BIN)/python sh tests/engines/install.sh $(ENGINES)
+	-@sh tests/openapi/install.sh $(OPENAPI_TOOLS)
 	TESTS=all $(BIN)/pytest $(PARALLEL)
 	TESTS=all DATABASE=postgresql $(BIN)/pytest $(PARALLEL) $(WITH_DATABASE)
 
@@ -95,7 +99,7 @@ bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100
 	$(BIN)/python -m benchmarks.report
 
 clean: ## remove the virtual environment and what tools leave behind; data stays
-	rm -rf $(VENV) .clients .engines .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .clients .engines .openapi .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -143,8 +143,8 @@ class _Schemas:
             flat |= {model for model in (each.query, each.request_headers) if model is not None}
         models |= dict.fromkeys(flat)
         schemas, components = schema_components(models, ref_template=_REFERENCE)
-        self._by_model = dict(zip(models, map(_typed, schemas), strict=True))
-        self.components = {name: _typed(schema) for name, schema in sorted(components.items())}
+        self._by_model = dict(zip(models, map(_readable, schemas), strict=True))
+        self.components = {name: _readable(schema) for name, schema in sorted(components.items())}
         for component in self.components.values():
             if "description" in component:
                 component["description"] = inspect.cleandoc(component["description"])
@@ -165,17 +165,23 @@ def _name(reference: dict[str, Any]) -> str:
     return str(reference["$ref"]).rpartition("/")[2]
 
 
-def _typed(schema: Any) -> Any:  # noqa: ANN401 - any JSON
-    """`schema` with the type of enumerations, which msgspec leaves out and generators ask for."""
+def _readable(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """`schema` as generators of clients understand it.
+
+    They ask for the type of enumerations, which msgspec leaves out; and they take any default for a
+    member that is always there, also the null that says only that it may be missing.
+    """
     if isinstance(schema, list):
-        return [_typed(each) for each in schema]
+        return [_readable(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    typed = {key: _typed(value) for key, value in schema.items()}
+    readable = {key: _readable(value) for key, value in schema.items()}
+    if readable.get("default", ...) is None:
+        del readable["default"]
     values = schema.get("enum")
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        typed.setdefault("type", "string")
-    return typed
+        readable.setdefault("type", "string")
+    return readable
 
 
 def _operations(app: Quart) -> Iterator[_Operation]:

@@ -6,9 +6,6 @@ It is a program of another author: it takes the document's word for every name, 
 import datetime
 import importlib
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -17,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from service.settings import REPOSITORY
 from tests.conftest import ADMIN_TOKEN, ISSUER
+from tests.openapi.examples import block_of_docs, run
 from tests.processes.desks import approve
 from tests.processes.homes import Home, Server, eventually
 
@@ -76,28 +73,6 @@ def server(empty_home: Home) -> Server:
     empty_home.ask("org", "add", "acme", "--tier", "org")
     empty_home.ask("member", "add", "--org", "acme", OWNER, "--role", "owner", "--idp", "github")
     return empty_home.serve()
-
-
-def block_of_docs(language: str, beginning: str) -> str:
-    """The block of docs/api.md that begins so."""
-    text = (REPOSITORY / "docs" / "api.md").read_text()
-    blocks = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    (block,) = [block for block in blocks if block.startswith(beginning)]
-    return block
-
-
-def run(*command: str, url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program of the docs, with the variables that a reader has set."""
-    variables = {"URL": url, "TOKEN": ADMIN_TOKEN, "ORG": "acme", "HOME": str(folder)}
-    programs = Path(sys.executable).parent
-    return subprocess.run(
-        command,
-        env=variables | {"PATH": f"{programs}:/usr/bin:/bin", "PIP_NO_INDEX": "1"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture
