@@ -43,6 +43,7 @@ from service.policy.services import PolicyServices
 from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
 from service.proxy.page_cache import PageCache
+from service.proxy.publication import PublicationDates
 from service.proxy.registries import RegistryParts, npm_registries, pypi_registries, registry_parts
 from service.proxy.registries_file import load_registries
 from service.proxy.services import ProxyServices
@@ -118,7 +119,9 @@ class Services:
             self.audit_queries,
             self.exporter,
         )
-        policy = PolicyServices(self.clock, self.access, self.store, self.lake, self.policy_book)
+        policy = PolicyServices(
+            self.clock, self.access, self.store, self.lake, self.policy_book, self.release_dates
+        )
         return (
             audit,
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
@@ -150,6 +153,11 @@ class Services:
                 self.packages,
             ),
         )
+
+    @property
+    def release_dates(self) -> PublicationDates:
+        """When releases were published, as far as the proxy knows."""
+        return PublicationDates(self.proxy.pypi, self.proxy.npm)
 
     def binding_services(self) -> BindingServices:
         """The group for bindings and explanations."""

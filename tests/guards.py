@@ -2583,6 +2583,13 @@ GUARDS: Final = [
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
     ),
     Guard(
+        "a preview takes names literally, whichever characters they have",
+        "service/policy/preview.py::_installs",
+        Replace("literal(name)", "name"),
+        "tests/service/proxy/test_preview_dates.py"
+        "::test_a_name_with_a_filters_characters_is_taken_literally",
+    ),
+    Guard(
         "an import leaves the records of other feeds",
         "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
         Drop("feed != self._scope.feed"),

@@ -89,7 +89,8 @@ async def policy_set(
 async def _preview(context: CommandContext, org: Organisation, wanted: InstallPolicy) -> Answer:
     services, now = context.services, context.services.clock()
     log = await open_log(services.store, services.lake, org, now)
-    form = preview_form(org.slug, await preview_policy(log, wanted, now, _PREVIEW_MAX_S))
+    previewed = await preview_policy(log, wanted, services.release_dates, now, _PREVIEW_MAX_S)
+    form = preview_form(org.slug, previewed)
     lines = [form.summary]
     lines += [
         f"  {entry.ecosystem}:{entry.package} {entry.installs}" for entry in form.top_packages
@@ -99,8 +100,8 @@ async def _preview(context: CommandContext, org: Organisation, wanted: InstallPo
         lines.append(f"{form.first_party} installs would have to come from an internal registry.")
     if form.undated:
         lines.append(
-            f"{form.undated} installs would be subject to the cooldown: history does not tell how"
-            " old their releases were."
+            f"{form.undated} installs would be subject to the cooldown: it is not known when their"
+            " releases were published."
         )
     return Answer(msgspec.to_builtins(form), lines)
 

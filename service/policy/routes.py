@@ -145,7 +145,8 @@ async def preview(services: PolicyServices, slug: str) -> ResponseReturnValue:
     policy = parse_policy(await json_object(request))
     now = services.clock()
     log = await open_log(services.store, services.lake, org, now)
-    return json_answer(preview_form(slug, await preview_policy(log, policy, now, PREVIEW_MAX_S)))
+    previewed = await preview_policy(log, policy, services.dates, now, PREVIEW_MAX_S)
+    return json_answer(preview_form(slug, previewed))
 
 
 def _replaced_revision(request: Request) -> int | None:

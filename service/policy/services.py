@@ -6,6 +6,7 @@ from service.access.authorization import Authorizer
 from service.clock import Clock
 from service.lake import Lake
 from service.policy.book import PolicyBook
+from service.policy.preview import ReleaseDates
 from service.store.store import Store
 
 
@@ -18,3 +19,4 @@ class PolicyServices:
     store: Store
     lake: Lake
     book: PolicyBook
+    dates: ReleaseDates

@@ -193,6 +193,14 @@ class DocumentCache(Generic[_Value]):
             return self._document(await self._renewed(name, org))
         return self._document(await self._renewed_soon(name, org, copy))
 
+    async def copy(self, name: str) -> CachedDocument | None:
+        """The document as it was fetched last, of any age; None if it was not. Asks no registry."""
+        known = self._known(name)
+        if known is not None and known.document is not None:
+            return known.document
+        loaded = await self._files.load(self._key(name), self._decoded.check)
+        return None if loaded is None else CachedDocument(*loaded)
+
     def in_memory(self, name: str) -> CachedDocument | None:
         """The document if the registry need not be asked; raises as `get`."""
         known = self._known(name)

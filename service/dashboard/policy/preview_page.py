@@ -115,7 +115,9 @@ async def load_preview_view(
     has_links = may(caller, Capability.AUDIT_READ, org)
 
     async def load() -> ShownPreview | SummaryUnavailable:
-        preview = await or_unavailable(preview_policy(log, new, now, PREVIEW_MAX_S))
+        preview = await or_unavailable(
+            preview_policy(log, new, services.policy.dates, now, PREVIEW_MAX_S)
+        )
         if isinstance(preview, SummaryUnavailable):
             return preview
         return _shown(preview, log, has_links=has_links)
