@@ -2647,4 +2647,10 @@ GUARDS: Final = [
         f"{_PROXY}/test_pypi_routes.py"
         "::test_what_the_registry_has_yanked_is_no_release_that_is_left",
     ),
+    Guard(
+        "nothing but a reason gets onto the page of a refusal",
+        "service/proxy/blocked.py::reason_in",
+        Drop("reason.startswith(_BEGINNINGS)"),
+        f"{_PROXY}/test_blocked.py::test_the_page_says_nothing_but_what_we_write",
+    ),
 ]

@@ -1,6 +1,7 @@
 """The address that explains a refused install: package managers print it."""
 
 import re
+import unicodedata
 from typing import Final
 from urllib.parse import quote
 
@@ -9,20 +10,48 @@ from quart.typing import ResponseReturnValue
 
 from service.policy.model import Decision
 
-REASON_CHARS_MAX: Final = 120
+SEGMENT_CHARS_MAX: Final = 800
+"""Of the reason in the address; characters that need escapes take up to twelve."""
+
+WORDS_CHARS_MAX: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._]+")
+_UNESCAPED: Final = "+,:;!()@='"
+"""What a path may contain beside letters, digits and `-._~` (RFC 3986, 3.3), and people can read.
+A `+` is a space, as in queries: `%20` would make the reason unreadable in a log."""
+
+_ELLIPSIS: Final = "..."
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_BEGINNINGS: Final = ("denied by rule ", "on the blocklist: advisory ", "too new: ")
+"""Of the reasons of decisions. Other texts are not shown: anyone can make up an address."""
 
 
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
-    """The path that explains one refusal. It spells out the reason, for readers of a build log."""
-    reason = f"denied by {decision.rule_id}" if decision.rule_id else "too new"
-    parts = (audit_id, name, version, words_of(reason))
-    return f"/proxy/{slug}/blocked/" + "/".join(quote(part, safe="@") for part in parts)
+    """The path that explains one refusal. It has the reason, for readers of a build log."""
+    parts = [quote(part, safe="@") for part in (audit_id, name, version)]
+    return f"/proxy/{slug}/blocked/" + "/".join([*parts, segment_of(decision.reason)])
+
+
+def segment_of(reason: str) -> str:
+    """A reason as one segment of a URL, which `reason_in` reads. Long ones are cut."""
+    segment = ""
+    for character in _visible(reason).replace(" ", "+"):
+        escaped = quote(character, safe=_UNESCAPED)
+        if len(segment) + len(escaped) > SEGMENT_CHARS_MAX - len(_ELLIPSIS):
+            return f"{segment}{_ELLIPSIS}"
+        segment += escaped
+    return segment
+
+
+def reason_in(segment: str) -> str | None:
+    """The reason in an unescaped segment; None if it is not one that `segment_of` writes."""
+    reason = segment.replace("+", " ")
+    is_ours = reason.startswith(_BEGINNINGS) and len(reason) <= SEGMENT_CHARS_MAX
+    return reason if is_ours and reason == _visible(reason) else None
 
 
 def words_of(reason: str) -> str:
     """A reason as a segment of a URL that needs no escapes: `too-new`."""
-    return _NOT_PLAIN.sub("-", reason)[:REASON_CHARS_MAX]
+    return _NOT_PLAIN.sub("-", reason)[:WORDS_CHARS_MAX]
 
 
 def blocked_redirect(url: str) -> Response:
@@ -30,3 +59,8 @@ def blocked_redirect(url: str) -> Response:
     answer: ResponseReturnValue = redirect(url, 302)
     answer.headers["cache-control"] = "private, no-store"  # type: ignore[union-attr]
     return answer  # type: ignore[return-value]
+
+
+def _visible(text: str) -> str:
+    """`text` without characters that are invisible or change how others are read."""
+    return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text)

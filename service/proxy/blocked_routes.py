@@ -12,15 +12,13 @@ from service.audit.services import AuditServices
 from service.errors import NotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
-from service.proxy.blocked import REASON_CHARS_MAX
+from service.proxy.blocked import reason_in
 from service.proxy.blocked_page import load_member_view
 from service.web.dependencies import receives
 from service.web.responses import error_answer
 from service.web.templates import render_template
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
-_WORDS: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{REASON_CHARS_MAX}}}")
-_DENIED: Final = "denied-by-"
 _TOO_NEW: Final = "too new"
 _STATUS: Final = 403
 """Not 451: pnpm repeats that for minutes."""
@@ -51,7 +49,7 @@ async def blocked(
         name=name,
         version=version,
         reason=reason,
-        is_too_new=reason == _TOO_NEW,
+        is_too_new=reason.startswith(_TOO_NEW),
         member=await load_member_view(services, slug, audit_id, name, version),
     )
     return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))
@@ -59,13 +57,15 @@ async def blocked(
 
 def _parts(rest: str) -> tuple[str, str, str]:
     """The package's name, its version, and the reason in words. Raises NotFound."""
-    name, _, last = rest.rpartition("/")
-    name, _, version = name.rpartition("/")
-    # Anyone can make up such an address: nothing but plain characters may get onto our page.
-    is_ours = _is_name(name) and _VERSION.fullmatch(version) and _WORDS.fullmatch(last)
-    if not is_ours:
+    parts = rest.split("/")
+    at = 2 if rest.startswith("@") else 1
+    name, version, *_ = ["/".join(parts[:at]), *parts[at:], ""]
+    # An escaped slash of the reason is one by now.
+    reason = reason_in("/".join(parts[at + 1 :]))
+    # Anyone can make up such an address: only names, versions and reasons get onto our page.
+    if not _is_name(name) or not _VERSION.fullmatch(version) or reason is None:
         raise NotFound
-    return name, version, _sentence(last)
+    return name, version, reason
 
 
 def _is_name(text: str) -> bool:
@@ -74,13 +74,6 @@ def _is_name(text: str) -> bool:
             canonical_name(ecosystem, text)
             return True
     return False
-
-
-def _sentence(words: str) -> str:
-    """`denied-by-MAL-2024-1` as `denied by MAL-2024-1`: rules and advisories keep their hyphens."""
-    if words.startswith(_DENIED):
-        return f"denied by {words.removeprefix(_DENIED)}"
-    return words.replace("-", " ")
 
 
 def _uncached(answer: Response) -> Response:

@@ -46,7 +46,7 @@ NAMELESS = (
     f"{ORG}/policy/check",
     f"{ORG}/policy/exceptions/new",
     f"{ORG}/proxy",
-    "/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too-new",
+    "/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too+new:+published+yesterday",
     "/device",
 )
 """Those, and pages of the organisation without names."""

@@ -137,7 +137,7 @@ def test_every_page_about_installs_is_for_everyone(
     expect(page.get_by_role("button", name="Save the policy")).to_be_visible()
     expect_no_violations(page)
     page.goto(
-        f"{visit.place.server.url}/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too-new"
+        f"{visit.place.server.url}/proxy/acme/blocked/aud_0000000000000000001/left-pad/1.2.0/too+new:+published+yesterday"
     )
     expect_no_violations(page)
     visit.complaints = [text for text in visit.complaints if "status of 403" not in text]

@@ -90,7 +90,9 @@ def test_the_built_in_packages_are_installed_and_blocked(home: Home, tmp_path: P
     assert (first["event"], first["packageName"]) == ("install_allowed", "countersign-hello")
     assert blocked.code != 0
     assert (second["event"], second["packageName"]) == ("blocklist_hit", "acme-ledgr")
-    assert f"{second['id']}/acme-ledgr/0.1.0/denied-by-acme-lookalike-names-pypi" in blocked.log
+    assert (
+        f"{second['id']}/acme-ledgr/0.1.0/denied+by+rule+acme-lookalike-names-pypi" in blocked.log
+    )
 
 
 @only_full
@@ -106,7 +108,7 @@ def test_an_upstream_that_is_configured_is_asked(home: Home, tmp_path: Path) -> 
 
     assert "Successfully installed six-1.17.0" in allowed.log
     assert blocked.code != 0
-    assert "denied-by-acme-unmaintained" in blocked.log
+    assert "denied+by+rule+acme-unmaintained" in blocked.log
 
 
 @only_full
@@ -143,7 +145,7 @@ def test_the_whole_demo_installs(tmp_path: Path) -> None:
     finally:
         home.end()
 
-    assert "denied-by-acme-lookalike-names-pypi" in blocked.log
+    assert "denied+by+rule+acme-lookalike-names-pypi" in blocked.log
     assert read["revision"] == 2
     assert "acme-lookalike-names" in [rule["id"] for rule in read["policy"]["deny"]]
 

@@ -78,8 +78,8 @@ def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
     assert done.code != 0, done.log
     assert manager.version(project, "fresh") is None
     assert (row["decision"], row["event"]) == ("BLOCKED", "cooldown_active")
-    text = "too new" if manager.client is Client.YARN_1 else "too-new"
-    assert_says(done, manager, text, row["id"])
+    texts = {Client.YARN_1: "too new: published", Client.PNPM: "too-new-published"}
+    assert_says(done, manager, texts.get(manager.client, "too+new:+published"), row["id"])
 
 
 def test_a_first_party_name_never_comes_from_upstream(

@@ -25,13 +25,13 @@ from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN
 from tests.docs.programs import add_countersign
 from tests.docs.shell_blocks import shell_blocks
+from tests.nginx import NGINX, running_nginx
 from tests.processes.command_line import invoke
-from tests.processes.homes import Home, Server, eventually, free_port, owner_cookie
+from tests.processes.homes import Home, Server, free_port, owner_cookie
 
 pytestmark = pytest.mark.slow
 
 FOLDER: Final = REPOSITORY / "docs" / "deployment"
-NGINX: Final = shutil.which("nginx")
 WRAPPER: Final = "/usr/local/bin/countersign"
 PROGRAM: Final = "/opt/countersign/.venv/bin/countersign"
 
@@ -178,66 +178,26 @@ def test_the_limits_of_nginx_fit_those_of_the_service() -> None:
     assert "$args" not in read("nginx.conf")
 
 
-def placed_nginx(folder: Path, http: int, https: int, upstream: int) -> Path:
-    """The example as a whole configuration, on other ports and with a certificate of its own."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    options = ["-subj", "/CN=audit.example.com", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*made.split(), *options], capture_output=True, check=True)
-    text = read("nginx.conf")
-    text = re.sub(r"^\s*listen \[::\].*\n", "", text, flags=re.MULTILINE)
-    for before, after in {
-        "listen 80;": f"listen 127.0.0.1:{http};",
-        "listen 443 ": f"listen 127.0.0.1:{https} ",
-        "127.0.0.1:8080;": f"127.0.0.1:{upstream};",
-        "/etc/letsencrypt/live/audit.example.com/fullchain.pem": str(certificate),
-        "/etc/letsencrypt/live/audit.example.com/privkey.pem": str(key),
-        "/var/log/nginx/countersign.log": str(folder / "access.log"),
-    }.items():
-        assert before in text
-        text = text.replace(before, after)
-    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    places = "".join(f"{kind}_temp_path {folder}/{kind};\n" for kind in kinds)
-    whole = folder / "nginx.conf"
-    whole.write_text(
-        f"daemon off;\nmaster_process off;\npid {folder}/nginx.pid;\nerror_log stderr;\n"
-        f"events {{}}\nhttp {{\n{places}{text}}}\n"
-    )
-    return whole
-
-
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
     """Addresses, long headers, large bodies, the live stream and the log, with a real nginx."""
-    assert NGINX is not None
     folder = tmp_path / "nginx"
     folder.mkdir()
     cookie = home.change(owner_cookie)
     limits = {"keep_alive_s": "75", "trusted_proxies": "127.0.0.1"}
     https = free_port()
     server = home.serve(base_url=f"https://127.0.0.1:{https}", **limits)
-    conf = placed_nginx(folder, free_port(), https, server.port)
-    command = [NGINX, "-p", str(folder), "-c", str(conf), "-e", "stderr"]
-    tried = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-    assert tried.returncode == 0, tried.stderr
-    nginx = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        proxied = Server(nginx, https, conf)
-        eventually(proxied.is_listening, "nginx listens")
-        _check_proxied(https, folder / "certificate.pem", cookie)
-    finally:
-        nginx.terminate()
-        nginx.wait(10)
+    with running_nginx(folder, https, server.port) as certificates:
+        _check_proxied(https, certificates.authority, cookie)
     log = (folder / "access.log").read_text()
     assert "GET /sign-in 200" in log
     assert "one-time-secret" not in log
 
 
-def _check_proxied(https: int, certificate: Path, cookie: str) -> None:
+def _check_proxied(https: int, authority: Path, cookie: str) -> None:
     audit = "/api/v1/admin/orgs/acme/audit"
     token = {"x-service-admin-token": ADMIN_TOKEN}
-    trust = ssl.create_default_context(cafile=str(certificate))
-    trust.check_hostname = False  # the name is the example's
+    trust = ssl.create_default_context(cafile=str(authority))
     elsewhere = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
     base_url = f"https://127.0.0.1:{https}"
     with httpx2.Client(base_url=base_url, transport=elsewhere, timeout=20) as client:

@@ -25,7 +25,10 @@ def wheel(
     requires: tuple[str, ...] = (),
     extras: dict[str, str] | None = None,
 ) -> bytes:
-    """A wheel whose one module says its version. `extras` have the requirement of each extra."""
+    """A wheel whose one module says its version, as its command does; uv and pipx want a command.
+
+    `extras` have the requirement of each extra.
+    """
     module = _escaped(name)
     info = f"{module}-{version}.dist-info"
     lines = [f"Requires-Dist: {each}" for each in requires]
@@ -33,7 +36,8 @@ def wheel(
         lines += [f"Provides-Extra: {extra}", f"Requires-Dist: {requirement}; extra == {extra!r}"]
     head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines]
     files = {
-        f"{module}.py": f"version = {version!r}\n",
+        f"{module}.py": f"version = {version!r}\n\n\ndef main():\n    print(version)\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {module}:main\n",
         f"{info}/METADATA": "\n".join([*head, ""]),
         f"{info}/WHEEL": (
             "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"

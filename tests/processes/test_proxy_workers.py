@@ -116,7 +116,7 @@ def test_a_rule_blocks_a_cached_file_at_the_next_request_in_every_process(
             put_policy(stand, deny=[*POLICY["deny"], rule])
             blocked = [connection.ask(path) for connection in each]
             assert [answer.status_code for answer in blocked] == [302, 302]
-            assert all(a.headers["location"].endswith("/denied-by-new") for a in blocked)
+            assert all(a.headers["location"].endswith("/denied+by+rule+new") for a in blocked)
             documents = [connection.ask("npm/left-pad").json() for connection in each]
             assert [document["dist-tags"]["latest"] for document in documents] == ["1.0.0"] * 2
 

@@ -1,21 +1,32 @@
 """The page of a refused install, whose address package managers print."""
 
-from typing import Any
+import re
+from dataclasses import replace
+from html import unescape
 
 import pytest
 
 from analytics.model.envelopes import CooldownActive
 from analytics.model.events import Event
 from service.policy.model import Decision
-from service.proxy.blocked import blocked_path
+from service.proxy.blocked import SEGMENT_CHARS_MAX, blocked_path
 from tests.conftest import World
 from tests.service.proxy.proxied import Proxied, deny, shown, wheel_of
 
 AUDIT_ID = "aud_0000000000000000001"
-PATH = f"/proxy/acme/blocked/{AUDIT_ID}/@acme%2Flib/1.0.0%2Bbuild/denied-by-MAL-2024-1"
+PATH = (
+    f"/proxy/acme/blocked/{AUDIT_ID}/@acme%2Flib/1.0.0%2Bbuild"
+    "/on+the+blocklist:+advisory+MAL-2024-1"
+)
+WHY = "too+new:+published+yesterday"
 COOLDOWN = CooldownActive(published_at="2026-03-01T08:00:00.000Z", min_age_days=7)
 TOO_NEW = Decision(
-    Event.COOLDOWN_ACTIVE, COOLDOWN, is_blocked=True, is_enforced=True, rule_id=None, reason="new"
+    Event.COOLDOWN_ACTIVE,
+    COOLDOWN,
+    is_blocked=True,
+    is_enforced=True,
+    rule_id=None,
+    reason="too new: published yesterday",
 )
 
 
@@ -25,7 +36,8 @@ async def test_a_script_gets_one_line(world: World):
 
     assert await shown(answer) == (
         403,
-        "@acme/lib 1.0.0+build is blocked by the install policy of acme: denied by MAL-2024-1"
+        "@acme/lib 1.0.0+build is blocked by the install policy of acme: on the blocklist: advisory"
+        " MAL-2024-1"
         f" (audit row {AUDIT_ID})",
     )
     assert answer.headers["cache-control"] == "private, no-store"
@@ -51,15 +63,18 @@ async def test_a_person_gets_a_page(world: World):
 
 
 async def test_the_page_says_nothing_but_what_we_write(world: World):
-    """Its address could be made by anyone: no free text fits into it."""
+    """Its address could be made by anyone: no text but a reason fits into it."""
     for path in (
-        "aud_x/foo/1.0/too-new",
+        "aud_x/foo/1.0/too+new:+x",
         f"{AUDIT_ID}/foo/1.0/<script>",
-        f"{AUDIT_ID}/foo/%3Cscript%3E/too-new",
-        f"{AUDIT_ID}/<b>/1.0/too-new",
-        f"{AUDIT_ID}/a/b/1.0/too-new",
-        f"{AUDIT_ID}/foo/1.0/{'a' * 121}",
+        f"{AUDIT_ID}/foo/%3Cscript%3E/{WHY}",
+        f"{AUDIT_ID}/<b>/1.0/{WHY}",
+        f"{AUDIT_ID}/a/b/1.0/{WHY}",
+        f"{AUDIT_ID}/foo/1.0/{WHY}{'a' * SEGMENT_CHARS_MAX}",
+        f"{AUDIT_ID}/foo/1.0/{WHY}%0Aset-cookie:x",
+        f"{AUDIT_ID}/foo/1.0/{WHY}%E2%80%AEx",
         f"{AUDIT_ID}/foo/1.0/call+0900+now",
+        f"{AUDIT_ID}/foo/1.0/",
         f"{AUDIT_ID}/foo",
     ):
         answer = await world.client.get(f"/proxy/acme/blocked/{path}")
@@ -67,23 +82,62 @@ async def test_the_page_says_nothing_but_what_we_write(world: World):
         assert "script" not in await answer.get_data(as_text=True)
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ({"id": "r 1/ä?#", "reason": "<b>"}, "denied-by-r-1-"),
-        ({"id": "é"}, "denied-by-"),
-        ({"id": "x" * 100}, f"denied-by-{'x' * 100}"),
-    ],
-)
-async def test_every_rule_leads_to_a_page(proxied: Proxied, rule: Any, words: str):
-    """Whatever its id is."""
+RULES = {
+    "plain": ({"id": "r1"}, "denied by rule r1"),
+    "with a reason": (
+        {"id": "r_1", "reason": "stolen release, see https://wiki.example/x?a=1#y (SEC-42)"},
+        "denied by rule r_1: stolen release, see https://wiki.example/x?a=1#y (SEC-42)",
+    ),
+    "odd": ({"id": "r 1/ä?#", "reason": "<b>\"'&%"}, "denied by rule r 1/ä?#: <b>\"'&%"),
+    "another script": (
+        {"id": "é", "reason": "Пакет украден 🙈"},
+        "denied by rule é: Пакет украден 🙈",
+    ),
+    "dots": ({"id": "r1", "reason": "../../.."}, "denied by rule r1: ../../.."),
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+async def test_every_rule_leads_to_a_page_with_its_reason(proxied: Proxied, case: str):
+    """In the address, in JSON and in HTML, whatever is in it."""
+    rule, reason = RULES[case]
     proxied.publishes("foo", wheel_of("foo", "1!1.0+local.1"))
     await proxied.policy(deny=[deny("pypi", "foo", **rule)])
-    answer = await proxied.get(await proxied.path_of("foo"))
-    location = answer.headers["location"]
+    location = await refused_at(proxied)
+    path = location.removeprefix("http://localhost:8080")
+    error = (await shown(await proxied.client.get(path)))[1]
+    html = await proxied.client.get(path, headers={"accept": "text/html"})
+
+    assert re.fullmatch(r"[!-~]+", location)
+    assert error.startswith(
+        f"foo 1!1.0+local.1 is blocked by the install policy of acme: {reason} (audit row "
+    )
+    assert html.status_code == 403
+    assert f"{reason[:1].upper()}{reason[1:]}." in unescape(await html.get_data(as_text=True))
+
+
+async def test_a_long_reason_is_cut_in_the_address(proxied: Proxied):
+    """Where escapes make the address too long for what is in front of a service."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    await proxied.policy(deny=[deny("pypi", "foo", id="r1", reason="ж" * 256)])
+    location = await refused_at(proxied)
     page = await proxied.client.get(location.removeprefix("http://localhost:8080"))
 
+    assert len(location) < 1_000
+    assert "denied by rule r1: жжж" in (await shown(page))[1]
+    assert location.endswith("...")
+
+
+async def test_what_cannot_be_seen_is_replaced_in_the_address():
+    """Advisories name themselves: their ids are the text of others."""
+    hostile = replace(TOO_NEW, reason="too new: a\n\u202eb\x1b[31m\ud800c")
+    path = blocked_path("acme", AUDIT_ID, "foo", "1.0", hostile)
+
+    assert path.endswith("/too+new:+a%EF%BF%BD%EF%BF%BDb%EF%BF%BD%5B31m%EF%BF%BDc")
+
+
+async def refused_at(proxied: Proxied) -> str:
+    """Where a request for the file of foo is sent."""
+    answer = await proxied.get(await proxied.path_of("foo"))
     assert answer.status_code == 302
-    assert location.endswith(f"/{words}")
-    assert page.status_code == 403
-    assert "foo 1!1.0+local.1" in (await page.get_json())["error"]
+    return str(answer.headers["location"])

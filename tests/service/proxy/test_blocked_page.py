@@ -20,7 +20,10 @@ async def blocked_row(world: World, envelope: Any, name: str = "left-pad") -> st
 
 
 async def open_page(
-    world: World, audit_id: str, rest: str = "left-pad/1.0.0/too-new", **headers: str
+    world: World,
+    audit_id: str,
+    rest: str = "left-pad/1.0.0/too+new:+published+yesterday",
+    **headers: str,
 ) -> Page:
     """The page at this address."""
     path = f"/proxy/acme/blocked/{audit_id}/{rest}"
@@ -35,7 +38,7 @@ async def test_everyone_sees_what_the_address_says(world: World):
     audit_id = await blocked_row(world, TOO_NEW)
     page = await open_page(world, audit_id)
 
-    assert "Too new." in page.html
+    assert "Too new: published yesterday." in page.html
     assert "left-pad" in page.html
     assert page.link("ask for an exception").startswith("/admin/ui/orgs/acme/policy/exceptions/new")
     for secret in ("2026-03-01", "7 days", "owner@acme.example", "key_1"):
@@ -59,7 +62,7 @@ async def test_a_reader_of_the_log_sees_the_row(world: World):
 async def test_a_rule_is_named_with_whose_it_is(world: World):
     """A member knows whom to ask."""
     own = await blocked_row(world, DENIED)
-    rest = "left-pad/1.0.0/denied-by-left-pad-old"
+    rest = "left-pad/1.0.0/denied+by+rule+left-pad-old"
     page = await open_page(world, own, rest, **world.session("owner"))
     assert "left-pad-old of acme" in page.one("dl").text
     listed = BlocklistHit(rule_id="MAL-2026-1", source="osv")
@@ -83,7 +86,10 @@ async def test_who_may_not_read_rows_sees_none(world: World, who: str):
 
 @pytest.mark.parametrize(
     ("rest", "envelope"),
-    [("lodash/1.0.0/too-new", TOO_NEW), ("left-pad/9.9.9/too-new", TOO_NEW)],
+    [
+        ("lodash/1.0.0/too+new:+published+yesterday", TOO_NEW),
+        ("left-pad/9.9.9/too+new:+published+yesterday", TOO_NEW),
+    ],
 )
 async def test_an_address_that_its_row_contradicts_is_said_so(world: World, rest: str, envelope):
     """Someone could send a link that says anything."""
@@ -117,7 +123,7 @@ async def test_a_row_that_does_not_exist_is_said_so_to_readers_alone(world: Worl
 async def test_a_row_of_another_organisation_is_none_of_this_one(world: World):
     """The id alone opens nothing."""
     audit_id = await blocked_row(world, TOO_NEW)
-    path = f"/proxy/other/blocked/{audit_id}/left-pad/1.0.0/too-new"
+    path = f"/proxy/other/blocked/{audit_id}/left-pad/1.0.0/too+new:+published+yesterday"
     answer = await world.client.get(path, headers=HTML | world.session("stranger"))
     text = await answer.get_data(as_text=True)
 
@@ -128,21 +134,22 @@ async def test_a_row_of_another_organisation_is_none_of_this_one(world: World):
 async def test_a_package_manager_gets_the_same_as_before(world: World):
     """One line of JSON, whichever credentials it sends along."""
     audit_id = await blocked_row(world, TOO_NEW)
-    path = f"/proxy/acme/blocked/{audit_id}/left-pad/1.0.0/too-new"
+    path = f"/proxy/acme/blocked/{audit_id}/left-pad/1.0.0/too+new:+published+yesterday"
     answer = await world.client.get(path, headers=world.session("owner"))
 
     assert answer.status_code == 403
     assert (await answer.get_json())["error"] == (
-        f"left-pad 1.0.0 is blocked by the install policy of acme: too new (audit row {audit_id})"
+        "left-pad 1.0.0 is blocked by the install policy of acme: too new: published yesterday"
+        f" (audit row {audit_id})"
     )
 
 
 async def test_an_address_that_is_not_ours_is_no_page(world: World):
     """Its words are shown on our page, so only what we make is."""
     for rest in (
-        "%3Cscript%3E/1.0.0/too-new",
+        "%3Cscript%3E/1.0.0/too+new:+published+yesterday",
         "left-pad/1.0.0/%22%3E",
-        "left-pad/1%20x/too-new",
+        "left-pad/1%20x/too+new:+published+yesterday",
         "x/y",
     ):
         answer = await world.client.get(f"/proxy/acme/blocked/aud_0/{rest}", headers=HTML)

@@ -196,7 +196,7 @@ async def test_a_refusal_is_recorded_once_and_named_in_the_redirect(proxied: Pro
     for answer in answers:
         assert answer.status_code == 302
         assert answer.headers["location"] == (
-            f"http://localhost:8080/proxy/acme/blocked/{row['id']}/foo/1.0/denied-by-r1"
+            f"http://localhost:8080/proxy/acme/blocked/{row['id']}/foo/1.0/denied+by+rule+r1"
         )
         assert BIG[:100] not in await answer.get_data()
     assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 0

@@ -87,7 +87,7 @@ async def test_a_blocked_version_is_marked_and_its_tag_moves(proxied: Proxied):
     refused = await proxied.get("npm/left-pad/-/left-pad-1.2.0.tgz")
     served = await proxied.get("npm/left-pad/-/left-pad-1.0.0.tgz")
     assert (refused.status_code, served.status_code) == (302, 200)
-    assert refused.headers["location"].endswith("/left-pad/1.2.0/denied-by-r1")
+    assert refused.headers["location"].endswith("/left-pad/1.2.0/denied+by+rule+r1")
     folder = "http://localhost:8080/proxy/acme/npm/left-pad/-/"
     assert [version["dist"]["tarball"] for version in document["versions"].values()] == [
         f"{folder}left-pad-1.0.0.tgz",

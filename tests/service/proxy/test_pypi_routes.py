@@ -218,7 +218,7 @@ async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Prox
     assert str(found[late.filename]).startswith("too new: published 2026-03-02")
     assert str(found[unknown.filename]).startswith("too new: its publication is not known")
     refused = await proxied.get(await proxied.path_of("foo", late.filename))
-    assert refused.headers["location"].endswith("/foo/1.0/too-new")
+    assert "/foo/1.0/too+new:+published+2026-03-02" in refused.headers["location"]
     assert await proxied.events() == ["cooldown_active"]
 
 
