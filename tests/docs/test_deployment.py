@@ -77,6 +77,21 @@ def test_the_environment_file_has_known_settings_and_loads() -> None:
     assert example().has_secure_cookies
 
 
+def test_the_example_serves_packages_of_both_ecosystems() -> None:
+    """Without an upstream the install proxy refuses every install."""
+    settings = example()
+
+    assert settings.pypi_registry is not None
+    assert settings.npm_registry is not None
+
+
+def test_the_run_book_copies_the_database_of_the_example() -> None:
+    """The path that follows from COUNTERSIGN_DATA_DIR of the example."""
+    page = (REPOSITORY / "docs" / "run-book.md").read_text()
+
+    assert f"--from sqlite:///{example().data_dir}/countersign.db\n" in page
+
+
 def test_the_page_names_every_file() -> None:
     page = (REPOSITORY / "docs" / "deployment.md").read_text()
 
