@@ -36,6 +36,12 @@ def test_the_page_has_every_snippet() -> None:
         assert f"```{snippet.language}\n{snippet.text}```\n" in page
 
 
+def test_the_quick_start_is_the_job_for_npm_on_github() -> None:
+    page = (REPOSITORY / "README.md").read_text()
+
+    assert f"```yaml\n{job_snippet(Client.NPM, CiProvider.GITHUB, ADDRESS).text}```\n" in page
+
+
 @pytest.mark.parametrize(
     ("client", "provider"),
     [
