@@ -128,6 +128,24 @@ async def test_a_short_file_that_is_wrong_is_a_502_without_a_byte_of_it(
     assert b"wrong" not in answer.body
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [sized(WRONG), unsized(WRONG), cut_after(BIG, 500_000), cut_after(BIG, 0), sized(b"<html>")],
+    ids=["another file", "another file, unsized", "half a file", "no byte", "a page"],
+)
+async def test_the_next_request_gets_the_right_file(served: Served, lie: Answer):
+    """Nothing of the wrong one is kept, and nothing stands in the way of another try."""
+    wheel = await served.proxied.path_of("foo")
+    for path, source in ((wheel, WHEEL), (NPM_PATH, TARBALL)):
+        served.proxied.registry.does(source, lie)
+        answer = await served.get(path)
+        assert (answer.status, answer.is_whole) != (200, True)
+
+        served.proxied.registry.says(source, BIG)
+        answer = await served.get(path)
+        assert (answer.status, answer.is_whole, answer.body) == (200, True, BIG)
+
+
 async def test_another_length_is_noticed_before_the_first_byte(served: Served):
     """The page says how long the file is, and so does the registry."""
     path = await served.proxied.path_of("foo")

@@ -1,0 +1,219 @@
+"""A registry that hangs holds up nothing that is cached, and nothing for longer than it hangs."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from service.proxy.circuit_breaker import CircuitState
+from service.proxy.upstream import Upstream
+from tests.budgets import budget
+from tests.polling import until
+from tests.service.install_tokens.jobs import INSTALL, Key, new_key
+from tests.service.proxy.proxied import Proxied, wheel_of
+from tests.service.proxy.registry import Asked, FakeRegistry, head
+from tests.service.proxy.served import Served, serving
+from tests.tiers import IS_FULL
+
+pytestmark = pytest.mark.slow
+
+REQUESTS = budget(150, 1200)
+ROUNDS = budget(1, 3)
+USABLE = 96
+"""Connections to one registry: three quarters of 128."""
+
+
+@dataclass
+class Moody:
+    """Pages of any project called pkg-N, from a registry that hangs, waits for a word, or is well.
+
+    Requests are counted: those that are never answered, and those that wait for the word.
+    """
+
+    registry: FakeRegistry
+    hangs: bool = False
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    left_hanging: int = 0
+    waiting: int = 0
+
+    def offer(self, names: Iterable[str]) -> None:
+        """Have these projects."""
+        for name in names:
+            self.registry.does(f"/simple/{name}/", self.answer)
+
+    async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        if self.hangs:
+            self.left_hanging += 1
+            await asyncio.sleep(600)
+        self.waiting += 1
+        await self.may_answer.wait()
+        self.waiting -= 1
+        name = asked.path.split("/")[2]
+        page = {"meta": {"api-version": "1.1"}, "name": name, "versions": [], "files": []}
+        body = json.dumps(page).encode()
+        kind = "application/vnd.pypi.simple.v1+json"
+        writer.write(head(content_type=kind, content_length=str(len(body))) + body)
+
+
+@dataclass
+class Clients:
+    """Package managers of two organisations, each request on a connection of its own."""
+
+    served: Served
+    keys: dict[str, Key]
+
+    async def ask(self, slug: str, name: str, patience_s: float) -> str:
+        """The status of the response; `reset` or `none` if none came."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.served.port)
+        lines = [
+            f"GET /proxy/{slug}/pypi/simple/{name}/ HTTP/1.1",
+            "host: a",
+            f"x-service-api-key: {self.keys[slug].secret}",
+            "connection: close",
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        try:
+            received = await asyncio.wait_for(reader.read(), patience_s)
+        except ConnectionResetError:
+            return "reset"
+        except TimeoutError:
+            return "none"
+        finally:
+            writer.close()
+        return received.split(b" ")[1].decode() if received else "reset"
+
+    async def ask_all(
+        self, names: Iterable[str], patience_s: float, slugs: tuple[str, ...] = ("acme", "other")
+    ) -> Counter[str]:
+        """What came of a request of each organisation for each of `names`, all at once."""
+        asked = (self.ask(slug, name, patience_s) for name in names for slug in slugs)
+        return Counter(await asyncio.gather(*asked))
+
+
+@pytest.fixture
+async def moody(registry: FakeRegistry) -> Moody:
+    return Moody(registry)
+
+
+@pytest.fixture
+async def served(proxied: Proxied) -> AsyncIterator[Served]:
+    async with serving(proxied) as running:
+        yield running
+
+
+@pytest.fixture
+async def clients(served: Served) -> Clients:
+    world = served.proxied.world
+    keys = {slug: await new_key(world, INSTALL, slug=slug) for slug in ("acme", "other")}
+    return Clients(served, keys)
+
+
+def upstream_of(served: Served) -> Upstream:
+    public = served.services.proxy.pypi.public
+    assert public is not None
+    return public.upstream
+
+
+@contextmanager
+def short_time_limit(upstream: Upstream) -> Iterator[None]:
+    """Half a second in place of 15, but for `make test-all`."""
+    usual = upstream._timeout
+    if not IS_FULL:
+        upstream._timeout = httpx2.Timeout(0.5)
+    yield
+    upstream._timeout = usual
+
+
+async def usable(clients: Clients, moody: Moody, part: str) -> int:
+    """How many requests reach the registry at once."""
+    names = [f"usable-{part}-{number}" for number in range(USABLE)]
+    moody.offer(names)
+    moody.may_answer.clear()
+    asked = asyncio.create_task(clients.ask_all(names, 60))
+    await until(lambda: moody.waiting == USABLE)
+    # Nothing announces that no more will come.
+    await asyncio.sleep(0.3)
+    reached = moody.waiting
+    moody.may_answer.set()
+    assert await asked == {"200": 2 * USABLE}
+    return reached
+
+
+async def recover(clients: Clients, moody: Moody, part: str) -> None:
+    """Have the registry be well, and asked again."""
+    moody.hangs = False
+    moody.may_answer.set()
+    upstream = upstream_of(clients.served)
+    number = 0
+    while upstream.state is not CircuitState.CLOSED:
+        moody.offer([f"probe-{part}-{number}"])
+        await clients.ask("acme", f"probe-{part}-{number}", 60)
+        await asyncio.sleep(0.1)
+        number += 1
+
+
+@pytest.mark.timeout(600)
+async def test_requests_that_waited_in_vain_cost_no_connection(clients: Clients, moody: Moody):
+    """Whether they wait to the end, or hang up before; and none sees its connection reset."""
+    upstream = upstream_of(clients.served)
+    before = await usable(clients, moody, "before")
+    for round_ in range(ROUNDS):
+        names = [f"pkg-{round_}-{number}" for number in range(REQUESTS // 2)]
+        moody.offer(names)
+        moody.hangs = True
+        half = len(names) // 2
+        with short_time_limit(upstream):
+            patient, hasty = await asyncio.gather(
+                clients.ask_all(names[:half], 60), clients.ask_all(names[half:], 0.3)
+            )
+
+        assert set(patient) <= {"502", "503"}, patient
+        assert "reset" not in hasty
+        await recover(clients, moody, str(round_))
+
+    assert before == USABLE
+    assert await usable(clients, moody, "after") == before
+    await until(lambda: (upstream._room.under_way, upstream._room.waiting) == (0, 0))
+
+
+async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody: Moody):
+    """With more requests than there are connections."""
+    names = [f"slow-{number}" for number in range(200)]
+    moody.offer([*names, "other"])
+    moody.hangs = True
+    first = asyncio.create_task(clients.ask_all(names, 60, ("acme",)))
+    await until(lambda: moody.left_hanging == 64)
+    moody.hangs = False
+    moody.may_answer.set()
+
+    assert await clients.ask("other", "other", 30) == "200"
+    first.cancel()
+
+
+async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, moody: Moody):
+    """One request after the other, as pip asks: each would wait for as long as the registry may."""
+    proxied, upstream = served.proxied, upstream_of(served)
+    upstream._timeout = httpx2.Timeout(60)
+    names = [f"cached-{number}" for number in range(40)]
+    for name in names:
+        proxied.publishes(name, wheel_of(name, "1.0"))
+    paths = {name: await proxied.path_of(name) for name in names}
+    for path in paths.values():
+        assert (await served.get(path)).status == 200
+    proxied.clock.now += timedelta(minutes=5)
+    for name in names:
+        moody.registry.does(f"/simple/{name}/", moody.answer)
+    moody.hangs = True
+
+    async with asyncio.timeout(30):  # half of what a single request would wait for
+        for name, path in paths.items():
+            page = await served.get(f"pypi/simple/{name}/")
+            assert page.status == 200
+            assert b"cache-status: countersign; hit; ttl=-240" in page.head
+            assert (await served.get(path)).status == 200
