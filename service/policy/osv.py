@@ -18,8 +18,8 @@ ADVISORY_ID_MAX: Final = 200
 VERSIONS_MAX: Final = 50_000
 """Listed versions of one package in one record."""
 RANGES_MAX: Final = 1_000
-EVENTS_MAX: Final = 1_000
-"""Events of one range."""
+EVENTS_MAX: Final = 10_000
+"""Events of all ranges of one package in one record: each is compared with each release."""
 DIGESTS_MAX: Final = 10_000
 _DEPTH_MAX: Final = 8
 """How deeply digests may be nested in the members that a database adds to a record."""
@@ -194,8 +194,6 @@ def _boundaries(range_: _Range) -> list[Boundary]:
             if kind not in _KINDS:
                 raise UnreadableRecord(f"a range has an event of an unknown kind: {kind[:64]}")
             boundaries.append((kind, text))
-    if len(boundaries) > EVENTS_MAX:
-        raise UnreadableRecord(f"a range has more than {EVENTS_MAX} events")
     return boundaries
 
 
@@ -208,12 +206,13 @@ def _merged(one: AdvisorySpec | None, other: AdvisorySpec) -> AdvisorySpec:
             digests=sorted({*one.digests, *other.digests}),
         )
     limits = (
-        (other.versions, VERSIONS_MAX, "versions"),
-        (other.ranges, RANGES_MAX, "ranges"),
-        (other.digests, DIGESTS_MAX, "digests"),
+        (len(other.versions), VERSIONS_MAX, "versions"),
+        (len(other.ranges), RANGES_MAX, "ranges"),
+        (sum(map(len, other.ranges)), EVENTS_MAX, "events"),
+        (len(other.digests), DIGESTS_MAX, "digests"),
     )
-    for values, count_max, name in limits:
-        if len(values) > count_max:
+    for count, count_max, name in limits:
+        if count > count_max:
             raise UnreadableRecord(f"it has more than {count_max} {name} of one package")
     return other
 

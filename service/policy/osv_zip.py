@@ -25,6 +25,8 @@ _LOCATOR_BYTES: Final = 20
 _END_64: Final = b"PK\x06\x06"
 _END_64_BYTES: Final = 56
 _ENCRYPTED: Final = 0x1
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""OSV's. Others may take memory without limit: LZMA as much as an entry claims to need."""
 _IN_END_64: Final = 0xFFFFFFFF
 
 
@@ -57,11 +59,9 @@ class RecordFile:
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             raise UnusableZip(value=str(error)) from error
         self._entries = [
-            entry
-            for entry in self._zip.infolist()
-            if not entry.is_dir() and entry.filename.lower().endswith(".json")
+            entry for entry in self._zip.infolist() if entry.filename.lower().endswith(".json")
         ]
-        _check_entries(self._entries)
+        _check_entries(self._entries, file.seek(0, 2))
         self.size = sum(entry.compress_size for entry in self._entries)
         """Compressed bytes of all records."""
 
@@ -103,14 +103,20 @@ def _record(name: str, data: bytes) -> ReadRecord:
         return ReadRecord(_shown(name), None, str(error), error.advisory_id)
 
 
-def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     if len(entries) > ENTRIES_MAX:
         raise UnusableZip(value=f"it has more than {ENTRIES_MAX} entries")
     for entry in entries:
         if entry.file_size > ENTRY_BYTES_MAX:
             raise UnusableZip(value=_too_large(entry.filename))
+        if not 0 <= entry.header_offset < size:
+            raise UnusableZip(value=f"{_shown(entry.filename)} is not in the file")
+        if entry.compress_type not in _METHODS:
+            raise UnusableZip(value=f"{_shown(entry.filename)} is not stored or deflated")
         if entry.flag_bits & _ENCRYPTED:
             raise UnusableZip(value=f"{_shown(entry.filename)} is encrypted")
+    if sum(entry.compress_size for entry in entries) > size:
+        raise UnusableZip(value="its entries overlap")
     if sum(entry.file_size for entry in entries) > TOTAL_BYTES_MAX:
         raise UnusableZip(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
 

@@ -135,7 +135,7 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
         [{"introduced": "abc"}],
         [{"introduced": "0"}, {"fixed": "1.x"}],
         [{"introduced": "0"}, {"surprise": "1.0.0"}],
-        [{"introduced": "0"}] * 1_001,
+        [{"introduced": "0"}] * 10_001,
     ],
 )
 def test_a_range_that_cannot_be_read_makes_the_record_unreadable(
@@ -144,3 +144,13 @@ def test_a_range_that_cannot_be_read_makes_the_record_unreadable(
     """Half of what a record says would look like all of it."""
     with pytest.raises(UnreadableRecord):
         record({"package": NPM, "ranges": [{"type": "SEMVER", "events": events}]})
+
+
+def test_a_record_with_very_many_events_is_refused() -> None:
+    """Each is compared with each release of the package, whenever its page is asked for."""
+    events = [{"introduced": "1.0.0"}, {"fixed": "2.0.0"}]
+    ranges = [{"type": "SEMVER", "events": events * 250}]
+
+    assert len(said({"package": NPM, "ranges": ranges * 20}).ranges) == 20
+    with pytest.raises(UnreadableRecord, match="more than 10000 events"):
+        said({"package": NPM, "ranges": ranges * 21})

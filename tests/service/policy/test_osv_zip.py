@@ -3,6 +3,7 @@
 import io
 import struct
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +154,54 @@ def test_the_form_for_large_files_is_read(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert b"PK\6\6" in file.getvalue()
     assert read(file) == ["MAL-1"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_entries_of_other_methods_are_refused_unread(method: int) -> None:
+    """An entry in LZMA may ask for gigabytes of memory before its first byte."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as opened:
+        opened.writestr("MAL-1.json", b'{"id": "MAL-1"}')
+
+    with pytest.raises(UnusableZip, match=r"MAL-1\.json is not stored or deflated"):
+        RecordFile(file)
+
+
+def test_entries_that_overlap_are_refused_unread() -> None:
+    """Many entries that share one stream make gigabytes of a small file."""
+    file = osv_zip([osv_record("MAL-1", "x" * 500)])
+    content = file.getvalue()
+    start, end = content.index(b"PK\x01\x02"), content.index(b"PK\x05\x06")
+    many = content[:start] + 50 * content[start:end]
+    ending = bytearray(content[end:])
+    struct.pack_into("<HHII", ending, 8, 50, 50, 50 * (end - start), start)
+
+    with pytest.raises(UnusableZip, match="its entries overlap"):
+        RecordFile(io.BytesIO(many + ending))
+
+
+def test_an_entry_outside_the_file_is_refused(tmp_path: Path) -> None:
+    """Before it, too: the list of entries is where it is said to be, less what precedes the zip."""
+    content = bytearray(osv_zip([osv_record("MAL-1"), osv_record("MAL-2")]).getvalue())
+    place = content.rfind(b"PK\x05\x06") + 16
+    (offset,) = struct.unpack_from("<I", content, place)
+    struct.pack_into("<I", content, place, offset + 60)
+    path = tmp_path / "osv.zip"
+    path.write_bytes(content)
+
+    with path.open("rb") as file, pytest.raises(UnusableZip, match="is not in the file"):
+        RecordFile(file)
+
+
+def test_an_entry_without_a_name_is_no_record() -> None:
+    """It cannot be told apart from a folder, which `ZipFile` then fails to do."""
+    content = osv_zip([osv_record("MAL-1")]).getvalue()
+    start = content.index(b"PK\x01\x02")
+    entry = bytearray(content[start : content.index(b"PK\x05\x06")])
+    name_bytes = struct.unpack_from("<H", entry, 28)[0]
+    struct.pack_into("<H", entry, 28, 0)
+    del entry[46 : 46 + name_bytes]
+    ending = bytearray(content[content.index(b"PK\x05\x06") :])
+    struct.pack_into("<I", ending, 12, len(entry))
+
+    assert read(io.BytesIO(content[:start] + entry + ending)) == []
