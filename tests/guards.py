@@ -2421,6 +2421,26 @@ GUARDS: Final = [
         f"{_REPOSITORY}::test_a_list_that_is_out_of_date_revokes_nothing",
     ),
     Guard(
+        "a command on a data dir is refused while a server is set",
+        "service/cli/target.py::data_dir_target",
+        Replace("isinstance(chosen, Local)", "True"),
+        "tests/processes/test_cli_places.py"
+        "::test_the_part_of_a_command_that_a_server_does_not_offer_wants_local",
+    ),
+    Guard(
+        "without a terminal nothing is taken for a confirmation",
+        "service/cli/asking.py::confirm",
+        Replace("not has_terminal()", "False"),
+        "tests/processes/test_cli_asking.py"
+        "::test_without_a_terminal_nothing_is_changed_and_yes_is_named",
+    ),
+    Guard(
+        "a policy replaces the one that the question was about",
+        "service/cli/policy.py::policy_set",
+        Replace("revision is None", "False"),
+        "tests/processes/test_cli_asking.py::test_a_policy_that_changed_meanwhile_is_not_replaced",
+    ),
+    Guard(
         "a plan is applied only to the bindings it was made for",
         "service/cli/bindings_sync.py::bindings_sync",
         Replace("(await sync.plan(work.session)).actions != shown.actions", "False"),

@@ -5,7 +5,8 @@ import msgspec
 
 from analytics.model.instants import format_ms
 from service.bindings.listing import parse_as_of
-from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.answers import Answer
+from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.repository import get_org

@@ -11,8 +11,9 @@ import msgspec
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
-from service.cli.commands import declare
-from service.cli.context import Answer, CommandContext, run_command
+from service.cli.answers import Answer
+from service.cli.commands import Place, declare
+from service.cli.context import CommandContext, on_data_dir
 from service.cli.files import errors_at
 from service.cli.root import root
 from service.errors import Invalid
@@ -82,10 +83,9 @@ class Declaration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _PARTS: Final = {"members": DeclaredMember, "teams": DeclaredTeam}
 
 
-@declare(root, "apply")
+@declare(root, "apply", place=Place.DATA_DIR, changes=True)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-def apply_file(file: Path, *, as_json: bool) -> None:
+def apply_file(file: Path) -> Answer:
     """Create and change organisations as declared in FILE (TOML).
 
     Applying the same file again changes nothing. Members and projects that the file does not
@@ -104,7 +104,7 @@ def apply_file(file: Path, *, as_json: bool) -> None:
     teams.platform.admins = ["ada@acme.example"]
     policy.cooldown.min_age_days = 7
     """  # noqa: D301 - click reads the backspace
-    run_command(_apply, {"file": file}, as_json=as_json)
+    return on_data_dir(_apply, {"file": file})
 
 
 async def _apply(context: CommandContext, file: Path) -> Answer:

@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,11 +11,12 @@ import click
 
 from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
-from service.cli.anywhere import Output, anywhere_command
+from service.cli.answers import Answer
+from service.cli.anywhere import anywhere_command
 from service.cli.audit_follow import follow
 from service.cli.audit_rows import entry_lines, page_table
 from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
-from service.cli.context import Answer
+from service.cli.commands import current_run
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
 from service.cli.proposals import printable
@@ -55,6 +57,7 @@ def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what 
                 metavar="VALUE",
                 multiple=True,
                 help=f"{parameter.summary.replace('`', '')} Example: {parameter.example}",
+                shell_complete=partial(_complete, parameter.known or ()),
             )
             for parameter in FILTER_PARAMETERS
         ),
@@ -67,6 +70,14 @@ def _with_filters(function: Any) -> Any:  # noqa: ANN401 - click decorates what 
     for option in reversed(options):
         function = option(function)
     return function
+
+
+def _complete(
+    known: Sequence[str], ctx: click.Context, option: click.Parameter, incomplete: str
+) -> list[str]:
+    """The values of a filter that begin with what was typed, negated if that begins with !."""
+    sign = "!" if incomplete.startswith("!") else ""
+    return [f"{sign}{value}" for value in known if f"{sign}{value}".startswith(incomplete)]
 
 
 def as_parameters(given: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -84,7 +95,7 @@ _SEARCH: Final = click.argument("search", required=False)
 _NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
 
 
-@anywhere_command(audit, "query", takes_output=True)
+@anywhere_command(audit, "query")
 @_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows on a page; default 100.")
@@ -100,7 +111,6 @@ _NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
 async def audit_query(
     backend: Backend,
     slug: str,
-    output: Output,
     search: str | None,
     *,
     explain: bool,
@@ -118,7 +128,7 @@ async def audit_query(
     if is_followed:
         if explain or {"until", "order", "cursor"} & parameters.keys():
             raise click.UsageError("--follow goes with filters, --since and --limit only")
-        await follow(backend, slug, parameters, output)
+        await follow(backend, slug, parameters, current_run().output)
     if explain:
         from service.cli.query_plan import plan_answer
 
@@ -150,20 +160,19 @@ def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> lis
     return [f"More: {''.join(bounds)}--cursor {shlex.quote(page['next_cursor'])}"]
 
 
-@anywhere_command(audit, "list", takes_output=True)
+@anywhere_command(audit, "list")
 @_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
 async def audit_list(
     backend: Backend,
     slug: str,
-    output: Output,
     search: str | None,
     **given: Any,  # noqa: ANN401 - click's own values
 ) -> Answer:
     """Print the newest rows: `audit query` without its rarer options."""
     return await audit_query(
-        backend, slug, output, search, explain=False, is_followed=False, cursor=None, **given
+        backend, slug, search, explain=False, is_followed=False, cursor=None, **given
     )
 
 

@@ -8,10 +8,9 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from service.cli.anywhere import Output
+from service.cli.answers import Output, one_line
 from service.cli.audit_rows import row_line
 from service.cli.backend import Backend
-from service.cli.context import one_line
 from service.cli.terminal import is_terminal
 from service.errors import Refusal
 

@@ -6,12 +6,15 @@ from functools import partial
 import click
 
 from analytics.storage.segment_metadata import Segment
+from service.cli.answers import Answer
+from service.cli.asking import confirm, yes_option
 from service.cli.audit import audit
 from service.cli.blocklist_feeds import feed_data, feed_lines
-from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer, CommandContext, command
+from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import row_progress
 from service.cli.tables import Table
+from service.exit_codes import ExitCode
 from service.orgs.repository import get_org
 from service.policy.repository import load_feed_states
 
@@ -55,7 +58,7 @@ async def audit_check(context: CommandContext, slug: str | None, *, is_quick: bo
             f"Checked {report.rows} rows in {report.segments} segments and {report.batches} journal"
             f" batches: {len(findings) or 'no'} findings{noted}.",
         ],
-        code=EXIT_FOUND if findings else EXIT_DONE,
+        code=ExitCode.FAILED if findings else ExitCode.DONE,
     )
 
 
@@ -64,7 +67,7 @@ def _sentence(what: str, line: dict[str, str | None]) -> str:
     return f"{what}: {line['kind']}: {place}: {line['detail']}"
 
 
-@command(audit, "reindex")
+@command(audit, "reindex", changes=True)
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
 async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     """Rebuild the index of every segment from its rows.
@@ -79,7 +82,7 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     lines = [f"Built {built} indexes."]
     lines += [f"Not built, its rows cannot be read: {segment_id}" for segment_id in unreadable]
     data = {"indexes": built, "unreadable": unreadable}
-    return Answer(data, lines, code=EXIT_FOUND if unreadable else EXIT_DONE)
+    return Answer(data, lines, code=ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
 @command(audit, "stats")
@@ -102,7 +105,7 @@ async def audit_stats(context: CommandContext) -> Answer:
     )
 
 
-@command(audit, "upload")
+@command(audit, "upload", changes=True)
 async def audit_upload(context: CommandContext) -> Answer:
     """Upload the data dir's own segments to the bucket.
 
@@ -118,12 +121,12 @@ async def audit_upload(context: CommandContext) -> Answer:
     return Answer(
         {"uploaded": uploaded, "failed": failed},
         [*(f"failed: {line}" for line in failed), f"Uploaded {uploaded} segments."],
-        code=EXIT_FOUND if failed else EXIT_DONE,
+        code=ExitCode.FAILED if failed else ExitCode.DONE,
     )
 
 
-@command(audit, "take-over")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@command(audit, "take-over", changes=True)
+@yes_option
 async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     """Make the prefix of COUNTERSIGN_SEGMENTS_URL this installation's.
 
@@ -137,9 +140,8 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     settings = context.services.settings
     if not settings.segments_url:
         raise NoBucket
-    if not is_sure:
-        question = f"Remove what this installation does not know from {settings.segments_url}?"
-        click.confirm(question, abort=True, err=True)
+    question = f"Remove what this installation does not know from {settings.segments_url}?"
+    confirm(question, is_sure=is_sure)
     installation = await take_over(settings, context.services.store)
     return Answer(
         {"prefix": settings.segments_url, "installation": installation},
@@ -147,7 +149,7 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     )
 
 
-@command(audit, "seal")
+@command(audit, "seal", changes=True)
 @wait_option
 async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
     """Move every journal row into segments now.
@@ -159,7 +161,7 @@ async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
     return _made("Sealed", segments)
 
 
-@command(audit, "compact")
+@command(audit, "compact", changes=True)
 @wait_option
 async def audit_compact(context: CommandContext, wait_s: float) -> Answer:
     """Merge the segments of each past day into one now.

@@ -7,19 +7,12 @@ import click
 import msgspec
 
 from service.backup.manifest import Manifest
-from service.cli.commands import declare
-from service.cli.context import (
-    EXIT_DONE,
-    EXIT_FOUND,
-    EXIT_INCOMPLETE,
-    Answer,
-    CommandContext,
-    one_line_failures,
-    refuse_unencodable_text,
-    run_command,
-)
+from service.cli.answers import Answer
+from service.cli.commands import Place, declare
+from service.cli.context import CommandContext, on_data_dir
 from service.cli.progress import byte_progress
 from service.cli.root import root
+from service.exit_codes import ExitCode
 from service.secrets import secret_files
 from service.settings import Settings, load_settings
 
@@ -27,7 +20,7 @@ SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
 
 
-@declare(root, "backup")
+@declare(root, "backup", place=Place.DATA_DIR, changes=True)
 @click.option(
     "--link",
     "is_linked",
@@ -47,11 +40,8 @@ SHOWN_MAX: Final = 20
     is_flag=True,
     help="Include the data dir's admin_token and secret_key.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
-def backup(
-    target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool, as_json: bool
-) -> None:
+def backup(target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool) -> Answer:
     """Take a backup as the new folder DEST, while the service runs.
 
     It holds every row that was acknowledged before it began, and each file in it has been compared
@@ -67,7 +57,7 @@ def backup(
         "is_by_version": is_by_version,
         "has_secrets": has_secrets,
     }
-    run_command(_backup, options, as_json=as_json, uses_segments=True)
+    return on_data_dir(_backup, options, uses_segments=True)
 
 
 async def _backup(
@@ -98,7 +88,7 @@ async def _backup(
     return Answer(data, lines, code=_code(manifest))
 
 
-@declare(root, "restore")
+@declare(root, "restore", place=Place.DATA_DIR, changes=True)
 @click.option(
     "--force",
     "is_forced",
@@ -118,11 +108,8 @@ async def _backup(
     is_flag=True,
     help="Read and compare everything that the backup has or names, and restore nothing.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-def restore(
-    source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool, as_json: bool
-) -> None:
+def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool) -> Answer:
     """Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).
 
     The service must be stopped. Every file is first compared with the manifest; then the data dir
@@ -136,34 +123,28 @@ def restore(
     # Imported here: completion needs neither this nor its dependencies.
     from service.backup.restore import restore_backup
 
-    with one_line_failures(as_json=as_json):
-        refuse_unencodable_text({"source": source})
-        settings = load_settings()
-        if is_check:
-            _check(settings, source).end(as_json=as_json)
-            return
-        with byte_progress("Restoring") as show:
-            restored = restore_backup(
-                settings, source, show, is_forced=is_forced, is_taken_over=is_taken_over
-            )
-        manifest, moved_to = restored.manifest, restored.moved_to
-        lines = [
-            f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}.",
-            *_missing_lines(manifest),
-        ]
-        if moved_to is not None:
-            lines.append(f"The previous data dir is now {moved_to}.")
-        if not secret_files(settings.data_dir):
-            lines.append("The backup has no secrets: restore them, or new ones will be created.")
-        Answer(
-            {
-                "data_dir": str(settings.data_dir),
-                **_form(manifest),
-                "moved_to": None if moved_to is None else str(moved_to),
-            },
-            lines,
-            code=_code(manifest),
-        ).end(as_json=as_json)
+    settings = load_settings()
+    if is_check:
+        return _check(settings, source)
+    with byte_progress("Restoring") as show:
+        restored = restore_backup(
+            settings, source, show, is_forced=is_forced, is_taken_over=is_taken_over
+        )
+    manifest, moved_to = restored.manifest, restored.moved_to
+    lines = [
+        f"Restored {_amount(manifest)}, as of {manifest.taken_at}, to {settings.data_dir}.",
+        *_missing_lines(manifest),
+    ]
+    if moved_to is not None:
+        lines.append(f"The previous data dir is now {moved_to}.")
+    if not secret_files(settings.data_dir):
+        lines.append("The backup has no secrets: restore them, or new ones will be created.")
+    data = {
+        "data_dir": str(settings.data_dir),
+        **_form(manifest),
+        "moved_to": None if moved_to is None else str(moved_to),
+    }
+    return Answer(data, lines, code=_code(manifest))
 
 
 def _check(settings: Settings, source: Path) -> Answer:
@@ -177,7 +158,7 @@ def _check(settings: Settings, source: Path) -> Answer:
         *_missing_lines(manifest),
     ]
     data = {**_form(manifest), "findings": findings}
-    return Answer(data, lines, code=EXIT_FOUND if findings else _code(manifest))
+    return Answer(data, lines, code=ExitCode.FAILED if findings else _code(manifest))
 
 
 def _amount(manifest: Manifest) -> str:
@@ -186,8 +167,8 @@ def _amount(manifest: Manifest) -> str:
     return f"{manifest.rows} rows ({len(manifest.files)} files, {manifest.size} bytes{by_version})"
 
 
-def _code(manifest: Manifest) -> int:
-    return EXIT_INCOMPLETE if manifest.missing_segments else EXIT_DONE
+def _code(manifest: Manifest) -> ExitCode:
+    return ExitCode.INCOMPLETE if manifest.missing_segments else ExitCode.DONE
 
 
 def _missing_lines(manifest: Manifest) -> list[str]:

@@ -41,7 +41,7 @@ async def revoke_repository(
     slug: str | None,
     reason: str | None,
     *,
-    confirm: Callable[[Sequence[tuple[str, Form]]], None] | None,
+    confirm: Callable[[Sequence[tuple[str, Form]]], None],
 ) -> list[tuple[str, str]]:
     """Revoke its active bindings, in the organisation `slug` or in all, once `confirm` returns.
 
@@ -52,8 +52,7 @@ async def revoke_repository(
     wanted = _Repository(parse_repository_id(repository_id), issuer, slug)
     async with context.services.store.read() as session:
         listed = await wanted.active(session)
-    if confirm is not None:
-        confirm([(org.slug, form) for org, form in listed])
+    confirm([(org.slug, form) for org, form in listed])
     async with context.services.store.write() as work:
         # Exactly the bindings that were listed.
         if [form["id"] for _, form in await wanted.active(work.session)] != [

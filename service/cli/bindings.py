@@ -6,15 +6,16 @@ from typing import Any, Final
 
 import click
 
+from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
+from service.cli.asking import confirm, has_terminal, yes_option
 from service.cli.backend import Backend, BindingDraft, Form
-from service.cli.context import Answer
 from service.cli.proposals import printable
 from service.cli.root import root
 from service.cli.tables import Table, padded
 from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
-from service.errors import Invalid
+from service.exit_codes import WrongUsage
 
 _COLUMNS: Final = (
     "id",
@@ -28,6 +29,7 @@ _COLUMNS: Final = (
 )
 _TIMES: Final = ("addedAt", "revokedAt")
 _LABEL_WIDTH: Final = 15
+_ORG_HELP: Final = "The organisation; default: COUNTERSIGN_ORG, or that of the login."
 
 
 @root.group("bindings")
@@ -35,8 +37,8 @@ def bindings() -> None:
     """Trust bindings: which CI jobs an organisation trusts."""
 
 
-@anywhere_command(bindings, "add")
-@anywhere_command(bindings, "create")
+@anywhere_command(bindings, "add", changes=True)
+@anywhere_command(bindings, "create", changes=True)
 @click.option("--issuer", required=True, metavar="URL", help="The tokens' issuer.")
 @click.option("--sub", required=True, help="The full sub claim; no wildcards.")
 @click.option("--repository-id", metavar="ID", help="Numeric repository id.")
@@ -73,8 +75,9 @@ async def bindings_add(
 
 
 @anywhere_command(bindings, "list", needs_org=False)
-@click.option("--org", "slug", metavar="SLUG", help="One organisation's bindings.")
-@click.option("--repository-id", metavar="ID", help="A repository's; locally in all organisations.")
+@click.option("--org", "slug", metavar="SLUG", help=_ORG_HELP)
+@click.option("--all-orgs", is_flag=True, help="Those of a repository in every organisation.")
+@click.option("--repository-id", metavar="ID", help="Only those of this repository.")
 @click.option(
     "--state",
     type=click.Choice(["active", "revoked"]),
@@ -92,20 +95,26 @@ async def bindings_list(
     repository_id: str | None,
     state: str | None,
     as_of: str | None,
+    *,
+    all_orgs: bool,
 ) -> Answer:
-    """List the bindings of an organisation or of a repository."""
-    if backend.place is None and repository_id is not None:
-        if slug is not None:
-            raise Invalid("give either --org or --repository-id")
-        from service.cli.binding_repositories import list_repository
+    """List the bindings of an organisation or of a repository.
 
-        context = backend.data_dir("bindings list --repository-id")
-        return _listed(await list_repository(context, repository_id, state, as_of), None)
-    slug = slug or await _default_org(backend)
-    if slug is None:
-        raise Invalid("give either --org or --repository-id")
+    On a data dir a repository's are listed in every organisation, unless one is named.
+    """
+    if all_orgs and (repository_id is None or slug is not None):
+        raise WrongUsage("--all-orgs goes with --repository-id, and without --org")
+    if not all_orgs:
+        slug = slug or await _default_org(backend)
+    if slug is None and repository_id is None:
+        raise WrongUsage(f"give --org, --repository-id or {ORG_VARIABLE}")
     if repository_id is not None:
         state = state or "active"
+    if slug is None:
+        from service.cli.binding_repositories import list_repository
+
+        context = backend.data_dir("bindings list --all-orgs")
+        return _listed(await list_repository(context, str(repository_id), state, as_of), None)
     found = await backend.list_bindings(slug, state, as_of)
     if repository_id is not None:
         found = [form for form in found if form["repositoryId"] == repository_id.lstrip("0")]
@@ -125,14 +134,14 @@ async def bindings_show(backend: Backend, slug: str, binding_id: str) -> Answer:
     return Answer(form, lines)
 
 
-@anywhere_command(bindings, "revoke", needs_org=False)
+@anywhere_command(bindings, "revoke", changes=True, needs_org=False)
 @click.argument("binding_id", required=False)
-@click.option("--org", "slug", metavar="SLUG", help="The organisation.")
+@click.option("--org", "slug", metavar="SLUG", help=_ORG_HELP)
 @click.option("--repository-id", metavar="ID", help="All bindings of this repository.")
 @click.option("--issuer", metavar="URL", help="The repository's issuer; ids differ by issuer.")
 @click.option("--all-orgs", is_flag=True, help="The repository's bindings in every organisation.")
 @click.option("--reason", help="Why; stored with each binding.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 async def bindings_revoke(
     backend: Backend,
     binding_id: str | None,
@@ -146,34 +155,41 @@ async def bindings_revoke(
 ) -> Answer:
     """Revoke one binding, or all of a repository.
 
-    The latter is for a compromised repository. It lists the bindings and asks for confirmation.
+    It asks for confirmation. Without a terminal, one binding is revoked at once. All of a
+    repository, after its compromise, are listed first, and need --yes without a terminal.
     """
     if not all_orgs:
         slug = slug or await _default_org(backend)
     if binding_id is not None and repository_id is None and slug is not None:
+        if has_terminal():
+            confirm(f"Revoke {binding_id} of {slug}?", is_sure=is_sure)
         await backend.revoke_binding(slug, binding_id, reason)
         return revoked([(slug, binding_id)])
     if repository_id is None or binding_id is not None:
-        raise Invalid("give --org and BINDING_ID, or --repository-id with --issuer")
+        raise WrongUsage("give --org and BINDING_ID, or --repository-id with --issuer")
     if issuer is None:
-        raise Invalid("--repository-id needs --issuer: two issuers may use the same id")
+        raise WrongUsage("--repository-id needs --issuer: two issuers may use the same id")
     if all_orgs == (slug is not None):
-        raise Invalid("--repository-id needs either --org or --all-orgs")
+        raise WrongUsage("--repository-id needs either --org or --all-orgs")
     from service.cli.binding_repositories import revoke_repository
 
     context = backend.data_dir("bindings revoke --repository-id")
     done = await revoke_repository(
-        context, repository_id, issuer, slug, reason, confirm=None if is_sure else confirm
+        context,
+        repository_id,
+        issuer,
+        slug,
+        reason,
+        confirm=lambda listed: _confirm_all(listed, is_sure=is_sure),
     )
     return revoked(done)
 
 
-def confirm(listed: Sequence[tuple[str, Form]]) -> None:
-    """List the bindings to revoke on standard error; end the command unless confirmed."""
-    for slug, form in listed:
-        click.echo(f"{form['id']} of {slug}: {form['subPattern']}", err=True)
+def _confirm_all(listed: Sequence[tuple[str, Form]], *, is_sure: bool) -> None:
+    """List the bindings to revoke, and ask. Raises NotConfirmed."""
+    shown = [f"{form['id']} of {slug}: {form['subPattern']}" for slug, form in listed]
     noun = "binding" if len(listed) == 1 else "bindings"
-    click.confirm(f"Revoke {len(listed)} {noun}?", abort=True, err=True)
+    confirm(f"Revoke {len(listed)} {noun}?", is_sure=is_sure, shown=shown)
 
 
 def revoked(done: Sequence[tuple[str, str]]) -> Answer:
@@ -189,7 +205,7 @@ async def _default_org(backend: Backend) -> str | None:
 
 def _listed(forms: list[Form], place: str | None) -> Answer:
     title = "Bindings" if place is None else f"Bindings at {place}"
-    return Answer(forms, table=binding_table(title, forms))
+    return Answer({"bindings": forms}, table=binding_table(title, forms))
 
 
 def binding_table(title: str, forms: Sequence[dict[str, Any]]) -> Table:

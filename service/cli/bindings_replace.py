@@ -7,14 +7,15 @@ import msgspec
 
 from service.bindings.forms import replaced_form
 from service.bindings.replacement import replace_binding
+from service.cli.answers import Answer
 from service.cli.bindings import bindings
-from service.cli.context import Answer, CommandContext, command, org_option
-from service.errors import Invalid
+from service.cli.context import CommandContext, command, org_option
+from service.exit_codes import WrongUsage
 from service.orgs.repository import get_project
 from service.store.tables import Origin
 
 
-@command(bindings, "replace")
+@command(bindings, "replace", changes=True)
 @click.argument("binding_id")
 @org_option
 @click.option("--issuer", metavar="URL", help="The tokens' issuer.")
@@ -45,7 +46,9 @@ async def bindings_replace(
     untrusted that both bindings trust.
     """
     if (events and any_event) or (project is not None and any_project):
-        raise Invalid("give either --event or --any-event, and either --project or --any-project")
+        raise WrongUsage(
+            "give either --event or --any-event, and either --project or --any-project"
+        )
     given = {"issuer": issuer, "sub_pattern": sub_pattern, "repository_id": repository_id}
     body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if events or any_event:

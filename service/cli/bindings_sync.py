@@ -23,18 +23,19 @@ from service.bindings.sync import (
     apply_plan,
     plan_sync,
 )
+from service.cli.answers import Answer
+from service.cli.asking import confirm, yes_option
 from service.cli.bindings import bindings
-from service.cli.context import EXIT_DONE, Answer, CommandContext, command, org_option
+from service.cli.context import CommandContext, command, org_option
 from service.cli.files import errors_at
 from service.cli.proposals import printable
 from service.errors import Invalid
+from service.exit_codes import ExitCode, WrongUsage
 from service.issuers.issuers import Issuers
 from service.orgs.repository import get_org, get_project, get_team
 from service.store.tables import Organisation, Origin
 from service.text_rules import parse_reason
 
-EXIT_PENDING: Final = 2
-"""`--plan` found changes to make."""
 _SIGNS: Final = {ActionKind.CREATE: "+", ActionKind.REPLACE: "~", ActionKind.REVOKE: "-"}
 
 
@@ -60,13 +61,13 @@ class DeclaredBindings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str | None = None
 
 
-@command(bindings, "sync")
+@command(bindings, "sync", changes=True)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @org_option
 @click.option("--prune", "has_prune", is_flag=True, help="Revoke active bindings not in FILE.")
-@click.option("--plan", "is_plan", is_flag=True, help="Show the plan; exit code 2 if not empty.")
+@click.option("--plan", "is_plan", is_flag=True, help="Show the plan; exit code 5 if not empty.")
 @click.option("--reason", help="Why; stored with each binding that is revoked or replaced.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 async def bindings_sync(
     context: CommandContext,
     file: Path,
@@ -92,18 +93,15 @@ async def bindings_sync(
     project = "payments"
     """  # noqa: D301 - click reads the backspace
     if is_plan and is_sure:
-        raise Invalid("give either --plan or --yes")
+        raise WrongUsage("give either --plan or --yes")
     why, sync = parse_reason(reason), _Sync(file, slug, context.services.issuers, has_prune)
     async with context.services.store.read() as session:
         shown = await sync.plan(session)
     lines = list(_plan_lines(slug, file, shown))
     if is_plan or not shown.actions:
-        code = EXIT_PENDING if shown.actions else EXIT_DONE
+        code = ExitCode.CHANGES if shown.actions else ExitCode.DONE
         return Answer(_form(slug, shown, ()), lines, code=code)
-    if not is_sure:
-        for line in lines:
-            click.echo(line, err=True)
-        click.confirm("Apply these changes?", abort=True, err=True)
+    confirm(f"Apply these changes to the bindings of {slug}?", is_sure=is_sure, shown=lines)
     async with context.change(slug) as (work, org):
         if (await sync.plan(work.session)).actions != shown.actions:
             raise PlanChanged

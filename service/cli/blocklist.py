@@ -1,6 +1,5 @@
 """`countersign blocklist`: advisories that block installs in every organisation."""
 
-import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -9,19 +8,14 @@ from typing import Any, Final
 import click
 
 from analytics.model.instants import format_ms
+from service.cli.answers import Answer
+from service.cli.asking import confirm, yes_option
 from service.cli.blocklist_feeds import feed_data, feed_lines
-from service.cli.context import (
-    EXIT_CHANGES,
-    EXIT_DONE,
-    EXIT_INCOMPLETE,
-    Answer,
-    CommandContext,
-    command,
-)
+from service.cli.context import CommandContext, command
 from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.cli.tables import Table
-from service.errors import Conflict
+from service.exit_codes import ExitCode
 from service.policy.blocklist import BlocklistImporter, Changes, ImportResult
 from service.policy.blocklist_contents import OSV
 from service.policy.repository import list_imports, load_feed_states
@@ -41,18 +35,12 @@ _COLUMNS: Final = {
 }
 
 
-class LossRefused(Conflict):
-    """An import would remove much, and there is no terminal to ask on."""
-
-    text = "{value}: if that is right, repeat it with --yes; nothing was changed"
-
-
 @root.group("blocklist")
 def blocklist() -> None:
     """The blocklist: known malicious releases, for all organisations."""
 
 
-@command(blocklist, "import")
+@command(blocklist, "import", changes=True)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--feed",
@@ -70,7 +58,7 @@ def blocklist() -> None:
     help="Import the records with such ids; can be repeated.",
 )
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would change; exit code 5 if any.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before a loss.")
+@yes_option
 async def blocklist_import(
     context: CommandContext,
     file: Path,
@@ -93,30 +81,28 @@ async def blocklist_import(
 
         def approve(changes: Changes) -> bool:
             shown.close()  # a bar would be drawn over the question
-            return not is_plan and (is_sure or _accept_losses(changes))
+            return not is_plan and _is_accepted(changes, is_sure=is_sure)
 
         result = await importer.import_file(
             opened, file.name, ids, context.audit_context, show, feed=feed, approve=approve
         )
-    code = EXIT_INCOMPLETE if result.counts.unreadable else EXIT_DONE
+    code = ExitCode.INCOMPLETE if result.counts.unreadable else ExitCode.DONE
     if is_plan and not result.is_unchanged:
-        code = EXIT_CHANGES
+        code = ExitCode.CHANGES
     return Answer(_data(result), _lines(result), _change_table(result), code=code)
 
 
-def _accept_losses(changes: Changes) -> bool:
-    """True once a person accepts what is lost, or if it is little. Raises LossRefused."""
+def _is_accepted(changes: Changes, *, is_sure: bool) -> bool:
+    """True once a person accepts what is lost, or if it is little. Raises NotConfirmed."""
     lost = [
         f"{change.removed} of {change.before} advisories of {ecosystem}"
         for ecosystem, change in changes.items()
         if change.is_loss
     ]
-    if not lost:
-        return True
-    loss = f"the import would remove {' and '.join(lost)}"
-    if not sys.stdin.isatty():
-        raise LossRefused(value=loss)
-    return click.confirm(f"{loss}: import it?", abort=True, err=True)
+    if lost:
+        loss = " and ".join(lost)
+        confirm(f"The import would remove {loss}: import it?", is_sure=is_sure)
+    return True
 
 
 @command(blocklist, "status")

@@ -11,17 +11,19 @@ from typing import Any, Final
 
 import click
 
+from service.cli.answers import Answer
 from service.cli.api_paths import install_tokens_path
 from service.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
 from service.cli.ci_environment import BYPASSES, install_environment, shown_variables
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
-from service.cli.context import EXIT_INTERRUPTED, Answer, one_line_failures, output_options
+from service.cli.commands import Place, declare
 from service.cli.credentials import Credential, credential_of
 from service.cli.root import root
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
 from service.errors import Invalid, Refusal
+from service.exit_codes import ExitCode
 from service.proxy.clients import USER, ProxyAddress
 from service.web.header_names import CI_TOKEN_HEADER
 
@@ -51,8 +53,11 @@ def ci() -> None:
     """CI jobs: install through the proxy, in the name of the job."""
 
 
-@ci.command(
-    "exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+@declare(
+    ci,
+    "exec",
+    place=Place.SERVER,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
     "--url",
@@ -89,7 +94,6 @@ def ci() -> None:
 @click.option(
     "--dry-run", "is_dry", is_flag=True, help="Show what would be set and run; ask for no token."
 )
-@output_options
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(
     url: str | None,
@@ -101,9 +105,7 @@ def exec_command(
     is_insecure: bool,
     prints: bool,
     is_dry: bool,
-    as_json: bool,
-    is_exact: bool,
-) -> None:
+) -> Answer:
     """Run COMMAND with every package manager pointed at the proxy.
 
     Exchanges the API key in COUNTERSIGN_API_KEY and the job's OIDC token for an install token,
@@ -112,16 +114,13 @@ def exec_command(
 
     Example: countersign ci exec --url https://audit.example --org acme -- npm ci
     """
-    with one_line_failures(as_json=as_json):
-        job = _job(url, slug, token_variable, audience, is_insecure=is_insecure)
-        if is_dry:
-            _plan(job, command).end(as_json=as_json)
-            return
-        if prints:
-            for line in _shown(job.address):
-                click.echo(line, err=True)
-        code = _run(job, command)
-    sys.exit(code)
+    job = _job(url, slug, token_variable, audience, is_insecure=is_insecure)
+    if is_dry:
+        return _plan(job, command)
+    if prints:
+        for line in _shown(job.address):
+            click.echo(line, err=True)
+    sys.exit(_run(job, command))
 
 
 def _job(
@@ -183,7 +182,7 @@ def _run(job: Job, command: Sequence[str]) -> int:
     try:
         token = asyncio.run(_exchanged(job, ci_token))
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return ExitCode.INTERRUPTED
     _mask(job.environment, token)
     for name in BYPASSES:
         if job.environment.get(name):

@@ -2,14 +2,13 @@
 
 import click
 
-from service.cli.commands import declare
+from service.cli.commands import Place, current_run, declare
 from service.cli.root import root
 
 
-@declare(root, "demo")
+@declare(root, "demo", place=Place.HERE, changes=True)
 @click.option("--serve/--no-serve", "is_serving", default=True, help="Start the server afterwards.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-def demo(*, is_serving: bool, as_json: bool) -> None:
+def demo(*, is_serving: bool) -> None:
     """Create the demo organisation, unless it exists, and serve it.
 
     It has 90 days of audit log, bindings that were added and revoked, and an incident to find. It
@@ -18,4 +17,4 @@ def demo(*, is_serving: bool, as_json: bool) -> None:
     # Imported here: completion needs neither this nor its dependencies.
     from service.cli.demo_run import run_demo
 
-    run_demo(is_serving=is_serving, as_json=as_json)
+    run_demo(current_run().output, is_serving=is_serving)

@@ -9,7 +9,7 @@ import msgspec
 
 from service.access.callers import cli_caller
 from service.bootstrap import prepare
-from service.cli.context import Answer, one_line_failures
+from service.cli.answers import Answer, Output
 from service.cli.progress import row_progress
 from service.clock import utc_now
 from service.composition import build_services
@@ -54,15 +54,15 @@ _INSTALLS = """  Install through the proxy, which records each install. This one
 """
 
 
-def run_demo(*, is_serving: bool, as_json: bool) -> None:
+def run_demo(output: Output, *, is_serving: bool) -> None:
     """Create the demo organisation, unless it exists, and serve it."""
-    with one_line_failures(as_json=as_json), ExitStack() as stack:
+    with ExitStack() as stack:
         settings = load_settings()
         listener = None
         if is_serving:
             listener = stack.enter_context(listen(settings.host, settings.port))
         ready, started = asyncio.run(_prepare(settings, is_serving=is_serving))
-        _welcome(ready, started).show(as_json=as_json)
+        _welcome(ready, started).show(output)
         sys.stdout.flush()
         if listener is not None:
             upstream = ready.proxy_pypi_upstream

@@ -4,9 +4,9 @@ from typing import Final
 
 import click
 
+from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
-from service.cli.context import Answer
 from service.cli.policy import policy
 from service.cli.tables import Table
 
@@ -41,7 +41,7 @@ async def exceptions_list(
     return Answer(form, table=Table.of(f"Exceptions{place}", form["exceptions"], _COLUMNS, _TIMES))
 
 
-@anywhere_command(exceptions, "allow")
+@anywhere_command(exceptions, "allow", changes=True)
 @click.argument("exception_id", metavar="ID")
 @click.option("--reason", help="Why; stored with the decision.")
 async def exceptions_allow(
@@ -53,7 +53,7 @@ async def exceptions_allow(
     return Answer(form, [said])
 
 
-@anywhere_command(exceptions, "decline")
+@anywhere_command(exceptions, "decline", changes=True)
 @click.argument("exception_id", metavar="ID")
 @click.option("--reason", help="Why; stored with the decision.")
 async def exceptions_decline(

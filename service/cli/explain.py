@@ -7,15 +7,16 @@ from typing import Any, Final
 
 import click
 
+from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend, TokenOrClaims
 from service.cli.bindings import bindings
-from service.cli.context import EXIT_DONE, EXIT_FOUND, Answer
 from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
 from service.cli.root import root
 from service.cli.tables import Table
 from service.errors import Invalid
+from service.exit_codes import ExitCode, WrongUsage
 
 _BYTES_MAX: Final = 64 * 1024
 _BEFORE_CHARS: Final = 40
@@ -49,7 +50,7 @@ async def explain(
     Exit code 1 means that it is not trusted.
     """  # noqa: D301 - click reads the backspace
     if token_file is not None and claims_file is not None:
-        raise Invalid("give either --token-file or --claims")
+        raise WrongUsage("give either --token-file or --claims")
     raw = _read(claims_file or token_file or STANDARD_INPUT).strip()
     asked = TokenOrClaims(raw, claims_file is not None, project)
     form = await backend.explain(slug, asked)
@@ -57,7 +58,7 @@ async def explain(
         form,
         list(_lines(slug, form)),
         Table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
-        code=EXIT_DONE if form["passes"] else EXIT_FOUND,
+        code=ExitCode.DONE if form["passes"] else ExitCode.FAILED,
     )
 
 

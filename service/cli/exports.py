@@ -11,20 +11,15 @@ import msgspec
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export
 from service.audit.export_forms import RECEIPT_SUFFIX, Receipt, receipt_of, receipt_text
 from service.audit.export_verification import compare_file, read_receipt
+from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
 from service.cli.backend import Backend
-from service.cli.commands import declare
-from service.cli.context import (
-    EXIT_FOUND,
-    Answer,
-    CommandContext,
-    one_line_failures,
-    refuse_unencodable_text,
-    run_command,
-)
+from service.cli.commands import Place, current_run, declare
+from service.cli.context import CommandContext, on_data_dir
 from service.cli.tables import Table
 from service.errors import Invalid
+from service.exit_codes import ExitCode
 from service.orgs.repository import get_org
 
 _COLUMNS: Final = {
@@ -92,7 +87,7 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     return Answer(receipt, lines.splitlines())
 
 
-@declare(audit, "verify-export")
+@declare(audit, "verify-export", place=Place.HERE)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--receipt",
@@ -103,10 +98,9 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
 )
 @click.option("--export", "export_id", metavar="ID", help="Compare with the stored export instead.")
 @click.option("--org", "slug", metavar="SLUG", help="The organisation of --export.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
 def verify_export(
-    path: Path, receipt_path: Path | None, export_id: str | None, slug: str | None, *, as_json: bool
-) -> None:
+    path: Path, receipt_path: Path | None, export_id: str | None, slug: str | None
+) -> Answer:
     """Compare FILE with the receipt of its export.
 
     Compared are the size, the SHA-256 and the number of rows. Exit code 0 means that it is the
@@ -118,15 +112,12 @@ def verify_export(
         if slug is None:
             raise click.UsageError("--export needs --org")
         options = {"slug": slug, "export_id": export_id, "path": path}
-        run_command(_verify_stored, options, as_json=as_json)
-        return
-    with one_line_failures(as_json=as_json):
-        refuse_unencodable_text({"path": path, "receipt": receipt_path})
-        beside = path.with_name(path.name + RECEIPT_SUFFIX)
-        if receipt_path is None and not beside.exists():
-            raise Invalid(f"there is no {beside}: name the receipt (--receipt) or --export")
-        answer = _compared(path, read_receipt(receipt_path or beside))
-        answer.end(as_json=as_json)
+        current_run().use_data_dir("audit verify-export --export")
+        return on_data_dir(_verify_stored, options)
+    beside = path.with_name(path.name + RECEIPT_SUFFIX)
+    if receipt_path is None and not beside.exists():
+        raise Invalid(f"there is no {beside}: name the receipt (--receipt) or --export")
+    return _compared(path, read_receipt(receipt_path or beside))
 
 
 async def _verify_stored(context: CommandContext, slug: str, export_id: str, path: Path) -> Answer:
@@ -158,7 +149,7 @@ def _compared(path: Path, receipt: Receipt) -> Answer:
             else f"is {difference.found}"
         )
         lines.append(f"  {_WORDS[difference.what]} {found}, the receipt says {difference.expected}")
-    return Answer(data, lines, code=EXIT_FOUND)
+    return Answer(data, lines, code=ExitCode.FAILED)
 
 
 def _cell(value: object) -> str:

@@ -16,7 +16,7 @@ class LateGroup(click.Group):
     Groups that are declared in it are of the same class.
     """
 
-    group_class = type
+    group_class: type[click.Group] | type[type] | None = type
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, in order."""

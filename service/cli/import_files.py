@@ -12,13 +12,15 @@ from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms, optional_ms
 from service.audit.importer import Imported, Job, Watch
-from service.cli.context import EXIT_REFUSED, Answer, CommandContext, exit_code, one_line
+from service.cli.answers import Answer, one_line
+from service.cli.context import CommandContext
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.lease_wait import lost_lease_as_taken
 from service.cli.progress import byte_progress
 from service.cli.proposals import printable
 from service.cli.sources import listed_names, open_source
 from service.errors import Refusal
+from service.exit_codes import ExitCode, exit_code
 from service.orgs.repository import get_org
 from service.store.tables import Organisation
 
@@ -51,10 +53,10 @@ class _Outcome:
         return "refused" if self.refused else "empty"
 
     @property
-    def code(self) -> int:
+    def code(self) -> ExitCode:
         if self.error is not None:
             return exit_code(self.error)
-        return EXIT_REFUSED if self.status == "refused" else 0
+        return ExitCode.FAILED if self.status == "refused" else ExitCode.DONE
 
     def data(self) -> dict[str, Any]:
         """For scripts."""
@@ -152,9 +154,9 @@ async def import_files(
     )
 
 
-def _code(codes: Sequence[int]) -> int:
+def _code(codes: Sequence[ExitCode]) -> ExitCode:
     """The code of all files: a refusal outweighs temporary failures, as retrying is not enough."""
-    return EXIT_REFUSED if EXIT_REFUSED in codes else max(codes, default=0)
+    return ExitCode.FAILED if ExitCode.FAILED in codes else max(codes, default=ExitCode.DONE)
 
 
 async def _import(

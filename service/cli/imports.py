@@ -7,14 +7,15 @@ from typing import Final
 import click
 
 from analytics.imports.chunks import ImportFormat
+from service.cli.answers import Answer
 from service.cli.audit import audit
-from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.context import CommandContext, command, org_option
 from service.cli.files import STANDARD_INPUT
 
 _WAIT_S: Final = 30.0
 
 
-@command(audit, "import")
+@command(audit, "import", changes=True)
 @org_option
 @click.option(
     "--format",

@@ -8,7 +8,8 @@ import click
 
 from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
-from service.cli.context import Answer, CommandContext, command
+from service.cli.answers import Answer
+from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.root import root
 from service.cli.tables import Table
@@ -34,7 +35,7 @@ def lake() -> None:
     """The audit log as an Iceberg or Delta table for other query engines."""
 
 
-@command(lake, "publish")
+@command(lake, "publish", changes=True)
 @click.option(
     "--format",
     "formats",
@@ -101,7 +102,7 @@ async def lake_status(context: CommandContext) -> Answer:
     )
 
 
-@command(lake, "expire")
+@command(lake, "expire", changes=True)
 @wait_option
 async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     """Remove snapshots that were superseded COUNTERSIGN_LAKE_SNAPSHOT_HOURS ago or earlier.
@@ -119,7 +120,7 @@ async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     )
 
 
-@command(lake, "drop")
+@command(lake, "drop", changes=True)
 @click.option(
     "--format", "formats", type=_FORMATS, multiple=True, help="Only this format; default: all."
 )

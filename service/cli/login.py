@@ -2,20 +2,12 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine
 from typing import Any, Final
 
 import click
 
-from service.cli.anywhere import target_options
-from service.cli.commands import declare
-from service.cli.context import (
-    EXIT_INTERRUPTED,
-    Answer,
-    one_line,
-    one_line_failures,
-    output_options,
-)
+from service.cli.answers import Answer, one_line
+from service.cli.commands import Place, current_run, declare
 from service.cli.credentials import Credential, credential_of, session_credential
 from service.cli.device import sign_in_by_browser
 from service.cli.logins import Login, changed_logins, load_logins, logins_path
@@ -25,7 +17,7 @@ from service.cli.root import root
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal, expected_answers
 from service.cli.tables import padded
-from service.cli.target import Local, Remote, choose_target, parse_server
+from service.cli.target import Local, Remote, parse_server
 from service.errors import NotFound
 from service.settings import load_settings
 
@@ -40,8 +32,8 @@ def auth() -> None:
     """What commands work on, and as whom."""
 
 
-@declare(root, "login")
-@declare(auth, "login")
+@declare(root, "login", place=Place.SERVER, changes=True)
+@declare(auth, "login", place=Place.SERVER, changes=True)
 @click.argument("url", metavar="URL")
 @click.option(
     "--with-token", is_flag=True, help="Read an API key or the admin token from standard input."
@@ -49,93 +41,73 @@ def auth() -> None:
 @click.option(
     "--insecure", "is_insecure", is_flag=True, help="Allow http:// to another machine; remembered."
 )
-@output_options
-def login(url: str, *, with_token: bool, is_insecure: bool, as_json: bool, is_exact: bool) -> None:
+def login(url: str, *, with_token: bool, is_insecure: bool) -> Answer:
     """Sign in to the server at URL: commands then work there.
 
     Shows a code to enter in your browser, where you are signed in or sign in then. The session is
     listed on your profile page and ends like any other. With --with-token, a secret is read from
     standard input instead.
     """
-    with one_line_failures(as_json=as_json):
-        server = parse_server(url, is_insecure=is_insecure)
-        with expected_answers(server):
-            if with_token:
-                credential = credential_of(_read_token())
-                who = _run(_who(server, credential))
-            else:
-                credential, who = _run(_by_browser(server))
-            stored = Login(server, credential, who["org"], _user(who), is_insecure)
-        with changed_logins() as held:
-            held[0] = held[0].with_login(stored)
-        line = f"Signed in to {server} as {_user(who)}{_of_org(who)}. Commands now work there."
-        Answer({"server": server, **who}, [line]).end(as_json=as_json)
+    server = parse_server(url, is_insecure=is_insecure)
+    with expected_answers(server):
+        if with_token:
+            credential = credential_of(_read_token())
+            who = asyncio.run(_who(server, credential))
+        else:
+            credential, who = asyncio.run(_by_browser(server))
+        stored = Login(server, credential, who["org"], _user(who), is_insecure)
+    with changed_logins() as held:
+        held[0] = held[0].with_login(stored)
+    line = f"Signed in to {server} as {_user(who)}{_of_org(who)}. Commands now work there."
+    return Answer({"server": server, **who}, [line])
 
 
-@declare(root, "logout")
-@declare(auth, "logout")
+@declare(root, "logout", place=Place.SERVER, changes=True)
+@declare(auth, "logout", place=Place.SERVER, changes=True)
 @click.argument("url", metavar="[URL]", required=False)
-@output_options
-def logout(url: str | None, *, as_json: bool, is_exact: bool) -> None:
+def logout(url: str | None) -> Answer:
     """Sign out of the server in use, or of URL.
 
     Ends the session there, and forgets the login here.
     """
-    with one_line_failures(as_json=as_json):
-        stored = _stored_login(url)
-        note = None
-        if stored.credential.kind == "session":
-            note = _run(_end_session(stored))
-        with changed_logins() as held:
-            held[0] = held[0].without(stored.server)
-        lines = [f"Signed out of {stored.server}."]
-        if note is not None:
-            click.echo(f"countersign: {note}", err=True)
-        is_ended = stored.credential.kind == "session" and note is None
-        Answer({"server": stored.server, "session_ended": is_ended}, lines).end(as_json=as_json)
+    stored = _stored_login(url)
+    note = None
+    if stored.credential.kind == "session":
+        note = asyncio.run(_end_session(stored))
+    with changed_logins() as held:
+        held[0] = held[0].without(stored.server)
+    lines = [f"Signed out of {stored.server}."]
+    if note is not None:
+        click.echo(f"countersign: {note}", err=True)
+    is_ended = stored.credential.kind == "session" and note is None
+    return Answer({"server": stored.server, "session_ended": is_ended}, lines)
 
 
-@declare(root, "whoami")
-@declare(auth, "status")
-@target_options
-@output_options
-def status(
-    server: str | None, *, is_local: bool, is_insecure: bool, as_json: bool, is_exact: bool
-) -> None:
+@declare(root, "whoami", place=Place.EITHER)
+@declare(auth, "status", place=Place.EITHER)
+def status() -> Answer:
     """Show what commands work on, why, and as whom.
 
     Exit code 1 means that the server does not accept the login.
     """
-    with one_line_failures(as_json=as_json):
-        target = choose_target(server, is_local=is_local, is_insecure=is_insecure)
-        if isinstance(target, Local):
-            data = _local_status(target)
-            Answer(data, _status_lines(data)).end(as_json=as_json)
-            return
+    target = current_run().target
+    if isinstance(target, Remote):
         with expected_answers(target.server):
             data = _server_status(target)
-            Answer(data, _status_lines(data)).end(as_json=as_json)
+    else:
+        data = _local_status(target or Local("--local"))
+    return Answer(data, _status_lines(data))
 
 
-@declare(auth, "switch")
+@declare(auth, "switch", place=Place.SERVER, changes=True)
 @click.argument("url", metavar="URL")
-@output_options
-def switch(url: str, *, as_json: bool, is_exact: bool) -> None:
+def switch(url: str) -> Answer:
     """Work on the server at URL, to which you have signed in before."""
-    with one_line_failures(as_json=as_json):
-        stored = _stored_login(url)
-        with changed_logins() as held:
-            held[0] = held[0].with_login(stored)
-        data = {"server": stored.server, "user": stored.user, "org": stored.org}
-        Answer(data, [f"Commands now work on {stored.server}."]).end(as_json=as_json)
-
-
-def _run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - as the coroutine says
-    """The result of `work`; Ctrl-C ends the process quietly."""
-    try:
-        return asyncio.run(work)
-    except KeyboardInterrupt:
-        sys.exit(EXIT_INTERRUPTED)
+    stored = _stored_login(url)
+    with changed_logins() as held:
+        held[0] = held[0].with_login(stored)
+    data = {"server": stored.server, "user": stored.user, "org": stored.org}
+    return Answer(data, [f"Commands now work on {stored.server}."])
 
 
 async def _by_browser(server: str) -> tuple[Credential, dict[str, Any]]:
@@ -202,7 +174,7 @@ def _local_status(target: Local) -> dict[str, Any]:
 
 
 def _server_status(target: Remote) -> dict[str, Any]:
-    who = _run(_who(target.server, target.credential))
+    who = asyncio.run(_who(target.server, target.credential))
     return {
         "target": "server",
         "server": target.server,

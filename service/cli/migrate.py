@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.commands import declare
-from service.cli.context import Answer, one_line_failures, refuse_unencodable_text
+from service.cli.answers import Answer
+from service.cli.commands import Place, declare
 from service.cli.progress import row_progress
 from service.cli.root import root
 from service.settings import Settings, load_settings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from service.migration.copy import Copied
 
 
-@declare(root, "migrate")
+@declare(root, "migrate", place=Place.DATA_DIR, changes=True)
 @click.option(
     "--from",
     "source",
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     help="An empty PostgreSQL database; default: COUNTERSIGN_DATABASE_URL, which hides its password"
     " from other users of this machine.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON, for scripts.")
-def migrate(source: str | None, target: str | None, *, as_json: bool) -> None:
+def migrate(source: str | None, target: str | None) -> Answer:
     """Copy the database from SQLite to PostgreSQL.
 
     The service must be stopped. Every row of every table is copied, and compared on both sides;
@@ -40,9 +39,7 @@ def migrate(source: str | None, target: str | None, *, as_json: bool) -> None:
 
     Segments are not copied: they stay in the data dir.
     """
-    with one_line_failures(as_json=as_json):
-        refuse_unencodable_text({"source": source or "", "target": target or ""})
-        asyncio.run(_migrate(load_settings(), source, target)).end(as_json=as_json)
+    return asyncio.run(_migrate(load_settings(), source, target))
 
 
 async def _migrate(settings: Settings, source: str | None, target: str | None) -> Answer:

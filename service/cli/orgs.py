@@ -7,7 +7,8 @@ import click
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
-from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.answers import Answer
+from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.changes import (
@@ -39,7 +40,7 @@ def org() -> None:
     """Organisations: the tenants of this service."""
 
 
-@command(org, "add")
+@command(org, "add", changes=True)
 @click.argument("slug")
 @click.option(
     "--tier",
@@ -81,10 +82,10 @@ async def org_list(context: CommandContext) -> Answer:
         "id": "id",
     }
     shown = [row | {"days": RETENTION_DAYS[Tier(row["tier"])]} for row in rows]
-    return Answer(rows, table=Table.of("Organisations", shown, columns))
+    return Answer({"organisations": rows}, table=Table.of("Organisations", shown, columns))
 
 
-@command(org, "set-tier")
+@command(org, "set-tier", changes=True)
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
 async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
@@ -97,7 +98,7 @@ async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
     return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
 
 
-@command(org, "hold")
+@command(org, "hold", changes=True)
 @click.argument("slug")
 @click.option("--reason", required=True, help="The case or request; stored and audited.")
 async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
@@ -118,7 +119,7 @@ async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
     )
 
 
-@command(org, "release")
+@command(org, "release", changes=True)
 @click.argument("slug")
 @click.option("--reason", help="The reason; audited.")
 async def org_release(context: CommandContext, slug: str, reason: str | None) -> Answer:
@@ -132,7 +133,7 @@ async def org_release(context: CommandContext, slug: str, reason: str | None) ->
     return Answer(data, [f"{slug} is not under legal hold."])
 
 
-@command(org, "grant")
+@command(org, "grant", changes=True)
 @click.argument("slug")
 @click.argument("role", type=click.Choice([role.value for role in Role]))
 @click.argument(
@@ -154,7 +155,7 @@ async def org_grant(
     )
 
 
-@command(org, "allow-domain")
+@command(org, "allow-domain", changes=True)
 @click.argument("slug")
 @click.argument("domain")
 @click.option(
@@ -196,7 +197,7 @@ async def org_domains(context: CommandContext, slug: str) -> Answer:
         for domain in domains
     ]
     columns = {"domain": "domain", "idp": "idp", "since": "added_at"}
-    return Answer(rows, table=Table.of(f"Domains of {slug}", rows, columns))
+    return Answer({"domains": rows}, table=Table.of(f"Domains of {slug}", rows, columns))
 
 
 @root.group("project")
@@ -204,7 +205,7 @@ def project() -> None:
     """Projects: what bindings and API keys can be limited to."""
 
 
-@command(project, "add")
+@command(project, "add", changes=True)
 @org_option
 @click.argument("name")
 async def project_add(context: CommandContext, slug: str, name: str) -> Answer:
@@ -221,7 +222,7 @@ async def project_list(context: CommandContext, slug: str) -> Answer:
     async with context.services.store.read() as session:
         projects = await list_projects(session, await get_org(session, slug))
     rows = [{"id": project.id, "name": project.name} for project in projects]
-    return Answer(rows, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
+    return Answer({"projects": rows}, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
 
 
 @root.group("team")
@@ -229,7 +230,7 @@ def team() -> None:
     """Teams: groups of members that can have their own bindings."""
 
 
-@command(team, "add")
+@command(team, "add", changes=True)
 @org_option
 @click.argument("name")
 async def team_add(context: CommandContext, slug: str, name: str) -> Answer:
@@ -250,10 +251,12 @@ async def team_list(context: CommandContext, slug: str) -> Answer:
         for found, person in await list_team_offices(session, found_org):
             admins[found.id].append(person.email)
     rows = [{"id": team.id, "name": team.name, "admins": admins[team.id]} for team in teams]
-    return Answer(rows, table=Table.of(f"Teams of {slug}", rows, ["name", "admins", "id"]))
+    return Answer(
+        {"teams": rows}, table=Table.of(f"Teams of {slug}", rows, ["name", "admins", "id"])
+    )
 
 
-@command(team, "set-admin")
+@command(team, "set-admin", changes=True)
 @org_option
 @click.argument("name")
 @click.argument("member")

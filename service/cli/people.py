@@ -6,7 +6,8 @@ import click
 
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
-from service.cli.context import Answer, CommandContext, command, org_option
+from service.cli.answers import Answer
+from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.orgs.changes import (
@@ -44,7 +45,7 @@ def member() -> None:
     """Members: the people of an organisation."""
 
 
-@command(member, "add")
+@command(member, "add", changes=True)
 @org_option
 @click.argument("email")
 @click.option(
@@ -91,10 +92,10 @@ async def member_list(context: CommandContext, slug: str) -> Answer:
     ]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
-    return Answer(rows, table=Table.of(f"Members of {slug}", shown, columns))
+    return Answer({"members": rows}, table=Table.of(f"Members of {slug}", shown, columns))
 
 
-@command(member, "set-role")
+@command(member, "set-role", changes=True)
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 @click.argument("role", type=_ROLES)
@@ -108,7 +109,7 @@ async def member_set_role(
     return Answer({"id": person.id, "role": role}, [f"{person.email} is {role} of {slug}."])
 
 
-@command(member, "remove")
+@command(member, "remove", changes=True)
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove(context: CommandContext, slug: str, member_name: str) -> Answer:
@@ -119,7 +120,7 @@ async def member_remove(context: CommandContext, slug: str, member_name: str) ->
     return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
 
 
-@command(member, "remove-passkeys")
+@command(member, "remove-passkeys", changes=True)
 @org_option
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove_passkeys(context: CommandContext, slug: str, member_name: str) -> Answer:
@@ -138,7 +139,7 @@ def apikey() -> None:
     """API keys: credentials of proxies and scripts."""
 
 
-@command(apikey, "issue")
+@command(apikey, "issue", changes=True)
 @org_option
 @click.option("--name", required=True, help="What the key is for.")
 @click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
@@ -219,10 +220,12 @@ async def apikey_list(context: CommandContext, slug: str) -> Answer:
     ]
     columns = ["id", "name", "scopes", "created_by", "created_at", "last_used_at", "expires_at"]
     shown = [row | {"scopes": row["scopes"] or None} for row in rows]
-    return Answer(rows, table=Table.of(f"API keys of {slug}", shown, columns, columns[-3:]))
+    return Answer(
+        {"api_keys": rows}, table=Table.of(f"API keys of {slug}", shown, columns, columns[-3:])
+    )
 
 
-@command(apikey, "rotate")
+@command(apikey, "rotate", changes=True)
 @org_option
 @click.argument("key_id")
 @click.option(
@@ -248,7 +251,7 @@ async def apikey_rotate(context: CommandContext, slug: str, key_id: str, overlap
     )
 
 
-@command(apikey, "revoke")
+@command(apikey, "revoke", changes=True)
 @org_option
 @click.argument("key_id")
 async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answer:
@@ -288,10 +291,10 @@ async def session_list(context: CommandContext, slug: str, member_name: str) -> 
     ]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
     table = Table.of(f"Sessions of {person.email}", rows, columns, columns[1:4])
-    return Answer(rows, table=table)
+    return Answer({"sessions": rows}, table=table)
 
 
-@command(session, "issue")
+@command(session, "issue", changes=True)
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
 @click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
@@ -314,7 +317,7 @@ async def session_issue(
     return Answer({"member": person.id, "link": link, "cookie": value}, lines)
 
 
-@command(session, "revoke")
+@command(session, "revoke", changes=True)
 @org_option
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
 async def session_revoke(context: CommandContext, slug: str, member_name: str) -> Answer:

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,18 @@ import click
 import msgspec
 
 from service.audit.tenant_log import open_log
-from service.cli.context import (
-    EXIT_FOUND,
-    Answer,
-    CommandContext,
-    command,
-    org_option,
-)
+from service.cli.answers import Answer
+from service.cli.asking import confirm, yes_option
+from service.cli.context import CommandContext, command, org_option
 from service.cli.proposals import printable
 from service.cli.root import root
 from service.errors import Invalid
+from service.exit_codes import ExitCode
 from service.orgs.repository import get_org
 from service.packages.ecosystems import Ecosystem
 from service.policy.changes import set_policy
 from service.policy.check import check_release, parse_release
-from service.policy.differences import difference
+from service.policy.differences import PolicyDifference, difference
 from service.policy.forms import check_form, policy_form, preview_form
 from service.policy.model import NO_POLICY, InstallPolicy
 from service.policy.parsing import decode_document, parse_policy
@@ -60,7 +58,7 @@ async def policy_show(context: CommandContext, slug: str, revision: int | None) 
     return Answer(msgspec.to_builtins(form), lines)
 
 
-@command(policy, "set")
+@command(policy, "set", changes=True)
 @org_option
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
@@ -69,21 +67,58 @@ async def policy_show(context: CommandContext, slug: str, revision: int | None) 
     help="Only if this revision is in force (0: none), so that no change is overwritten.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what it would have done; change nothing.")
+@click.option("--empty", "may_be_empty", is_flag=True, help="Take a FILE without any rule.")
+@yes_option
 async def policy_set(
-    context: CommandContext, slug: str, file: Path, revision: int | None, *, dry_run: bool
+    context: CommandContext,
+    slug: str,
+    file: Path,
+    revision: int | None,
+    *,
+    dry_run: bool,
+    may_be_empty: bool,
+    is_sure: bool,
 ) -> Answer:
-    """Replace the policy by the one in FILE (TOML, or JSON if its name ends with .json)."""
+    """Replace the policy by the one in FILE (TOML, or JSON if its name ends with .json).
+
+    Shows what changes against the policy in force, and asks.
+    """
     wanted = read_policy(file)
     if dry_run:
         async with context.services.store.read() as session:
             org = await get_org(session, slug)
         return await _preview(context, org, wanted)
+    if not may_be_empty and replace(wanted, mode=NO_POLICY.mode) == NO_POLICY:
+        raise Invalid(f"{file.name} has no rule: add --empty to be left without any")
+    async with context.services.store.read() as session:
+        org = await get_org(session, slug)
+        shown = await find_revision(session, org.id)
+    before = NO_POLICY if shown is None else decode_document(shown.document)
+    changes = difference(before, wanted)
+    if before != wanted:
+        question = f"Replace the policy of {slug}?"
+        confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
+        if revision is None:
+            revision = 0 if shown is None else shown.revision  # the one that the answer is about
     async with context.change(slug) as (work, org):
         changed = await set_policy(work, org, wanted, context.audit_context, replaces=revision)
-        is_change = bool(work.recorded_events())
     form = policy_form(slug, changed)
-    said = f"Revision {form.revision} is in force." if is_change else "Nothing to change."
-    return Answer(msgspec.to_builtins(form) | {"is_changed": is_change}, [said])
+    data = msgspec.to_builtins(form) | {
+        "is_changed": before != wanted,
+        "difference": asdict(changes),
+    }
+    if before == wanted:
+        return Answer(data, ["Nothing to change."])
+    lines = _difference_lines(changes) if is_sure else []
+    return Answer(data, [*lines, f"Revision {form.revision} is in force."])
+
+
+def _difference_lines(changes: PolicyDifference) -> list[str]:
+    """What is taken out of the policy (-), and what is added (+)."""
+    lines = []
+    for sign, parts in (("-", changes.before), ("+", changes.after)):
+        lines += [f"  {sign} {part}: {printable(entry)}" for part in parts for entry in parts[part]]
+    return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
 async def _preview(context: CommandContext, org: Organisation, wanted: InstallPolicy) -> Answer:
@@ -111,7 +146,13 @@ async def _preview(context: CommandContext, org: Organisation, wanted: InstallPo
 @click.argument("ecosystem", type=click.Choice([str(ecosystem) for ecosystem in Ecosystem]))
 @click.argument("package")
 @click.option("--version", "release_version", help="The version, if PACKAGE does not have it.")
-@click.option("--published", metavar="INSTANT", help="When it was published, for the cooldown.")
+@click.option(
+    "--published-at",
+    "--published",
+    "published",
+    metavar="INSTANT",
+    help="When it was published, for the cooldown.",
+)
 async def policy_check(
     context: CommandContext,
     slug: str,
@@ -124,7 +165,10 @@ async def policy_check(
 
     The exit code is 1 if it would be refused.
     """
-    release = parse_release(ecosystem, package, release_version, published)
+    try:
+        release = parse_release(ecosystem, package, release_version, published)
+    except Invalid as error:
+        raise Invalid(_of_options(error.text)) from error
     services = context.services
     async with services.store.read() as session:
         org = await get_org(session, slug)
@@ -136,9 +180,17 @@ async def policy_check(
     )
     return Answer(
         msgspec.to_builtins(form),
-        [f"{form.package} {printable(form.version)}: {said}{note}", f"  {printable(form.reason)}"],
-        code=EXIT_FOUND if form.is_refused else 0,
+        [
+            f"{form.package} {printable(form.version)}: {said}{note}",
+            f"  {printable(_of_options(form.reason))}",
+        ],
+        code=ExitCode.FAILED if form.is_refused else ExitCode.DONE,
     )
+
+
+def _of_options(text: str) -> str:
+    """`text` of the API with the option in place of the field."""
+    return text.replace("published_at", "--published-at")
 
 
 def read_policy(file: Path) -> InstallPolicy:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from analytics.query.executor import ScanReport
 from service.audit.query_service import parse_page_request
-from service.cli.context import Answer, CommandContext
+from service.cli.answers import Answer
+from service.cli.context import CommandContext
 from service.cli.tables import Table
 from service.orgs.repository import get_org
 

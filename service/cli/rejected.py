@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import click
 
+from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
 from service.cli.bindings import bindings
-from service.cli.context import Answer
 from service.cli.proposals import printable, proposal_lines
 from service.cli.tables import Table
 from service.cli.times import INSTANT

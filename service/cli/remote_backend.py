@@ -14,10 +14,12 @@ from service.cli.backend import (
     Parameters,
     TokenOrClaims,
 )
+from service.cli.commands import current_run
 from service.cli.nearest import did_you_mean
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
-from service.errors import Invalid, OrgNotFound
+from service.cli.target import WrongPlace
+from service.errors import OrgNotFound
 
 
 class RemoteBackend:
@@ -40,7 +42,8 @@ class RemoteBackend:
 
     def data_dir(self, what: str) -> NoReturn:
         """Refuse: servers do not offer it."""
-        raise Invalid(f"{what} works on a data dir only: add --local on the server's machine")
+        target = current_run().target
+        raise WrongPlace.of(what, self._client.server, "" if target is None else target.why)
 
     async def audit_page(self, slug: str, parameters: Parameters) -> Form:
         """One page of rows."""

@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from service.audit.pruner import Pruned
+from service.cli.answers import Answer
 from service.cli.audit import audit
-from service.cli.context import Answer, CommandContext, command
+from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.tables import Table
 
 
-@command(audit, "prune")
+@command(audit, "prune", changes=True)
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be dropped.")
 @click.option(

@@ -3,12 +3,14 @@
 import os
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from service.cli.credentials import Credential, credential_of
 from service.cli.logins import Logins, load_logins
 from service.errors import Invalid, Refusal
+from service.exit_codes import WrongUsage
+from service.settings import load_settings
 
 SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
 TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name
@@ -28,6 +30,19 @@ class NotSignedIn(Refusal):
     text = "not signed in to {value}: run `countersign login {value}`, or set COUNTERSIGN_TOKEN"
 
 
+class WrongPlace(WrongUsage):
+    """The command does not work where it would have to."""
+
+    @classmethod
+    def of(cls, command: str, server: str, why: str) -> Self:
+        """`command` works on a data dir, and `why` names `server`."""
+        path = load_settings().data_dir
+        return cls(
+            f"`{command}` works on a data dir only, and {why} names {server}: add --local to work"
+            f" on the data dir {path} of this machine"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A server and the credential for it. `why` says what chose it."""
@@ -37,6 +52,11 @@ class Remote:
     why: str
     org: str | None = None
 
+    @property
+    def place(self) -> str:
+        """The server."""
+        return self.server
+
 
 @dataclass(frozen=True, slots=True)
 class Local:
@@ -44,8 +64,21 @@ class Local:
 
     why: str
 
+    @property
+    def place(self) -> str:
+        """The data dir, by its path."""
+        return f"data dir {load_settings().data_dir}"
+
 
 Target = Remote | Local
+
+
+class _Named(NamedTuple):
+    """A server that is named, and what names it."""
+
+    server: str
+    why: str
+    is_stored: bool = False
 
 
 def choose_target(
@@ -57,24 +90,48 @@ def choose_target(
     """What a command with these options works on.
 
     In this order: --local; --server; COUNTERSIGN_SERVER; COUNTERSIGN_DATA_DIR; the stored login in
-    use; the default data dir. Raises NotSignedIn, Invalid, LoginsUnusable.
+    use; the default data dir. Raises NotSignedIn, Invalid, WrongUsage, LoginsUnusable.
     """
+    chosen = _choose(server, is_local=is_local)
+    if isinstance(chosen, Local):
+        return chosen
+    logins = load_logins()
+    if chosen.is_stored:
+        login = logins.by_server[chosen.server]
+        return Remote(login.server, login.credential, chosen.why, login.org)
+    token = os.environ.get(TOKEN_VARIABLE) or None
+    return _server(chosen.server, chosen.why, token, logins, is_insecure=is_insecure)
+
+
+def data_dir_target(command: str, *, is_local: bool) -> Local:
+    """The data dir, for a command that works on nothing else.
+
+    Raises WrongPlace if a server is set, unless `is_local`: the command
+    could be meant for that server.
+    """
+    chosen = _choose(None, is_local=is_local)
+    if isinstance(chosen, Local):
+        return chosen
+    raise WrongPlace.of(command, chosen.server, chosen.why)
+
+
+def _choose(server: str | None, *, is_local: bool) -> Local | _Named:
+    """The place that is named first, in the order of `choose_target`."""
     if is_local:
         if server is not None:
-            raise Invalid("give either --server or --local")
+            raise WrongUsage("give either --server or --local")
         return Local("--local")
-    token = os.environ.get(TOKEN_VARIABLE) or None
     for given, why in ((server, "--server"), (os.environ.get(SERVER_VARIABLE), SERVER_VARIABLE)):
         if given:
-            return _server(given, why, token, load_logins(), is_insecure=is_insecure)
+            return _Named(given, why)
     if os.environ.get(DATA_DIR_VARIABLE):
         return Local(DATA_DIR_VARIABLE)
-    if token is not None:
+    if os.environ.get(TOKEN_VARIABLE):
         raise Invalid(f"{TOKEN_VARIABLE} needs {SERVER_VARIABLE} or --server: whose token is it?")
     login = load_logins().in_use
     if login is None:
         return Local("no login, and no server is named")
-    return Remote(login.server, login.credential, "the stored login", login.org)
+    return _Named(login.server, "the stored login", is_stored=True)
 
 
 def _server(

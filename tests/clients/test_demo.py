@@ -61,7 +61,7 @@ def demo(home: Home) -> Iterator[tuple[Server, dict[str, Any]]]:
 
 def demo_keys(home: Home) -> list[dict[str, Any]]:
     """The demo's keys that are not revoked."""
-    keys = home.ask("apikey", "list", "--org", "acme")
+    keys = home.listed("apikey", "list", "--org", "acme")
     return [key for key in keys if key["name"] == KEY_NAME and key["revoked_at"] is None]
 
 

@@ -178,7 +178,7 @@ def test_bindings_are_planned_and_applied_over_ssh(home: Home, tmp_path: Path) -
         arguments = command.removeprefix("/usr/local/bin/countersign-sync ")
         add_program(programs, "ssh", f"exec {sync} {arguments}")
         run_script(jobs[job]["steps"][1]["run"], tmp_path, environment)
-        assert len(home.ask("bindings", "list", "--org", "acme")) == (job == "apply")
+        assert len(home.listed("bindings", "list", "--org", "acme")) == (job == "apply")
 
     assert "    1 to create" in summary.read_text()
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600

@@ -349,4 +349,4 @@ def test_the_wrapper_reads_the_settings_of_the_service(home: Home, tmp_path: Pat
         check=True,
     )
 
-    assert [org["slug"] for org in json.loads(listed.stdout)] == ["acme"]
+    assert [org["slug"] for org in json.loads(listed.stdout)["organisations"]] == ["acme"]

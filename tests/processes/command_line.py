@@ -31,6 +31,12 @@ class Ran:
         return json.loads(self.out)
 
     @property
+    def notes(self) -> list[str]:
+        """What it wrote to standard error, without the line that names what it changed."""
+        lines = self.err.splitlines()
+        return [line for line in lines if not line.startswith(('{"target": ', "Target: "))]
+
+    @property
     def refusal(self) -> str:
         """What it said when it failed: exactly one line, and nothing on standard output."""
         assert self.out == ""

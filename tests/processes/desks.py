@@ -37,6 +37,11 @@ class Desk:
         assert ran.code == 0, (words, ran)
         return ran.json
 
+    def listed(self, *words: str, **variables: str) -> Any:
+        """The entries of a list: the one member of the object that `ask` returns."""
+        (entries,) = self.ask(*words, **variables).values()
+        return entries
+
 
 def approve(server: Server, cookie: str, code: str, decision: str = "approve") -> None:
     """What the owner does on the page `/device`."""

@@ -248,8 +248,13 @@ class Home:
     def ask(self, *arguments: str, **changes: str) -> Any:
         """What `countersign … --json` answers; it has to succeed."""
         ran = self.order(*arguments, "--json", **changes)
-        assert (ran.code, ran.err) == (0, ""), (arguments, ran)
+        assert (ran.code, ran.notes) == (0, []), (arguments, ran)
         return ran.json
+
+    def listed(self, *arguments: str, **changes: str) -> Any:
+        """The entries of a list: the one member of the object that `ask` returns."""
+        (entries,) = self.ask(*arguments, **changes).values()
+        return entries
 
     def change(self, work: Callable[[Services], Coroutine[Any, Any, _Result]]) -> _Result:
         """Do `work` with the services over this data dir, in the test's own process."""

@@ -33,12 +33,12 @@ def everything(home: Home) -> dict[str, object]:
         org["slug"]: (
             org,
             *(
-                home.ask(*words, "--org", org["slug"])
+                home.listed(*words, "--org", org["slug"])
                 for words in (("project", "list"), ("team", "list"), ("member", "list"))
             ),
             home.ask("audit", "query", "--org", org["slug"], "--limit", "1000")["entries"],
         )
-        for org in home.ask("org", "list")
+        for org in home.listed("org", "list")
     }
 
 
@@ -122,7 +122,7 @@ def test_a_refused_file_names_the_place_and_changes_nothing(applied_home, text, 
 
     assert ran.code == 1
     assert ran.refusal.startswith(refusal)
-    assert home.ask("org", "list") == there["orgs"]
+    assert home.listed("org", "list") == there["orgs"]
     assert home.ask("audit", "stats") == there["stats"]
 
 
@@ -132,7 +132,7 @@ def applied_home(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("applied"))
     home.ask("init")
     assert applied(home, VALID).code == 0
-    yield home, {"orgs": home.ask("org", "list"), "stats": home.ask("audit", "stats")}
+    yield home, {"orgs": home.listed("org", "list"), "stats": home.ask("audit", "stats")}
     home.end()
 
 
@@ -157,7 +157,7 @@ def test_the_domains_of_a_provider_become_those_of_the_file(home):
         home.ask("org", "allow-domain", "acme", domain, "--idp", idp)
     text = '[orgs.acme]\nsign_in_domains.google = ["New.example", "kept.example"]\n'
     first, second = applied(home, text), applied(home, text)
-    allowed = {(one["domain"], one["idp"]) for one in home.ask("org", "domains", "acme")}
+    allowed = {(one["domain"], one["idp"]) for one in home.listed("org", "domains", "acme")}
 
     assert first.json["changes"] == ["sign_in_domain_changed"] * 3
     assert second.json["changes"] == []

@@ -4,6 +4,7 @@ import pytest
 
 from service.settings import REPOSITORY
 from tests.conftest import ISSUER
+from tests.processes.terminals import at_a_terminal
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ def test_an_id_with_leading_zeros_means_the_stored_one(home, active):
     """A repository in an incident must be found however its id was copied."""
     by_repository = ("--repository-id", "0042")
 
-    assert [found["id"] for found in home.ask("bindings", "list", *by_repository)] == [active]
+    assert [found["id"] for found in home.listed("bindings", "list", *by_repository)] == [active]
     revoke = ("bindings", "revoke", *by_repository, "--issuer", ISSUER, "--org", "acme", "--yes")
     assert home.ask(*revoke) == {"revoked": [active]}
 
@@ -51,7 +52,7 @@ def test_a_repository_is_that_of_its_issuer_and_of_the_organisations_named(home,
 
     assert home.ask(*OF_42, "--org", "acme", "--yes") == {"revoked": [active]}
     assert home.ask(*OF_42, "--all-orgs", "--yes") == {"revoked": [elsewhere]}
-    listed = home.ask("bindings", "list", "--repository-id", "42")
+    listed = home.listed("bindings", "list", "--repository-id", "42")
     assert [binding["id"] for binding in listed] == [kept]
 
 
@@ -73,36 +74,66 @@ def test_what_is_to_be_revoked_is_said_in_full(home, active, words, refusal):
     """Nothing is revoked by a command that leaves something open."""
     ran = home.order(*words, "--yes")
 
-    assert ran.code == 1
+    assert ran.code == (1 if refusal.startswith("no active binding") else 2)
     assert ran.refusal.startswith(refusal)
-    assert [binding["id"] for binding in home.ask("bindings", "list", "--org", "acme")] == [active]
+    assert [binding["id"] for binding in home.listed("bindings", "list", "--org", "acme")] == [
+        active
+    ]
 
 
-@pytest.mark.parametrize(("reply", "is_revoked"), [(b"y\n", True), (b"n\n", False), (b"", False)])
+@pytest.mark.parametrize(("reply", "is_revoked"), [("y", True), ("n", False)])
 def test_a_repository_is_revoked_once_what_was_shown_is_confirmed(home, active, reply, is_revoked):
-    """A script that says nothing revokes nothing."""
-    ran = home.run(*OF_42, "--org", "acme", given=reply)
+    """The bindings and the place of the change are shown with the question."""
+    with at_a_terminal(home.environment(), *OF_42, "--org", "acme") as terminal:
+        shown = terminal.until("Revoke 1 binding? [y/N]")
+        terminal.answer(reply)
+        ended = terminal.end()
 
-    assert active in ran.err
-    assert "Revoke 1 binding? [y/N]" in ran.err
-    assert (ran.out == f"Revoked {active} of acme.\n") is is_revoked
-    assert (ran.code == 0) is is_revoked
-    (binding,) = home.ask("bindings", "list", "--org", "acme")
+    assert active in shown
+    assert f"Target: data dir {home.data_dir} (COUNTERSIGN_DATA_DIR)." in shown
+    assert (ended.out == f"Revoked {active} of acme.\n") is is_revoked
+    assert ended.code == (0 if is_revoked else 1)
+    (binding,) = home.listed("bindings", "list", "--org", "acme")
     assert (binding["revokedAt"] is not None) is is_revoked
+
+
+def test_one_binding_is_revoked_at_once_where_no_terminal_is(home, active):
+    """As scripts do; a person at a terminal is asked."""
+    revoke = ("bindings", "revoke", active, "--org", "acme")
+    with at_a_terminal(home.environment(), *revoke) as terminal:
+        terminal.until(f"Revoke {active} of acme? [y/N]")
+        terminal.answer("")
+        asked = terminal.end()
+    ran = home.order(*revoke)
+
+    assert asked.code == 1
+    assert "not confirmed: nothing was changed" in asked.err
+    assert (ran.code, ran.out) == (0, f"Revoked {active} of acme.\n")
+
+
+def test_the_organisation_of_the_environment_is_that_of_lists(home, active):
+    """COUNTERSIGN_ORG stands for --org; --all-orgs does without."""
+    home.ask("org", "add", "other")
+    of_42 = ("bindings", "list", "--repository-id", "42")
+
+    assert [one["id"] for one in home.listed("bindings", "list", org="acme")] == [active]
+    assert [one["id"] for one in home.listed(*of_42, org="acme")] == [active]
+    assert home.listed(*of_42, org="other") == []
+    assert [one["id"] for one in home.listed(*of_42, "--all-orgs", org="other")] == [active]
 
 
 def test_a_repository_is_listed_in_the_state_and_at_the_instant_asked_for(home, revoked, active):
     """A filter that is taken and not heeded answers another question."""
     listed = ("bindings", "list", "--repository-id", "42")
-    (row,) = home.ask(*listed, "--state", "revoked")
+    (row,) = home.listed(*listed, "--state", "revoked")
     then = row["addedAt"]
 
     assert row["id"] == revoked
-    assert [found["id"] for found in home.ask(*listed)] == [active]
-    assert [found["id"] for found in home.ask(*listed, "--state", "active")] == [active]
-    assert [found["id"] for found in home.ask(*listed, "--as-of", then)] == [revoked]
-    assert home.ask(*listed, "--as-of", LONG_AGO) == []
-    assert home.ask(*listed, "--as-of", then, "--state", "revoked") == []
+    assert [found["id"] for found in home.listed(*listed)] == [active]
+    assert [found["id"] for found in home.listed(*listed, "--state", "active")] == [active]
+    assert [found["id"] for found in home.listed(*listed, "--as-of", then)] == [revoked]
+    assert home.listed(*listed, "--as-of", LONG_AGO) == []
+    assert home.listed(*listed, "--as-of", then, "--state", "revoked") == []
 
 
 @pytest.mark.parametrize("called", ["id", "name"])

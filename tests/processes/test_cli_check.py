@@ -28,7 +28,7 @@ def test_exit_code_0_says_that_all_is_well(sealed_home):
     """And the answer how much was looked at."""
     ran = sealed_home.order(*CHECK)
 
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.notes) == (0, [])
     assert ran.out == "Checked 1 rows in 1 segments and 0 journal batches: no findings.\n"
     assert sealed_home.ask(*CHECK, "--org", "acme") == {
         "segments": 1,

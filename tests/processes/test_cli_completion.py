@@ -43,6 +43,8 @@ OFFERED = [
     (("audit", "query", "--ver"), ["--version", "--verdict-source"]),
     (("audit", "export", "--format", "p"), ["parquet"]),
     (("audit", "import", "--pa"), ["--partial"]),
+    (("audit", "query", "--decision", "B"), ["BLOCKED"]),
+    (("audit", "list", "--event", "!install_a"), ["!install_allowed"]),
     (("bindings", "re"), ["rejected", "revoke"]),
     (("member", "add", "--r"), ["--role"]),
     (("member", "add", "--role", "o"), ["owner"]),

@@ -73,7 +73,7 @@ def test_the_draft_is_a_line_to_paste_that_replaces_the_binding(bound):
     """Quoted for a shell."""
     out = bound.order(*EXPLAIN, "--claims", claims_of(bound, event_name="it's")).out
 
-    (listed,) = bound.ask("bindings", "list", "--org", "acme")
+    (listed,) = bound.listed("bindings", "list", "--org", "acme")
     assert f'/oidc-bindings/{listed["id"]}/replace"' in out
     assert "jobs of acme (repository 42)" in out
     body = next(line for line in out.splitlines() if line.startswith("    -d "))

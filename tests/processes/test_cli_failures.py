@@ -123,7 +123,7 @@ def test_a_database_of_an_older_version_is_refused_until_init_has_run(home):
     assert refused.code == REFUSED
     assert refused.refusal == ("the database is not of this version yet: run `countersign init`")
     home.ask("init", database_url=url)
-    assert home.ask("org", "list", database_url=url) == []
+    assert home.listed("org", "list", database_url=url) == []
 
 
 def test_sealing_while_another_process_seals_is_exit_code_3(home):

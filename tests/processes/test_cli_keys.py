@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 def keys(home: Home) -> dict[str, dict]:
     """All keys of acme by id."""
-    return {key["id"]: key for key in home.ask("apikey", "list", "--org", "acme")}
+    return {key["id"]: key for key in home.listed("apikey", "list", "--org", "acme")}
 
 
 def test_a_key_is_issued_with_an_expiry_and_rotated(home):

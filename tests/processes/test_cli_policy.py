@@ -27,12 +27,12 @@ def written(home: Home, name: str, content: bytes | str) -> Path:
 def test_a_policy_is_set_shown_and_changed(home: Home):
     """What `show --json` prints can be edited and set again; a stale revision is refused."""
     file = written(home, "policy.toml", POLICY)
-    first = home.ask("policy", "set", "--org", "acme", str(file), "--revision", "0")
-    again = home.ask("policy", "set", "--org", "acme", str(file))
+    first = home.ask("policy", "set", "--org", "acme", str(file), "--revision", "0", "--yes")
+    again = home.ask("policy", "set", "--org", "acme", str(file), "--yes")
     shown = home.ask("policy", "show", "--org", "acme")
     edited = written(home, "policy.json", json.dumps(shown["policy"] | {"mode": "audit"}))
-    stale = home.order("policy", "set", "--org", "acme", str(edited), "--revision", "0")
-    home.ask("policy", "set", "--org", "acme", str(edited), "--revision", "1")
+    stale = home.order("policy", "set", "--org", "acme", str(edited), "--revision", "0", "--yes")
+    home.ask("policy", "set", "--org", "acme", str(edited), "--revision", "1", "--yes")
 
     assert (first["revision"], first["is_changed"], again["is_changed"]) == (1, True, False)
     assert stale.code == 1
@@ -57,7 +57,7 @@ def test_what_a_policy_would_have_done_is_shown_first(home: Home):
 
 def test_a_release_is_checked(home: Home):
     """The exit code tells a script, the reason a person."""
-    home.ask("policy", "set", "--org", "acme", str(written(home, "policy.toml", POLICY)))
+    home.ask("policy", "set", "--org", "acme", str(written(home, "policy.toml", POLICY)), "--yes")
 
     denied = home.order("policy", "check", "--org", "acme", "npm", "left-pad@1.2.0")
     young = home.order("policy", "check", "--org", "acme", "pypi", "requests==2.32.3")

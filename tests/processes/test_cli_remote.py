@@ -37,7 +37,7 @@ def test_a_member_signs_in_works_and_signs_out(desk, server, ada, there):
     made = desk.ask(*ADD)
     (row,) = desk.ask("audit", "query", "--subject", made["id"])["entries"]
     assert row["actor"] == f"github:{ran.json['member']['id']}"
-    sessions = there.ask("session", "list", "--org", "acme", "--member", "ada@acme.example")
+    sessions = there.listed("session", "list", "--org", "acme", "--member", "ada@acme.example")
     mine = next(one for one in sessions if one["id"] == ran.json["session_id"])
     assert mine["user_agent"].startswith("countersign-cli/")
 
@@ -63,7 +63,7 @@ def test_bindings_of_a_server_are_made_listed_shown_and_revoked(signed_in, serve
     made = signed_in.ask("bindings", "add", "--event", "push", *_other("43"), **org)
     assert (made["origin"], made["org"]) == ("org_admin", "acme")
 
-    (listed,) = signed_in.ask("bindings", "list", "--repository-id", "043", **org)
+    (listed,) = signed_in.listed("bindings", "list", "--repository-id", "043", **org)
     shown = signed_in.ask("bindings", "show", made["id"], **org)
     assert listed == {name: shown[name] for name in listed}
     assert shown["effective"] is True
@@ -188,7 +188,7 @@ def test_what_is_worked_on_follows_the_order_that_is_documented(signed_in, serve
     assert works_on(**data_dir, **at) == (server.url, chosen)
     assert works_on("--local", **data_dir, **at) == (str(there.data_dir), "--local")
     assert works_on("--server", server.url, **data_dir)[1] == "--server, with the stored login"
-    assert signed_in.order("whoami", "--local", "--server", server.url).code == REFUSED
+    assert signed_in.order("whoami", "--local", "--server", server.url).code == 2
     token = signed_in.order("whoami", COUNTERSIGN_TOKEN="cs_x")
     assert token.refusal.startswith("COUNTERSIGN_TOKEN needs COUNTERSIGN_SERVER")
     signed_in.ask("logout")
@@ -205,7 +205,9 @@ def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
 
     assert signed_in.ask("audit", "query", "--org", "acme", "--limit", "1", **local)["entries"]
     plan = signed_in.order("audit", "query", "--org", "acme", "--explain")
-    assert plan.refusal.startswith("audit query --explain works on a data dir only")
+    assert plan.refusal.startswith(
+        "`audit query --explain` works on a data dir only, and the stored"
+    )
     everywhere = ("bindings", "revoke", "--repository-id", "1", "--issuer", "x", "--all-orgs")
     assert "works on a data dir only" in signed_in.order(*everywhere).refusal
 

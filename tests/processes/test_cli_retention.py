@@ -23,7 +23,7 @@ REFUSED, WRONG_USAGE, UNAVAILABLE = 1, 2, 3
 
 def hold_of(home: Home) -> tuple:
     """What `org list` says of acme's hold."""
-    (acme,) = home.ask("org", "list")
+    (acme,) = home.listed("org", "list")
     return acme["held_since"], acme["held_reason"]
 
 

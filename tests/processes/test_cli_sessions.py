@@ -89,9 +89,9 @@ def test_the_operator_sees_how_members_can_sign_in_and_ends_their_passkeys(home,
                 await add_passkey(work, member, challenge, made, name, BY_OPERATOR)
             await remove_passkey(work, member, "lost", BY_OPERATOR)
 
-    (before,) = home.ask("member", "list", "--org", "acme")
+    (before,) = home.listed("member", "list", "--org", "acme")
     home.change(sign_up)
-    (after,) = home.ask("member", "list", "--org", "acme")
+    (after,) = home.listed("member", "list", "--org", "acme")
 
     assert (before["linked"], before["passkeys"]) == (False, 0)
     assert (after["linked"], after["passkeys"]) == (True, 2)

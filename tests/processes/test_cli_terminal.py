@@ -46,7 +46,7 @@ def bound(home: Home) -> Home:
 
 def test_lists_fit_with_whole_ids_and_times_as_people_say_them(bound):
     """Exact instants with --utc; escapes for the title only, and none with NO_COLOR."""
-    (binding,) = bound.ask("bindings", "list", "--org", "acme")
+    (binding,) = bound.listed("bindings", "list", "--org", "acme")
     entries = bound.ask("audit", "query", "--org", "acme")["entries"]
     bindings = seen(bound, "bindings", "list", "--org", "acme", NO_COLOR="1")
     rows = seen(bound, "audit", "query", "--org", "acme")

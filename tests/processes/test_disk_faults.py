@@ -14,8 +14,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.cli.context import EXIT_UNAVAILABLE
 from service.errors import StorageDamaged, StorageFull, StorageReadOnly
+from service.exit_codes import ExitCode
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme, all_entries, eventually
 
@@ -151,7 +151,7 @@ def test_a_segment_that_does_not_fit_leaves_its_rows_in_the_journal(small_home, 
 
     refused = small_home.order("audit", "seal")
 
-    assert refused.code == EXIT_UNAVAILABLE
+    assert refused.code == ExitCode.UNAVAILABLE
     said = refused.err.splitlines()[-1]
     assert said.startswith(f"countersign: {StorageFull.text} (")
     assert "No space left on device" in said
@@ -208,7 +208,7 @@ def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
     mount("-o", "remount,rw", str(disk))
     for ran in (refused, queried):
         said = f"{StorageReadOnly.text} ({disk} cannot be written to)"
-        assert (ran.code, ran.refusal) == (EXIT_UNAVAILABLE, said)
+        assert (ran.code, ran.refusal) == (ExitCode.UNAVAILABLE, said)
     with small_home.serve().client() as client:
         assert packages(client) == sorted(acknowledged)
 

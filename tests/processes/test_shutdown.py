@@ -67,7 +67,7 @@ def stored_rows(home: Home, event: str) -> list[dict[str, Any]]:
 
 def the_one_binding(home: Home) -> list[str]:
     """The subjects of the created rows; each is a binding and each binding is there."""
-    ids = [binding["id"] for binding in home.ask("bindings", "list", "--org", "acme")]
+    ids = [binding["id"] for binding in home.listed("bindings", "list", "--org", "acme")]
     assert [row["subject"] for row in stored_rows(home, "oidc_binding_created")] == ids
     return ids
 

@@ -109,7 +109,7 @@ async def test_only_the_new_database_is_served_afterwards(home, source, target):
     moved = home.order("org", "list").refusal
     assert "set COUNTERSIGN_DATABASE_URL" in moved
     assert migrated(home, source, target).refusal == moved
-    assert len(home.ask("org", "list", database_url=target)) == ROWS
+    assert len(home.listed("org", "list", database_url=target)) == ROWS
     with pytest.raises(MovedDatabase):
         await prepare(on_sqlite(home), SettableClock())
 
@@ -180,7 +180,7 @@ async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
     with pytest.raises(UnfinishedCopy):
         await prepare(Settings(data_dir=settings.data_dir, database_url=target), SettableClock())
     assert "is not finished" in home.order("org", "list", database_url=target).refusal
-    assert len(home.ask("org", "list")) == ROWS
+    assert len(home.listed("org", "list")) == ROWS
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeyp
     refused = migrated(home, source, target)
 
     assert f"organisations is not equal on both sides ({ROWS} rows and {ROWS})" in refused.refusal
-    assert len(home.ask("org", "list")) == ROWS
+    assert len(home.listed("org", "list")) == ROWS
 
 
 @only_full
@@ -242,7 +242,7 @@ async def test_a_target_with_data_is_refused(home, source, postgres):
         execute(url, "CREATE TABLE theirs (a int)")
         assert "such as theirs: name an empty database" in migrated(home, source, url).refusal
         assert "theirs" in migrated(home, source, url, "--json").refusal
-    assert len(home.ask("org", "list")) == ROWS
+    assert len(home.listed("org", "list")) == ROWS
 
 
 @only_full

@@ -159,8 +159,8 @@ def test_domains_are_kept_at_the_command_line(tmp_path) -> None:
     assert home.order("org", "add", "acme").code == 0
 
     assert home.order("org", "allow-domain", "acme", "Acme.example", "--idp", "github").code == 0
-    listed = home.order("org", "domains", "acme", "--json").json
+    listed = home.listed("org", "domains", "acme")
     assert [(found["domain"], found["idp"]) for found in listed] == [("acme.example", "github")]
     allow = ["org", "allow-domain", "acme", "acme.example", "--idp", "github", "--remove"]
     assert "acme.example need an invitation" in home.order(*allow).out
-    assert home.order("org", "domains", "acme", "--json").json == []
+    assert home.listed("org", "domains", "acme") == []

@@ -1,0 +1,112 @@
+"""A command works where it says, and says where it worked."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from service.cli.commands import Command, Place
+from service.cli.credentials import credential_of
+from service.cli.logins import Login, Logins, changed_logins
+from service.settings import REPOSITORY
+from tests.processes.command_line import Ran, invoke
+from tests.processes.command_tree import every_command
+
+SERVER = "https://audit.example"
+REFUSED, WRONG_USAGE = 1, 2
+COMMANDS = {
+    words: command
+    for words, command in every_command().items()
+    if not isinstance(command, click.Group)
+}
+LOCAL = [words for words, command in COMMANDS.items() if command.place is Place.DATA_DIR]
+
+
+def complete(words: tuple[str, ...]) -> list[str]:
+    """The command with a value for each argument and option that it requires."""
+    given = list(words)
+    for parameter in COMMANDS[words].params:
+        if parameter.required:
+            given += parameter.opts[:1] if isinstance(parameter, click.Option) else []
+            given.append(value_of(parameter.type))
+    return given
+
+
+def value_of(kind: click.ParamType) -> str:
+    if isinstance(kind, click.Choice):
+        return str(kind.choices[0])
+    if isinstance(kind, click.Path) and kind.exists:
+        return str(REPOSITORY / "pyproject.toml")
+    return "x"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> dict[str, str]:
+    """The variables of a machine that has no data dir yet."""
+    return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+
+
+@pytest.fixture
+def signed_in(machine, monkeypatch) -> dict[str, str]:
+    """The same with a stored login."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", machine["XDG_CONFIG_HOME"])
+    with changed_logins() as held:
+        held[0] = Logins().with_login(Login(SERVER, credential_of("secret"), "acme", "ada"))
+    return machine
+
+
+def check_refused(ran: Ran, words: tuple[str, ...], why: str) -> None:
+    assert ran.code == WRONG_USAGE, words
+    assert ran.refusal.startswith(f"`{' '.join(words)}` works on a data dir only, and {why} names")
+    assert SERVER in ran.refusal
+    assert "add --local to work on the data dir /" in ran.refusal
+
+
+def test_every_command_says_where_it_works_and_whether_it_changes_anything():
+    """The places of the documents' table, and which commands ask for nothing of a server."""
+    assert all(isinstance(command, Command) for command in COMMANDS.values())
+    here = {words for words, command in COMMANDS.items() if command.place is Place.HERE}
+    assert here == {("audit", "verify-export"), ("demo",), ("init",), ("serve",)}
+    assert len(LOCAL) > 40
+    changing = {words[-1] for words in LOCAL if COMMANDS[words].changes}
+    assert {"add", "set", "replace", "import", "backup", "restore", "take-over"} <= changing
+
+
+@pytest.mark.parametrize("words", LOCAL, ids=" ".join)
+def test_with_a_server_set_a_command_on_a_data_dir_wants_local(signed_in, words):
+    """It could be meant for the server, and would silently change what is here."""
+    set_here = signed_in | {"COUNTERSIGN_SERVER": SERVER}
+    check_refused(invoke(complete(words), set_here), words, "COUNTERSIGN_SERVER")
+    check_refused(invoke([*complete(words), "--json"], signed_in), words, "the stored login")
+
+
+def test_local_names_the_data_dir_and_so_does_its_variable(signed_in, tmp_path):
+    """In the order in which docs/command-line.md has them."""
+    listing = ["org", "list"]
+    empty = {"COUNTERSIGN_DATA_DIR": str(tmp_path / "data")}
+    for words, variables in (
+        ([*listing, "--local"], signed_in | empty | {"COUNTERSIGN_SERVER": SERVER}),
+        (listing, signed_in | empty),
+    ):
+        ran = invoke(words, variables)
+        assert ran.code == REFUSED
+        assert ran.refusal.startswith(f"no data in {tmp_path / 'data'}: run `countersign init`")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("audit", "query", "--explain", "--org", "acme"),
+        ("bindings", "list", "--repository-id", "7", "--all-orgs"),
+        ("bindings", "revoke", "--repository-id", "7", "--issuer", "x", "--all-orgs"),
+        ("audit", "verify-export", "x", "--export", "exp_1", "--org", "acme"),
+    ],
+    ids=" ".join,
+)
+def test_the_part_of_a_command_that_a_server_does_not_offer_wants_local(signed_in, words):
+    """As the commands that no server offers."""
+    ran = invoke([*words, "--json"], signed_in)
+
+    assert ran.code == WRONG_USAGE
+    assert "works on a data dir only, and the stored login names" in json.loads(ran.err)["error"]
