@@ -2603,6 +2603,13 @@ GUARDS: Final = [
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
     ),
     Guard(
+        "an exception is of one package, also if its name has a `*`",
+        "service/policy/exceptions.py::_package_of",
+        Replace("'*' in name", "False"),
+        "tests/service/policy/test_exceptions.py"
+        "::test_a_name_that_a_rule_takes_for_several_is_refused",
+    ),
+    Guard(
         "a preview takes names literally, whichever characters they have",
         "service/policy/preview.py::_installs",
         Replace("literal(name)", "name"),

@@ -57,7 +57,9 @@ def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
         parse_version(release.ecosystem, release.version)
     except InvalidVersion as error:
         raise Invalid(f"version: {error}", field="version") from error
-    _range_of(release.ecosystem, release.version)  # else it could be requested and never allowed
+    # Else it could be requested and never allowed.
+    _range_of(release.ecosystem, release.version)
+    _package_of(release.ecosystem, release.name)
     return release, _reason(body)
 
 
@@ -193,12 +195,19 @@ def _range_of(ecosystem: Ecosystem, version: str) -> VersionRange:
         ) from error
 
 
+def _package_of(ecosystem: Ecosystem, name: str) -> PackagePattern:
+    """The pattern of this package alone. Raises Invalid for a name that rules take for several."""
+    if "*" in name:  # old names of npm have it
+        raise Invalid("package must not have `*`, which stands for any name", field="package")
+    return PackagePattern(ecosystem, parse_pattern(ecosystem, name))
+
+
 def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
     """`policy` with an allow rule for the release, under the id of the request. Raises Invalid."""
     ecosystem = Ecosystem(asked.ecosystem)
     rule = ReleaseRule(
         rule_id=asked.id,
-        packages=PackagePattern(ecosystem, parse_pattern(ecosystem, asked.package)),
+        packages=_package_of(ecosystem, asked.package),
         texts=(asked.version,),
         ranges=(_range_of(ecosystem, asked.version),),
         reason=asked.reason,

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from service.policy import exceptions as limits
+from service.store.tables import PolicyException
 from tests.conftest import World
 from tests.service.policy.test_routes import ask, checked, put, refusal
 
@@ -52,6 +54,31 @@ async def test_a_version_that_no_rule_can_name_is_refused_at_once(world: World, 
     text = (await answer.get_json())["error"]
     assert text.startswith("version must be spelled as in a rule")
     assert await world.audit(event="policy_exception_requested") == []
+
+
+@pytest.mark.parametrize("name", ["*", "left-*", "@acme/*", "le*ft"])
+async def test_a_name_that_a_rule_takes_for_several_is_refused(world: World, name: str):
+    """Old names of npm have `*`: the rule would let every package through."""
+    await put(world, COOLDOWN)
+    answer = await requested(world, ecosystem="npm", package=name, version="1.0.0")
+
+    assert answer.status_code == 400
+    assert (await answer.get_json())["error"].startswith("package must not have `*`")
+    assert await world.audit(event="policy_exception_requested") == []
+
+
+async def test_an_older_request_for_such_a_name_is_not_allowed(world: World):
+    """It may wait since before they were refused; it can be declined."""
+    await put(world, COOLDOWN)
+    asked = await (await requested(world, ecosystem="npm", package="x@1.0.0")).get_json()
+    async with world.services.store.write() as work:
+        await work.session.execute(update(PolicyException).values(package="*"))
+
+    allowed = await decided(world, asked["id"], decision="allow")
+    declined = await decided(world, asked["id"], decision="decline")
+
+    assert (allowed.status_code, declined.status_code) == (400, 200)
+    assert (await checked(world, ecosystem="npm", package="y@1.0.0"))["decision"] is None
 
 
 async def test_each_step_is_an_audit_row(world: World) -> None:
