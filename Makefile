@@ -2,6 +2,7 @@
 # tools of `make test-all` in .clients, .engines and .openapi, and nothing outside them except Debian's
 # Chromium for the browser tests and its PostgreSQL 15 for tests and benchmarks, where there is none and
 # apt may install it.
+# What only `make test` needs is not installed for `make check`.
 
 PYTHON ?= python3
 VENV := .venv
@@ -52,6 +53,7 @@ fleet: $(VENV)/.installed-dev ## three nodes on PostgreSQL and S3, with the demo
 test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
+	@sh tests/install-promtool.sh $(BIN)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@$(MAKE) --no-print-directory --jobs 2 test-on-sqlite test-beside
@@ -67,6 +69,7 @@ test-beside:
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of, on both databases
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
+	@sh tests/install-promtool.sh $(BIN)
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	-@PYTHON=$(BIN)/python sh tests/engines/install.sh $(ENGINES)
 	-@sh tests/openapi/install.sh $(OPENAPI_TOOLS)

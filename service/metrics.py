@@ -5,10 +5,11 @@ mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before th
 that a scrape of one of them shows all.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import product
+from operator import attrgetter
 from typing import Final, Literal, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,7 +17,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from service.process_metrics import ProcessesCollector
 from service.store.storage_stats import StorageStats, total_of
+from service.version import service_version
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -116,19 +119,27 @@ class Metrics:
         self._requests_of = cache(self._requests.labels)
         self._latency_of = cache(self._latency.labels)
         self._storage = StorageCollector()
-        self._registry.register(self._storage)
         self._blocklist = BlocklistCollector()
-        self._registry.register(self._blocklist)
+        self._alike = (self._storage, self._blocklist, BuildCollector(), ProcessesCollector())
+        for collector in self._alike:
+            self._registry.register(collector)
+        # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
         self._succeeded_at = self._gauge(
             "countersign_maintenance_last_success_timestamp_seconds",
             "When a background job last ran without failing.",
-            "job",
+            "task",
+            mode="max",
+        )
+        self._intervals = self._gauge(
+            "countersign_maintenance_interval_seconds",
+            "Seconds from one run of a background job to the next one.",
+            "task",
             mode="max",
         )
         self._failures = self._counter(
             "countersign_maintenance_failures",
             "Runs of a background job that failed.",
-            "job",
+            "task",
         )
         self._add_token_metrics()
         self._add_proxy_metrics()
@@ -270,9 +281,10 @@ class Metrics:
         """Note how long a package registry took until its response began."""
         self._upstream_latency.labels(ecosystem).observe(seconds)
 
-    def maintains(self, job: str) -> None:
+    def maintains(self, job: str, interval_s: float) -> None:
         """Show `job` from now on: a failure that is the first must be seen as an increase."""
         self._failures.labels(job)
+        self._intervals.labels(job).set(interval_s)
 
     def maintained(self, job: str, at: datetime) -> None:
         """Note that `job` has run."""
@@ -314,9 +326,24 @@ class Metrics:
             return generate_latest(self._registry)
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        registry.register(self._storage)
-        registry.register(self._blocklist)
+        for collector in self._alike:
+            registry.register(collector)
         return generate_latest(registry)
+
+
+class BuildCollector(Collector):
+    """A gauge whose label is the version that runs."""
+
+    def __init__(self) -> None:
+        self._version = service_version()
+
+    def collect(self) -> Iterator[Metric]:
+        """The value is always 1."""
+        family = GaugeMetricFamily(
+            "countersign_build_info", "The version that runs.", labels=["version"]
+        )
+        family.add_metric([self._version], 1)
+        yield family
 
 
 _STORED: Final = {
@@ -330,7 +357,9 @@ _STORED: Final = {
 }
 """Fields of StorageStats, each a gauge of all organisations together and one of each."""
 
-_STORED_OF_EACH: Final = _STORED | {"days": "UTC days with audit rows."}
+
+def _oldest_sealed_s(stored: StorageStats) -> float | None:
+    return None if stored.oldest_sealed_at is None else stored.oldest_sealed_at.timestamp()
 
 
 class StorageCollector(Collector):
@@ -344,22 +373,27 @@ class StorageCollector(Collector):
         total = total_of(self.by_tenant.values())
         for name, text in _STORED.items():
             yield GaugeMetricFamily(f"countersign_{name}", text, value=getattr(total, name))
-        for name, text in _STORED_OF_EACH.items():
-            family = self._family(name, f"Of each tenant: {text}")
-            for tenant_id, stored in self.by_tenant.items():
-                family.add_metric([tenant_id], getattr(stored, name))
-            yield family
-        oldest = self._family(
+        for name, text in _STORED.items():
+            yield self._of_each(name, text, attrgetter(name))
+        # Not `days`: Prometheus takes the end of a name for its unit.
+        yield self._of_each("dates", "UTC days with audit rows.", attrgetter("days"))
+        yield self._of_each(
             "oldest_sealed_timestamp_seconds",
-            "Of each tenant: when its oldest sealed row was created.",
+            "When the oldest sealed row was created.",
+            _oldest_sealed_s,
+        )
+
+    def _of_each(
+        self, name: str, text: str, value_of: Callable[[StorageStats], float | None]
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            f"countersign_tenant_{name}", f"Of each tenant: {text}", labels=["tenant"]
         )
         for tenant_id, stored in self.by_tenant.items():
-            if stored.oldest_sealed_at is not None:
-                oldest.add_metric([tenant_id], stored.oldest_sealed_at.timestamp())
-        yield oldest
-
-    def _family(self, name: str, text: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"countersign_tenant_{name}", text, labels=["tenant"])
+            value = value_of(stored)
+            if value is not None:
+                family.add_metric([tenant_id], value)
+        return family
 
 
 class BlocklistCollector(Collector):

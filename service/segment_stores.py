@@ -7,6 +7,7 @@ from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.objects import Objects
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import LocalFolder, SegmentStore
+from service.extras import how_to_install
 from service.settings import InvalidSetting, Settings
 
 
@@ -37,6 +38,6 @@ def open_objects_at(settings: Settings, url: str) -> Objects:
     """The objects at `url`. Raises InvalidSetting without the package for it, InvalidPlace."""
     if find_spec("obstore") is None:
         raise InvalidSetting(
-            "COUNTERSIGN_SEGMENTS_URL: S3 needs the extra `s3`: pip install 'countersign[s3]'"
+            f"COUNTERSIGN_SEGMENTS_URL: S3 needs the extra `s3`: {how_to_install('s3')}"
         )
     return Objects(parse_place(url), settings.segments_endpoint, settings.segments_wait_s)

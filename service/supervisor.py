@@ -18,12 +18,13 @@ from typing import Any, Final
 import structlog
 from prometheus_client import values
 
+from service.process_metrics import METRICS_FOLDER, note_pid, reserve_pid_file
+
 RESTART_DELAY_MAX_S: Final = 60.0
 POLL_S: Final = 0.5
 KILL_AFTER_S: Final = 10.0
 """How long after the grace of their requests processes may take to close what they hold."""
 
-METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 _METRICS_BYTES: Final = {
     "counter": 2**18,
@@ -143,6 +144,7 @@ def _run(target: Target, number: int, has_served: Any) -> None:  # noqa: ANN401 
     """Run `target` in a process of its own, and end it when the supervisor is gone."""
     # The files of a process are its successor's: counts go on, and need no room on a full disk.
     values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
+    note_pid(Path(os.environ[METRICS_FOLDER]), number)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         target(number, lambda: setattr(has_served, "value", 1))
@@ -183,8 +185,9 @@ def _shared_metrics(count: int) -> Iterator[None]:
     """
     memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="countersign-metrics-", dir=memory) as folder:
-        for kind, size in _METRICS_BYTES.items():
-            for number in range(count):
+        for number in range(count):
+            reserve_pid_file(Path(folder), number)
+            for kind, size in _METRICS_BYTES.items():
                 with (Path(folder) / f"{kind}_{number}.db").open("xb") as file:
                     os.posix_fallocate(file.fileno(), 0, size)
         os.environ[METRICS_FOLDER] = folder

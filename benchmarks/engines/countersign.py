@@ -31,6 +31,7 @@ from service.composition import build_services
 from service.lake import Lake
 from service.settings import Settings
 from service.store.day_deletion import drop_days
+from service.version import service_version
 
 HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
 QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # issuers are unreachable here, which does not matter
@@ -52,7 +53,7 @@ class ThisEngine:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def version(self) -> str:
-        return f"Countersign {version('countersign')} (DuckDB {version('duckdb')})"
+        return f"Countersign {service_version()} (DuckDB {version('duckdb')})"
 
     def load(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
-from importlib import metadata
 from typing import Final
 
 from sqlalchemy import and_, bindparam, or_, select, update
@@ -50,12 +48,6 @@ def state_of(entry: ExportEntry, now: datetime) -> ExportState:
         return ExportState.FINISHED if entry.is_complete else ExportState.BROKEN
     is_silent = now - entry.progress_at >= SILENT_AFTER
     return ExportState.BROKEN if is_silent else ExportState.RUNNING
-
-
-@cache
-def service_version() -> str:
-    """The version of this service, as receipts name it."""
-    return metadata.version("countersign")
 
 
 async def add_export(work: UnitOfWork, entry: ExportEntry, by: AuditContext) -> None:

@@ -80,7 +80,7 @@ class Maintenance:
         self._jobs = jobs
         self._metrics = metrics
         for job in jobs:
-            metrics.maintains(job.name)
+            metrics.maintains(job.name, max(job.every_s, interval_s))
         self._interval_s = interval_s
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}

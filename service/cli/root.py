@@ -78,8 +78,23 @@ def _discard_unwritten() -> None:
             os.close(nowhere)
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        from service.version import service_version
+
+        click.echo(f"countersign, version {service_version()}")
+        ctx.exit()
+
+
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="countersign", prog_name="countersign")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def root() -> None:
     """Trust bindings for CI jobs, and the audit log of what they did.
 

@@ -5,7 +5,6 @@ import platform
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -18,6 +17,7 @@ from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import is_loopback, parse_server
 from service.errors import Invalid
 from service.tls import client_tls
+from service.version import service_version
 
 TIMEOUT_S: Final = 60.0
 """Longer than COUNTERSIGN_QUERY_MAX_S, after which a server cancels a query."""
@@ -207,7 +207,7 @@ _UNAUTHORIZED: Final = {
 def user_agent() -> str:
     """The program, its version, the system and the host name: a reminder for the member."""
     host = "".join(c for c in platform.node() if (c.isascii() and c.isalnum()) or c in "-._")
-    return f"countersign-cli/{version('countersign')} ({platform.system()}; {host or 'unknown'})"
+    return f"countersign-cli/{service_version()} ({platform.system()}; {host or 'unknown'})"
 
 
 def _query(parameters: Parameters | None) -> list[tuple[str, str]]:

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.retention import Tier, retention_floor
-from service.audit.export_entries import service_version
 from service.store.tables import ExportEntry
+from service.version import service_version
 
 
 def export_entries(tenant_id: str, tier: Tier, rows: pa.Table) -> Iterator[ExportEntry]:

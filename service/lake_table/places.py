@@ -8,6 +8,7 @@ from analytics.open_table.s3_metadata_files import S3MetadataFiles
 from analytics.open_table.table_format import FormatName, TableFormat
 from analytics.storage.segment_metadata import Segment
 from service.errors import Refusal
+from service.extras import how_to_install
 from service.settings import Settings
 
 ALL_TENANTS: Final = ""
@@ -18,10 +19,7 @@ class LakeExtraMissing(Refusal):
     """The library of a table format is not installed."""
 
     status = 503
-    text = (
-        "{package} is not installed: run `pip install 'countersign[lake]'` to work with {format}"
-        " tables"
-    )
+    text = f"{{package}}, for {{format}} tables, is not installed: {how_to_install('lake')}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
-from service.audit.export_entries import service_version
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
+from service.version import service_version
 from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs, TimestampUs
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")

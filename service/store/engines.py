@@ -9,6 +9,7 @@ from sqlalchemy import URL, exc, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from service.clock import Clock
+from service.extras import how_to_install
 from service.settings import PREFIX, InvalidSetting
 from service.store.transaction import Transaction
 
@@ -94,8 +95,7 @@ def _postgres_engines(url: URL, wait_s: float) -> Engines:
         from service.store.postgres.engine import postgres_engines
     except ModuleNotFoundError as error:
         raise InvalidSetting(
-            f"{URL_SETTING}: PostgreSQL needs the extra `postgres`: pip install"
-            " 'countersign[postgres]'"
+            f"{URL_SETTING}: PostgreSQL needs the extra `postgres`: {how_to_install('postgres')}"
         ) from error
     return postgres_engines(url, wait_s)
 

@@ -4,7 +4,6 @@ import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -19,6 +18,7 @@ from service.lake import Lake
 from service.metrics import ListedFeed, Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
+from service.version import service_version
 from service.web.dependencies import receives
 from service.web.documentation import ANYONE, CiToken, Tag, documented
 from service.web.openapi import openapi_document
@@ -46,20 +46,28 @@ class SystemServices:
     """Reads the feeds of the blocklist."""
 
 
-class Health(Struct, omit_defaults=True):
+class Health(Struct):
     """The service's status."""
 
     status: str
+
+
+class Alive(Struct, omit_defaults=True):
+    """The service's status, the version that runs, and the registries that are not asked."""
+
+    status: str
+    version: str
     registries: dict[str, str] = {}
 
 
 @blueprint.get("/healthz")
-@documented("get_health", Tag.SYSTEM, answers={200: Health}, credentials=())
+@documented("get_health", Tag.SYSTEM, answers={200: Alive}, credentials=())
 @receives(SystemServices)
 async def healthz(services: SystemServices) -> ResponseReturnValue:
-    """Report that the process is responding, and whether it asks each package registry."""
+    """Report that the process is responding, its version, and whether it asks each registry."""
     # Still "ok" without a registry: a restart would not bring it back, and end what goes on.
-    return json_answer(Health(status="ok", registries=services.circuits()))
+    registries = services.circuits()
+    return json_answer(Alive(status="ok", version=service_version(), registries=registries))
 
 
 @blueprint.get("/readyz")
@@ -121,12 +129,12 @@ async def docs() -> ResponseReturnValue:
 
 async def _openapi() -> StaticResponse:
     return StaticResponse(
-        msgspec.json.encode(openapi_document(current_app, version("countersign"))), JSON_TYPE
+        msgspec.json.encode(openapi_document(current_app, service_version())), JSON_TYPE
     )
 
 
 async def _docs() -> StaticResponse:
     page = await render_template(
-        "docs.html", document=openapi_document(current_app, version("countersign"))
+        "docs.html", document=openapi_document(current_app, service_version())
     )
     return StaticResponse(page.encode(), "text/html; charset=utf-8")

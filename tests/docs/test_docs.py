@@ -182,7 +182,7 @@ async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     for loop in (maintenance, housekeeping, write_behind, key_renewal):
         loop(services)
     exposed = services.metrics.exposition().decode()
-    jobs = set(re.findall(r'maintenance_failures_total\{job="(\w+)"\}', exposed))
+    jobs = set(re.findall(r'maintenance_failures_total\{task="(\w+)"\}', exposed))
     (said,) = re.findall(r"The jobs are (.*?)\.", read("operations.md"))
 
     assert set(re.findall(r"`(\w+)`", said)) == jobs

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,32 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
     eventually(lambda: have_ended(processes), "the processes have ended")
 
 
-def jobs_shown(server: Server) -> set[str]:
-    """The background jobs that the metrics name."""
+def labels_shown(server: Server, metric: str, label: str) -> set[str]:
+    """The values of a label."""
     with server.client(headers={}) as client:
         return {
-            sample.labels["job"]
+            sample.labels[label]
             for family in text_string_to_metric_families(client.get("/metrics").text)
             for sample in family.samples
-            if sample.name == "countersign_maintenance_failures_total"
+            if sample.name == metric
         }
+
+
+@only_full
+def test_metrics_show_the_memory_of_each_process(server: Server) -> None:
+    """By the number that a replaced one keeps, and that of the supervisor."""
+    serving = {"0", "1", "supervisor"}
+
+    def shown() -> set[str]:
+        return labels_shown(server, "process_resident_memory_bytes", "process")
+
+    eventually(lambda: serving <= shown(), "each process is shown")
+    assert {name.partition(".")[0] for name in shown()} == serving
+
+
+def jobs_shown(server: Server) -> set[str]:
+    """The background jobs that the metrics name."""
+    return labels_shown(server, "countersign_maintenance_failures_total", "task")
 
 
 @only_full
@@ -157,14 +175,21 @@ def test_a_wrong_setting_is_one_error_as_with_one_process(home: Home) -> None:
 def test_metrics_need_no_room_after_the_start(server: Server) -> None:
     """prometheus_client maps sparse files; on a full disk a write to one ends the process."""
     ask_often(server)
-    for process in listeners(server):
-        mapped = {
+
+    def mapped(process: int) -> set[Path]:
+        return {
             Path(line.split(maxsplit=5)[5])
             for line in Path(f"/proc/{process}/maps").read_text().splitlines()
             if "countersign-metrics-" in line
         }
-        assert "counter" in {path.name.rsplit("_", 1)[0] for path in mapped}
-        for path in mapped:
+
+    def counts(process: int) -> bool:
+        return "counter" in {path.name.rsplit("_", 1)[0] for path in mapped(process)}
+
+    eventually(lambda: len(listeners(server)) == 2, "both processes listen")
+    for process in listeners(server):
+        eventually(partial(counts, process), "the process counts")
+        for path in mapped(process):
             status = path.stat()
             assert status.st_blocks * 512 >= status.st_size
 

@@ -52,7 +52,7 @@ async def test_what_is_stored_is_shown_for_each_tenant_and_in_all(world):
     each = [found[("countersign_tenant_journal_rows", label)] for label in (acme, other)]
     assert min(each) > 0
     assert found[("countersign_journal_rows", ())] == sum(each)
-    assert found[("countersign_tenant_days", acme)] == 1
+    assert found[("countersign_tenant_dates", acme)] == 1
     assert found[("countersign_tenant_segments", acme)] == 0
     assert ("countersign_tenant_oldest_sealed_timestamp_seconds", acme) not in found
     assert not [
@@ -110,12 +110,14 @@ async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock)
     await run_jobs(metrics, clock, *jobs)
 
     found = samples(metrics.exposition().decode())
-    assert found[(at, (("job", "idle"),))] == clock.now.timestamp()
-    assert (at, (("job", "broken"),)) not in found
-    assert (at, (("job", "waiting"),)) not in found
-    assert found[(failures, (("job", "broken"),))] >= 1
-    assert found[(failures, (("job", "idle"),))] == 0
-    assert found[(failures, (("job", "waiting"),))] == 0
+    assert found[(at, (("task", "idle"),))] == clock.now.timestamp()
+    assert (at, (("task", "broken"),)) not in found
+    assert (at, (("task", "waiting"),)) not in found
+    assert found[(failures, (("task", "broken"),))] >= 1
+    assert found[(failures, (("task", "idle"),))] == 0
+    assert found[(failures, (("task", "waiting"),))] == 0
+    every = "countersign_maintenance_interval_seconds"
+    assert {found[(every, (("task", job.name),))] for job in jobs} == {3600.0, 0.001}
 
 
 async def test_every_job_of_a_service_shows_from_the_start(world):
@@ -135,7 +137,7 @@ async def test_every_metric_is_documented_and_no_other(world):
     names = {line.split()[2] for line in exposed if line.startswith("# TYPE ")}
     page = (REPOSITORY / "docs" / "operations.md").read_text()
 
-    assert set(re.findall(r"countersign_[a-z_]+", page)) == {
+    assert set(re.findall(r"\b(?:countersign|process)_[a-z_]+", page)) == {
         name for name in names if not name.endswith("_created")
     }
 

@@ -175,7 +175,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
     assert second["clock"] == "2026-03-06T14:00:00.123Z"
     assert not {"maintenance_failed", "days_pruned"} & {line["event"] for line in logs}
     shown = past.services.metrics.exposition().decode()
-    assert 'countersign_maintenance_failures_total{job="prune"} 2.0' in shown
+    assert 'countersign_maintenance_failures_total{task="prune"} 2.0' in shown
     assert len(await left(past)) == 12
 
 

@@ -28,5 +28,5 @@ def test_without_the_driver_the_setting_names_its_extra():
 
     assert done.stdout == (
         "COUNTERSIGN_DATABASE_URL: PostgreSQL needs the extra `postgres`:"
-        " pip install 'countersign[postgres]'"
+        " run `.venv/bin/pip install -c constraints.txt -e '.[postgres]'` in the checkout"
     )

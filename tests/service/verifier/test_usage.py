@@ -212,4 +212,4 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
 
     assert (await used(world))[0] == 1
     exposed = world.services.metrics.exposition().decode()
-    assert 'countersign_maintenance_failures_total{job="count_uses"} 1.0' in exposed.splitlines()
+    assert 'countersign_maintenance_failures_total{task="count_uses"} 1.0' in exposed.splitlines()
