@@ -1,7 +1,8 @@
 """How each package manager is pointed at the proxy: its variables and its file, for one token.
 
-As observed with pip 23 to 26, uv 0.13, poetry 2.5, npm 11, pnpm 12, yarn 1.22 and yarn 4.18. No
-I/O: the command line sets the variables, and snippets show them.
+As observed with pip 23 to 26, uv 0.13, poetry 2.5, pdm 2.29, pipx 1.18, npm 11 and 12, pnpm 10 and
+12, yarn 1.22, yarn 4.18, bun 1.4 and corepack 0.36. No I/O: the command line sets the variables,
+and snippets show them.
 """
 
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ class Client(StrEnum):
     PIP = "pip"
     UV = "uv"
     POETRY = "poetry"
+    PDM = "pdm"
     NPM = "npm"
     PNPM = "pnpm"
     YARN_1 = "yarn 1"
     YARN = "yarn"
+    BUN = "bun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,22 @@ class ProxyAddress:
 
 def variables(client: Client, address: ProxyAddress, token: str) -> dict[str, str]:
     """The variables that point `client` at the proxy; npm, pnpm and yarn 1 also need `npmrc`."""
+    if client in _FROM_PYPI:
+        return _of_python(client, address, token)
+    if client is Client.BUN:
+        return {"BUN_CONFIG_REGISTRY": address.npm, "BUN_CONFIG_TOKEN": token}
+    if client is Client.YARN:
+        return _of_yarn(address, token) | _of_corepack(address, token)
+    # Above a project's own .npmrc, which is above the user's. pnpm 11 and later read theirs alone.
+    name = "pnpm_config_registry" if client is Client.PNPM else "npm_config_registry"
+    own = {name: address.npm}
+    return own if client is Client.NPM else own | _of_corepack(address, token)
+
+
+_FROM_PYPI: Final = frozenset({Client.PIP, Client.UV, Client.POETRY, Client.PDM})
+
+
+def _of_python(client: Client, address: ProxyAddress, token: str) -> dict[str, str]:
     if client is Client.PIP:
         # Without a terminal pip fails with a traceback where it would ask for another password.
         return {"PIP_INDEX_URL": address.pypi_with(token), "PIP_NO_INPUT": "1"}
@@ -72,16 +91,25 @@ def variables(client: Client, address: ProxyAddress, token: str) -> dict[str, st
             "UV_INDEX_COUNTERSIGN_USERNAME": USER,
             "UV_INDEX_COUNTERSIGN_PASSWORD": token,
         }
-    if client is Client.POETRY:
+    if client is Client.PDM:
         return {
-            "POETRY_HTTP_BASIC_COUNTERSIGN_USERNAME": USER,
-            "POETRY_HTTP_BASIC_COUNTERSIGN_PASSWORD": token,
+            # Without the token: pdm writes this address into its lock file.
+            "PDM_PYPI_URL": address.pypi,
+            "PDM_PYPI_USERNAME": USER,
+            "PDM_PYPI_PASSWORD": token,
         }
-    if client is Client.YARN:
-        return _of_yarn(address, token)
-    # Above a project's own .npmrc, which is above the user's. pnpm 11 and later read theirs alone.
-    name = "pnpm_config_registry" if client is Client.PNPM else "npm_config_registry"
-    return {name: address.npm}
+    return {
+        "POETRY_HTTP_BASIC_COUNTERSIGN_USERNAME": USER,
+        "POETRY_HTTP_BASIC_COUNTERSIGN_PASSWORD": token,
+    }
+
+
+def _of_corepack(address: ProxyAddress, token: str) -> dict[str, str]:
+    """For the program that gets pnpm and yarn themselves, on machines where it stands for them."""
+    return {
+        "COREPACK_NPM_REGISTRY": address.npm.rstrip("/"),
+        "COREPACK_NPM_TOKEN": token,
+    }
 
 
 def _of_yarn(address: ProxyAddress, token: str) -> dict[str, str]:

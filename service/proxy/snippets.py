@@ -36,10 +36,12 @@ INSTALL_COMMANDS: Final[dict[Client, str]] = {
     Client.PIP: "pip install -r requirements.txt",
     Client.UV: "uv sync",
     Client.POETRY: "poetry install",
+    Client.PDM: "pdm sync",
     Client.NPM: "npm ci",
     Client.PNPM: "pnpm install --frozen-lockfile",
     Client.YARN_1: "yarn install --frozen-lockfile",
     Client.YARN: "yarn install --immutable",
+    Client.BUN: "bun install --frozen-lockfile",
 }
 """How a job installs with each client: from its lock file."""
 

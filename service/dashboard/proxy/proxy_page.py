@@ -45,10 +45,12 @@ CLIENT_WORDS: Final[dict[str, str]] = {
     "pip": "pip",
     "uv": "uv",
     "poetry": "Poetry",
+    "pdm": "pdm",
     "npm": "npm",
     "pnpm": "pnpm",
     "yarn-1": "Yarn 1",
     "yarn": "Yarn 4",
+    "bun": "bun",
 }
 """The package managers as addresses and people name them."""
 

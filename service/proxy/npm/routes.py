@@ -27,6 +27,7 @@ from service.proxy.npm.render import (
     render_full,
     render_manifest,
 )
+from service.proxy.npm.tags import move_tags
 from service.proxy.page_cache import Page, make_page, page_answer
 from service.proxy.registries import PackageRegistry
 from service.proxy.services import ProxyServices
@@ -86,6 +87,15 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
     with await upstream.admit(org.id):
         answer = await upstream.post(f"-/npm/v1/security/{query}", body, {"content-type": FULL})
     return Response(answer.body, content_type=FULL)
+
+
+@blueprint.get(f"{_REGISTRY}/-/package/<path:name>/dist-tags")
+@receives(ProxyServices)
+async def dist_tags(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+    """Answer `npm dist-tag ls`: the versions that tags point at in the document."""
+    _, org = await services.authorize(request, slug)
+    located = await services.package(org, name)
+    return json_answer(await located.read(partial(_tags, located.policy, services.clock())))
 
 
 @blueprint.get(f"{_REGISTRY}/<path:wanted>")
@@ -175,11 +185,7 @@ def _render(
     now: datetime,
 ) -> Page:
     """The document, or the object of one version. Raises PackageFileMissing."""
-    marks = {}
-    for listed in document.versions.values():
-        decision = policy.decide(_release(policy, listed), now)
-        if decision.is_refused:
-            marks[listed.version] = decision.reason
+    marks = _marks(document, policy, now)
     until = policy.next_change_at(
         (listed.published_at for listed in document.versions.values()), now
     )
@@ -190,6 +196,24 @@ def _render(
         return make_page([manifest], until)
     render = render_abbreviated if form == ABBREVIATED else render_full
     return make_page(render(document, base, marks), until)
+
+
+def _tags(policy: PackagePolicy, now: datetime, document: Package) -> dict[str, str]:
+    return dict(move_tags(document, _marks(document, policy, now)))
+
+
+def _marks(document: Package, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+    """Why versions are marked as deprecated: those that are refused.
+
+    Also if none is left, unlike on PyPI: clients install a deprecated version if there is no other,
+    and pnpm 10, yarn 1 and bun print the reason nowhere else.
+    """
+    marks = {}
+    for listed in document.versions.values():
+        decision = policy.decide(_release(policy, listed), now)
+        if decision.is_refused:
+            marks[listed.version] = decision.reason
+    return marks
 
 
 def _release(policy: PackagePolicy, listed: PackageVersion) -> Release:

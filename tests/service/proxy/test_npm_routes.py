@@ -97,6 +97,39 @@ async def test_a_blocked_version_is_marked_and_its_tag_moves(proxied: Proxied):
     assert await proxied.events() == ["blocklist_hit", "install_allowed"]
 
 
+async def test_where_all_is_blocked_tags_stay_and_each_tarball_is_refused(proxied: Proxied):
+    """A missing tag would be an error without a reason, which the deprecation has."""
+    proxied.publishes_npm("left-pad", "1.0.0", "1.1.0")
+    await proxied.policy(deny=[deny("npm", "left-pad", id="r1", reason="it is bad")])
+    document = await proxied.document("left-pad")
+    tarballs = [version["dist"]["tarball"] for version in document["versions"].values()]
+    paths = [tarball.partition("/proxy/acme/")[2] for tarball in tarballs]
+
+    assert document["dist-tags"] == {"latest": "1.1.0"}
+    assert [version["deprecated"] for version in document["versions"].values()] == [
+        "denied by rule r1: it is bad"
+    ] * 2
+    assert [(await proxied.get(path)).status_code for path in paths] == [302, 302]
+    assert await proxied.events() == ["blocklist_hit"] * 2
+
+
+@pytest.mark.parametrize("path", ["left-pad", "@scope/left-pad", "@scope%2fleft-pad"])
+async def test_tags_are_listed_as_the_document_has_them(proxied: Proxied, path: str):
+    """`npm dist-tag ls`; changing them is publishing."""
+    name = path.replace("%2f", "/")
+    tags = {"latest": "1.1.0", "next": "1.0.0"}
+    proxied.publishes_npm(name, "1.0.0", "1.1.0", **{"dist-tags": tags})
+    await proxied.policy(deny=[deny("npm", name, "1.1.0", id="r1")])
+    listed = await proxied.get(f"npm/-/package/{path}/dist-tags")
+    missing = await proxied.get("npm/-/package/other/dist-tags")
+    put = await proxied.send("PUT", f"npm/-/package/{path}/dist-tags/latest")
+
+    assert await listed.get_json() == {"latest": "1.0.0", "next": "1.0.0"}
+    assert await listed.get_json() == (await proxied.document(path))["dist-tags"]
+    assert (missing.status_code, put.status_code) == (404, 405)
+    assert await proxied.events() == []
+
+
 async def test_what_an_address_says_of_a_tarball_decides_nothing(proxied: Proxied):
     """Pnpm prints the address of a blocked tarball alone; lockfiles may keep it for longer."""
     proxied.publishes_npm("left-pad", "1.0.0", "1.1.0")
@@ -197,7 +230,7 @@ async def test_only_what_the_document_lists_is_there(proxied: Proxied):
         "left-pad/9.9.9",
         "left-pad//",
         "-/v1/search",
-        "-/package/left-pad/dist-tags",
+        "-/package/left-pad/collaborators",
         "-/all",
     ):
         assert (await shown(await proxied.get(f"npm/{path}")))[0] == 404, path
