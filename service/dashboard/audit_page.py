@@ -11,7 +11,7 @@ from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
-from service.dashboard.chips import Chip, active_chips, actors_of
+from service.dashboard.chips import Chip, active_chips, named_by
 from service.dashboard.retention_window import RetentionWindow, retention_window
 from service.dashboard.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
 from service.dashboard.services import DashboardServices
@@ -158,7 +158,7 @@ async def _find(
     log = await open_log(services.store, services.audit.lake, org, now)
     page = await services.audit.queries.page(org, wanted, now, log)
     entries = decoded_entries(page.entries)
-    actors = {*actors_of(state), *named_in(entries)}
+    actors = named_by(state.given) | named_in(entries)
     async with services.store.read() as session:
         draft.actors = await names_of_actors(session, org.id, actors)
     context = RowContext(state, draft.actors, services.bindings.issuers.values(), now)

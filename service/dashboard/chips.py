@@ -1,10 +1,11 @@
 """The active filters in words, each with the link that removes it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
 from analytics.model.labels import FILTER_LABELS, event_label
+from service.dashboard.display_names import NAMED_FILTERS, may_be_named
 from service.dashboard.state import State
 
 
@@ -18,14 +19,16 @@ class Chip:
     remove: str
 
 
-def active_chips(state: State, actors: Mapping[str, str]) -> list[Chip]:
-    """All filters of `state` that exclude rows, the window first; `actors` have these names."""
-    return [*_window_chips(state), *_value_chips(state, actors)]
+def active_chips(state: State, names: Mapping[str, str]) -> list[Chip]:
+    """All filters of `state` that exclude rows, the window first; members and keys by `names`."""
+    return [*_window_chips(state), *_value_chips(state, names)]
 
 
-def actors_of(state: State) -> list[str]:
-    """The actors that filters of `state` name."""
-    return [_meaning("actor", value)[1] for value in state.given.get("actor", ())]
+def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
+    """The actors and subjects that `filters` name."""
+    return may_be_named(
+        _meaning(name, value)[1] for name in NAMED_FILTERS for value in filters.get(name, ())
+    )
 
 
 def _window_chips(state: State) -> Iterator[Chip]:
@@ -34,15 +37,14 @@ def _window_chips(state: State) -> Iterator[Chip]:
             yield Chip("Time", relation, value, state.removing(name, value).href)
 
 
-def _value_chips(state: State, actors: Mapping[str, str]) -> Iterator[Chip]:
+def _value_chips(state: State, names: Mapping[str, str]) -> Iterator[Chip]:
     for name in FILTER_COLUMNS:
         for value in state.given.get(name, ()):
             relation, text = _meaning(name, value)
-            shown = text
-            if name == "event":
-                shown = event_label(text)
-            elif name == "actor":
-                shown = actors.get(text, text)
+            # A CI job by its whole subject: two may share a label.
+            shown = event_label(text) if name == "event" else text
+            if name in NAMED_FILTERS:
+                shown = names.get(text, text)
             yield Chip(FILTER_LABELS[name], relation, shown, state.removing(name, value).href)
 
 

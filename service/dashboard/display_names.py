@@ -1,14 +1,36 @@
 """Display names of members, keys, teams and projects, which rows name by id."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.labels import event_label, job_label
 from service.audit.actor_names import names_of_actors
 from service.store.batching import scalars_of
 from service.store.tables import Project, Team
+
+NAMED_FILTERS: Final = ("actor", "subject")
+"""Filters, and keys of rows, whose values may be members and keys."""
+
+_NAMED_CHARS_MAX: Final = 64
+"""Keys and members have short ids; subjects of CI jobs are longer."""
+
+
+def may_be_named(values: Iterable[str | None]) -> set[str]:
+    """Those of `values` that may be the id of a member or a key."""
+    return {value for value in values if value and len(value) <= _NAMED_CHARS_MAX}
+
+
+def value_in_words(name: str, value: str, names: Mapping[str, str]) -> str:
+    """A value of the filter `name` for people: an event's label, a CI job's, or one of `names`."""
+    if name == "event":
+        return event_label(value)
+    if name not in NAMED_FILTERS:
+        return value
+    return names.get(value) or (name == "subject" and job_label(value)) or value
 
 
 @dataclass(frozen=True, slots=True)

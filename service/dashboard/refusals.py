@@ -18,6 +18,7 @@ from service.errors import (
     Invalid,
     NotFound,
     Refusal,
+    SignInLinkRefused,
     Unauthenticated,
 )
 from service.sign_in.flow import own_page
@@ -61,6 +62,11 @@ _ADVICE: Final = {
 }
 
 _ADVICE_OF_TEXT: Final = {
+    SignInLinkRefused.text: Advice(
+        "This sign-in link does not work",
+        "A link works once, within ten minutes. Ask the owner or operator who sent it for a new"
+        " one, or sign in another way.",
+    ),
     ForeignForm.text: Advice(
         "This form is out of date",
         "Nothing was changed. Go back and copy what you typed, then open the form again.",
@@ -70,7 +76,7 @@ _ADVICE_OF_TEXT: Final = {
         "Nothing was changed. If you intended this, open the page here and repeat the action.",
     ),
 }
-"""Advice for errors with status 403 that no owner can resolve."""
+"""Advice for errors that need other steps than most with their status."""
 
 
 def wants_page(request: Request) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from analytics.model.labels import event_label, job_label
+from analytics.model.labels import event_label
+from service.dashboard.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.dashboard.labels import ago, ci_words, icon_of
 from service.dashboard.state import State
 from service.issuers.run_links import HasRuns, run_link
@@ -29,8 +30,6 @@ PIVOTS: Final = {
 
 _BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
 _CI_SOURCE: Final = "oidc_"
-_NAMED_CHARS_MAX: Final = 64
-"""Keys and members have short ids; subjects of CI jobs are longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +115,22 @@ def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
 
 def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
     """The row with this entry."""
+    subject = entry["subject"]
     return ShownRow(
         entry=entry,
         context=context,
         event=event_label(entry["event"]),
         icon=icon_of(entry["event"], entry["decision"]),
         ago=ago(context.now - datetime.fromisoformat(entry["created_at"])),
-        actor=context.actors.get(entry["actor"], entry["actor"]),
-        subject=_subject(entry["subject"], context),
+        actor=value_in_words("actor", entry["actor"], context.actors),
+        subject=None if subject is None else value_in_words("subject", subject, context.actors),
         ci_provider=ci_words(entry["actor_source"]),
     )
 
 
 def named_in(entries: Iterable[dict[str, Any]]) -> set[str]:
     """The actors and subjects of rows, whose names a RowContext needs."""
-    names = {entry[key] for entry in entries for key in ("actor", "subject") if entry[key]}
-    return {name for name in names if len(name) <= _NAMED_CHARS_MAX}
-
-
-def _subject(subject: str | None, context: RowContext) -> str | None:
-    """A subject in words: a CI job by its label, a member or key by its name."""
-    if subject is None:
-        return None
-    return context.actors.get(subject) or job_label(subject) or subject
+    return may_be_named(entry[key] for entry in entries for key in NAMED_FILTERS)
 
 
 def pretty_json(value: object, indent: int | None = 2) -> str:

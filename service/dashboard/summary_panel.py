@@ -10,11 +10,11 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import InvalidQuery, Query
-from analytics.model.labels import event_label, job_label
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts, ValueCount
 from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog
+from service.dashboard.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State
 from service.errors import QueryTooSlow, StoreUnavailable
@@ -115,9 +115,8 @@ async def load_summary_panel(
         within, bucket, buckets = await _with_more_bars(log, within, bucket, buckets)
     counted = {decision.value: decision.count for decision in summary.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
-    names: Mapping[str, str] = {}
-    if "actor" in facets:
-        names = await _actor_names(store, log, summary.top["actor"])
+    named = [value for name in NAMED_FILTERS if name in facets for value in summary.top[name]]
+    names = await _names(store, log, named)
     shown = _Values(state, summary.total, names)
     return SummaryPanel(
         total=summary.total,
@@ -152,7 +151,7 @@ async def load_facet(
     store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: State
 ) -> Facet:
     """The facet of `values`, which are all there is: shares are of their sum."""
-    names = await _actor_names(store, log, values) if name == "actor" else {}
+    names = await _names(store, log, values) if name in NAMED_FILTERS else {}
     return _Values(state, sum(value.count for value in values), names).facet(name, values)
 
 
@@ -167,11 +166,10 @@ async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavail
         return SummaryUnavailable.DAMAGED
 
 
-async def _actor_names(
-    store: Store, log: TenantLog, values: Sequence[ValueCount]
-) -> Mapping[str, str]:
+async def _names(store: Store, log: TenantLog, values: Sequence[ValueCount]) -> Mapping[str, str]:
+    named = may_be_named(value.value for value in values)
     async with store.read() as session:
-        return await names_of_actors(session, log.org.id, [value.value for value in values])
+        return await names_of_actors(session, log.org.id, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ class _Values:
 
     state: State
     total: int
-    actors: Mapping[str, str]
+    names: Mapping[str, str]
 
     def facet(self, name: str, values: Sequence[ValueCount]) -> Facet:
         """These values of the filter `name`."""
@@ -204,10 +202,6 @@ class _Values:
         )
 
     def _text(self, name: str, value: str) -> str:
-        if name == "event":
-            return event_label(value)
-        if name == "actor":
-            return self.actors.get(value, value)
-        if name == "subject":
-            return job_label(value) or value
-        return value.capitalize() if name == "decision" else value
+        if name == "decision":
+            return value.capitalize()
+        return value_in_words(name, value, self.names)

@@ -24,6 +24,12 @@ class ApiKeyExpired(Unauthenticated):
     text = "the API key expired on {value}: issue or rotate one"
 
 
+class SignInLinkRefused(Unauthenticated):
+    """A sign-in link that no longer works, or never did."""
+
+    text = "this sign-in link was already used, has expired or is invalid"
+
+
 class LacksCapability(Forbidden):
     """The caller's role does not grant what the endpoint needs."""
 

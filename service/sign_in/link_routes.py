@@ -8,7 +8,7 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
-from service.errors import Unauthenticated
+from service.errors import SignInLinkRefused
 from service.orgs.repository import get_org_by_id
 from service.orgs.sessions import consume_link, find_link_owner, issue_session
 from service.sign_in.completion import member_context
@@ -40,7 +40,7 @@ async def sign_in(services: SignInServices) -> ResponseReturnValue:
     async with services.store.write() as work:
         signed_in = await _use_link(work, token, origin)
     if signed_in is None:  # raised here, so that the row about the attempt is committed
-        raise Unauthenticated("this sign-in link was already used, has expired or is invalid")
+        raise SignInLinkRefused
     slug, cookie = signed_in
     response = redirect(overview_path(slug), 303)
     services.cookies.keep_session(response, cookie)

@@ -171,7 +171,7 @@ def test_the_file_holds_what_is_seen(open_page):
     page = open_page("?decision=BLOCKED")
     page.get_by_text("Export 12 rows").click()
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("link", name="CSV", exact=True).click()
     with download.value.path().open(newline="") as file:
         taken = list(csv.DictReader(file))
 

@@ -230,11 +230,17 @@ async def test_a_link_works_once(world):
 
 
 async def test_a_link_is_refused_once_it_is_old(world):
-    """A link lives ten minutes."""
+    """A link lives ten minutes; the page says how to go on."""
     token = await issue_link(world, "auditor")
     world.clock.advance(minutes=10)
+    response = await press_sign_in(world, token, BROWSER | {"accept": "text/html"})
+    page = Page(await response.get_data(as_text=True))
 
-    assert (await press_sign_in(world, token)).status_code == 401
+    assert response.status_code == 401
+    assert page.one("h1").text == "This sign-in link does not work"
+    assert "Ask the owner or operator who sent it for a new one" in page.one("main").text
+    assert "Go back" not in page.one("main").text
+    assert page.link("Sign in") == "/admin/ui/sign-in"
 
 
 @pytest.mark.parametrize(

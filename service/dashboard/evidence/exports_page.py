@@ -8,7 +8,7 @@ from analytics.model.filters import FILTER_COLUMNS
 from service.audit.export_entries import ExportState, get_export, list_exports, state_of
 from service.audit.export_forms import RECEIPT_SUFFIX, entry_file_name
 from service.audit.services import AuditServices
-from service.dashboard.chips import active_chips
+from service.dashboard.chips import active_chips, named_by
 from service.dashboard.display_names import Names, Person, find_names
 from service.dashboard.state import parse_state
 from service.store.tables import ExportEntry, Organisation
@@ -53,7 +53,10 @@ async def load_exports_view(
     """A page of the organisation's exports. Raises InvalidCursor."""
     async with services.store.read() as session:
         page = await list_exports(session, org.id, ROWS, cursor)
-        names = await find_names(session, org.id, actors={entry.actor for entry in page.entries})
+        named = {entry.actor for entry in page.entries}.union(
+            *(named_by(entry.filters) for entry in page.entries)
+        )
+        names = await find_names(session, org.id, actors=named)
     now = services.clock()
     rows = [_shown(org, entry, state_of(entry, now), names) for entry in page.entries]
     return ExportsView(rows, page.next_cursor, is_first=cursor is None)
@@ -65,18 +68,18 @@ async def load_export_view(
     """One of the organisation's exports. Raises ExportNotFound."""
     async with services.store.read() as session:
         entry = await get_export(session, org.id, export_id)
-        names = await find_names(session, org.id, actors=[entry.actor])
+        names = await find_names(session, org.id, actors={entry.actor, *named_by(entry.filters)})
     return _shown(org, entry, state_of(entry, services.clock()), names)
 
 
-def filter_words(filters: dict[str, list[str]]) -> list[str]:
+def filter_words(filters: dict[str, list[str]], names: Names) -> list[str]:
     """The filters in words, without window and order; nothing if there are none."""
     columns: dict[str, Sequence[str]] = {
         name: filters[name] for name in FILTER_COLUMNS if name in filters
     }
     return [
         f"{chip.label} {chip.relation} {chip.value}"
-        for chip in active_chips(parse_state(columns), {})
+        for chip in active_chips(parse_state(columns), names.actors)
     ]
 
 
@@ -85,6 +88,6 @@ def _shown(org: Organisation, entry: ExportEntry, state: ExportState, names: Nam
         entry,
         state,
         names.person(entry.actor),
-        filter_words(entry.filters),
+        filter_words(entry.filters, names),
         entry_file_name(org.slug, entry),
     )

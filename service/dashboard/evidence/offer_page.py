@@ -10,6 +10,8 @@ from analytics.export.csv_json import GUARDED
 from analytics.model.filters import Condition, Query, Term, parse_query
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
+from service.dashboard.chips import named_by
+from service.dashboard.display_names import find_names
 from service.dashboard.evidence.exports_page import filter_words
 from service.dashboard.state import parse_state
 from service.errors import QueryTooSlow
@@ -58,16 +60,18 @@ async def load_offer(
     log = await open_log(services.store, services.lake, org, now)
     within = log.within(query)
     time_max_s = services.settings.query_max_s
-    named = replace(query, conditions=(*query.conditions, _NAMES_GUARDED))
+    guarded = replace(query, conditions=(*query.conditions, _NAMES_GUARDED))
+    async with services.store.read() as session:
+        names = await find_names(session, org.id, actors=named_by(given))
     return Offer(
         query=urlencode(given, doseq=True),
-        filters=filter_words(given),
+        filters=filter_words(given, names),
         since=within.since,
         until=within.until,
         floor=log.floor,
         cuts_off=_cuts_off(org, query, log.floor),
         rows=await _count(log, query, time_max_s),
-        guarded=await _count(log, named, time_max_s),
+        guarded=await _count(log, guarded, time_max_s),
     )
 
 

@@ -8,10 +8,10 @@ from typing import Final
 from quart import url_for
 
 from analytics.model.filters import FILTER_COLUMNS, parse_query
-from analytics.model.labels import job_label
 from analytics.query.aggregates import Group
 from service.audit.actor_names import names_of_actors
 from service.audit.tenant_log import TenantLog
+from service.dashboard.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.dashboard.state import State
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.store.store import Store
@@ -51,9 +51,10 @@ async def load_groups(
     groups = await or_unavailable(log.groups(query, columns, GROUPS_MAX, GLANCE_MAX_S))
     if isinstance(groups, SummaryUnavailable):
         return groups
-    actors = {value for group in groups for value in group.values if value} if "actor" in by else ()
+    is_named = any(name in NAMED_FILTERS for name in by)
+    named = may_be_named(value for group in groups for value in group.values) if is_named else ()
     async with store.read() as session:
-        names = await names_of_actors(session, log.org.id, list(actors))
+        names = await names_of_actors(session, log.org.id, named)
     return [_shown(group, by, state, names) for group in groups]
 
 
@@ -70,7 +71,7 @@ def _shown(group: Group, by: Sequence[str], state: State, names: dict[str, str])
     for name, value in values.items():
         if value:
             state = state.only(name, value)
-    text = " ".join(_text(name, value, names) for name, value in values.items() if value)
+    text = " ".join(value_in_words(name, value, names) for name, value in values.items() if value)
     return ShownGroup(
         values=values,
         text=text or "none",
@@ -80,9 +81,3 @@ def _shown(group: Group, by: Sequence[str], state: State, names: dict[str, str])
         last=group.last,
         href=state.href if all(values.values()) else None,
     )
-
-
-def _text(name: str, value: str, names: dict[str, str]) -> str:
-    if name == "actor":
-        return names.get(value, value)
-    return (job_label(value) or value) if name == "subject" else value

@@ -45,6 +45,8 @@ class Page(HTMLParser):
     elements: list[Element] = field(default_factory=list)
     forms: dict[str, dict[str, str]] = field(default_factory=dict)
     """What each form that is posted sends along unseen, by where it goes."""
+    at_once: set[str] = field(default_factory=set)
+    """Where those go that are sent without opening a confirmation first."""
     _open: list[Element] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,8 @@ class Page(HTMLParser):
             self._open.append(element)
         if tag == "form" and element.attributes.get("method") == "post":
             self.forms[element.attributes["action"]] = {}
+            if not any("danger" in one.attributes.get("class", "").split() for one in self._open):
+                self.at_once.add(element.attributes["action"])
         if tag == "input" and element.attributes.get("type") == "hidden":
             self._note_hidden(element.attributes)
 

@@ -309,6 +309,32 @@ async def test_filters_go_along_with_the_form_and_with_exports(world):
     assert recorded == {name: [value] for name, value in given.items()}
 
 
+async def test_the_menu_says_that_csv_is_changed_and_offers_it_as_it_is(world):
+    """A scoped name with an apostrophe cannot be joined with an SBOM."""
+    await add_install(world, package_name="@babel/core")
+    page = await open_page(world, "?package=@babel/core")
+    menu = next(one for one in page.all("div", **{"class": "menu-body"}) if "CSV" in one.text)
+    files = {}
+    for label in ("CSV", "CSV, unguarded"):
+        file = await world.client.get(page.link(label), headers=world.session("auditor"))
+        files[label] = await file.get_data(as_text=True)
+
+    assert "get an apostrophe in front, also scoped names such as @babel/core" in menu.text
+    assert ",'@babel/core," in files["CSV"]
+    assert ",@babel/core," in files["CSV, unguarded"]
+
+
+async def test_members_are_named_in_rows_facets_and_chips(world):
+    """By their address, as the actor of a row and as what it is about; ids are for filters."""
+    member = world.members["member"]
+    page = await open_page(world, "?event=member_added")
+
+    assert member.email in [one.text for one in page.all("a", **{"class": "what"})]
+    assert "mem_" not in page.one("main").text
+    only = await open_page(world, page.facet(member.email))
+    assert only.chips == ["Event is Member added", f"Subject is {member.email}"]
+
+
 async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):
     """What is filtered can be read, and undone one by one."""
     page = await open_page(

@@ -8,6 +8,7 @@ import pytest
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import parse_query
 from service.audit.export_entries import SILENT_AFTER
+from service.dashboard.display_names import Names
 from service.dashboard.evidence import exports_page
 from service.store.journal import append
 from service.store.tables import Organisation
@@ -245,7 +246,9 @@ async def test_an_unlimited_tier_has_no_floor(world):
 
 
 def test_filters_are_words():
-    assert exports_page.filter_words({"order": ["asc"], "since": ["2026-01-01"]}) == []
-    assert exports_page.filter_words({"package": ["!@acme/*"]}) == [
-        "Package does not begin with @acme/"
+    names = Names(actors={"mem_1": "ada@acme.example"})
+    assert exports_page.filter_words({"order": ["asc"], "since": ["2026-01-01"]}, names) == []
+    assert exports_page.filter_words({"package": ["!@acme/*"], "subject": ["mem_1"]}, names) == [
+        "Package does not begin with @acme/",
+        "Subject is ada@acme.example",
     ]

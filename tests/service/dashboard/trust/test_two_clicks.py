@@ -156,7 +156,7 @@ async def test_a_new_binding_is_limited_to_the_project_of_the_key(world: World):
     assert await is_trusted(world, project_id=world.project.id)
 
 
-async def test_of_two_bindings_that_match_alike_one_is_revoked_with_the_second_click(world: World):
+async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world: World):
     """One more binding would not help; which of them stays is for a person to say."""
     await bind(world)
     kept = await bind(world, origin="team_admin", team_id=world.team.id)

@@ -1,0 +1,106 @@
+"""What cannot be undone is confirmed first, on every page, with scripts or without."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, urlsplit
+
+from service.orgs.changes import issue_api_key, issue_cookie, set_team_admin
+from service.store.tables import Passkey
+from service.verifier.codes import Detail
+from tests.conftest import BY_OPERATOR, World
+from tests.service.dashboard.page import AUDIT, ORG, Page, open_page, send_form
+from tests.service.rejected.notes import rejection, remember
+
+PROFILE = "/admin/ui/profile"
+DESTRUCTIVE = re.compile(
+    r"/(remove|remove-passkeys|revoke|delete|dismiss|end|end-others|sign-out)$"
+)
+"""How the address of a form ends that removes, revokes, deletes or ends something."""
+
+OWN_SESSION = "/sign-out"
+"""Ends the session that presses it, which can sign in again at once."""
+
+
+async def fill(world: World) -> None:
+    """Give the owner something to remove on each page."""
+    async with world.services.store.write() as work:
+        await issue_cookie(work, world.acme, world.members["owner"], BY_OPERATOR)
+        await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+        await set_team_admin(work, world.team, world.members["admin"], BY_OPERATOR, is_admin=True)
+        for name in ("owner", "member"):
+            passkey = Passkey(
+                id=f"passkey-{name}",
+                member_id=world.members[name].id,
+                name=name,
+                public_key=b"",
+                transports=[],
+                sign_count=0,
+                use_count=0,
+                added_at=work.now,
+            )
+            work.session.add(passkey)
+    await world.create()
+    await world.create(origin="team_admin", team_id=world.team.id)
+    await remember(world, rejection(world.acme.id, detail=Detail.BINDING_AMBIGUOUS))
+    page = await open_page(world, f"{AUDIT}?last=24h", **world.session("owner"))
+    await send_form(world, page, f"{AUDIT}/searches", name="Today")
+
+
+def links_of(page: Page) -> Iterator[str]:
+    """The pages that the links of `page` lead to; not files."""
+    for link in page.all("a"):
+        address = link.attributes["href"]
+        is_ours = urlsplit(address).path.startswith((ORG, PROFILE))
+        if is_ours and not urlsplit(address).path.endswith(("/export", "/receipt")):
+            yield address.partition("#")[0]
+
+
+def kind_of(address: str) -> tuple[str, frozenset[str]]:
+    """Pages that differ only in the values of their filters are of one kind."""
+    parts = urlsplit(address)
+    return parts.path, frozenset(name for name, _ in parse_qsl(parts.query))
+
+
+async def every_page(world: World) -> dict[str, Page]:
+    """Every page that an owner's links lead to, one of each kind."""
+    pages: dict[str, Page] = {}
+    waiting, seen = [ORG, PROFILE], {kind_of(ORG), kind_of(PROFILE)}
+    while waiting:
+        address = waiting.pop()
+        pages[address] = await open_page(world, address, **world.session("owner"))
+        for link in links_of(pages[address]):
+            if kind_of(link) not in seen:
+                seen.add(kind_of(link))
+                waiting.append(link)
+    return pages
+
+
+async def test_nothing_is_removed_at_once(world: World) -> None:
+    """A form that does so is folded away (macro `danger`), or has a page of its own to confirm on.
+
+    Each such address of the app is met on some page: none is forgotten.
+    """
+    await fill(world)
+    pages = await every_page(world)
+    met = {action.partition("?")[0] for page in pages.values() for action in page.forms}
+    addresses = {
+        re.compile(re.sub(r"<[^>]+>", "[^/]+", rule.rule))
+        for rule in world.app.url_map.iter_rules()
+        if "POST" in (rule.methods or ())
+        and rule.rule.startswith("/admin/ui/")
+        and DESTRUCTIVE.search(rule.rule)
+    }
+
+    at_once = {
+        (address, action)
+        for address, page in pages.items()
+        for action in page.at_once
+        if DESTRUCTIVE.search(action.partition("?")[0])
+        and action != OWN_SESSION
+        and urlsplit(address).path != action
+    }
+
+    assert at_once == set()
+    unmet = [each.pattern for each in addresses if not any(map(each.fullmatch, met))]
+    assert unmet == []
+    assert len(addresses) >= 10
