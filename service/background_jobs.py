@@ -9,6 +9,7 @@ from service.audit.export_entries import close_silent_exports
 from service.audit.maintenance import Job, Maintenance, maintenance_jobs
 from service.composition import Services
 from service.install_tokens.tokens import forget_expired
+from service.proxy.artifacts import forget_artifacts
 from service.proxy.install_marks import forget_marks
 
 WRITE_BEHIND_INTERVAL_S: Final = 2.0
@@ -65,6 +66,7 @@ def housekeeping(services: Services) -> Maintenance:
         "forget_sessions": services.authenticator.forget_ended_sessions,
         "forget_install_tokens": partial(forget_install_tokens, services),
         "forget_install_marks": partial(forget_install_marks, services),
+        "forget_artifacts": partial(forget_old_artifacts, services),
         "sweep_package_cache": services.packages.sweep,
     }
     jobs = [
@@ -86,6 +88,11 @@ async def forget_install_tokens(services: Services) -> None:
 async def forget_install_marks(services: Services) -> None:
     """Delete marks of installs that no request can belong to any more."""
     await forget_marks(services.store, services.clock())
+
+
+async def forget_old_artifacts(services: Services) -> None:
+    """Forget which files were served so long ago that hardly anyone installs them."""
+    await forget_artifacts(services.store, services.clock())
 
 
 async def close_broken_exports(services: Services) -> int:

@@ -40,6 +40,7 @@ from service.metrics import Metrics
 from service.policy.book import PolicyBook
 from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
+from service.proxy.artifacts import Artifacts
 from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
 from service.proxy.page_cache import PageCache
@@ -213,6 +214,7 @@ def _proxy(
     parts: RegistryParts,
     installers: InstallAuthorizer,
     policies: PolicyBook,
+    artifacts: Artifacts,
     installs: InstallLog,
 ) -> ProxyServices:
     own_registries = load_registries(settings.proxy_registries_file)
@@ -222,6 +224,7 @@ def _proxy(
         installers=installers,
         policies=policies,
         installs=installs,
+        artifacts=artifacts,
         pages=PageCache(clock, partial(metrics.package_cache_used, "pages")),
         files=parts.caches.files,
         pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
@@ -281,6 +284,7 @@ def build_services(
     policy_book = PolicyBook(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client()
+    artifacts = Artifacts(store)
     proxy = _proxy(
         settings,
         clock,
@@ -289,7 +293,8 @@ def build_services(
         registry_parts(settings, upstream_http, packages, worker, clock, metrics),
         installers,
         policy_book,
-        InstallLog(store, group_commit, installers, sealer, settings, metrics),
+        artifacts,
+        InstallLog(store, artifacts, group_commit, installers, sealer, settings, metrics),
     )
     return Services(
         settings=settings,

@@ -161,7 +161,7 @@ GUARDS: Final = [
     ),
     Guard(
         "no part of a file is served without a row",
-        "service/proxy/installs.py::serve",
+        "service/proxy/installs.py::_gets_no_byte",
         Replace(
             "request.method == 'HEAD' or is_known(request, file.key)", "'range' in request.headers"
         ),
@@ -169,7 +169,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that the client has is refused all the same",
-        "service/proxy/installs.py::serve",
+        "service/proxy/installs.py::Installer._serve",
         Replace("decision.is_refused", "decision.is_refused and not is_known(request, file.key)"),
         f"{_PROXY}/test_pypi_routes.py::test_a_file_known_to_the_client_is_refused_all_the_same",
     ),
@@ -191,6 +191,26 @@ GUARDS: Final = [
         "service/proxy/install_log.py::InstallLog._commit_cut",
         Drop("remove_mark(work.transaction, recorded.key)"),
         f"{_PROXY}/test_cut_installs.py::test_the_next_attempt_is_recorded_by_every_process",
+    ),
+    Guard(
+        "a file that changed is refused",
+        "service/proxy/installs.py::Installer.serve",
+        Replace("known.is_same(file.release.digests)", "True"),
+        f"{_PROXY}/test_changed_artifacts.py"
+        "::test_without_the_old_file_the_name_is_refused_in_every_mode[audit]",
+    ),
+    Guard(
+        "what is served is remembered with its row",
+        "service/proxy/install_log.py::_keep_artifact",
+        Drop("keep_artifact(work.transaction, install.artifact, install.file, work.now)"),
+        f"{_PROXY}/test_changed_artifacts.py::test_the_page_has_the_digest_that_was_served",
+    ),
+    Guard(
+        "a file is remembered before its last byte is sent",
+        "service/proxy/transfers.py::followed",
+        DropCall("install.verified"),
+        f"{_PROXY}/test_changed_artifacts.py"
+        "::test_a_large_file_is_known_before_its_last_byte_is_sent",
     ),
     Guard(
         "a row is cut once",

@@ -74,6 +74,20 @@ class InstallCut(Envelope, frozen=True, kw_only=True):
     cause: CutCause
 
 
+class ArtifactChanged(Envelope, frozen=True, kw_only=True):
+    """A file was refused: under its name the registry had offered another one before.
+
+    A digest is null if it is not known: npm's documents state other ones than SHA-256.
+    """
+
+    event = Event.ARTIFACT_CHANGED
+    decision = Decision.BLOCKED
+    file_name: str
+    sha256_before: str | None
+    sha256_now: str | None
+    registry: str
+
+
 class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
     """A trust binding was created."""
 

@@ -66,3 +66,19 @@ class BlocklistImported(Envelope, frozen=True, kw_only=True):
     withdrawn: Count
     unreadable: Count
     sha256: str
+
+
+class ArtifactAccepted(Envelope, frozen=True, kw_only=True):
+    """The operator accepted that a registry offers another file under a name.
+
+    The digests are `algorithm:hex`.
+    """
+
+    event = Event.ARTIFACT_ACCEPTED
+    ecosystem: str
+    registry: str
+    package: str
+    version: str
+    file_name: str
+    digest_before: str
+    digest_now: str

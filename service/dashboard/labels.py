@@ -33,6 +33,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.POLICY_EXCEPTION_REQUESTED: "shield",
     Event.POLICY_EXCEPTION_DECIDED: "shield",
     Event.BLOCKLIST_IMPORTED: "shield",
+    Event.ARTIFACT_ACCEPTED: "shield",
     Event.OIDC_BINDING_CREATED: "link",
     Event.OIDC_BINDING_REVOKED: "link",
     Event.API_KEY_CREATED: "key",

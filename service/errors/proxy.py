@@ -1,7 +1,7 @@
 """Refusals of the install proxy and of its install tokens."""
 
 from service.errors.access import Unauthenticated
-from service.errors.base import Forbidden, Invalid, MethodNotAllowed, NotFound, Refusal
+from service.errors.base import Conflict, Forbidden, Invalid, MethodNotAllowed, NotFound, Refusal
 from service.errors.storage import StoreUnavailable
 
 
@@ -174,3 +174,15 @@ class ProxyBusy(UpstreamFailed):
 
 class NotAsDocumented(UpstreamFailed):
     """The registry sends another file than its document describes."""
+
+
+class ArtifactNotOffered(NotFound):
+    """No registry offers such a file instead of one that was served before."""
+
+    text = "no registry offers {value} with this digest: see `countersign artifact list`"
+
+
+class ArtifactAmbiguous(Conflict):
+    """Several registries do."""
+
+    text = "several registries offer {value} with this digest: name one with --registry"

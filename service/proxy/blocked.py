@@ -21,7 +21,12 @@ A `+` is a space, as in queries: `%20` would make the reason unreadable in a log
 
 _ELLIPSIS: Final = "..."
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_BEGINNINGS: Final = ("denied by rule ", "on the blocklist: advisory ", "too new: ")
+_BEGINNINGS: Final = (
+    "denied by rule ",
+    "on the blocklist: advisory ",
+    "too new: ",
+    "file changed: ",
+)
 """Of the reasons of decisions. Other texts are not shown: anyone can make up an address."""
 
 

@@ -276,6 +276,11 @@ class DownloadReader:
         return self._download.size
 
     @property
+    def is_verified(self) -> bool:
+        """True once all of the file has arrived and has its digest."""
+        return self._download.is_verified
+
+    @property
     def sha256(self) -> str | None:
         """The file's SHA-256, None if it is not known yet."""
         return self._download.sha256

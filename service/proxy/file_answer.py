@@ -10,7 +10,7 @@ from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
-from service.proxy.transfers import OnCut, Recorder, followed
+from service.proxy.transfers import Recorded, Recorder, followed
 from service.web.header_names import API_KEY_HEADER
 from service.web.streams import begun
 
@@ -59,13 +59,13 @@ async def file_answer(
     if request.method == "HEAD":
         await opened.close()
         return _answer(b"", 200, headers | _length(opened.size))
-    on_cut = await _recorded(opened, record)
+    install = await _recorded(opened, record)
     if not isinstance(opened, DownloadReader):
-        body = await _body(opened, 0, opened.size, on_cut)
+        body = await _body(opened, 0, opened.size, install)
         return _answer(body, 200, headers | _length(opened.size))
     pieces = opened.pieces()
-    if on_cut is not None:
-        pieces = followed(pieces, lambda: opened.size, on_cut)
+    if install is not None:
+        pieces = followed(pieces, lambda: opened.size, install)
     return _answer(await begun(pieces), 200, headers | _length(opened.size))
 
 
@@ -82,27 +82,29 @@ async def _whole(opened: CachedFile | LoadedFile | DownloadReader) -> CachedFile
 
 async def _recorded(
     opened: CachedFile | LoadedFile | DownloadReader, record: Recorder | None
-) -> OnCut | None:
+) -> Recorded | None:
     """What `record` returns, once there is a first byte to send; on failure the file is closed."""
     if record is None:
         return None
     try:
+        is_verified = True
         if isinstance(opened, DownloadReader):
             await opened.ready()
-        return await record(opened.sha256)
+            is_verified = opened.is_verified
+        return await record(opened.sha256, is_verified=is_verified)
     except BaseException:
         await opened.close()
         raise
 
 
 async def _body(
-    file: CachedFile | LoadedFile, start: int, stop: int, on_cut: OnCut | None
+    file: CachedFile | LoadedFile, start: int, stop: int, install: Recorded | None
 ) -> bytes | AsyncIterator[bytes]:
     if isinstance(file, LoadedFile):
         return file.part(start, stop)  # one piece: whether it arrived cannot be seen
     pieces = file.pieces(start, stop)
-    if on_cut is not None:
-        pieces = followed(pieces, lambda: stop - start, on_cut)
+    if install is not None:
+        pieces = followed(pieces, lambda: stop - start, install)
     return await begun(pieces)
 
 
@@ -126,8 +128,8 @@ async def _part(
     if request.method == "HEAD":
         await file.close()
         return _answer(b"", status, headers)
-    on_cut = await _recorded(file, record)
-    return _answer(await _body(file, start, stop, on_cut), status, headers)
+    install = await _recorded(file, record)
+    return _answer(await _body(file, start, stop, install), status, headers)
 
 
 def _length(size: int | None) -> dict[str, str]:

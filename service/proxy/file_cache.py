@@ -163,6 +163,13 @@ class FileCache:
         setattr(self.counts, name, getattr(self.counts, name) + 1)
         self._observe(name)
 
+    async def has(self, key: FileKey) -> bool:
+        """Whether the file is on disk and has its digest. Raises StoreUnavailable."""
+        cached = await self._find(key)
+        if cached is not None:
+            await cached.close()
+        return cached is not None
+
     async def usage(self) -> Usage:
         """What is on disk now. Reads the size of each file."""
         return await run_uncancellable(self._folder.usage)

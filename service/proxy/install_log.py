@@ -5,7 +5,7 @@ A file that does not arrive whole gets a second row, and its next request is rec
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final, Literal, TypeVar, cast
@@ -22,6 +22,7 @@ from service.errors import (
     InstallNotRecorded,
     InstallNotStored,
     JournalFull,
+    NotAsDocumented,
     Refusal,
     StorageFull,
 )
@@ -32,6 +33,15 @@ from service.orgs.repository import find_trust_revision
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.model import Decision
+from service.proxy.artifacts import (
+    ArtifactName,
+    Artifacts,
+    KnownFile,
+    find_artifact,
+    keep_artifact,
+    keep_offered,
+)
+from service.proxy.file_keys import FileKey
 from service.proxy.install_marks import Mark, find_mark, install_key, keep_mark, remove_mark
 from service.settings import Settings
 from service.store.group_commit import GroupCommit
@@ -50,6 +60,7 @@ _EVENTS: Final = (
     Event.BLOCKLIST_HIT,
     Event.COOLDOWN_ACTIVE,
     Event.INSTALL_CUT,
+    Event.ARTIFACT_CHANGED,
 )
 
 _Result = TypeVar("_Result")
@@ -63,24 +74,37 @@ _log = structlog.get_logger(__name__)
 class Install:
     """A request for the file of a release, and the decision on it.
 
-    `file` is the digest by which the file is verified; `sha256` is None if that is another one and
+    `key` is the digest by which the file is verified; `sha256` is None if that is another one and
     the file has not been seen yet. `is_continuation` is set if the request is for a part of the
     file without its beginning.
     """
 
     release: Release
-    file: str
+    key: FileKey
     decision: Decision
-    file_name: str
+    artifact: ArtifactName
     sha256: str | None
     client: str | None
     is_continuation: bool = False
+    is_verified: bool = False
+    """True if all of the file has arrived and is what it should be."""
 
     @property
     def identity(self) -> str:
         """The installed release and file: the same bytes may be published under several names."""
         release = self.release
-        return "\0".join((release.ecosystem, release.name, release.version, self.file))
+        return "\0".join((release.ecosystem, release.name, release.version, str(self.key)))
+
+    @property
+    def is_served_whole(self) -> bool:
+        """True if the file is served, and all of it is here."""
+        return self.is_verified and not self.decision.is_refused
+
+    @property
+    def file(self) -> KnownFile:
+        """The file, as it is remembered once it is served."""
+        release = self.release
+        return KnownFile(release.version, self.key, self.sha256, release.published_at)
 
     @property
     def envelope(self) -> Envelope:
@@ -114,6 +138,14 @@ class RecordedInstall:
         """Record, in the background, that the file did not arrive whole."""
         self.log.record_cut(self, bytes_sent, cause)
 
+    async def verified(self) -> None:
+        """Remember which file it was, before its last byte is sent. Raises StoreUnavailable.
+
+        Raises NotAsDocumented if another file was served under its name meanwhile.
+        """
+        if not self.install.is_verified:
+            await self.log.remember(self.install)
+
 
 class InstallLog:
     """Records the installs of all organisations."""
@@ -121,6 +153,7 @@ class InstallLog:
     def __init__(
         self,
         store: Store,
+        artifacts: Artifacts,
         group_commit: GroupCommit,
         installers: InstallAuthorizer,
         sealer: Sealer,
@@ -128,6 +161,7 @@ class InstallLog:
         metrics: Metrics,
     ) -> None:
         self._store = store
+        self._artifacts = artifacts
         self._group_commit = group_commit
         self._installers = installers
         self._sealer = sealer
@@ -168,6 +202,16 @@ class InstallLog:
         """Wait until all cuts are recorded."""
         await asyncio.gather(*self._cuts)
 
+    async def remember(self, install: Install) -> None:
+        """Remember the verified file of `install`; see `RecordedInstall.verified`."""
+        known = await self._artifacts.find(install.artifact)
+        if known is None or known.key != install.key:
+            verified = replace(install, is_verified=True)
+            await self._group_commit.commit(partial(_remember, install=verified))
+
+    async def _is_to_be_remembered(self, install: Install) -> bool:
+        return install.is_served_whole and await self._artifacts.find(install.artifact) is None
+
     async def _attributed(
         self,
         org: Organisation,
@@ -189,9 +233,10 @@ class InstallLog:
         """The mark of the row, or None with nothing stored if the org's bindings have changed."""
         # From memory until something is committed: a cut ends the mark for every process.
         known = await self._store.cached_at_once(("install", key), partial(find_mark, install=key))
-        if known is not None and known.covers(
+        is_covered = known is not None and known.covers(
             self._store.clock(), is_continuation=install.is_continuation
-        ):
+        )
+        if is_covered and not await self._is_to_be_remembered(install):
             return known
         change = partial(
             self._commit, tenant_id=tenant_id, principal=principal, install=install, key=key
@@ -225,14 +270,19 @@ class InstallLog:
         """The mark as `_mark` returns it, whether it is new, and whether a seal is due."""
         if not _is_attribution_current(work, tenant_id, principal):
             return None, False, False
+        if install.is_served_whole:
+            _check_artifact(work, install)
         # Looked up again: another request or process may have recorded the same install.
         known = find_mark(work.transaction, key)
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
+            _keep_artifact(work, install)
             return known, False, False
         batch = _batch(principal, install, install.envelope, work.now)
         first_seq, is_seal_due = self._store_row(work, tenant_id, batch)
         mark = Mark(work.now, first_seq)
         keep_mark(work.transaction, key, mark)
+        # With the row: what was served is known even if the process is killed.
+        _keep_artifact(work, install)
         return mark, True, is_seal_due
 
     def _store_row(
@@ -282,6 +332,26 @@ class InstallLog:
         return mark, True, is_seal_due
 
 
+def _check_artifact(work: SyncUnitOfWork, install: Install) -> None:
+    """Raise NotAsDocumented if another file was served under the name meanwhile."""
+    known = find_artifact(work.transaction, install.artifact)
+    if known is not None and known.key != install.key:
+        raise NotAsDocumented("another file was served under this name meanwhile")
+
+
+def _keep_artifact(work: SyncUnitOfWork, install: Install) -> None:
+    """Remember the file of `install` if it is served, or the other one that it was refused for."""
+    if install.is_served_whole:
+        keep_artifact(work.transaction, install.artifact, install.file, work.now)
+    elif install.decision.kind is Event.ARTIFACT_CHANGED:
+        keep_offered(work.transaction, install.artifact, install.key, work.now)
+
+
+def _remember(work: SyncUnitOfWork, install: Install) -> None:
+    _check_artifact(work, install)
+    _keep_artifact(work, install)
+
+
 def _key(tenant_id: str, install: Install, principal: InstallPrincipal) -> str:
     return install_key(tenant_id, principal.credential, install.identity, install.envelope.event)
 
@@ -307,7 +377,7 @@ def _batch(
         package_name=release.name,
         version=release.version,
         ecosystem=release.ecosystem,
-        file=FileColumns(_file_name(install.file_name), install.sha256, install.client),
+        file=FileColumns(_file_name(install.artifact.file_name), install.sha256, install.client),
         subject=audit_context.ci.sub if audit_context.ci else None,
     )
     (batch,) = encode_days([row])

@@ -2,20 +2,27 @@
 
 from dataclasses import dataclass, replace
 
+import structlog
 from quart import Response, request
 
+from analytics.model.envelopes import ArtifactChanged
+from analytics.model.events import Event
+from service.errors import PackageFileMissing
 from service.install_tokens.principal import InstallPrincipal
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
+from service.policy.model import Decision
+from service.proxy.artifacts import ArtifactName, KnownFile
 from service.proxy.blocked import blocked_path, blocked_redirect
-from service.proxy.downloads import Admit
+from service.proxy.downloads import Admit, Admitted
 from service.proxy.file_answer import file_answer, is_continuation, is_known
 from service.proxy.file_keys import FileKey
-from service.proxy.install_log import Install
+from service.proxy.install_log import Install, RecordedInstall
 from service.proxy.services import ProxyServices
-from service.proxy.transfers import OnCut
 from service.proxy.user_agents import client_of
 from service.store.tables import Organisation
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,53 +32,119 @@ class OfferedFile:
     `size` and `sha256` are None if the document does not state them.
     """
 
+    artifact: ArtifactName
     release: Release
-    name: str
     key: FileKey
     size: int | None
     sha256: str | None
     admit: Admit
 
+    def known_as(self, known: KnownFile) -> "OfferedFile":
+        """The same file, verified by the digest by which it was served before."""
+        return replace(self, key=known.key, sha256=known.sha256 or self.sha256)
 
-async def serve(
-    services: ProxyServices,
-    org: Organisation,
-    principal: InstallPrincipal,
-    policy: PackagePolicy,
-    file: OfferedFile,
-) -> Response:
-    """The file, once its install is recorded, or a redirect to the reason for its refusal.
+    def before(self, known: KnownFile) -> "OfferedFile":
+        """The file that was served under the name before: the registry no longer has it."""
+        release = known.release(self.release)
+        return replace(self.known_as(known), release=release, size=None, admit=_not_at_the_registry)
 
-    A request that gets no byte of the file (HEAD, or one for a file that the client already has)
-    installs nothing: it is refused like any other, but recorded only if it is refused.
-    """
-    decision = policy.decide(file.release, services.clock())
-    install = Install(
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Who asks for a file, and the policy on it."""
+
+    services: ProxyServices
+    org: Organisation
+    principal: InstallPrincipal
+    policy: PackagePolicy
+
+    async def serve(self, file: OfferedFile) -> Response:
+        """The file, once its install is recorded, or a redirect to the reason for its refusal.
+
+        If another file was served under its name before, that one is served as long as it is in the
+        cache. A request that gets no byte of the file (HEAD, or one for a file that the client
+        already has) installs nothing: it is refused like any other, but recorded only then.
+        """
+        known = await self.services.artifacts.find(file.artifact)
+        if known is None:
+            return await self._serve(file)
+        if known.is_same(file.release.digests):
+            return await self._serve(file.known_as(known))
+        decision = _changed(file, known)
+        if not await self.services.files.has(known.key):
+            return await self._refuse(file, decision)
+        before = file.before(known)
+        if not _gets_no_byte(before):
+            await self._record(file, decision)
+        return await self._serve(before)
+
+    async def _serve(self, file: OfferedFile) -> Response:
+        decision = self.policy.decide(file.release, self.services.clock())
+        if decision.is_refused:
+            return await self._refuse(file, decision)
+
+        async def record(sha256: str | None, *, is_verified: bool) -> RecordedInstall:
+            install = _install(file, decision)
+            verified = replace(install, sha256=sha256, is_verified=is_verified)
+            return await self.services.installs.record(self.org, self.principal, verified)
+
+        return await file_answer(
+            request,
+            self.services.files,
+            file.key,
+            file.size,
+            file.admit,
+            None if _gets_no_byte(file) else record,
+        )
+
+    async def _refuse(self, file: OfferedFile, decision: Decision) -> Response:
+        # Recorded as well: the address that explains it names its row.
+        recorded = await self._record(file, decision)
+        release = file.release
+        path = blocked_path(
+            self.org.slug, recorded.audit_id, release.name, release.version, decision
+        )
+        return blocked_redirect(f"{self.services.public_url}{path}")
+
+    async def _record(self, file: OfferedFile, decision: Decision) -> RecordedInstall:
+        install = _install(file, decision)
+        return await self.services.installs.record(self.org, self.principal, install)
+
+
+def _install(file: OfferedFile, decision: Decision) -> Install:
+    return Install(
         file.release,
-        str(file.key),
+        file.key,
         decision,
-        is_continuation=is_continuation(request, file.key),
-        file_name=file.name,
+        file.artifact,
         sha256=file.sha256,
         client=client_of(request.headers.get("user-agent")),
+        is_continuation=is_continuation(request, file.key),
     )
-    if decision.is_refused:
-        # Recorded as well: the address that explains it names its row.
-        recorded = await services.installs.record(org, principal, install)
-        release = file.release
-        path = blocked_path(org.slug, recorded.audit_id, release.name, release.version, decision)
-        return blocked_redirect(f"{services.public_url}{path}")
 
-    async def record(sha256: str | None) -> OnCut:
-        recorded = await services.installs.record(org, principal, replace(install, sha256=sha256))
-        return recorded.cut
 
-    gets_no_byte = request.method == "HEAD" or is_known(request, file.key)
-    return await file_answer(
-        request,
-        services.files,
-        file.key,
-        file.size,
-        file.admit,
-        None if gets_no_byte else record,
+def _gets_no_byte(file: OfferedFile) -> bool:
+    return request.method == "HEAD" or is_known(request, file.key)
+
+
+def _changed(file: OfferedFile, known: KnownFile) -> Decision:
+    """The refusal of a file whose name another one had before, in every mode of the policy."""
+    name = file.artifact
+    _log.warning("artifact_changed", **name._asdict(), before=str(known.key), offered=str(file.key))
+    return Decision(
+        Event.ARTIFACT_CHANGED,
+        ArtifactChanged(
+            file_name=name.file_name,
+            sha256_before=known.sha256,
+            sha256_now=file.sha256,
+            registry=name.registry_url,
+        ),
+        is_blocked=True,
+        is_enforced=True,
+        rule_id=None,
+        reason="file changed: the registry offers other bytes under this name than before",
     )
+
+
+async def _not_at_the_registry() -> Admitted:
+    raise PackageFileMissing

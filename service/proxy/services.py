@@ -1,6 +1,6 @@
 """Dependencies of the install proxy's endpoints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -14,6 +14,7 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.policy.book import PolicyBook
 from service.policy.evaluation import PackagePolicy
+from service.proxy.artifacts import ArtifactName, Artifacts, KnownFile
 from service.proxy.credentials import read_credentials
 from service.proxy.document_cache import CachedDocument
 from service.proxy.file_cache import FileCache
@@ -43,6 +44,11 @@ class Located(Generic[_Value]):
         registry = self.registry.upstream.registry.identity
         return registry, self.policy.name, self.document.version, self.policy.version
 
+    def artifact(self, file_name: str) -> ArtifactName:
+        """The name of a file of the package."""
+        url = self.registry.upstream.registry.url
+        return ArtifactName(self.policy.ecosystem, url, self.policy.name, file_name)
+
     async def read(self, function: Callable[[_Value], _Result]) -> _Result:
         """The result of `function` on the document, of which it may keep single entries only."""
         return await self.registry.documents.read(self.document, function)
@@ -64,6 +70,7 @@ class ProxyServices:
     installers: InstallAuthorizer
     policies: PolicyBook
     installs: InstallLog
+    artifacts: Artifacts
     pages: PageCache
     files: FileCache
     pypi: Registries[Project]
@@ -95,6 +102,16 @@ class ProxyServices:
     ) -> tuple[Located[Package], _Entry]:
         """The npm package as `package` returns it, and what `find` finds in it."""
         return await self._find(self.npm, org, Ecosystem.NPM, name, find)
+
+    async def rendered(
+        self,
+        located: Located[_Value],
+        render: Callable[[_Value, Mapping[str, KnownFile]], _Result],
+    ) -> _Result:
+        """The result of `render` on the document and on the files that were served before."""
+        policy, url = located.policy, located.registry.upstream.registry.url
+        known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
+        return await located.read(lambda document: render(document, known))
 
     async def close(self) -> None:
         """Cancel requests to registries and rendering under way; record what was cut off."""

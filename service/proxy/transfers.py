@@ -1,26 +1,39 @@
 """Follows a file to its last byte, so that a transfer that ends early is recorded."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Protocol
 
 from analytics.model.envelopes import CutCause
 from service.errors import NotAsDocumented, UpstreamFailed
 
-OnCut = Callable[[int, CutCause], None]
-"""Called with the number of bytes that were sent, and why no more were."""
 
-Recorder = Callable[[str | None], Awaitable[OnCut]]
-"""Records the install of a file with this SHA-256 (None: not known yet) before its first byte.
+class Recorded(Protocol):
+    """An install whose row is durable."""
 
-The result is called if the file does not arrive.
-"""
+    def cut(self, bytes_sent: int, cause: CutCause) -> None:
+        """The file did not arrive whole: no more bytes were sent."""
+
+    async def verified(self) -> None:
+        """All of the file has arrived here and is what it should be; its last byte may be sent."""
+
+
+class Recorder(Protocol):
+    """Records the install of a file before its first byte is sent."""
+
+    async def __call__(self, sha256: str | None, *, is_verified: bool) -> Recorded:
+        """The install, once its row is durable.
+
+        `sha256` is None if it is not known yet. If not `is_verified`, the result's `verified` is
+        awaited before the last byte is sent.
+        """
 
 
 async def followed(
-    pieces: AsyncGenerator[bytes, None], size: Callable[[], int | None], on_cut: OnCut
+    pieces: AsyncGenerator[bytes, None], size: Callable[[], int | None], install: Recorded
 ) -> AsyncGenerator[bytes, None]:
-    """`pieces`; `on_cut` is called if they fail or are abandoned before all of `size` is sent.
+    """`pieces`; `install` is cut if they fail or are abandoned before all of `size` is sent.
 
     Bytes count as sent when the next piece is asked for: the connection has taken them by then.
     """
@@ -29,15 +42,17 @@ async def followed(
         async with aclosing(pieces):
             async for piece in pieces:
                 given += len(piece)
+                if given == size():
+                    await install.verified()
                 yield piece
                 sent = given
     except (GeneratorExit, asyncio.CancelledError):
         # A client may close the connection as soon as it has the last byte.
         if given != size():
-            on_cut(sent, "connection_closed")
+            install.cut(sent, "connection_closed")
         raise
     except Exception as error:
-        on_cut(sent, _cause_of(error))
+        install.cut(sent, _cause_of(error))
         raise
 
 

@@ -88,13 +88,14 @@ VIEWS: Final = (
     ),
     View(
         "What may be installed",
-        "changes of the install policy and the blocklist, exceptions asked for and decided",
+        "changes of the install policy and the blocklist, exceptions, accepted files",
         {
             "event": (
                 Event.POLICY_CHANGED,
                 Event.POLICY_EXCEPTION_REQUESTED,
                 Event.POLICY_EXCEPTION_DECIDED,
                 Event.BLOCKLIST_IMPORTED,
+                Event.ARTIFACT_ACCEPTED,
             )
         },
     ),

@@ -1,5 +1,6 @@
 """A package of an npm registry, in the compact form that is cached and that decisions use."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -8,6 +9,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
+from service.proxy.artifacts import KnownFile
 from service.proxy.documents import decode_versioned, encode_versioned
 
 VERSIONS_MAX: Final = 100_000
@@ -64,6 +66,32 @@ def file_name(name: str, version: str) -> str:
     npm's own convention, which yarn and pnpm rely on. No two versions share a name.
     """
     return f"{name.rpartition('/')[2]}-{version}.tgz"
+
+
+def with_known(package: Package, known: Mapping[str, KnownFile]) -> Package:
+    """`package` with the tarballs that were served before in place of others of their names."""
+    changed = {}
+    for version in package.versions.values():
+        before = known.get(file_name(package.name, version.version))
+        if before is not None and not before.is_same(version.digests):
+            changed[version.version] = _as_served_before(version, before)
+    return replace(package, versions={**package.versions, **changed}) if changed else package
+
+
+def _as_served_before(version: PackageVersion, known: KnownFile) -> PackageVersion:
+    digests = known.digests
+    members = {
+        "integrity": f"{known.key.algorithm}-{b64encode(bytes.fromhex(known.key.hex)).decode()}"
+    }
+    if known.key.algorithm == "sha1":
+        members = {"shasum": known.key.hex}
+    return replace(
+        version,
+        digests=frozenset(f"{name}:{value}" for name, value in digests.items()),
+        published_at=known.published_at,
+        # Signatures, attestations and sizes are of upstream's own file.
+        dist=msgspec.json.encode(members)[1:-1],
+    )
 
 
 def find_file(package: Package, file: str) -> PackageVersion | None:

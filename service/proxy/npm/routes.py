@@ -1,6 +1,6 @@
 """npm's registry API for one organisation: documents, tarballs, and what else installs need."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -14,11 +14,12 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
 from service.policy.model import FirstParty
+from service.proxy.artifacts import KnownFile
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.installs import OfferedFile, serve
+from service.proxy.installs import Installer, OfferedFile
 from service.proxy.npm.audit_queries import QUERIES, parse_query, public_query
 from service.proxy.npm.blocked_tarballs import without_folder
-from service.proxy.npm.document import Package, PackageVersion, file_name, find_file
+from service.proxy.npm.document import Package, PackageVersion, file_name, find_file, with_known
 from service.proxy.npm.render import (
     ABBREVIATED,
     FULL,
@@ -130,8 +131,10 @@ async def _document(
         version=version,
         now=services.clock(),
     )
+    accepted_at = await services.artifacts.last_accepted_at()
     page = await services.pages.get(
-        (*located.identity, base, form, version), partial(located.read, render)
+        (*located.identity, accepted_at, base, form, version),
+        partial(services.rendered, located, render),
     )
     return located.marked(page_answer(request, page, form))
 
@@ -146,8 +149,8 @@ async def _file(
     if listed is None:
         raise PackageFileMissing
     offered = OfferedFile(
+        located.artifact(file_name(policy.name, listed.version)),
         _release(policy, listed),
-        file_name(policy.name, listed.version),
         _key(listed),
         None,
         _sha256(listed),
@@ -155,7 +158,7 @@ async def _file(
             registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
         ),
     )
-    return located.marked(await serve(services, org, principal, policy, offered))
+    return located.marked(await Installer(services, org, principal, policy).serve(offered))
 
 
 def _public(services: ProxyServices) -> PackageRegistry[Package]:
@@ -178,6 +181,7 @@ def _split(wanted: str) -> tuple[str, str]:
 
 def _render(
     document: Package,
+    known: Mapping[str, KnownFile],
     policy: PackagePolicy,
     base: str,
     form: str,
@@ -185,6 +189,7 @@ def _render(
     now: datetime,
 ) -> Page:
     """The document, or the object of one version. Raises PackageFileMissing."""
+    document = with_known(document, known)
     marks = _marks(document, policy, now)
     until = policy.next_change_at(
         (listed.published_at for listed in document.versions.values()), now

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
+from service.proxy.artifacts import KnownFile
 from service.proxy.documents import decode_versioned, encode_versioned
 from service.proxy.pypi.filenames import Kind
 
@@ -71,6 +72,44 @@ class Project(msgspec.Struct, frozen=True, array_like=True):
         for file in self.files:
             releases.setdefault(file.version, []).append(file)
         yield from releases.items()
+
+
+def find_named(project: Project, path: str) -> ProjectFile | None:
+    """The file that is offered under the name in `path`, wherever it is; or None."""
+    filename = unquote(path.rpartition("/")[2])
+    return next((file for file in project.files if file.filename == filename), None)
+
+
+def as_served_before(file: ProjectFile, known: KnownFile) -> ProjectFile:
+    """The file that was served under the name of `file` before, which is another one.
+
+    What upstream says besides is about its own file.
+    """
+    return replace(
+        file,
+        version=known.version,
+        hashes=known.digests,
+        size=None,
+        published_at=known.published_at,
+        metadata_hashes=None,
+        provenance=None,
+    )
+
+
+def with_known(project: Project, known: Mapping[str, KnownFile]) -> Project:
+    """`project` with the files that were served before in place of others of their names."""
+    changed = {
+        file.filename
+        for file in project.files
+        if file.filename in known and not known[file.filename].is_same(file.digests)
+    }
+    if not changed:
+        return project
+    files = [
+        as_served_before(file, known[file.filename]) if file.filename in changed else file
+        for file in project.files
+    ]
+    return replace(project, files=files)
 
 
 def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:

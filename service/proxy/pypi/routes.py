@@ -1,5 +1,6 @@
 """PyPI's simple repository API for one organisation: pages of projects, files, metadata."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -11,15 +12,24 @@ from service.errors import NoAcceptableForm, PackageFileMissing
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
+from service.proxy.artifacts import KnownFile
 from service.proxy.cached_file import CachedFile
 from service.proxy.file_answer import file_answer
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.proxy.installs import OfferedFile, serve
+from service.proxy.installs import Installer, OfferedFile
 from service.proxy.page_cache import Page, make_page, page_answer
 from service.proxy.pypi.accept import PageForm, negotiate
 from service.proxy.pypi.filenames import Kind, parse_filename
 from service.proxy.pypi.metadata import MetadataUnavailable, extract_metadata
-from service.proxy.pypi.project import METADATA_SUFFIX, Project, ProjectFile, find_file
+from service.proxy.pypi.project import (
+    METADATA_SUFFIX,
+    Project,
+    ProjectFile,
+    as_served_before,
+    find_file,
+    find_named,
+    with_known,
+)
 from service.proxy.pypi.render import render_html, render_json
 from service.proxy.pypi.root import render_root
 from service.proxy.registries import PackageRegistry
@@ -54,7 +64,10 @@ async def project_page(services: ProxyServices, slug: str, name: str) -> Respons
     located = await services.project(org, name)
     base = services.base(slug, Ecosystem.PYPI)
     render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
-    page = await services.pages.get((*located.identity, base, form), partial(located.read, render))
+    accepted_at = await services.artifacts.last_accepted_at()
+    page = await services.pages.get(
+        (*located.identity, accepted_at, base, form), partial(services.rendered, located, render)
+    )
     return located.marked(page_answer(request, page, _content_type(form)))
 
 
@@ -67,16 +80,23 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
     distribution = parse_filename(wanted.rpartition("/")[2])
     if distribution is None:
         raise PackageFileMissing
-    find = partial(find_file, origin=origin, path=f"/{wanted}")
-    located, listed = await services.project_file(org, distribution.project, find)
+    find = partial(_find, origin=origin, path=f"/{wanted}")
+    located, (listed, is_there) = await services.project_file(org, distribution.project, find)
     registry, policy = located.registry, located.policy
     if listed is None:
         raise PackageFileMissing
+    before = await services.artifacts.find(located.artifact(listed.filename))
+    is_changed = before is not None and not before.is_same(listed.digests)
+    # Lock files have the address of the file that was served before.
+    if not (is_there or is_changed):
+        raise PackageFileMissing
     if wanted != path:
+        if before is not None and is_changed:
+            listed = as_served_before(listed, before)
         return await _metadata(services, org, registry, policy, listed)
     offered = OfferedFile(
+        located.artifact(listed.filename),
         _release(policy, listed),
-        listed.filename,
         _key(listed),
         listed.size,
         listed.hashes.get("sha256"),
@@ -84,7 +104,7 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
             registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
         ),
     )
-    return located.marked(await serve(services, org, principal, policy, offered))
+    return located.marked(await Installer(services, org, principal, policy).serve(offered))
 
 
 async def _metadata(
@@ -117,9 +137,21 @@ async def _metadata(
     return answer
 
 
+def _find(project: Project, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
+    """The file at `path`, or else that of its name; and whether it is at `path`."""
+    listed = find_file(project, origin, path)
+    return listed or find_named(project, path), listed is not None
+
+
 def _render(
-    project: Project, policy: PackagePolicy, base: str, form: PageForm, now: datetime
+    project: Project,
+    known: Mapping[str, KnownFile],
+    policy: PackagePolicy,
+    base: str,
+    form: PageForm,
+    now: datetime,
 ) -> Page:
+    project = with_known(project, known)
     render = render_json if form.is_json else render_html
     until = policy.next_change_at((listed.published_at for listed in project.files), now)
     return make_page(render(project, base, _marks(project, policy, now)), until)

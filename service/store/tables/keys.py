@@ -71,3 +71,29 @@ class InstallMark(Base):
     install: Mapped[str] = mapped_column(primary_key=True)
     recorded_at: Mapped[datetime] = mapped_column(index=True)
     seq: Mapped[int]
+
+
+class Artifact(Base):
+    """The file that the install proxy first served under a name, for all organisations.
+
+    `registry_url` has no credentials, `digest` is the `algorithm:hex` by which the file was
+    verified; `sha256` is null until it is known. `published_at` is what the registry said.
+    `served_at` is when an install of it was last recorded, up to a day early. `offered_digest` is
+    that of another file which the registry offered under the name at `offered_at`; null after the
+    operator accepted it, at `accepted_at`.
+    """
+
+    __tablename__ = "artifacts"
+
+    ecosystem: Mapped[str] = mapped_column(primary_key=True)
+    registry_url: Mapped[str] = mapped_column(primary_key=True)
+    package: Mapped[str] = mapped_column(primary_key=True)
+    file_name: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[str]
+    digest: Mapped[str]
+    sha256: Mapped[str | None]
+    published_at: Mapped[datetime | None]
+    served_at: Mapped[datetime] = mapped_column(index=True)
+    offered_digest: Mapped[str | None]
+    offered_at: Mapped[datetime | None] = mapped_column(index=True)
+    accepted_at: Mapped[datetime | None] = mapped_column(index=True)

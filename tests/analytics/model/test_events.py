@@ -60,7 +60,7 @@ def test_every_event_has_exactly_one_envelope():
 def test_the_catalogue_is_the_specifications_and_ours():
     """An event string is part of the interface: none is renamed or dropped unnoticed."""
     ours = (
-        "install_allowed install_would_block install_cut"
+        "install_allowed install_would_block install_cut artifact_changed artifact_accepted"
         " audit_exported audit_export_finished audit_pruned audit_imported"
         " org_created org_tier_changed legal_hold_changed role_override_changed member_added"
         " member_role_changed member_removed team_created team_admin_changed project_created"
@@ -173,7 +173,10 @@ def test_only_installs_have_a_decision_and_come_from_outside():
         Event.BLOCKLIST_HIT: Decision.BLOCKED,
         Event.COOLDOWN_ACTIVE: Decision.BLOCKED,
     }
-    of_the_proxy = {Event.INSTALL_WOULD_BLOCK: Decision.ALLOWED}
+    of_the_proxy = {
+        Event.INSTALL_WOULD_BLOCK: Decision.ALLOWED,
+        Event.ARTIFACT_CHANGED: Decision.BLOCKED,
+    }
 
     assert {
         event: envelope.decision for event, envelope in ENVELOPES.items() if envelope.decision

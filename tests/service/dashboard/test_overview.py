@@ -117,6 +117,7 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
         Event.COOLDOWN_ACTIVE,
         Event.INSTALL_WOULD_BLOCK,
         Event.INSTALL_CUT,
+        Event.ARTIFACT_CHANGED,
         Event.POLICY_EXCEPTION_REQUESTED,
         Event.OAUTH_LOGIN_SUCCEEDED,
         Event.PASSKEY_AUTHENTICATION_SUCCEEDED,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.budgets import only_full
 from tests.interpreters import run_module
-from tests.service.proxy.files import LARGE, held
+from tests.service.proxy.files import held
 from tests.service.proxy.killed_install import Order
 from tests.service.proxy.proxied import BIG, Proxied, second_process, wheel_of
 
@@ -57,7 +57,7 @@ class Killing:
 
         Its first transfer, of a file with a wrong last byte, ends early; it is killed at this step.
         """
-        content = f"{self.count:08}".encode() + LARGE
+        content = f"{self.count:08}".encode() + BIG
         self.count += 1
         name = f"foo{self.count}"
         self.proxied.publishes(name, wheel_of(name, "1.0", content))

@@ -41,6 +41,7 @@ def test_the_views_name_the_events_that_they_promise():
         Event.COOLDOWN_ACTIVE,
         Event.INSTALL_WOULD_BLOCK,
         Event.INSTALL_CUT,
+        Event.ARTIFACT_CHANGED,
     }
     neither = installs | {Event.ORG_CREATED, Event.PROJECT_CREATED}
     assert set(Event) - viewed == neither
