@@ -81,18 +81,19 @@ async def blocklist_import(
 
         def approve(changes: Changes) -> bool:
             shown.close()  # a bar would be drawn over the question
-            return not is_plan and _is_accepted(changes, is_sure=is_sure)
+            return not is_plan and _is_accepted(feed, changes, is_sure=is_sure)
 
         result = await importer.import_file(
             opened, file.name, ids, context.audit_context, show, feed=feed, approve=approve
         )
+    table = _table(feed, result.changes) if result.changes else None
     code = ExitCode.INCOMPLETE if result.counts.unreadable else ExitCode.DONE
     if is_plan and not result.is_unchanged:
         code = ExitCode.CHANGES
-    return Answer(_data(result), _lines(result), _change_table(result), code=code)
+    return Answer(_data(result), _lines(result), table, code=code)
 
 
-def _is_accepted(changes: Changes, *, is_sure: bool) -> bool:
+def _is_accepted(feed: str, changes: Changes, *, is_sure: bool) -> bool:
     """True once a person accepts what is lost, or if it is little. Raises NotConfirmed."""
     lost = [
         f"{change.removed} of {change.before} advisories of {ecosystem}"
@@ -100,9 +101,31 @@ def _is_accepted(changes: Changes, *, is_sure: bool) -> bool:
         if change.is_loss
     ]
     if lost:
+        shown = _table(feed, changes).lines()
         loss = " and ".join(lost)
-        confirm(f"The import would remove {loss}: import it?", is_sure=is_sure)
+        confirm(f"The import would remove {loss}: import it?", is_sure=is_sure, shown=shown)
     return True
+
+
+@command(blocklist, "remove", changes=True)
+@click.option("--feed", required=True, metavar="NAME", help="The feed.")
+@yes_option
+async def blocklist_remove(context: CommandContext, feed: str, *, is_sure: bool) -> Answer:
+    """Remove all of a feed from the blocklist, such as one that is no longer imported."""
+
+    def approve(changes: Changes) -> bool:
+        count = sum(change.removed for change in changes.values())
+        question = f"Remove the feed {feed}, which blocks releases by {count} advisories?"
+        confirm(question, is_sure=is_sure, shown=_table(feed, changes).lines())
+        return True
+
+    importer = BlocklistImporter(context.services.store)
+    result = await importer.remove_feed(feed, context.audit_context, approve)
+    removed = {str(ecosystem): change.removed for ecosystem, change in result.changes.items()}
+    return Answer(
+        {"generation": result.generation, "feed": feed, "removed": removed},
+        [f"Removed the feed {feed}: {sum(removed.values())} advisories."],
+    )
 
 
 @command(blocklist, "status")
@@ -148,15 +171,10 @@ def _data(result: ImportResult) -> dict[str, Any]:
     }
 
 
-def _change_table(result: ImportResult) -> Table | None:
-    if not result.changes:
-        return None
+def _table(feed: str, changes: Changes) -> Table:
     columns = ["ecosystem", "before", "after", "added", "removed", "changed"]
-    rows = [
-        {"ecosystem": str(ecosystem)} | asdict(change)
-        for ecosystem, change in result.changes.items()
-    ]
-    return Table.of(f"Advisories of the feed {result.feed}", rows, columns)
+    rows = [{"ecosystem": str(ecosystem)} | asdict(change) for ecosystem, change in changes.items()]
+    return Table.of(f"Advisories of the feed {feed}", rows, columns)
 
 
 def _lines(result: ImportResult) -> list[str]:

@@ -10,23 +10,30 @@ deletes leftovers.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 import msgspec
 
 from analytics.model.rows import AuditContext
-from service.errors import Invalid
+from service.errors import Invalid, NotFound
 from service.orgs.repository import list_orgs
 from service.packages.ecosystems import Ecosystem
 from service.policy.blocklist_carrying import AdvisoryCarrier, Change
-from service.policy.blocklist_contents import OSV, Archive, BlocklistContents, Part, Scope
+from service.policy.blocklist_contents import (
+    OSV,
+    Archive,
+    ArchiveCounts,
+    BlocklistContents,
+    Part,
+    Scope,
+)
 from service.policy.blocklist_generations import BlocklistGenerations, shown_source
 from service.policy.blocklist_loading import AdvisoryLoader, Counts, OngoingImport
 from service.policy.new_blocklist import NewList
 from service.policy.osv_zip import RecordFile
-from service.policy.repository import contents_of, find_current_import
+from service.policy.repository import contents_of, find_current_import, load_feed_states
 from service.store.store import Store, UnitOfWork
 from service.store.tables import BlocklistImport
 
@@ -42,9 +49,15 @@ class NothingToImport(Invalid):
     text = "no record matches {value}: nothing was imported, and the list in force stays"
 
 
+class FeedNotListed(NotFound):
+    """The list has nothing of the feed."""
+
+    text = "the blocklist has no feed {value}: `countersign blocklist status` names those it has"
+
+
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """The outcome of an import.
+    """The outcome of an import, or of a removal.
 
     `generation` is in force now. `changes` are by ecosystem; none for a file that was imported
     already. `is_in_force` is False if the changes were not approved.
@@ -85,37 +98,90 @@ class BlocklistImporter:
         """Replace the records of `feed` whose id matches one of `patterns` by those of `file`.
 
         Raises UnusableZip, NothingToImport, ImportUnderWay, ImportOvertaken, Invalid: then the list
-        in force stays, as it does if `approve` answers False. The patterns are globs. `on_progress`
-        gets the bytes done and all bytes.
+        in force stays. If `approve` answers False, nothing is changed at all: an import without a
+        change would be noted. The patterns are globs. `on_progress` gets the bytes done and all.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, patterns)
         sha256 = _digest(file)
         current, known = await self._known(scope, sha256)
         if known is not None:
-            await self._generations.renew(lambda old, now: old.renewed(scope, sha256, now), current)
+            if approve({}):
+                await self._generations.renew(
+                    lambda old, now: old.renewed(scope, sha256, now), current
+                )
             await self._generations.forget_left_over()
             seconds = time.monotonic() - began_at
             return ImportResult(current, feed, sha256, _counts_of(known), {}, seconds)
         records = RecordFile(file)
-        begun = await self._generations.begin(source, sha256, scope, by)
-        try:
+
+        async def load(begun: OngoingImport) -> NewList:
             loading = AdvisoryLoader(self._store, begun, scope)
             for read, done in records.records():
                 await loading.add(read)
                 on_progress(done, records.size)
             await loading.flush()
-            new = await self._completed(begun, scope, loading)
-            is_approved = new.is_unchanged or approve(new.changes)
-            archive = new.archive(shown_source(source), sha256)
-            current = await self._conclude(begun, new, archive, by, is_approved=is_approved)
+            archive = _archive(shown_source(source), sha256, loading)
+            new = await self._completed(begun, scope, loading, archive)
+            if not (loading.counts.records or (loading.coverage.withdrawn and new.carried.removed)):
+                raise NothingToImport(value=" ".join(scope.ids))
+            return new
+
+        begun = await self._generations.begin(source, sha256, scope, by)
+        return await self._replace(begun, load, by, approve, began_at)
+
+    async def remove_feed(
+        self, feed: str, by: AuditContext, approve: Callable[[Changes], bool]
+    ) -> ImportResult:
+        """Remove all of `feed` from the list.
+
+        Raises FeedNotListed, ImportUnderWay, ImportOvertaken, Invalid. `approve` as above.
+        """
+        began_at = time.monotonic()
+        scope = Scope.of(feed, ["*"])
+        async with self._store.read() as session:
+            states = await load_feed_states(session)
+        if feed not in {state.feed for state in states}:
+            raise FeedNotListed(value=feed)
+
+        async def load(begun: OngoingImport) -> NewList:
+            loading = AdvisoryLoader(self._store, begun, scope)
+            return await self._completed(begun, scope, loading, None)
+
+        begun = await self._generations.begin("", "", scope, by)
+        return await self._replace(begun, load, by, approve, began_at)
+
+    async def _replace(
+        self,
+        begun: OngoingImport,
+        load: Callable[[OngoingImport], Awaitable[NewList]],
+        by: AuditContext,
+        approve: Callable[[Changes], bool],
+        began_at: float,
+    ) -> ImportResult:
+        """Put what `load` makes in force, if it changes anything and that is approved."""
+        try:
+            new = await load(begun)
+            is_approved = approve(new.changes)
+            is_new = is_approved and not new.is_unchanged
+            if is_new:
+                await self._put_in_force(begun, new, by)
+            else:
+                if is_approved:
+                    await self._generations.renew(new.contents, begun.base)
+                await self._generations.forget(begun)
         except BaseException:  # also Ctrl-C: the next import should not have to wait
             await self._generations.forget(begun)
             raise
         await self._generations.forget_left_over()
-        seconds = time.monotonic() - began_at
         return ImportResult(
-            current, feed, sha256, new.counts, new.changes, seconds, is_in_force=is_approved
+            begun.generation if is_new else begun.base or 0,
+            new.scope.feed,
+            "" if new.archive is None else new.archive.sha256,
+            new.counts,
+            new.changes,
+            time.monotonic() - began_at,
+            is_in_force=is_approved or new.is_unchanged,
         )
 
     async def _known(self, scope: Scope, sha256: str) -> tuple[int, Part | None]:
@@ -128,41 +194,22 @@ class BlocklistImporter:
         return current.generation, contents.latest(scope, sha256)
 
     async def _completed(
-        self, begun: OngoingImport, scope: Scope, loading: AdvisoryLoader
-    ) -> NewList:
-        """Carry what stays into the new generation. Raises NothingToImport."""
-        carrier = AdvisoryCarrier(self._store, begun, scope, loading.coverage)
-        if begun.base is not None:
-            await carrier.carry()
-        new = NewList(scope, loading.counts, loading.coverage, carrier.carried)
-        is_empty = not loading.counts.records
-        if is_empty and not (loading.coverage.withdrawn and carrier.carried.removed):
-            raise NothingToImport(value=" ".join(scope.ids))
-        return new
-
-    async def _conclude(
         self,
         begun: OngoingImport,
-        new: NewList,
-        archive: Archive,
-        by: AuditContext,
-        *,
-        is_approved: bool,
-    ) -> int:
-        """Put the new list in force, or forget it; returns the generation in force."""
-        if new.is_unchanged:
-            await self._generations.renew(
-                lambda old, now: new.contents(archive, old, now), begun.base
-            )
-        elif is_approved:
-            await self._put_in_force(begun, new, archive, by)
-            return begun.generation
-        await self._generations.forget(begun)
-        return begun.base or 0
+        scope: Scope,
+        loading: AdvisoryLoader,
+        archive: Archive | None,
+    ) -> NewList:
+        """The new list, once what stays is carried into its generation."""
+        ecosystems = [*Ecosystem] if archive is None else archive.ecosystems
+        carrier = AdvisoryCarrier(self._store, begun, scope, loading.coverage, ecosystems)
+        if begun.base is not None:
+            await carrier.carry()
+        return NewList(
+            scope, ecosystems, archive, loading.counts, loading.coverage, carrier.carried
+        )
 
-    async def _put_in_force(
-        self, begun: OngoingImport, new: NewList, archive: Archive, by: AuditContext
-    ) -> None:
+    async def _put_in_force(self, begun: OngoingImport, new: NewList, by: AuditContext) -> None:
         """Switch the generation on and record it.
 
         Every organisation gets the row: its log must show what its installs were decided by.
@@ -173,8 +220,8 @@ class BlocklistImporter:
             entry.advisories = new.counts.advisories
             entry.withdrawn = new.counts.withdrawn
             entry.unreadable = new.counts.unreadable
-            entry.contents = msgspec.json.encode(new.contents(archive, old, work.now))
-            envelope = new.envelope(begun.generation, archive)
+            entry.contents = msgspec.json.encode(new.contents(old, work.now))
+            envelope = new.envelope(begun.generation)
             for org in await list_orgs(work.session):
                 work.record(org.id, envelope, by)
 
@@ -188,6 +235,18 @@ def _digest(file: BinaryIO) -> str:
     while data := file.read(_DIGEST_BYTES):
         digest.update(data)
     return digest.hexdigest()
+
+
+def _archive(source: str, sha256: str, loading: AdvisoryLoader) -> Archive:
+    counts = loading.counts
+    return Archive(
+        source=source,
+        sha256=sha256,
+        ecosystems=loading.coverage.ecosystems,
+        counts=ArchiveCounts(
+            counts.records, counts.advisories, counts.withdrawn, counts.unreadable
+        ),
+    )
 
 
 def _counts_of(part: Part) -> Counts:

@@ -1,7 +1,7 @@
 """Carries into a new generation of the blocklist what its import leaves as it was."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, cast
@@ -101,17 +101,25 @@ class Carried:
 
 
 class AdvisoryCarrier:
-    """Copies the advisories of the generation before, except what an import replaces."""
+    """Copies the advisories of the generation before, except what an import replaces.
+
+    Of the `ecosystems` that it is about, what the archive does not list is gone.
+    """
 
     def __init__(
-        self, store: Store, begun: OngoingImport, scope: Scope, coverage: Coverage
+        self,
+        store: Store,
+        begun: OngoingImport,
+        scope: Scope,
+        coverage: Coverage,
+        ecosystems: Collection[Ecosystem],
     ) -> None:
         self.carried = Carried()
         self._store = store
         self._begun = begun
         self._scope = scope
         self._coverage = coverage
-        self._ecosystems = frozenset(coverage.ecosystems)
+        self._ecosystems = ecosystems
 
     async def carry(self) -> None:
         """Carry everything, in many small transactions. Raises ImportOvertaken."""

@@ -103,23 +103,27 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Imported:
     """An import as it is put in force: what it replaced, and what of the feed it left alone.
 
-    `modified` is the newest change of a record by ecosystem. `touched` are the ids of its own
-    records and of those it removed; `left_alone` those of records that its globs do not match.
+    `archive` is None if a feed was removed: nothing replaces it in its `ecosystems`. `modified` is
+    the newest change of a record by ecosystem. `touched` are the ids of its own records and of
+    those it removed; `left_alone` those of records that its globs do not match.
     """
 
     scope: Scope
-    archive: Archive
+    archive: Archive | None
+    ecosystems: Collection[Ecosystem]
     modified: Mapping[Ecosystem, datetime]
     touched: Collection[str]
     left_alone: Mapping[Ecosystem, Collection[str]]
     at: datetime
 
     def is_about(self, part: Part) -> bool:
-        """True for a part of the same feed and of an ecosystem that the archive is about."""
-        return part.feed == self.scope.feed and part.ecosystem in self.archive.ecosystems
+        """True for a part of the same feed and of an ecosystem that the import is about."""
+        return part.feed == self.scope.feed and part.ecosystem in self.ecosystems
 
     def parts(self) -> list[Part]:
         """Its own parts, one for each ecosystem."""
+        if self.archive is None:
+            return []
         return [
             Part(
                 feed=self.scope.feed,
@@ -132,7 +136,7 @@ class Imported:
                 else None,
                 archive=self.archive,
             )
-            for ecosystem in self.archive.ecosystems
+            for ecosystem in self.ecosystems
         ]
 
 

@@ -9,7 +9,6 @@ from service.packages.ecosystems import Ecosystem
 from service.policy.blocklist_carrying import Carried, Change
 from service.policy.blocklist_contents import (
     Archive,
-    ArchiveCounts,
     BlocklistContents,
     FeedCount,
     Imported,
@@ -20,9 +19,14 @@ from service.policy.blocklist_loading import Counts, Coverage
 
 @dataclass(frozen=True, slots=True)
 class NewList:
-    """What was loaded of an archive, and what was carried of the list in force."""
+    """What was loaded of an archive, and what was carried of the list in force.
+
+    `ecosystems` are those that the import is about. `archive` is None if a feed was removed.
+    """
 
     scope: Scope
+    ecosystems: list[Ecosystem]
+    archive: Archive | None
     counts: Counts
     coverage: Coverage
     carried: Carried
@@ -42,25 +46,12 @@ class NewList:
         """True if it is the list in force once more."""
         return all(change.is_none for change in self.changes.values())
 
-    def archive(self, source: str, sha256: str) -> Archive:
-        """The archive, which is the file `source`."""
-        counts = self.counts
-        return Archive(
-            source=source,
-            sha256=sha256,
-            ecosystems=self.coverage.ecosystems,
-            counts=ArchiveCounts(
-                counts.records, counts.advisories, counts.withdrawn, counts.unreadable
-            ),
-        )
-
-    def contents(
-        self, archive: Archive, before: BlocklistContents, now: datetime
-    ) -> BlocklistContents:
+    def contents(self, before: BlocklistContents, now: datetime) -> BlocklistContents:
         """What the list is made of, where the one before was made of `before`."""
         imported = Imported(
             scope=self.scope,
-            archive=archive,
+            archive=self.archive,
+            ecosystems=self.ecosystems,
             modified=self.coverage.modified,
             touched=self.coverage.listed | self.carried.removed_ids,
             left_alone=self.carried.left_alone,
@@ -73,15 +64,16 @@ class NewList:
             [FeedCount(feed, ecosystem, count) for (feed, ecosystem), count in counts.items()],
         )
 
-    def envelope(self, generation: int, archive: Archive) -> BlocklistImported:
+    def envelope(self, generation: int) -> BlocklistImported:
         """What the audit rows say."""
         changes = self.changes.items()
+        archive = self.archive
         return BlocklistImported(
             generation=generation,
-            source=archive.source,
+            source="" if archive is None else archive.source,
             feed=self.scope.feed,
             ids=[*self.scope.ids],
-            ecosystems=[str(ecosystem) for ecosystem in archive.ecosystems],
+            ecosystems=[str(ecosystem) for ecosystem in self.ecosystems],
             advisories=sum(change.after for _, change in changes),
             advisories_before=sum(change.before for _, change in changes),
             before={str(ecosystem): change.before for ecosystem, change in changes},
@@ -89,5 +81,5 @@ class NewList:
             removed={str(ecosystem): change.removed for ecosystem, change in changes},
             withdrawn=self.counts.withdrawn,
             unreadable=self.counts.unreadable,
-            sha256=archive.sha256,
+            sha256="" if archive is None else archive.sha256,
         )

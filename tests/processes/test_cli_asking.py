@@ -22,6 +22,7 @@ ASKING = {
     ("bindings", "revoke"): REVOKE,
     ("bindings", "sync"): ("bindings", "sync", "{folder}/bindings.toml", "--org", "acme"),
     ("blocklist", "import"): ("blocklist", "import", "{folder}/fewer.zip"),
+    ("blocklist", "remove"): ("blocklist", "remove", "--feed", "osv"),
     ("policy", "set"): ("policy", "set", "{folder}/policy.toml", "--org", "acme"),
 }
 

@@ -12,13 +12,13 @@ from sqlalchemy import Connection, inspect, update
 from service.errors import Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
-from service.policy.blocklist import NothingToImport
+from service.policy.blocklist import BlocklistImporter, FeedNotListed, NothingToImport
 from service.policy.book import PolicyBook
 from service.policy.repository import find_current_import
 from service.settings import REPOSITORY
 from service.store.migrate import upgrade
 from service.store.tables import AdvisoryEntry, BlocklistImport
-from tests.conftest import SettableClock, World
+from tests.conftest import BY_OPERATOR, SettableClock, World
 from tests.service.policy.osv_files import osv_record, osv_zip
 from tests.service.policy.test_blocklist import BY_NOW, load, states
 
@@ -281,6 +281,55 @@ async def test_what_is_not_approved_changes_nothing(both: World) -> None:
     assert set(await in_force(both, "npm:one", "npm:eight")) == {"npm:one"}
     assert len(await both.audit(event="blocklist_imported")) == 2
     await import_records(both, osv_record("MAL-8", "eight"))
+
+
+@pytest.mark.parametrize("is_same_file", [True, False])
+async def test_a_plan_without_changes_is_no_import(
+    world: World, clock: SettableClock, *, is_same_file: bool
+) -> None:
+    """A timer that only plans must not make an old feed look fresh."""
+    await import_records(world, osv_record("MAL-1"))
+    (before,) = await states(world)
+    clock.advance(days=8)
+    more = [] if is_same_file else [osv_record("X-1")]
+
+    result = await import_records(world, osv_record("MAL-1"), *more, approve=lambda changes: False)
+
+    assert (result.is_unchanged, result.is_in_force) == (True, True)
+    assert await states(world) == [before]
+
+
+async def test_a_feed_is_removed(both: World) -> None:
+    """Whole, also from what is stale; the same file of it can be imported again."""
+    await import_records(both, osv_record("MAL-1", "one"), osv_record("C-1", "c"), feed="corp")
+    await import_records(both, osv_record("C-1", "c"), feed="corp", ids=["*"])
+    importer = BlocklistImporter(both.services.store)
+
+    result = await importer.remove_feed("corp", BY_OPERATOR, lambda changes: True)
+
+    assert result.changes[NPM].removed == 1
+    assert set(await in_force(both, "npm:one", "npm:two", "npm:c")) == {"npm:one", "npm:two"}
+    assert {state.feed for state in await states(both)} == {"osv"}
+    (row, *_) = await both.audit(event="blocklist_imported")
+    assert (row["payload"]["source"], row["payload"]["feed"]) == ("", "corp")
+    assert row["payload"]["removed"] == {"npm": 1}
+    with pytest.raises(FeedNotListed):
+        await importer.remove_feed("corp", BY_OPERATOR, lambda changes: True)
+    await import_records(both, osv_record("C-1", "c"), feed="corp", ids=["*"])
+    assert set(await in_force(both, "npm:c")) == {"npm:c"}
+
+
+async def test_a_feed_without_advisories_is_removed(world: World) -> None:
+    """It would be stale otherwise, and nothing could be done about it."""
+    await import_records(world, osv_record("C-1"), feed="corp", ids=["*"])
+    await import_records(world, osv_record("C-1", withdrawn=GONE), feed="corp", ids=["*"])
+    assert [state.advisories for state in await states(world)] == [0]
+
+    await BlocklistImporter(world.services.store).remove_feed(
+        "corp", BY_OPERATOR, lambda changes: True
+    )
+
+    assert await states(world) == []
 
 
 async def test_a_feed_is_stale_once_nothing_was_imported_for_long(
