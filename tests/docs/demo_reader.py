@@ -78,7 +78,10 @@ def _countersign(model: Model, *arguments: str) -> dict[str, Any]:
 
 
 class DemoReader:
-    """A fresh home folder, a copy of the demo, and the server that `countersign demo` starts."""
+    """A fresh home folder, a copy of the demo, and the server that `countersign demo` starts.
+
+    The reader is in a checkout, as far as blocks can tell.
+    """
 
     def __init__(self, folder: Path, model: Model) -> None:
         self.folder = folder / "desk"
@@ -87,9 +90,13 @@ class DemoReader:
         self._model = model
         self._server: Server | None = None
         self._printed: dict[str, Any] = {}
-        for path in (self.folder, self._home, self._home / "bin"):
-            path.mkdir()
-        shutil.copytree(model.data_dir, self.data_dir)
+        self.replaced: dict[str, str] = {}
+        """Names of other servers in blocks, and those that the reader has."""
+        self.variables: dict[str, str] = {}
+        """What the reader's machine exports."""
+        for path in (self.folder, self._home / "bin", self.folder / ".venv" / "bin"):
+            path.mkdir(parents=True)
+        add_program(self.folder / ".venv" / "bin", "pip", "exit 0")
         untrusted = model.issuer.sign(sub="repo:acme/other:ref:refs/heads/main")
         (self.folder / "token.txt").write_text(untrusted)
         (self.folder / "key.txt").write_text(model.key)
@@ -102,7 +109,7 @@ class DemoReader:
         """What the reader's shell has at its start."""
         environment = self._model.environment(self.data_dir)
         environment["PATH"] = f"{self._home}/bin:{environment['PATH']}"
-        return environment | {"HOME": str(self._home), "LANG": "C.UTF-8"}
+        return environment | {"HOME": str(self._home), "LANG": "C.UTF-8"} | self.variables
 
     def read_json(self, name: str) -> Any:
         """A file that the blocks have written."""
@@ -111,6 +118,7 @@ class DemoReader:
     def serve(self) -> Server:
         """The demo's server, started at the first call."""
         if self._server is None:
+            self._copy_demo()
             port = free_port()
             environment = self._model.environment(self.data_dir)
             environment |= {"COUNTERSIGN_PORT": str(port)}
@@ -133,6 +141,10 @@ class DemoReader:
         if self._server is not None:
             self._server.kill()
 
+    def _copy_demo(self) -> None:
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+        shutil.copytree(self._model.data_dir, self.data_dir)
+
     def substitutions(self) -> Mapping[str, str]:
         """What the reader replaces: addresses and credentials, by those that the demo printed."""
         url, token, key = self.serve().url, self.admin_token, self._model.key
@@ -149,13 +161,20 @@ class DemoReader:
     def typed(self, block: Block) -> str:
         """`block` as the reader types it."""
         text = block.text
+        for before, after in self.replaced.items():
+            text = text.replace(before, after)
         if any(sign in text for sign in ("127.0.0.1:8080", "//audit.example", "TOKEN=")):
             for before, after in self.substitutions().items():
                 text = text.replace(before, after)
         return text
 
-    def paste(self, blocks: list[Block], **variables: str) -> list[str]:
-        """Run `blocks` in one new shell; a complaint about each that ends in another way."""
+    def paste(self, blocks: list[Block]) -> list[str]:
+        """Run `blocks` in one new shell; a complaint about each that ends in another way.
+
+        On a new copy of the demo, unless its server runs.
+        """
+        if self._server is None:
+            self._copy_demo()
         scripts = self._home / "scripts"
         shutil.rmtree(scripts, ignore_errors=True)
         scripts.mkdir()
@@ -169,7 +188,7 @@ class DemoReader:
             lines.append(f". {scripts}/{number}.sh > {scripts}/{number}.out 2>&1 < /dev/null")
         lines.append('echo "block end" >> "$RECORD"')
         (scripts / "all.sh").write_text("\n".join(lines) + "\n")
-        self._run(scripts / "all.sh", self.environment() | {"RECORD": str(record)} | variables)
+        self._run(scripts / "all.sh", self.environment() | {"RECORD": str(record)})
         return list(_complaints(blocks, scripts, record.read_text().splitlines()))
 
     def _run(self, script: Path, environment: Mapping[str, str]) -> None:

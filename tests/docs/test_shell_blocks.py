@@ -8,10 +8,10 @@ from typing import Final
 
 import httpx2
 import pytest
+from sqlalchemy import make_url
 
 from tests.docs.demo_reader import DemoReader, Model, demo_reader, make_model
 from tests.docs.shell_blocks import (
-    ALTERNATIVES,
     NOT_RUN,
     fenced_blocks,
     left_out,
@@ -22,6 +22,8 @@ from tests.docs.shell_blocks import (
 )
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint
 from tests.issuers.fixtures import IssuerProcess
+from tests.postgres import PostgresServer
+from tests.seaweedfs import Bucket
 
 API: Final = "docs/api.md"
 INCIDENT: Final = "docs/recipes/investigate-a-bad-package.md"
@@ -47,6 +49,59 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def reader(model: Model, tmp_path: Path) -> Iterator[DemoReader]:
     with demo_reader(tmp_path, model) as reading:
         yield reading
+
+
+@pytest.fixture
+def ci_job(model: Model, reader: DemoReader) -> Iterator[None]:
+    """The reader is a CI job, with what its provider and the page's lines before have set."""
+    token = model.issuer.sign()
+    with token_endpoint(token) as github:
+        reader.variables |= {
+            "ACTIONS_ID_TOKEN_REQUEST_URL": github,
+            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": REQUEST_TOKEN,
+            "COUNTERSIGN_API_KEY": model.key,
+            "COUNTERSIGN_ID_TOKEN": token,
+            "TOKEN": "csi_of_the_lines_above",
+        }
+        yield
+
+
+@pytest.fixture
+def postgresql(postgres: PostgresServer, reader: DemoReader) -> Iterator[None]:
+    """The reader has a PostgreSQL server, without the database `countersign` yet."""
+    url = make_url(postgres.url("countersign"))
+    address = f"{url.password}@{url.host}:{url.port}"
+    reader.replaced |= {"PASSWORD@db.example.com:5432": address, "PASSWORD@HOST": address}
+    database = f"sqlite:///{reader.data_dir}/countersign.db"
+    reader.replaced["sqlite:////var/lib/countersign/data/countersign.db"] = database
+    reader.variables |= {
+        "PGHOST": str(url.host),
+        "PGPORT": str(url.port),
+        "PGUSER": str(url.username),
+        "PGPASSWORD": str(url.password),
+    }
+    yield
+    postgres.drop_database("countersign")
+
+
+@pytest.fixture
+def bucket_of_docs(bucket: Bucket, reader: DemoReader) -> None:
+    """The reader has a bucket."""
+    access = bucket.server.environment
+    reader.replaced |= {
+        "s3://acme-countersign/prod": bucket.url,
+        "https://s3.example.com": bucket.server.endpoint,
+        "AWS_ACCESS_KEY_ID=…": f"AWS_ACCESS_KEY_ID={access['AWS_ACCESS_KEY_ID']}",
+        "AWS_SECRET_ACCESS_KEY=…": f"AWS_SECRET_ACCESS_KEY={access['AWS_SECRET_ACCESS_KEY']}",
+    }
+
+
+NEEDED_BY: Final = {
+    "ci_job": ("ci exec", "$COUNTERSIGN_API_KEY"),
+    "postgresql": ("PASSWORD@",),
+    "bucket_of_docs": ("s3://acme-countersign",),
+}
+"""What a page's blocks name that the demo does not have, by the fixture that gives it."""
 
 
 def check_api(reader: DemoReader) -> None:
@@ -100,20 +155,14 @@ CHECKS: Final[Mapping[str, Callable[[DemoReader], None]]] = {
     ],
 )
 def test_every_block_of_a_page_works_when_pasted(
-    page: str, model: Model, reader: DemoReader
+    page: str, reader: DemoReader, request: pytest.FixtureRequest
 ) -> None:
     """In the order of the page, in a fresh shell with a fresh home folder."""
-    job_token = model.issuer.sign()
-    with token_endpoint(job_token) as github:
-        job = {
-            "ACTIONS_ID_TOKEN_REQUEST_URL": github,
-            "ACTIONS_ID_TOKEN_REQUEST_TOKEN": REQUEST_TOKEN,
-            "COUNTERSIGN_API_KEY": model.key,
-            "COUNTERSIGN_ID_TOKEN": job_token,
-        }
-        if page in ALTERNATIVES:
-            job["TOKEN"] = "csi_of_the_lines_above"
-        complaints = [text for blocks in shells(page) for text in reader.paste(blocks, **job)]
+    text = "".join(block.text for block in runnable_blocks(page))
+    for fixture, signs in NEEDED_BY.items():
+        if any(sign in text for sign in signs):
+            request.getfixturevalue(fixture)
+    complaints = [text for blocks in shells(page) for text in reader.paste(blocks)]
 
     assert complaints == [], "\n\n".join(complaints)
     CHECKS.get(page, lambda _: None)(reader)
