@@ -20,6 +20,7 @@ from service.app import create_app
 from service.bootstrap import prepare
 from service.composition import EXTENSION, Services
 from service.errors import Refusal
+from service.exit_codes import exit_code
 from service.hypercorn_server import ServerConfig
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
@@ -72,7 +73,7 @@ def _serve_as_one(
         _run(settings, listener, is_first=number == 0, on_serving=on_serving)
     except (InvalidSetting, Refusal, StoreFault, OSError) as error:
         _log.error("cannot_serve", number=number, reason=str(error))
-        sys.exit(1)
+        sys.exit(exit_code(error))
 
 
 def _run(

@@ -27,7 +27,7 @@ _LENGTH: Final = struct.Struct("!I")
 _PID: Final = struct.Struct("!i")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _MAKING: Final = threading.Lock()
-_LOADED: Final = ("service.cli.main", "service.server", "service.app")
+_LOADED: Final = ("service.cli.root", "service.server", "service.app")
 """What is loaded before a fork: nothing that a process would not load by itself."""
 
 _ending: list[BaseException] = []

@@ -30,7 +30,7 @@ class NotConfirmed(Refusal):
 class NoTerminal(NotConfirmed):
     """The change has to be confirmed, and there is no terminal to ask on."""
 
-    text = "nothing was changed: {value} Without a terminal to answer on, add --yes to confirm"
+    text = "nothing was changed: there is no terminal to ask on. {value} Add --yes to confirm"
 
 
 def confirm(question: str, *, is_sure: bool, shown: Iterable[str] = ()) -> None:

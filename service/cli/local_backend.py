@@ -37,6 +37,7 @@ from service.cli.backend import (
 )
 from service.cli.context import CommandContext
 from service.errors import Invalid
+from service.exit_codes import WrongUsage
 from service.explain.forms import explanation_form
 from service.explain.service import Asked, explain_asked
 from service.orgs.repository import get_org, get_project
@@ -174,7 +175,7 @@ class LocalBackend:
     async def create_binding(self, slug: str, draft: BindingDraft) -> Form:
         """Create a binding on behalf of the platform."""
         if draft.team is not None:
-            raise Invalid("a team's bindings are created by its admins, on a server")
+            raise WrongUsage("a team's bindings are created by its admins, on a server")
         services = self._context.services
         async with self._context.change(slug) as (work, org):
             limit = draft.project and await get_project(work.session, org, draft.project)

@@ -1,11 +1,23 @@
 """The `countersign` command: what the console script and `python -m service.cli.main` run.
 
-The processes that the server spawns import this module first: it imports no other command.
+The processes that the server spawns import this module first: it imports nothing else.
 """
 
-from service.cli.root import root as main
+import sys
+from typing import Any, Final
 
-__all__ = ["main"]
+_INTERRUPTED: Final = 130
+"""ExitCode.INTERRUPTED, before that can be imported."""
+
+
+def main(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as click's commands take them
+    """Run the command line. Ctrl-C ends it quietly from here on, while it loads as well."""
+    try:
+        from service.cli.root import root
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    return root(*arguments, **named)
+
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from service.cli.main import main
+from service.cli.root import root as main
 
 
 @dataclass(frozen=True)

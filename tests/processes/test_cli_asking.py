@@ -73,7 +73,7 @@ def test_without_a_terminal_nothing_is_changed_and_yes_is_named(ready, command):
 
     assert ran.code == 1
     assert ran.refusal.startswith("nothing was changed: ")
-    assert "add --yes" in ran.refusal
+    assert ran.refusal.endswith("? Add --yes to confirm")
     assert audit_rows(ready) == before
 
 

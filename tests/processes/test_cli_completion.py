@@ -11,7 +11,7 @@ from tests.processes.homes import Home
 
 CODE = """
 import sys
-from service.cli.main import main
+from service.cli.root import root as main
 try:
     main(prog_name="countersign")
 finally:
@@ -22,7 +22,7 @@ finally:
 
 COMPLETE_ALL = """
 import contextlib, io, json, os, sys
-from service.cli.main import main
+from service.cli.root import root as main
 offered = []
 for words in json.load(sys.stdin):
     os.environ["COMP_WORDS"] = " ".join(["countersign", *words])

@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from service.cli.main import main
+from service.cli.root import root as main
 from service.exit_codes import ExitCode
 from service.settings import REPOSITORY
 from tests.interpreters import start_module
@@ -178,3 +178,31 @@ def test_ctrl_c_while_a_server_is_waited_for_is_quiet(desk: Desk, tmp_path: Path
             out, err = process.communicate(timeout=DEADLINE_S)
 
     assert (process.returncode, out, err) == (ExitCode.INTERRUPTED, b"", b"")
+
+
+INTERRUPTED_AT = """
+import sys
+class Interrupt:
+    def find_spec(self, name, *others):
+        if name == sys.argv[-1]:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from service.cli.main import main
+main(sys.argv[1:-1], prog_name="countersign")
+"""
+
+
+@slow
+@pytest.mark.parametrize("module", ["click", "service.cli.orgs", "sqlalchemy"])
+def test_ctrl_c_while_modules_are_loaded_is_quiet(home, module):
+    """That takes a second, in which a person may change their mind."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, "org", "list", module],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (ExitCode.INTERRUPTED, b"", b"")

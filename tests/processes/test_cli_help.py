@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from analytics.model.filters import FILTER_COLUMNS, PREFIX_PARAMETERS
 from service.cli.audit import audit
-from service.cli.main import main
+from service.cli.root import root as main
 
 
 def _commands(command: click.Command, *words: str) -> Iterator[tuple[list[str], click.Command]]:
