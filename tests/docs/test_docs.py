@@ -161,6 +161,17 @@ def test_the_table_of_contents_has_every_heading(name: str) -> None:
     assert re.findall(r"^ *- \[(.*)\]\(#", introduction, re.MULTILINE) == headings
 
 
+def test_every_alert_is_in_the_run_book() -> None:
+    """With what to look at, and what to do."""
+    rules = (DOCS / "monitoring" / "countersign.rules.yml").read_text()
+    page = (DOCS / "run-book.md").read_text()
+    (table,) = re.findall(r"\n\| alert \|.*?\n\n", page, re.DOTALL)
+
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert alerts
+    assert sorted(re.findall(r"`(Countersign\w+)`", table)) == sorted(alerts)
+
+
 def test_every_kind_of_finding_is_documented() -> None:
     """The operator can read what each one means."""
     for kind in Kind:
