@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 
 import httpx2
 import pytest
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 REQUESTS = budget(150, 1200)
 ROUNDS = budget(1, 3)
+SLUGS = ("acme", "other")
 USABLE = 96
 """Connections to one registry: three quarters of 128."""
 
@@ -43,9 +45,9 @@ class Moody:
     waiting: int = 0
 
     def offer(self, names: Iterable[str]) -> None:
-        """Have these projects."""
-        for name in names:
-            self.registry.does(f"/simple/{name}/", self.answer)
+        """Have these projects, one for each organisation."""
+        for name, slug in product(names, SLUGS):
+            self.registry.does(f"/simple/{name}-{slug}/", self.answer)
 
     async def answer(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
         if self.hangs:
@@ -72,7 +74,7 @@ class Clients:
         """The status of the response; `reset` or `none` if none came."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.served.port)
         lines = [
-            f"GET /proxy/{slug}/pypi/simple/{name}/ HTTP/1.1",
+            f"GET /proxy/{slug}/pypi/simple/{name}-{slug}/ HTTP/1.1",
             "host: a",
             f"x-service-api-key: {self.keys[slug].secret}",
             "connection: close",
@@ -89,7 +91,7 @@ class Clients:
         return received.split(b" ")[1].decode() if received else "reset"
 
     async def ask_all(
-        self, names: Iterable[str], patience_s: float, slugs: tuple[str, ...] = ("acme", "other")
+        self, names: Iterable[str], patience_s: float, slugs: tuple[str, ...] = SLUGS
     ) -> Counter[str]:
         """What came of a request of each organisation for each of `names`, all at once."""
         asked = (self.ask(slug, name, patience_s) for name in names for slug in slugs)
@@ -110,7 +112,7 @@ async def served(proxied: Proxied) -> AsyncIterator[Served]:
 @pytest.fixture
 async def clients(served: Served) -> Clients:
     world = served.proxied.world
-    keys = {slug: await new_key(world, INSTALL, slug=slug) for slug in ("acme", "other")}
+    keys = {slug: await new_key(world, INSTALL, slug=slug) for slug in SLUGS}
     return Clients(served, keys)
 
 

@@ -1,0 +1,37 @@
+"""What the service sends out."""
+
+import asyncio
+
+import httpx2
+
+from service.http_client import outgoing_client
+from tests.polling import until
+from tests.service.proxy.registry import Asked, running_registry
+
+TICKS = 20
+"""Passes of the event loop between two cancellations; what they meet comes after some of them."""
+
+
+async def silent(asked: Asked, writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(600)
+
+
+async def test_no_connection_is_lost_with_a_request_that_is_cancelled():
+    """Whenever it is: as it waits, as it is given a connection, and as it begins."""
+    limits = httpx2.Limits(max_connections=1)
+    async with running_registry() as registry, outgoing_client(limits=limits) as client:
+        registry.does("/silent", silent)
+        registry.says("/well", b"here")
+        for ticks in range(TICKS):
+            asked = len(registry.asked)
+            first = asyncio.create_task(client.get(f"{registry.url}/silent"))
+            await until(lambda asked=asked: len(registry.asked) > asked)
+            second = asyncio.create_task(client.get(f"{registry.url}/well"))
+            await asyncio.sleep(0.01)
+            first.cancel()
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            second.cancel()
+            await asyncio.gather(first, second, return_exceptions=True)
+
+            assert (await client.get(f"{registry.url}/well", timeout=5)).content == b"here"
