@@ -19,6 +19,10 @@ class UpstreamLimits:
     """How long a request waits for a connection while all are in use."""
 
     document_s: float = 60.0
+    query_s: float = 3.0
+    """How long the answer to a query may take while the registry is suspect: npm waits for that of
+    its audit at the end of each install, and goes on without it."""
+
     file_s: float = 1800.0
 
 

@@ -178,8 +178,9 @@ class Upstream:
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Document:
         """The answer to a query with `body`. Redirects are not followed."""
         url = self._address(path)
+        time_max_s = self._limits.query_s if self.is_suspect else self._limits.document_s
         async with (
-            self._faults(url, self._limits.document_s),
+            self._faults(url, time_max_s),
             self._send("POST", url, {**headers, "accept-encoding": "gzip"}, body) as response,
         ):
             return await self._document(response)

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import io
 import json
+import socket
+import struct
 import tarfile
 import threading
 import zipfile
@@ -78,6 +80,10 @@ class Tarball:
     more: dict[str, Any]
 
 
+FAULTS = ("hangs", "resets", "sends a page", "fails", "sends half")
+_PAGE = b"<!doctype html><title>Sign in</title><a href=/login>Sign in to this network</a>"
+
+
 @dataclass
 class PackageRegistry:
     """What it has; changes are seen by the next request."""
@@ -87,6 +93,11 @@ class PackageRegistry:
     tarballs: dict[str, dict[str, Tarball]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     is_down: bool = False
+    fault: str | None = None
+    """What it does in place of every answer: one of FAULTS."""
+
+    is_over: threading.Event = field(default_factory=threading.Event)
+    """Set when the test ends: until then it hangs."""
 
     def add_wheel(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
         """Publish a version of a Python package."""
@@ -190,11 +201,28 @@ def running_packages() -> Iterator[PackageRegistry]:
 
         def _send(self, answer: tuple[str, bytes] | None) -> None:
             registry.asked.append(self.path)
-            status = 503 if registry.is_down else 404 if answer is None else 200
-            content_type, body = (None if registry.is_down else answer) or ("text/plain", b"")
+            is_down = registry.is_down or registry.fault == "fails"
+            status = 503 if is_down else 404 if answer is None else 200
+            content_type, body = (None if is_down else answer) or ("text/plain", b"")
+            length = len(body)
+            match registry.fault:
+                case "hangs":
+                    registry.is_over.wait(600)
+                    return
+                case "resets":
+                    no_linger = struct.pack("ii", 1, 0)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                case "sends a page":
+                    content_type, body, length = "text/html", _PAGE, len(_PAGE)
+                case "sends half":
+                    body = body[: length // 2]
+                    self.close_connection = True
             self.send_response(status)
             self.send_header("content-type", content_type)
-            self.send_header("content-length", str(len(body)))
+            self.send_header("content-length", str(length))
             self.end_headers()
             self.wfile.write(body)
 
@@ -208,5 +236,6 @@ def running_packages() -> Iterator[PackageRegistry]:
     try:
         yield registry
     finally:
+        registry.is_over.set()
         server.shutdown()
         server.server_close()

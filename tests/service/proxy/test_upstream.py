@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits, Validators
-from service.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, CircuitState
+from service.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.proxy.upstream import REDIRECTS_MAX, Upstream
 from service.proxy.waiting_room import RoomLimits, WaitingRoom
 from tests.polling import until
@@ -321,6 +321,18 @@ class TestCircuit:
             await asyncio.gather(task, return_exceptions=True)
 
         assert upstream.state is CircuitState.CLOSED
+
+    async def test_a_query_is_not_waited_for_when_the_registry_is_suspect(self, registry, http):
+        """As npm's audit, which every install ends with."""
+        registry.does("/audit", silent)
+        timer = SettableTimer()
+        limits = UpstreamLimits(query_s=0.05)
+        upstream = Upstream(http, parse_registry(registry.url), limits, timer=timer)
+        upstream.circuits[upstream.registry.origin].begin()
+        timer.now += STALL_S
+
+        with expect_failure("not all there within 0.05 s"):
+            await upstream.post("audit", b"{}", {})
 
     async def test_changes_are_logged_once_and_counted(self, registry, http):
         changes: list[tuple[str, bool]] = []
