@@ -1,20 +1,25 @@
 """A policy is tried, previewed and saved in a browser: by keyboard, with scripts and without."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
+import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
 from service.composition import Services
 from service.orgs.repository import get_org
+from service.policy.blocklist import BlocklistImporter
 from service.policy.changes import set_policy
 from service.policy.document import DOCUMENT_EXAMPLE
 from service.policy.parsing import parse_policy
+from service.policy.repository import contents_of, find_current_import
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
+from tests.service.policy.osv_files import osv_record, osv_zip
 
 pytestmark = needs_chromium
 
@@ -23,6 +28,21 @@ async def _fill(services: Services) -> None:
     async with services.store.write() as work:
         acme = await get_org(work.session, "acme")
         await set_policy(work, acme, parse_policy(DOCUMENT_EXAMPLE), BY_OPERATOR)
+    await _import(services, "osv", "MAL-*")
+    async with services.store.write() as work:
+        current = await find_current_import(work.session)
+        assert current is not None
+        contents = await contents_of(work.session, current)
+        at = work.now - timedelta(days=30)
+        stale = [msgspec.structs.replace(part, imported_at=at) for part in contents.parts]
+        current.contents = msgspec.json.encode(msgspec.structs.replace(contents, parts=stale))
+    await _import(services, "a-feed-with-a-long-name" * 2, "M?L-*")
+
+
+async def _import(services: Services, feed: str, ids: str) -> None:
+    importer = BlocklistImporter(services.store)
+    file = osv_zip([osv_record("MAL-1"), osv_record("MAL-2", "evil", "PyPI")])
+    await importer.import_file(file, "osv.zip", [ids], BY_OPERATOR, lambda *_: None, feed=feed)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +141,7 @@ def test_every_page_about_installs_is_for_everyone(
 ) -> None:
     """Without violations that axe finds, and no wider than the window, whatever is open."""
     page = visit(f"{visit.place.overview}/policy", role="owner", color_scheme=scheme, viewport=size)
+    expect(page.locator("#blocklist")).to_contain_text("stale")
     expect_no_violations(page)
     paths = (
         "policy/check?ecosystem=npm&package=left-pad%401.2.0&version=",
