@@ -1,4 +1,5 @@
-// Shows times in the user's own zone or in UTC, as they choose. Without this script all times are in UTC.
+// Shows all times of a page in the user's own zone or in UTC, as they choose: in rows, details and tooltips. Without
+// this script all times are in UTC.
 const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const CHOICE = "countersign-zone";
 const toggle = document.querySelector("[data-zone-toggle]");
@@ -14,19 +15,30 @@ function formats(zone) {
   };
 }
 
+// `instant` as exact as the text `utc`, to the minute, the second or a fraction of it.
+function alike(utc, instant, format) {
+  if (utc.length <= "2026-01-31 08:00".length) return format.minute.format(instant);
+  return format.second.format(instant) + utc.slice("2026-01-31 08:00:00".length);
+}
+
 export function showLocalTimes(part) {
   const zone = chosen();
   const format = formats(zone);
   for (const time of part.querySelectorAll("time[data-local]")) {
     time.dataset.utc ??= time.textContent;
-    const isExact = time.dataset.utc.length > "2026-01-31 08:00".length;
     if (zone === "UTC") {
       time.textContent = time.dataset.utc;
       time.removeAttribute("title");
     } else {
-      time.textContent = (isExact ? format.second : format.minute).format(new Date(time.dateTime));
+      time.textContent = alike(time.dataset.utc, new Date(time.dateTime), format);
       time.title = `${time.dataset.utc} UTC`;
     }
+  }
+  for (const bar of part.querySelectorAll("title[data-since]")) {
+    bar.dataset.utc ??= bar.textContent;
+    const counts = bar.dataset.utc.slice(bar.dataset.utc.indexOf(" UTC: ") + " UTC: ".length);
+    const [since, until] = [bar.dataset.since, bar.dataset.until].map((at) => format.minute.format(new Date(at)));
+    bar.textContent = zone === "UTC" ? bar.dataset.utc : `${since} to ${until} ${zone}: ${counts}`;
   }
   for (const name of part.querySelectorAll("[data-zone]")) {
     name.textContent = zone;

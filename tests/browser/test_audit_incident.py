@@ -1,6 +1,7 @@
 """An incident is looked into on the audit page: by mouse, keyboard, phone, and without scripts."""
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -216,7 +217,21 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
 
     expect(page.locator("table.log thead")).to_contain_text("Europe/Berlin")
     assert time.get_attribute("title") == f"{utc} UTC"
-    assert time.inner_text() != utc
+    local = time.inner_text()
+    assert local != utc
+    page.locator("table.log a.open").first.click()
+    created = page.locator(".inside time").first
+    expect(created).to_have_text(re.compile(rf"{re.escape(local)}\.\d{{6}}"))
+    expect(page.locator(".inside dl").first).to_contain_text("Europe/Berlin")
+    bar = page.locator("svg.histogram title").first
+    assert " Europe/Berlin: " in (bar.text_content() or "")
+
+    page.get_by_role("button", name="Show times in UTC").click()
+
+    expect(time).to_have_text(utc)
+    expect(created).to_have_text(re.compile(rf"{re.escape(utc)}\.\d{{6}}"))
+    expect(page.locator(".inside dl").first).to_contain_text("UTC")
+    assert " UTC: " in (bar.text_content() or "")
 
 
 @only_full

@@ -84,10 +84,9 @@ async def test_times_are_utc_and_say_so(world):
 
     assert page.all("th", scope="col", role="columnheader")[0].text == "Time (UTC)"
     row = await open_row(world, page)
-    exact, *_ = [
-        time for time in row.all("time", datetime=entry["created_at"]) if "UTC" in time.text
-    ]
-    assert exact.text == "2026-03-04 12:00:00.123456 UTC"
+    times = [time.text for time in row.all("time", datetime=entry["created_at"])]
+    assert "2026-03-04 12:00:00.123456" in times
+    assert "2026-03-04 12:00:00.123456 UTC" in row.one("main").text
 
 
 async def test_the_log_is_a_table_with_headers(world):
@@ -763,7 +762,7 @@ async def test_the_page_says_how_far_back_it_looks(world):
     page = await open_page(world, "?package=none")
     floors = page.all("time", datetime="2025-03-04T12:00:00.123456+00:00")
 
-    assert floors[0].text == "2025-03-04 12:00:00 UTC"
+    assert floors[0].text == "2025-03-04 12:00:00"
     assert "The org tier keeps rows for 365 days" in page.one("main").text
 
 

@@ -1,8 +1,11 @@
-"""What cannot be undone is confirmed first, on every page, with scripts or without."""
+"""Rules that hold on every page: confirmations, with scripts or without, and times."""
 
 import re
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import pytest_asyncio
 
 from service.orgs.changes import issue_api_key, issue_cookie, set_team_admin
 from service.store.tables import Passkey
@@ -75,17 +78,23 @@ async def every_page(world: World) -> dict[str, Page]:
     return pages
 
 
-async def test_nothing_is_removed_at_once(world: World) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pages(shared_world: World) -> dict[str, Page]:
+    """Every page, with something on it."""
+    await fill(shared_world)
+    return await every_page(shared_world)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nothing_is_removed_at_once(shared_world: World, pages: dict[str, Page]) -> None:
     """A form that does so is folded away (macro `danger`), or has a page of its own to confirm on.
 
     Each such address of the app is met on some page: none is forgotten.
     """
-    await fill(world)
-    pages = await every_page(world)
     met = {action.partition("?")[0] for page in pages.values() for action in page.forms}
     addresses = {
         re.compile(re.sub(r"<[^>]+>", "[^/]+", rule.rule))
-        for rule in world.app.url_map.iter_rules()
+        for rule in shared_world.app.url_map.iter_rules()
         if "POST" in (rule.methods or ())
         and rule.rule.startswith("/admin/ui/")
         and DESTRUCTIVE.search(rule.rule)
@@ -104,3 +113,21 @@ async def test_nothing_is_removed_at_once(world: World) -> None:
     unmet = [each.pattern for each in addresses if not any(map(each.fullmatch, met))]
     assert unmet == []
     assert len(addresses) >= 10
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_one_switch_governs_all_times(pages: dict[str, Page]) -> None:
+    """Rows in one zone beside details in another are misread. Fields and addresses are in UTC."""
+    times = 0
+    for address, page in pages.items():
+        shown = page.all("time")
+        times += len(shown)
+        fixed = [time.text for time in shown if "data-local" not in time.attributes]
+        assert fixed == [], address
+        zones = [one for one in page.all("span") if "data-zone" in one.attributes]
+        assert bool(zones) >= bool(shown), address
+        fields = [label for label in page.all("label") if "(UTC)" in label.text]
+        said = re.findall(r"\bUTC\b(?!: \d)", page.one("main").text)  # bars have tooltips
+        assert len(said) == len(zones) + len(fields), address
+
+    assert times > 100
