@@ -10,7 +10,7 @@ from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
 from service.proxy.file_keys import FileKey
 from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
-from service.proxy.transfers import Recorded, Recorder, followed
+from service.proxy.transfers import Recorded, Recorder, followed, recorded
 from service.web.header_names import API_KEY_HEADER
 from service.web.streams import begun
 
@@ -91,7 +91,7 @@ async def _recorded(
         if isinstance(opened, DownloadReader):
             await opened.ready()
             is_verified = opened.is_verified
-        return await record(opened.sha256, is_verified=is_verified)
+        return await recorded(record, opened.sha256, is_verified=is_verified)
     except BaseException:
         await opened.close()
         raise

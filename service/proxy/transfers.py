@@ -1,9 +1,9 @@
 """Follows a file to its last byte, so that a transfer that ends early is recorded."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
 from analytics.model.envelopes import CutCause
 from service.errors import NotAsDocumented, UpstreamFailed
@@ -22,7 +22,7 @@ class Recorded(Protocol):
 class Recorder(Protocol):
     """Records the install of a file before its first byte is sent."""
 
-    async def __call__(self, sha256: str | None, *, is_verified: bool) -> Recorded:
+    def __call__(self, sha256: str | None, *, is_verified: bool) -> Coroutine[Any, Any, Recorded]:
         """The install, once its row is durable.
 
         `sha256` is None if it is not known yet. If not `is_verified`, the result's `verified` is
@@ -41,9 +41,9 @@ async def followed(
     try:
         async with aclosing(pieces):
             async for piece in pieces:
-                given += len(piece)
-                if given == size():
+                if given + len(piece) == size():
                     await install.verified()
+                given += len(piece)
                 yield piece
                 sent = given
     except (GeneratorExit, asyncio.CancelledError):
@@ -54,6 +54,21 @@ async def followed(
     except Exception as error:
         install.cut(sent, _cause_of(error))
         raise
+
+
+async def recorded(record: Recorder, sha256: str | None, *, is_verified: bool) -> Recorded:
+    """The install of `record`; if the request is cancelled meanwhile, the row it left is cut."""
+    recording = asyncio.ensure_future(record(sha256, is_verified=is_verified))
+    try:
+        return await asyncio.shield(recording)
+    except asyncio.CancelledError:
+        recording.add_done_callback(_cut_at_once)
+        raise
+
+
+def _cut_at_once(recording: asyncio.Future[Recorded]) -> None:
+    if not recording.cancelled() and recording.exception() is None:
+        recording.result().cut(0, "connection_closed")
 
 
 def _cause_of(error: Exception) -> CutCause:

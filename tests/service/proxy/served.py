@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ class Served:
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         received = bytearray()
-        with suppress(ConnectionResetError):
+        try:
             async with asyncio.timeout(30):
                 while piece := await reader.read(65_536):
                     received += piece
@@ -52,8 +52,16 @@ class Served:
                         on_body.set()
                     if 0 <= most <= len(received):
                         break
-        writer.close()
+        except ConnectionResetError:
+            pass
+        finally:
+            writer.close()
         return Answered(*bytes(received).partition(b"\r\n\r\n")[::2])
+
+
+def is_answering() -> bool:
+    """Whether a server in this event loop has a request in hand."""
+    return any("handle_request" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tests.polling import until
 from tests.service.proxy.files import LARGE, held
 from tests.service.proxy.proxied import Proxied, running_proxy, second_process, wheel_of
 from tests.service.proxy.registry import FakeRegistry
-from tests.service.proxy.served import Served, serving
+from tests.service.proxy.served import Served, is_answering, serving
 
 WHEEL = "/files/foo-1.0-py3-none-any.whl"
 TARBALL = "/tarballs/left-pad/1.0.0.tgz"
@@ -185,6 +185,21 @@ async def test_a_service_that_stops_records_what_it_cuts_off(proxied: Proxied):
     await client
 
     assert await proxied.events() == ["install_allowed", "install_cut"]
+
+
+async def test_a_client_that_leaves_before_its_row_is_stored_is_cut(served: Served):
+    """The row is stored all the same: what waits for a commit cannot be taken back."""
+    served.proxied.publishes("foo", wheel_of("foo", "1.0", b"small"))
+    path = await served.proxied.path_of("foo")
+    with write_lock(served.services.settings.data_dir):
+        client = asyncio.create_task(served.get(path))
+        await until(lambda: served.services.group_commit._worker is not None)
+        client.cancel()
+        await asyncio.gather(client, return_exceptions=True)
+        await until(lambda: not is_answering())
+    await until_rows(served.proxied, 2)
+
+    assert await served.proxied.events() == ["install_allowed", "install_cut"]
 
 
 async def test_a_cut_that_cannot_be_stored_is_logged(settings: Settings, registry: FakeRegistry):
