@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,18 +65,24 @@ def change_until_cut_off(server: Server, seed: str, witness: Witness) -> None:
 
 
 def kill_amid_changes(server: Server, chance: random.Random, round_name: str) -> Witness:
-    """Kill `server` at a random moment while clients work on it; what they were promised."""
+    """Kill `server` at a random moment while clients work on it; what they were promised.
+
+    The moment is a number of changes, and a little later: a slow machine makes as many.
+    """
     witness = Witness()
+    changes, later_s = chance.randrange(1, 24), chance.uniform(0, 0.02)
     clients = [
         threading.Thread(
             target=change_until_cut_off, args=(server, f"{round_name}/{number}", witness)
         )
         for number in range(CLIENTS)
     ]
-    moment = threading.Timer(chance.uniform(0.02, 0.4), server.process.kill)
-    for thread in (*clients, moment):
+    for thread in clients:
         thread.start()
-    for thread in (*clients, moment):
+    eventually(lambda: len(witness.created) >= changes, f"{changes} bindings", every_s=0.001)
+    time.sleep(later_s)
+    server.process.kill()
+    for thread in clients:
         thread.join()
     server.process.wait()
     return witness

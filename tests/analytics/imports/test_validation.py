@@ -50,6 +50,7 @@ SAMPLES: dict[Any, Any] = {
     str | None: None,
     bool: True,
     list[str]: ["a", "b"],
+    dict[str, int]: {"npm": 1},
     dict[str, list[str]]: {"event": ["x"]},
 }
 
@@ -120,7 +121,7 @@ def test_an_envelope_is_checked_key_by_key(event):
             assert fault_of(item(event=event, payload=short)) == (f"payload.{name} is required")
         else:
             assert row_of(item(event=event, payload=short)).payload == compact(short)
-        wrong = fault_of(item(event=event, payload={**keys, name: {"x": 1}}))
+        wrong = fault_of(item(event=event, payload={**keys, name: {"x": None}}))
         assert wrong.startswith(f"payload.{name}")
 
 

@@ -5,6 +5,7 @@ is verified.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -222,6 +223,14 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
     assert set(dropped(world).values()) == {0}
 
 
+async def flush_at_last(notes: RejectedSubjects) -> None:
+    """Flush; a busy machine may need more than one try within the database's short waits."""
+    while True:
+        with contextlib.suppress(StoreUnavailable):
+            await notes.flush()
+            return
+
+
 async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
     """However long the database stays away."""
     source = distinct(world.acme.id, is_verified=False)
@@ -232,7 +241,7 @@ async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
             with pytest.raises(StoreUnavailable):
                 await notes.flush()
 
-    await notes.flush()
+    await flush_at_last(notes)
 
     assert len(await remembered(world)) == PENDING_PER_ORG_MAX
     assert dropped(world)["false"] == 2 * PENDING_PER_ORG_MAX

@@ -12,6 +12,7 @@ from analytics.model.org_envelopes import OrgCreated, SignedOut
 from analytics.storage.journal_batches import EncodedBatch, decode_batches, encode_days
 from service.orgs.changes import create_org
 from service.orgs.repository import find_org
+from service.settings import Settings
 from service.store.journal import (
     JournalSize,
     append,
@@ -23,9 +24,15 @@ from service.store.journal import (
 from service.store.store import SyncUnitOfWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
-from tests.conftest import BY_OPERATOR, START
+from tests.conftest import BY_OPERATOR, START, settings_over
 from tests.power import PowerCut, at, power_cut
 from tests.service.store.conftest import add_org, database
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    """Waits for the database as long as a service: transactions queue here."""
+    return settings_over(tmp_path)
 
 
 async def events(store, org) -> list[str]:
