@@ -268,10 +268,12 @@ class CacheFolder:
 
     def _new_work(self) -> tuple[Path, int]:
         """A new folder for this process's work, and the lock by which others see that it runs."""
-        work = self._own / f"work-{secrets.token_hex(8)}"
-        work.mkdir(mode=0o700)
-        descriptor = os.open(work, os.O_RDONLY | os.O_CLOEXEC)
+        name = secrets.token_hex(8)
+        new, work = self._own / f"new-{name}", self._own / f"work-{name}"
+        new.mkdir(mode=0o700)
+        descriptor = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
         _flock(descriptor)
+        new.rename(work)  # once it is locked: others remove work that is not
         return work, descriptor
 
     def _renew(self) -> None:
@@ -349,13 +351,15 @@ def _flock(descriptor: int) -> bool:
 
 def _remove_stale(own: Path) -> None:
     """Remove the work folders of processes that have ended, and so no longer lock them."""
-    for folder in own.glob("work-*"):
+    for folder in (*own.glob("work-*"), *own.glob("new-*")):
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                # One that was made just now may not be locked yet.
-                is_old = time.time() - folder.stat().st_mtime > _STALE_S
-                if is_old and _flock(descriptor):
+                # A new one that was made just now may not be locked yet.
+                is_locked_if_used = folder.name.startswith("work-") or (
+                    time.time() - folder.stat().st_mtime > _STALE_S
+                )
+                if is_locked_if_used and _flock(descriptor):
                     shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(descriptor)

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import LockTimeout, SlotLocks, slot_of
 
+REPOSITORY = Path(__file__).parents[3]
 SIZE = 1_000
 BOUND = 5 * SIZE
 WAIT_S = 0.05
@@ -167,14 +170,45 @@ def test_a_use_leaves_the_time_of_writing(cache):
     assert path.stat().st_atime_ns > 10**9
 
 
-def test_the_work_of_a_process_that_ended_is_removed(tmp_path):
-    stale = tmp_path / OWN_FOLDER / "work-0123456789abcdef"
-    (stale / "one").mkdir(parents=True)
-    os.utime(stale, (0, 0))
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from analytics.storage.cache_folder import CacheFolder, SilentObserver
+cache = CacheFolder(Path(sys.argv[1]), 1_000, 0.05, SilentObserver())
+with cache.work_folder() as folder:
+    (folder / "seg_1.pending").write_bytes(b"PAR1")
+    (folder / "seg_1.index").write_bytes(b"CSIX")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
-    with opened(tmp_path).work_folder() as mine:
-        assert not stale.exists()
-        assert mine.exists()
+
+@pytest.mark.slow
+def test_what_a_killed_process_left_unfinished_is_gone_with_the_next_start(tmp_path, cache):
+    """However soon it is started again; the work of one that runs stays."""
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=REPOSITORY, check=False)
+    with cache.work_folder() as running:
+        (running / "seg_2.index").write_bytes(b"CSIX")
+        own = tmp_path / OWN_FOLDER
+        unfinished = {path.name for path in own.rglob("seg_*")}
+
+        opened(tmp_path).close()
+
+        assert unfinished == {"seg_1.pending", "seg_1.index", "seg_2.index"}
+        assert {path.name for path in own.rglob("seg_*")} == {"seg_2.index"}
+
+
+def test_a_folder_that_is_made_just_now_is_not_taken_for_one_that_was_left(tmp_path, cache):
+    """It is named as one of work only once it is locked."""
+    own = tmp_path / OWN_FOLDER
+    made, left = own / "new-0", own / "new-1"
+    made.mkdir()
+    left.mkdir()
+    os.utime(left, (0, 0))
+
+    opened(tmp_path).close()
+
+    assert made.exists()
+    assert not left.exists()
 
 
 def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):

@@ -178,7 +178,10 @@ def stray_file(audit, age_s: float, name: str = "seg_stray.parquet"):
     return path
 
 
-@pytest.mark.parametrize("name", ["seg_stray.parquet", "seg_stray.pending"])
+@pytest.mark.parametrize(
+    "name",
+    ["seg_stray.parquet", "seg_stray.pending", "seg_stray.index", ".seg_stray.index.pending"],
+)
 async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
     """What a crash between rename and commit left behind is an orphan."""
     await audit.seal()
