@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.polling import HANG_S
+
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
@@ -67,7 +69,7 @@ class FaultyStore:
 
     def ask(self, request: Request) -> Answer:
         """The server's own answer."""
-        connection = http.client.HTTPConnection(self.server.netloc, timeout=30)
+        connection = http.client.HTTPConnection(self.server.netloc, timeout=HANG_S)
         try:
             connection.request(request.method, request.path, request.body, request.headers)
             response = connection.getresponse()
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.wfile.flush()
         if answer.end == "stall":
-            self.store.ended.wait(30)
+            self.store.ended.wait(HANG_S)
         if answer.end == "reset":
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

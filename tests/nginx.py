@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from service.settings import REPOSITORY
+from tests.polling import HANG_S
 from tests.processes.homes import Server, eventually, free_port
 
 NGINX: Final = shutil.which("nginx")
@@ -105,7 +106,7 @@ def running_nginx(folder: Path, https: int, upstream: int) -> Iterator[Certifica
         yield made
     finally:
         nginx.terminate()
-        nginx.wait(10)
+        nginx.wait(HANG_S)
 
 
 def _placed(folder: Path, made: Certificates, https: int, upstream: int) -> Path:

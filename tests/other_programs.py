@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import make_url
 
 from tests.databases import IS_POSTGRESQL, database_url
+from tests.polling import HANG_S
 
 
 def execute(data_dir: Path, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -32,7 +33,7 @@ def write_lock(data_dir: Path) -> Iterator[Callable[[], object]]:
             yield lambda: connection.execute("SELECT pg_advisory_unlock(%s)", [WRITE_LOCK])
         return
     path = data_dir / "countersign.db"
-    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as holder:
+    with closing(sqlite3.connect(path, timeout=HANG_S, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         yield holder.rollback
 

@@ -27,6 +27,7 @@ from sqlalchemy import URL
 from benchmarks.postgres_programs import find_program, give_away, run_as
 from service.store.engines import create_engines
 from service.store.migrate import migrate
+from tests.polling import HANG_S
 
 EMPTY: Final = "template0"
 """What a database without any table is copied from."""
@@ -36,8 +37,6 @@ MIGRATED: Final = "migrated"
 USER: Final = "countersign"
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
 _PREFIX: Final = "countersign-postgres-"
-_START_S: Final = 30
-_STOP_S: Final = 30
 _PORTS: Final = range(20_000, 32_000)
 """Below the ports that the kernel gives to connections: a stopped server's stays free."""
 _OPTIONS: Final = {
@@ -96,7 +95,7 @@ class PostgresServer:
             password=self._password,
             dbname=database,
             autocommit=True,
-            connect_timeout=_START_S,
+            connect_timeout=int(HANG_S),
         )
 
     @contextmanager
@@ -219,7 +218,7 @@ class PostgresServer:
             )
         assert self._keeper.stdout is not None
         self._pid = int(self._keeper.stdout.readline())
-        until = time.monotonic() + _START_S
+        until = time.monotonic() + HANG_S
         while time.monotonic() < until:
             with suppress(OSError, IndexError):
                 lines = (data / "postmaster.pid").read_text().splitlines()
@@ -234,7 +233,7 @@ class PostgresServer:
     def _wait_for_end(self) -> None:
         keeper, self._keeper = self._keeper, None
         assert keeper is not None
-        until = time.monotonic() + _STOP_S
+        until = time.monotonic() + HANG_S
         while _is_alive(self._pid) and time.monotonic() < until:
             time.sleep(0.01)
         keeper.communicate()  # closes the pipe: what still runs is killed
@@ -308,7 +307,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 
 async def _migrate(url: str) -> None:
-    engines = create_engines(url, _START_S)
+    engines = create_engines(url, HANG_S)
     try:
         await migrate(engines)
     finally:

@@ -28,6 +28,7 @@ from obstore.store import S3Store
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
 from service.settings import Settings
+from tests.polling import HANG_S
 from tests.signed_requests import send_signed
 
 BUCKET: Final = "lake"
@@ -40,8 +41,6 @@ _ENABLED: Final = (
 ACCESS_KEY: Final = "test-access-key"
 SECRET_KEY: Final = "test-secret-key-of-the-store"
 REGION: Final = "us-east-1"
-_START_MAX_S: Final = 60.0
-_STOP_MAX_S: Final = 20.0
 _STARTS_MAX: Final = 3
 """Another process may take a port between the moment it was found free and the server's start."""
 
@@ -127,7 +126,7 @@ class SeaweedFS:
         process, self._process = self._process, None
         process.terminate()
         try:
-            process.wait(_STOP_MAX_S)
+            process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -171,7 +170,7 @@ class SeaweedFS:
 
     def _wait(self) -> None:
         """Until the bucket can be written to: the parts start one after the other."""
-        ends_at = time.monotonic() + _START_MAX_S
+        ends_at = time.monotonic() + HANG_S
         store = _client(self)
         while time.monotonic() < ends_at:
             if self._process is None or self._process.poll() is not None:

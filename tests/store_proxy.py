@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from tests.polling import HANG_S
+
 _FRAMING = frozenset({"transfer-encoding", "content-length", "expect"})
 _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
@@ -84,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(chunks)
 
     def _forward(self, body: bytes | None) -> Answer:
-        connection = http.client.HTTPConnection(self.proxy.server.netloc, timeout=30)
+        connection = http.client.HTTPConnection(self.proxy.server.netloc, timeout=HANG_S)
         try:
             names = {
                 name: value for name, value in self.headers.items() if name.lower() not in _FRAMING

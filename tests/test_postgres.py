@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from service.settings import REPOSITORY
 from tests.budgets import only_full
+from tests.polling import HANG_S
 from tests.postgres import EMPTY, PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def test_a_server_ends_with_a_killed_test_process() -> None:
     )
     folder = Path(killed.stdout.strip())
     lock = folder / "data" / "postmaster.pid"
-    until = time.monotonic() + 20
+    until = time.monotonic() + HANG_S
     while lock.exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert not lock.exists()

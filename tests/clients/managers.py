@@ -15,13 +15,14 @@ from service.packages.ecosystems import Ecosystem
 from service.proxy.clients import Client, ProxyAddress, npmrc, variables
 from service.proxy.snippets import project_snippet
 from service.settings import REPOSITORY
+from tests.polling import HANG_S
 
 FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")
 """Where install.sh put them."""
 
 NODE: Final = shutil.which("node")
 NPM: Final = shutil.which("npm")
-DEADLINE_S: Final = 120.0
+DEADLINE_S: Final = HANG_S
 """pnpm repeats some failures after a minute: that it does not is a part of what is tested."""
 
 _PYTHON: Final = FOLDER / "python" / "bin"

@@ -19,6 +19,7 @@ from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.docs.programs import add_countersign, add_jq, add_program
 from tests.issuers.fixtures import IssuerProcess, issuer_process
+from tests.polling import HANG_S
 from tests.processes.homes import Home, Server
 
 __all__ = ["issuer_process"]  # a fixture
@@ -87,7 +88,7 @@ def run_script(script: str, folder: Path, environment: dict[str, str]) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,6 +26,7 @@ from tests.conftest import ADMIN_TOKEN
 from tests.docs.programs import add_countersign
 from tests.docs.shell_blocks import shell_blocks
 from tests.nginx import NGINX, running_nginx
+from tests.polling import HANG_S
 from tests.processes.command_line import invoke
 from tests.processes.homes import Home, Server, free_port, owner_cookie
 
@@ -215,7 +216,7 @@ def _check_proxied(https: int, authority: Path, cookie: str) -> None:
     trust = ssl.create_default_context(cafile=str(authority))
     elsewhere = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
     base_url = f"https://127.0.0.1:{https}"
-    with httpx2.Client(base_url=base_url, transport=elsewhere, timeout=20) as client:
+    with httpx2.Client(base_url=base_url, transport=elsewhere, timeout=HANG_S) as client:
         assert "max-age" in client.get("/readyz").headers["strict-transport-security"]
         assert client.get("/metrics").status_code == 404
         assert client.get("/sign-in?token=one-time-secret").status_code == 200

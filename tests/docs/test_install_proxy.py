@@ -12,6 +12,7 @@ from tests.conftest import binding_body, bindings_path
 from tests.docs.programs import add_jq, add_program
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint
 from tests.issuers.fixtures import IssuerProcess, issuer_process
+from tests.polling import HANG_S
 from tests.processes.homes import Home, Server
 
 __all__ = ["issuer_process"]  # a fixture
@@ -50,7 +51,7 @@ def run(
         env={"PATH": f"{programs}:{os.environ['PATH']}", **variables},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_S,
         check=False,
     )
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.fleet.balancer import Balancer
+from tests.polling import HANG_S
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -40,7 +41,7 @@ class EchoNode:
 
 
 def ask(port: int, message: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=HANG_S) as connection:
         connection.sendall(message)
         connection.shutdown(socket.SHUT_WR)
         return read_all(connection)

@@ -7,7 +7,6 @@ import pty
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,31 +26,17 @@ from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
 from tests.databases import database_url
 from tests.interpreters import run_module, start_module
+from tests.polling import HANG_S, eventually
 from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
 
-DEADLINE_S = 30.0
-"""How long anything may take that should take a second: this machine may be busy."""
+DEADLINE_S = HANG_S
+
+_Result = TypeVar("_Result")
 
 PLATFORM = "org_operator"
 CLI = "service.cli.main"
 """The module that is `countersign`."""
-
-_Result = TypeVar("_Result")
-
-
-def eventually(
-    holds: Callable[[], _Result],
-    what: str,
-    deadline_s: float = DEADLINE_S,
-    every_s: float = 0.05,
-) -> _Result:
-    """The first true answer of `holds`; fails, naming `what`, when there is none in time."""
-    ends_at = time.monotonic() + deadline_s
-    while not (answer := holds()):
-        assert time.monotonic() < ends_at, f"not within {deadline_s} s: {what}"
-        time.sleep(every_s)
-    return answer
 
 
 def free_port() -> int:
@@ -110,9 +95,9 @@ class Server:
         """Ask it to stop."""
         self.process.send_signal(signal.SIGTERM)
 
-    def wait(self, within_s: float = DEADLINE_S) -> int:
+    def wait(self) -> int:
         """Its exit code."""
-        return self.process.wait(within_s)
+        return self.process.wait(DEADLINE_S)
 
     def stop(self) -> int:
         """Ask it to stop and wait; its exit code."""

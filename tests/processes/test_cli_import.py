@@ -361,7 +361,7 @@ def test_ctrl_c_ends_an_import_whose_input_never_comes(home):
     process.send_signal(signal.SIGINT)
 
     try:
-        assert process.wait(10) == 130
+        assert process.wait(DEADLINE_S) == 130
     finally:
         process.kill()
         process.communicate()

@@ -168,7 +168,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
         begin_not_reading(connection)
         begin_not_reading(other)
         server.terminate()
-        assert server.wait(within_s=10) == 0
+        assert server.wait() == 0
 
 
 @only_full

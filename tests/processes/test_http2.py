@@ -14,6 +14,7 @@ from h2.settings import SettingCodes
 
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, bindings_path
+from tests.polling import HANG_S
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import Home, Server, all_entries, eventually
 
@@ -35,7 +36,7 @@ class Connected:
                 normalize_outbound_headers=False,
             )
         )
-        self._socket = socket.create_connection(address, timeout=10)
+        self._socket = socket.create_connection(address, timeout=HANG_S)
         self.h2.initiate_connection()
         self.send()
 

@@ -110,7 +110,7 @@ def test_preparing_a_new_data_dir_many_times_at_once_gives_one_result(tmp_path):
     for worker in workers:
         worker.start()
     try:
-        found = [answers.get(timeout=60) for _ in range(PROCESSES * FIRST_STARTS)]
+        found = [answers.get(timeout=DEADLINE_S) for _ in range(PROCESSES * FIRST_STARTS)]
     finally:
         for worker in workers:
             worker.kill()

@@ -12,6 +12,7 @@ from service.orgs.repository import get_org
 from tests.budgets import only_full
 from tests.clients.stands import stock
 from tests.conftest import BY_OPERATOR
+from tests.polling import HANG_S
 from tests.processes.homes import Home
 from tests.processes.package_registry import running_packages
 
@@ -48,7 +49,7 @@ def test_pages_and_files_are_served_without_what_few_requests_need(quiet_home: H
             [sys.executable, "-m", "tests.processes.served_pages", secret, *PATHS],
             env=environment,
             capture_output=True,
-            timeout=60,
+            timeout=HANG_S,
         )
 
     assert served.returncode == 0, served.stderr.decode()

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from service.threads import run_uncancellable
+from tests.polling import HANG_S
 
 
 async def test_a_caller_that_is_cancelled_twice_waits_for_the_thread():
@@ -15,7 +16,7 @@ async def test_a_caller_that_is_cancelled_twice_waits_for_the_thread():
 
     def work() -> None:
         loop.call_soon_threadsafe(has_begun.set)
-        may_end.wait(10)
+        may_end.wait(HANG_S)
         has_ended.set()
 
     calling = asyncio.create_task(run_uncancellable(work))

@@ -10,16 +10,14 @@ from analytics.export.prefetch import prefetch
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full, sample
+from tests.polling import eventually
 
 THREADS = "prefetch"
 
 
 def until(is_so: Callable[[], bool]) -> None:
     """Wait for it, for a while."""
-    ends_at = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_at
-        time.sleep(0.001)
+    eventually(is_so, "it is so", every_s=0.001)
 
 
 def threads() -> list[threading.Thread]:

@@ -17,17 +17,11 @@ from service.audit.exports import ExportBroken, Exporter
 from service.errors import QueryTooSlow
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
+from tests.polling import until
 
 CSV = FileForm(ExportFormat.CSV)
 ENDLESS = "SELECT a.range FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a.range < -1"
 NEVER = float("inf")
-
-
-async def until(is_so) -> None:
-    ends_at = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_at
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START
+from tests.polling import HANG_S
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.meanwhile import TAKE_OVER, by_another_worker, by_hand
 
@@ -529,12 +530,12 @@ async def test_a_cancelled_import_leaves_nothing(audit, monkeypatch):
 
     def renamed(self: Path, target: Path) -> Path:
         reached.set()
-        go_on.wait(10)
+        go_on.wait(HANG_S)
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", renamed)
     importing = asyncio.create_task(take(audit, line() * 3))
-    await asyncio.to_thread(reached.wait, 10)
+    await asyncio.to_thread(reached.wait, HANG_S)
     importing.cancel()
     await asyncio.sleep(0.05)
     go_on.set()

@@ -11,6 +11,7 @@ from analytics.query.reader import Reader
 from service.errors import QueryTooSlow
 from service.settings import Settings
 from tests.conftest import SettableClock, refused, running_world
+from tests.polling import HANG_S
 from tests.service.audit.conftest import AuditWorld
 
 ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a < b"
@@ -43,7 +44,7 @@ def running(audit: AuditWorld) -> int:
 
 
 async def until_running(audit: AuditWorld, count: int) -> None:
-    ends_at = time.monotonic() + 20
+    ends_at = time.monotonic() + HANG_S
     while running(audit) != count:
         assert time.monotonic() < ends_at, f"{running(audit)} queries run, not {count}"
         await asyncio.sleep(0.01)

@@ -20,6 +20,7 @@ from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.budgets import only_full
 from tests.conftest import SettableClock, settings_over
 from tests.interpreters import run_module
+from tests.polling import HANG_S
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
 from tests.processes.command_line import Ran
 from tests.processes.homes import Home
@@ -133,7 +134,7 @@ async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
     before = everything(source)
     kills, found = 0, [0]
     while True:
-        ran = run_module(KILLED_COPY, source, target, "3", timeout=60)
+        ran = run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
         if ran.returncode == 0:
             break
         assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
@@ -174,7 +175,7 @@ async def test_a_copy_killed_between_its_two_last_commits_is_finished(
 @only_full
 async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
     """`init`, which a service begins with, would take the rest for rows that never were."""
-    run_module(KILLED_COPY, source, target, "3", timeout=60)
+    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
     settings = settings_over(home.folder / "other")
 
     with pytest.raises(UnfinishedCopy):
@@ -195,7 +196,7 @@ async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
 )
 async def test_a_source_changed_after_a_kill_is_found(home, source, target, change):
     """What was copied before is not what is there now. The table is named that has changed."""
-    run_module(KILLED_COPY, source, target, "12", timeout=60)
+    run_module(KILLED_COPY, source, target, "12", timeout=HANG_S)
     execute(source, change)
 
     refused = migrated(home, source, target)
@@ -226,7 +227,7 @@ async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeyp
 @only_full
 async def test_a_target_of_another_version_is_not_filled_further(home, source, target):
     """Its tables may differ."""
-    run_module(KILLED_COPY, source, target, "3", timeout=60)
+    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
     execute(target, "UPDATE alembic_version SET version_num = 'copying 0001'")
 
     assert "begun by another version" in migrated(home, source, target).refusal

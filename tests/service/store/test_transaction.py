@@ -16,6 +16,7 @@ from service.store.tables import ImportedFile, JournalEntry, Organisation
 from service.store.transaction import Transaction
 from tests.analytics.samples import sample_row
 from tests.conftest import START
+from tests.polling import HANG_S
 from tests.power import PowerCut, at, power_cut
 from tests.service.store.conftest import add_org, database
 
@@ -176,7 +177,7 @@ async def test_a_transaction_goes_on_when_its_client_leaves(engines, clock):
 
     def slow(work: SyncUnitOfWork) -> None:
         loop.call_soon_threadsafe(begun.set)
-        assert may_end.wait(timeout=10)
+        assert may_end.wait(HANG_S)
         add(work)
 
     leaving = asyncio.create_task(store.write_at_once(slow))
