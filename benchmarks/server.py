@@ -13,7 +13,7 @@ import httpx2
 
 ADMIN_TOKEN = "benchmark-admin-token"
 ADMIN = {"x-service-admin-token": ADMIN_TOKEN}
-READY_WITHIN_S = 120.0
+READY_WITHIN_S = 600.0
 
 
 class ServerClient(httpx2.Client):
