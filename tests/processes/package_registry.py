@@ -9,7 +9,7 @@ import struct
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,13 +55,18 @@ def wheel(
     return packed.getvalue()
 
 
-def tarball(name: str, version: str, **more: Any) -> bytes:
-    """An npm package whose main file exports its version; `more` goes to its package.json."""
+def tarball(name: str, version: str, *, program: str | None = None, **more: Any) -> bytes:
+    """An npm package whose main file exports its version; `more` goes to its package.json.
+
+    `program` is the path of a file that prints the version when it is run.
+    """
     manifest = {"name": name, "version": version, "main": "index.js", **more}
     files = {
         "package/package.json": json.dumps(manifest),
         "package/index.js": f"module.exports = {version!r}\n",
     }
+    if program is not None:
+        files[f"package/{program}"] = f"console.log({f'{name} {version}'!r})\n"
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for path, text in files.items():
@@ -99,6 +104,9 @@ class PackageRegistry:
     is_over: threading.Event = field(default_factory=threading.Event)
     """Set when the test ends: until then it hangs."""
 
+    sign: Callable[[str], dict[str, str]] | None = None
+    """The signature that npm's registry has of a release, which it names with its digest."""
+
     def add_wheel(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
         """Publish a version of a Python package."""
         self.wheels.setdefault(name, {})[version] = (wheel(name, version, **more), at)
@@ -106,7 +114,8 @@ class PackageRegistry:
     def add_tarball(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
         """Publish a version of an npm package."""
         body = tarball(name, version, **more)
-        self.tarballs.setdefault(name, {})[version] = Tarball(body, at, more)
+        told = {key: value for key, value in more.items() if key != "program"}
+        self.tarballs.setdefault(name, {})[version] = Tarball(body, at, told)
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """The content type and body at `path`."""
@@ -135,6 +144,11 @@ class PackageRegistry:
         page = {"meta": {"api-version": "1.1"}, "name": name, "files": files}
         return json.dumps({**page, "versions": list(self.wheels[name])}).encode()
 
+    def _signed(self, name: str, version: str, tarball: Tarball) -> dict[str, Any]:
+        if self.sign is None:
+            return {}
+        return {"signatures": [self.sign(f"{name}@{version}:{_integrity(tarball.body)}")]}
+
     def _packument(self, name: str) -> bytes:
         versions = {
             version: {
@@ -144,8 +158,9 @@ class PackageRegistry:
                 **tarball.more,
                 "dist": {
                     "tarball": f"{self.url}/tarballs/{name}/{version}/package.tgz",
-                    "integrity": f"sha512-{_base64(hashlib.sha512(tarball.body))}",
+                    "integrity": _integrity(tarball.body),
                     "shasum": hashlib.sha1(tarball.body, usedforsecurity=False).hexdigest(),
+                    **self._signed(name, version, tarball),
                 },
             }
             for version, tarball in self.tarballs[name].items()
@@ -159,6 +174,10 @@ class PackageRegistry:
         return json.dumps(
             {"name": name, "dist-tags": tags, "versions": versions, "time": time}
         ).encode()
+
+
+def _integrity(content: bytes) -> str:
+    return f"sha512-{_base64(hashlib.sha512(content))}"
 
 
 def _record(files: dict[str, str]) -> str:
