@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from service.proxy.snippets import INSTALL_COMMANDS
 from service.settings import REPOSITORY
 from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
@@ -25,7 +26,7 @@ DEADLINE_S: Final = 240.0
 CURLRC: Final = "fail-with-body\nshow-error\n"
 """The reader's ~/.curlrc: an answer with an error status is an error of the block."""
 
-STAND_INS: Final = ("npm", "pip", "pnpm", "poetry", "uv", "yarn")
+STAND_INS: Final = sorted({command.split()[0] for command in INSTALL_COMMANDS.values()})
 """Package managers of a CI job, which tests/clients/ runs with the same lines."""
 
 KEY_SCOPES: Final = ("packages:install", "audit:r", "audit:export", "oidc:r")
