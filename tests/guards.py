@@ -2623,6 +2623,12 @@ GUARDS: Final = [
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
     ),
     Guard(
+        "many ranges are not tried in the event loop",
+        "service/proxy/services.py::Located.judge",
+        Replace("self.policy.is_slow", "False"),
+        "tests/service/proxy/test_preview_dates.py::test_many_ranges_are_tried_in_a_thread",
+    ),
+    Guard(
         "an exception is of one package, also if its name has a `*`",
         "service/policy/exceptions.py::_package_of",
         Replace("'*' in name", "False"),

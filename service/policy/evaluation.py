@@ -15,6 +15,9 @@ from service.packages.versions import InvalidVersion, Version, parse_version
 from service.policy.advisories import Advisory
 from service.policy.model import Decision, InstallPolicy, Mode, ReleaseRule
 
+RANGES_AT_ONCE: Final = 100
+"""Ranges of one package that a decision may try in the event loop: 2.5 µs each."""
+
 _ALLOWED: Final = Decision(
     Event.INSTALL_ALLOWED,
     InstallAllowed(),
@@ -56,6 +59,12 @@ class PackagePolicy:
             or self._cooling(release, version, now)
             or _ALLOWED
         )
+
+    @property
+    def is_slow(self) -> bool:
+        """True if a decision may take so long that many must not be made in the event loop."""
+        rules = sum(len(rule.ranges) for rule in (*self.deny, *self.allow))
+        return rules + sum(len(advisory.ranges) for advisory in self.advisories) > RANGES_AT_ONCE
 
     def next_change_at(
         self, published_ats: Iterable[datetime | None], now: datetime

@@ -35,8 +35,10 @@ STRADDLING_MAX: Final = 50
 COOLDOWN: Final = "cooldown"
 """What blocks a release that is too young, among the ids of rules."""
 TOP: Final = 10
-_AT_ONCE: Final = 250
-"""How many releases are judged before other requests get their turn."""
+JUDGING_MAX_S: Final = 10.0
+"""How long releases are judged: the most often installed ones first."""
+_TURN_S: Final = 0.01
+"""How long releases are judged before other requests get their turn."""
 _COLUMNS: Final = ("ecosystem", "package_name", "version")
 _JOB_COLUMNS: Final = (*_COLUMNS, "subject")
 
@@ -133,9 +135,16 @@ async def _judge(
     policies: dict[tuple[Ecosystem, str], PackagePolicy] = {}
     blocked: set[_Key] = set()
     cooling: list[_Cooling] = []
-    for number, group in enumerate(groups):
-        if number % _AT_ONCE == 0:
+    ends_at = time.monotonic() + JUDGING_MAX_S
+    turn_ends_at = 0.0
+    for group in groups:
+        # With the most and widest rules that a policy may have, one release takes 15 ms.
+        if time.monotonic() >= turn_ends_at:
             await asyncio.sleep(0)
+            turn_ends_at = time.monotonic() + _TURN_S
+        if time.monotonic() >= ends_at:
+            preview.is_complete = False
+            break
         release = _release(group.values)
         if release is None:
             preview.unjudged += group.rows

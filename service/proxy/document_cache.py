@@ -219,11 +219,20 @@ class DocumentCache(Generic[_Value]):
         return document.stored.encoded_bytes > self._heavy_bytes
 
     async def read(
-        self, document: CachedDocument, function: Callable[[_Value], _Result]
+        self,
+        document: CachedDocument,
+        function: Callable[[_Value], _Result],
+        *,
+        is_slow: bool = False,
     ) -> _Result:
-        """The result of `function` on the document, of which it may keep single entries only."""
+        """The result of `function` on the document, of which it may keep single entries only.
+
+        One that `is_slow` runs in a thread for small documents, too.
+        """
         work = partial(self._decoded.use, document.stored, function)
-        return await self._files.run_in_thread(work) if self.is_heavy(document) else work()
+        if is_slow or self.is_heavy(document):
+            return await self._files.run_in_thread(work)
+        return work()
 
     async def close(self) -> None:
         """Cancel what is under way."""

@@ -53,6 +53,11 @@ class Located(Generic[_Value]):
         """The result of `function` on the document, of which it may keep single entries only."""
         return await self.registry.documents.read(self.document, function)
 
+    async def judge(self, function: Callable[[_Value], _Result]) -> _Result:
+        """As `read`, for a function that decides on every release of the document."""
+        documents = self.registry.documents
+        return await documents.read(self.document, function, is_slow=self.policy.is_slow)
+
     def marked(self, answer: Response) -> Response:
         """`answer`, which says so if the document is stale (RFC 9211)."""
         if self.document.is_stale:
@@ -111,7 +116,7 @@ class ProxyServices:
         """The result of `render` on the document and on the files that were served before."""
         policy, url = located.policy, located.registry.upstream.registry.url
         known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
-        return await located.read(lambda document: render(document, known))
+        return await located.judge(lambda document: render(document, known))
 
     async def close(self) -> None:
         """Cancel requests to registries and rendering under way; record what was cut off."""

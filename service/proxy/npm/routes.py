@@ -96,7 +96,7 @@ async def dist_tags(services: ProxyServices, slug: str, name: str) -> ResponseRe
     """Answer `npm dist-tag ls`: the versions that tags point at in the document."""
     _, org = await services.authorize(request, slug)
     located = await services.package(org, name)
-    return json_answer(await located.read(partial(_tags, located.policy, services.clock())))
+    return json_answer(await located.judge(partial(_tags, located.policy, services.clock())))
 
 
 @blueprint.get(f"{_REGISTRY}/<path:wanted>")

@@ -1,13 +1,17 @@
 """Which past installs a cooldown would have blocked, by the dates that the proxy knows."""
 
+import threading
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import audit_row
 from service.audit.tenant_log import open_log
 from service.composition import Services, build_services
 from service.packages.ecosystems import Ecosystem
+from service.policy import preview as limits
 from service.policy.parsing import parse_policy
 from service.policy.preview import Preview, preview_policy
 from tests.conftest import BY_OPERATOR
@@ -145,3 +149,35 @@ async def test_a_name_with_a_filters_characters_is_taken_literally(proxied: Prox
     preview = await previewed(proxied, {"deny": deny})
 
     assert set(preview.jobs) == {"repo:!a", "repo:b*", "repo:bc"}
+
+
+async def test_a_preview_that_takes_too_long_counts_what_it_has_judged(
+    proxied: Proxied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of ranges on every package must not keep a worker busy for minutes."""
+    await install(proxied, NPM, "left-pad", "1.0.0")
+    monkeypatch.setattr(limits, "JUDGING_MAX_S", 0.0)
+
+    preview = await previewed(proxied)
+
+    assert (preview.installs, preview.is_complete, preview.undated) == (1, False, 0)
+
+
+async def test_many_ranges_are_tried_in_a_thread(proxied: Proxied) -> None:
+    """Else a page of a thousand versions stops the event loop, and every organisation, for 12 s."""
+    proxied.publishes_npm("left-pad", "1.0.0")
+
+    async def thread() -> threading.Thread:
+        located = await proxied.world.services.proxy.package(proxied.world.acme, "left-pad")
+        return await located.judge(lambda _: threading.current_thread())
+
+    few = await thread()
+    versions = [f"<0.0.{number}" for number in range(26)]
+    deny = [
+        {"ecosystem": "npm", "package": "*", "versions": versions, "id": f"rule {number}"}
+        for number in range(4)
+    ]
+    await proxied.policy(deny=deny)
+
+    assert few is threading.main_thread()
+    assert await thread() is not few
