@@ -198,6 +198,21 @@ async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody
     first.cancel()
 
 
+async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, moody: Moody):
+    """Those whose request is under way as well as those that wait; others are not held up."""
+    room = upstream_of(clients.served)._room
+    room._wait_s = 600
+    names = [f"left-{number}" for number in range(200)]
+    moody.offer(names)
+    moody.hangs = True
+    hasty = asyncio.create_task(clients.ask_all(names, 600, ("acme",)))
+    await until(lambda: room.waiting == 200 - 64)
+    hasty.cancel()
+    await until(lambda: room.waiting == 0)
+
+    assert moody.left_hanging == 64
+
+
 async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, moody: Moody):
     """One request after the other, as pip asks: each would wait for as long as the registry may."""
     proxied, upstream = served.proxied, upstream_of(served)

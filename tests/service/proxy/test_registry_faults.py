@@ -10,6 +10,7 @@ from service.proxy.circuit_breaker import FAILURES_MAX, CircuitState
 from service.proxy.document_cache import RETRY_AFTER
 from service.proxy.registries import PackageRegistry
 from tests.conftest import ADMIN_TOKEN
+from tests.service.install_tokens.jobs import INSTALL, bearer, new_key
 from tests.service.proxy.proxied import Proxied, shown, wheel_of
 from tests.service.proxy.registry import Answer, Asked, head
 
@@ -191,6 +192,27 @@ class TestOpenCircuit:
             labels = f'origin="{paused.registry.url}",registry="{ecosystem}"'
             assert f"countersign_proxy_circuit_open{{{labels}}} 1.0" in exposed
         assert "countersign_proxy_waiting_requests 0.0" in exposed
+
+
+async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
+    """Those of one organisation; another one's are served."""
+    publish(proxied, "pypi", "1.0.0")
+    (registry, _) = public_registries(proxied)
+    org = proxied.world.acme.id
+    places = [await registry.upstream.admit(org) for _ in range(64)]
+    waiting = [asyncio.create_task(registry.upstream.admit(org)) for _ in range(512)]
+    await asyncio.sleep(0)
+    refused = await document(proxied, "pypi")
+    other = await new_key(proxied.world, INSTALL, slug="other")
+    path = f"/proxy/other/{DOCUMENTS['pypi']}"
+    served = await proxied.client.get(path, headers=[bearer(other.secret)])
+    for task in waiting:
+        task.cancel()
+    for place in places:
+        place.leave()
+
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert served.status_code == 200
 
 
 def public_registries(proxied: Proxied) -> list[PackageRegistry[Any]]:
