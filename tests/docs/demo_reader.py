@@ -18,10 +18,8 @@ from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
 from tests.interpreters import run_module, start_module
 from tests.issuers.fixtures import IssuerProcess
+from tests.polling import HANG_S
 from tests.processes.homes import CLI, Server, free_port
-
-DEADLINE_S: Final = 240.0
-"""For all blocks of a shell: this machine may be busy."""
 
 CURLRC: Final = "fail-with-body\nshow-error\n"
 """The reader's ~/.curlrc: an answer with an error status is an error of the block."""
@@ -73,7 +71,7 @@ def make_model(folder: Path, issuer: IssuerProcess) -> Model:
 
 def _countersign(model: Model, *arguments: str) -> dict[str, Any]:
     environment = model.environment(model.data_dir)
-    ran = run_module(CLI, *arguments, "--json", env=environment, timeout=DEADLINE_S)
+    ran = run_module(CLI, *arguments, "--json", env=environment, timeout=HANG_S)
     assert ran.returncode == 0, ran.stderr.decode()
     return dict(json.loads(ran.stdout))
 
@@ -189,11 +187,12 @@ class DemoReader:
             lines.append(f". {scripts}/{number}.sh > {scripts}/{number}.out 2>&1 < /dev/null")
         lines.append('echo "block end" >> "$RECORD"')
         (scripts / "all.sh").write_text("\n".join(lines) + "\n")
-        self._run(scripts / "all.sh", self.environment() | {"RECORD": str(record)})
+        environment = self.environment() | {"RECORD": str(record)}
+        self._run(scripts / "all.sh", environment, HANG_S * len(blocks))
         return list(_complaints(blocks, scripts, record.read_text().splitlines()))
 
-    def _run(self, script: Path, environment: Mapping[str, str]) -> None:
-        """Bash with `script`; its process group is ended after the deadline."""
+    def _run(self, script: Path, environment: Mapping[str, str], limit_s: float) -> None:
+        """Bash with `script`; its process group is ended when it hangs."""
         with (script.parent / "shell.out").open("wb") as out:
             process = subprocess.Popen(
                 ["bash", str(script)],
@@ -204,7 +203,7 @@ class DemoReader:
                 start_new_session=True,
             )
         try:
-            process.wait(DEADLINE_S)
+            process.wait(limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
