@@ -176,6 +176,7 @@ class TestOpenCircuit:
         answer = await paused.get(await paused.path_of("left-pad"))
 
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert await paused.events() == []
 
     async def test_operators_see_it(self, paused: Proxied):
         """On the page, as a metric, and to those who ask how the process is."""
