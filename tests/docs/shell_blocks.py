@@ -133,7 +133,7 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/deployment.md", "docker build "): _DOCKER,
     ("docs/deployment.md", "docker exec "): _DOCKER,
     ("docs/deployment.md", "docker run "): _DOCKER,
-    ("docs/api.md", "npx "): "fetches a tool from npm",
+    ("docs/api.md", "npx "): "fetches a tool from npm; tests/openapi/test_other_tools.py runs it",
     ("docs/command-line.md", "countersign login https://audit.example\n"): (
         "waits for a browser; tests/browser/ approves it"
     ),

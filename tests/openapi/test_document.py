@@ -194,6 +194,25 @@ async def test_the_example_of_a_create_fits_its_schema_and_works(
     assert response.status_code == 201
 
 
+async def test_every_example_of_a_body_fits_its_schema(document: Any) -> None:
+    """Of requests and of errors, which have their examples beside the schema."""
+    checked = 0
+    for node in _nodes(document["paths"]):
+        examples = (
+            [each["value"] for each in node.get("examples", {}).values()]
+            if "schema" in node and isinstance(node.get("examples"), dict)
+            else []
+        )
+        if "schema" in node and "example" in node:
+            examples.append(node["example"])
+        for example in examples:
+            schema = {"allOf": [node["schema"]], "components": document["components"]}
+            jsonschema_rs.validate(schema, example)
+            checked += 1
+
+    assert checked > 200
+
+
 def _described(node: Any) -> Iterator[tuple[Any, Any]]:
     """Every schema that has an example, with each of its examples."""
     if isinstance(node, dict):
