@@ -21,6 +21,7 @@ A `+` is a space, as in queries: `%20` would make the reason unreadable in a log
 
 _ELLIPSIS: Final = "..."
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+TOO_NEW: Final = "too new: "
 _BEGINNINGS: Final = (
     "denied by rule ",
     "on the blocklist: advisory ",
@@ -39,7 +40,7 @@ def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: De
 def segment_of(reason: str) -> str:
     """A reason as one segment of a URL, which `reason_in` reads. Long ones are cut."""
     segment = ""
-    for character in _visible(reason).replace(" ", "+"):
+    for character in visible(reason).replace(" ", "+"):
         escaped = quote(character, safe=_UNESCAPED)
         if len(segment) + len(escaped) > SEGMENT_CHARS_MAX - len(_ELLIPSIS):
             return f"{segment}{_ELLIPSIS}"
@@ -51,7 +52,7 @@ def reason_in(segment: str) -> str | None:
     """The reason in an unescaped segment; None if it is not one that `segment_of` writes."""
     reason = segment.replace("+", " ")
     is_ours = reason.startswith(_BEGINNINGS) and len(reason) <= SEGMENT_CHARS_MAX
-    return reason if is_ours and reason == _visible(reason) else None
+    return reason if is_ours and reason == visible(reason) else None
 
 
 def words_of(reason: str) -> str:
@@ -66,6 +67,6 @@ def blocked_redirect(url: str) -> Response:
     return answer  # type: ignore[return-value]
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """`text` without characters that are invisible or change how others are read."""
     return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text)

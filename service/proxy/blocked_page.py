@@ -13,16 +13,20 @@ from service.audit.tenant_log import open_log
 from service.errors import AuditRowNotFound, Refusal
 from service.orgs.repository import list_owners
 from service.orgs.roles import Capability
+from service.proxy.blocked import TOO_NEW, visible
 from service.store.tables import Organisation
 
 OWNERS_MAX: Final = 3
+_COMPARED_CHARS: Final = 60
+"""Of a rule's id: the reason in an address may be cut, but not before that."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedInstall:
     """The parts of the install's row that the page shows.
 
-    `matches` is True if the row is a block of the package and version that the address names.
+    `matches` is True if the row is a block of the package and version that the address names, for
+    the reason that it gives.
     """
 
     event: str
@@ -50,7 +54,7 @@ class MemberView:
 
 
 async def load_member_view(
-    services: AuditServices, slug: str, audit_id: str, name: str, version: str
+    services: AuditServices, slug: str, audit_id: str, name: str, version: str, reason: str
 ) -> MemberView | None:
     """The caller's view, or None for anyone outside the organisation.
 
@@ -66,7 +70,7 @@ async def load_member_view(
     if not is_allowed(caller.require, Capability.AUDIT_READ, org):
         return MemberView(owners, may_see_policy)
     try:
-        row = await _find_row(services, org, audit_id, name, version)
+        row = await _find_row(services, org, audit_id, name, version, reason)
     except AuditRowNotFound:
         return MemberView(owners, may_see_policy, may_read_rows=True, is_missing=True)
     except (Refusal, StoreFault):
@@ -75,11 +79,20 @@ async def load_member_view(
 
 
 async def _find_row(
-    services: AuditServices, org: Organisation, audit_id: str, name: str, version: str
+    services: AuditServices,
+    org: Organisation,
+    audit_id: str,
+    name: str,
+    version: str,
+    reason: str,
 ) -> RefusedInstall:
     log = await open_log(services.store, services.lake, org, services.clock())
     entry = json.loads(await find_entry(log, audit_id))
-    is_block = entry["event"] in {Event.BLOCKLIST_HIT, Event.COOLDOWN_ACTIVE}
+    envelope = _reason(entry["decision_reason"])
+    is_block = _is_reason_of(entry["event"], envelope, reason) and entry["event"] in {
+        Event.BLOCKLIST_HIT,
+        Event.COOLDOWN_ACTIVE,
+    }
     return RefusedInstall(
         event=entry["event"],
         ecosystem=entry["ecosystem"],
@@ -87,9 +100,16 @@ async def _find_row(
         version=entry["version"],
         created_at=entry["created_at"],
         subject=entry["subject"],
-        reason=_reason(entry["decision_reason"]),
+        reason=envelope,
         matches=is_block and (entry["packageName"], entry["version"]) == (name, version),
     )
+
+
+def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
+    """False if a reason, which anyone can put into an address, names another rule than the row."""
+    if event == Event.BLOCKLIST_HIT:
+        return visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS] in reason
+    return reason.startswith(TOO_NEW) == (event == Event.COOLDOWN_ACTIVE)
 
 
 def _reason(text: str | None) -> dict[str, Any]:

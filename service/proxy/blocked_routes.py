@@ -12,14 +12,13 @@ from service.audit.services import AuditServices
 from service.errors import NotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
-from service.proxy.blocked import reason_in
+from service.proxy.blocked import TOO_NEW, reason_in
 from service.proxy.blocked_page import load_member_view
 from service.web.dependencies import receives
 from service.web.responses import error_answer
 from service.web.templates import render_template
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
-_TOO_NEW: Final = "too new"
 _STATUS: Final = 403
 """Not 451: pnpm repeats that for minutes."""
 
@@ -49,8 +48,8 @@ async def blocked(
         name=name,
         version=version,
         reason=reason,
-        is_too_new=reason.startswith(_TOO_NEW),
-        member=await load_member_view(services, slug, audit_id, name, version),
+        is_too_new=reason.startswith(TOO_NEW),
+        member=await load_member_view(services, slug, audit_id, name, version, reason),
     )
     return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))
 

@@ -66,6 +66,7 @@ async def test_a_rule_is_named_with_whose_it_is(world: World):
     page = await open_page(world, own, rest, **world.session("owner"))
     assert "left-pad-old of acme" in page.one("dl").text
     listed = BlocklistHit(rule_id="MAL-2026-1", source="osv")
+    rest = "left-pad/1.0.0/on+the+blocklist:+advisory+MAL-2026-1"
     page = await open_page(world, await blocked_row(world, listed), rest, **world.session("owner"))
 
     assert "MAL-2026-1 of the operator’s blocklist" in page.one("dl").text
@@ -89,6 +90,9 @@ async def test_who_may_not_read_rows_sees_none(world: World, who: str):
     [
         ("lodash/1.0.0/too+new:+published+yesterday", TOO_NEW),
         ("left-pad/9.9.9/too+new:+published+yesterday", TOO_NEW),
+        ("left-pad/1.0.0/denied+by+rule+r1:+call+0900", TOO_NEW),
+        ("left-pad/1.0.0/denied+by+rule+r1:+call+0900", DENIED),
+        ("left-pad/1.0.0/too+new:+published+yesterday", DENIED),
     ],
 )
 async def test_an_address_that_its_row_contradicts_is_said_so(world: World, rest: str, envelope):
