@@ -134,8 +134,16 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
 
 
+_SERVERS = frozenset({"_server_to_stop", "own_postgres", "postgres", "postgres_url"})
+"""Fixtures that start a PostgreSQL server, which `make check` does not install."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` is applied
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only `make test-all` runs; slow groups first: they end while others run."""
+    for item in items:
+        if _SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
     if not IS_FULL:
         tried = _tried(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in tried])

@@ -234,7 +234,7 @@ class Bucket:
 
     def objects(self) -> Objects:
         """What the service sees of it."""
-        return Objects(parse_place(self.url), self.server.endpoint, 4.0)
+        return Objects(parse_place(self.url), self.server.endpoint, HANG_S)
 
     def list_keys(self) -> set[str]:
         """The keys of all segments and indexes."""
