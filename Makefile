@@ -104,7 +104,7 @@ bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100
 clean: ## remove the virtual environment and what tools leave behind; data stays
 	rm -rf $(VENV) .clients .engines .openapi .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	$(install) -e .
