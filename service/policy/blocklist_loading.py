@@ -83,7 +83,8 @@ class Coverage:
         if not record.ecosystems:
             return
         self._records += 1
-        self._by_ecosystem.update(record.ecosystems)
+        for ecosystem in record.ecosystems:
+            self._by_ecosystem[ecosystem] += 1
         if record.modified_at is not None:
             for ecosystem in record.ecosystems:
                 known = self.modified.get(ecosystem, record.modified_at)
@@ -151,7 +152,8 @@ class AdvisoryLoader:
             return
         counts.records += 1
         counts.advisories += len(record.packages)
-        counts.by_ecosystem.update(ecosystem for ecosystem, _ in record.packages)
+        for ecosystem, _ in record.packages:
+            counts.by_ecosystem[ecosystem] += 1
         if counts.advisories > ADVISORIES_MAX:
             raise Invalid(f"the file has more than {ADVISORIES_MAX} advisories that match")
         self._rows += [
