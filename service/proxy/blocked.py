@@ -8,6 +8,7 @@ from urllib.parse import quote
 from quart import Response, redirect
 from quart.typing import ResponseReturnValue
 
+from analytics.model.events import Event
 from service.policy.model import Decision
 
 SEGMENT_CHARS_MAX: Final = 800
@@ -21,14 +22,14 @@ A `+` is a space, as in queries: `%20` would make the reason unreadable in a log
 
 _ELLIPSIS: Final = "..."
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-TOO_NEW: Final = "too new: "
-_BEGINNINGS: Final = (
-    "denied by rule ",
-    "on the blocklist: advisory ",
-    "too new: ",
-    "file changed: ",
-)
-"""Of the reasons of decisions. Other texts are not shown: anyone can make up an address."""
+_EVENTS: Final = {
+    "denied by rule ": Event.BLOCKLIST_HIT,
+    "on the blocklist: advisory ": Event.BLOCKLIST_HIT,
+    "too new: ": Event.COOLDOWN_ACTIVE,
+    "file changed: ": Event.ARTIFACT_CHANGED,
+}
+"""How the reasons of decisions begin, and the event of their rows. Other texts are not shown:
+anyone can make up an address."""
 
 
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
@@ -51,8 +52,14 @@ def segment_of(reason: str) -> str:
 def reason_in(segment: str) -> str | None:
     """The reason in an unescaped segment; None if it is not one that `segment_of` writes."""
     reason = segment.replace("+", " ")
-    is_ours = reason.startswith(_BEGINNINGS) and len(reason) <= SEGMENT_CHARS_MAX
+    is_ours = event_of(reason) is not None and len(reason) <= SEGMENT_CHARS_MAX
     return reason if is_ours and reason == visible(reason) else None
+
+
+def event_of(reason: str) -> Event | None:
+    """The event of the row that a refusal with this reason leaves; None if no decision gives it."""
+    events = (event for beginning, event in _EVENTS.items() if reason.startswith(beginning))
+    return next(events, None)
 
 
 def words_of(reason: str) -> str:

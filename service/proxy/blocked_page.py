@@ -13,7 +13,7 @@ from service.audit.tenant_log import open_log
 from service.errors import AuditRowNotFound, Refusal
 from service.orgs.repository import list_owners
 from service.orgs.roles import Capability
-from service.proxy.blocked import TOO_NEW, visible
+from service.proxy.blocked import event_of, visible
 from service.store.tables import Organisation
 
 OWNERS_MAX: Final = 3
@@ -89,10 +89,7 @@ async def _find_row(
     log = await open_log(services.store, services.lake, org, services.clock())
     entry = json.loads(await find_entry(log, audit_id))
     envelope = _reason(entry["decision_reason"])
-    is_block = _is_reason_of(entry["event"], envelope, reason) and entry["event"] in {
-        Event.BLOCKLIST_HIT,
-        Event.COOLDOWN_ACTIVE,
-    }
+    is_block = _is_reason_of(entry["event"], envelope, reason)
     return RefusedInstall(
         event=entry["event"],
         ecosystem=entry["ecosystem"],
@@ -107,9 +104,10 @@ async def _find_row(
 
 def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
     """False if a reason, which anyone can put into an address, names another rule than the row."""
-    if event == Event.BLOCKLIST_HIT:
-        return visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS] in reason
-    return reason.startswith(TOO_NEW) == (event == Event.COOLDOWN_ACTIVE)
+    if event != event_of(reason):
+        return False
+    rule_id = visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS]
+    return event != Event.BLOCKLIST_HIT or rule_id in reason
 
 
 def _reason(text: str | None) -> dict[str, Any]:

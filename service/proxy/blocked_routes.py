@@ -12,7 +12,7 @@ from service.audit.services import AuditServices
 from service.errors import NotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
-from service.proxy.blocked import TOO_NEW, reason_in
+from service.proxy.blocked import event_of, reason_in
 from service.proxy.blocked_page import load_member_view
 from service.web.dependencies import receives
 from service.web.responses import error_answer
@@ -48,7 +48,7 @@ async def blocked(
         name=name,
         version=version,
         reason=reason,
-        is_too_new=reason.startswith(TOO_NEW),
+        event=event_of(reason),
         member=await load_member_view(services, slug, audit_id, name, version, reason),
     )
     return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))

@@ -4,13 +4,20 @@ from typing import Any
 
 import pytest
 
-from analytics.model.envelopes import BlocklistHit, CooldownActive
+from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
 from tests.conftest import World
 from tests.service.dashboard.page import Page, add_install
 
 HTML = {"accept": "text/html"}
 TOO_NEW = CooldownActive(published_at="2026-03-01T08:00:00.000Z", min_age_days=7)
 DENIED = BlocklistHit(rule_id="left-pad-old", source="operator")
+CHANGED = ArtifactChanged(
+    file_name="left-pad-1.0.0.tgz",
+    sha256_before="ab" * 32,
+    sha256_now=None,
+    registry="https://npm.example/",
+)
+CHANGED_PATH = "left-pad/1.0.0/file+changed:+the+registry+offers+other+bytes"
 
 
 async def blocked_row(world: World, envelope: Any, name: str = "left-pad") -> str:
@@ -73,6 +80,19 @@ async def test_a_rule_is_named_with_whose_it_is(world: World):
     assert "ask for an exception" not in page.html
 
 
+async def test_a_file_that_changed_is_described_and_the_operator_named(world: World):
+    """No rule of the organisation is against it, so no owner can lift it."""
+    audit_id = await blocked_row(world, CHANGED)
+    page = await open_page(world, audit_id, CHANGED_PATH, **world.session("auditor"))
+
+    facts = page.one("dl").text
+    assert "left-pad-1.0.0.tgz of https://npm.example/" in facts
+    assert "ab" * 32 in facts
+    assert "operator to accept the new file" in page.html
+    for untrue in ("A rule of acme", "install policy of", "ask for an exception", "something else"):
+        assert untrue not in page.html
+
+
 @pytest.mark.parametrize("who", ["member", "stranger"])
 async def test_who_may_not_read_rows_sees_none(world: World, who: str):
     """A member is told the owners; a stranger sees what everyone sees."""
@@ -93,6 +113,8 @@ async def test_who_may_not_read_rows_sees_none(world: World, who: str):
         ("left-pad/1.0.0/denied+by+rule+r1:+call+0900", TOO_NEW),
         ("left-pad/1.0.0/denied+by+rule+r1:+call+0900", DENIED),
         ("left-pad/1.0.0/too+new:+published+yesterday", DENIED),
+        (CHANGED_PATH, DENIED),
+        ("left-pad/1.0.0/denied+by+rule+r1:+call+0900", CHANGED),
     ],
 )
 async def test_an_address_that_its_row_contradicts_is_said_so(world: World, rest: str, envelope):
