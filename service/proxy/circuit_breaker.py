@@ -1,16 +1,17 @@
-"""Decides when a registry is asked and when it is spared, from what became of earlier requests.
+"""Decides when an origin is asked and when it is spared, from what became of earlier requests.
 
-Pure: instants are seconds of any steady clock, passed in by the caller.
-
-A registry that fails several times in a row, or leaves a request without an answer for long, is not
+One that fails several times in a row, or leaves a request without an answer for long, is not
 asked for a while (open). Then one request at a time may try again (half-open): its success ends the
 outage, its failure makes the next pause longer. Any success closes the circuit.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
+from types import TracebackType
 from typing import Final
+
+import structlog
 
 FAILURES_MAX: Final = 3
 """Failures in a row that open the circuit."""
@@ -19,7 +20,7 @@ HANG_S: Final = 5.0
 """A request that fails after so long, during which none succeeded, opens the circuit by itself."""
 
 STALL_S: Final = 1.0
-"""After so long without a success, a request under way makes the registry suspect."""
+"""After so long without a success, a request under way makes the origin suspect."""
 
 OPEN_S: Final = 5.0
 OPEN_MAX_S: Final = 30.0
@@ -36,18 +37,22 @@ class CircuitState(StrEnum):
 
 WORST_FIRST: Final = (CircuitState.OPEN, CircuitState.HALF_OPEN, CircuitState.CLOSED)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Attempt:
-    """A request that was sent."""
-
-    started_at: float
+_log = structlog.get_logger(__name__)
 
 
 class CircuitBreaker:
-    """The requests to one server. Each `begin` is followed by `succeed`, `fail` or `give_up`."""
+    """The requests of this process to one origin."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, origin: str, timer: Callable[[], float], changed: Callable[[bool], None]
+    ) -> None:
+        """`timer` is any steady clock, in seconds.
+
+        `changed` is called when the circuit opens (True), and when it closes (False).
+        """
+        self._origin = origin
+        self._timer = timer
+        self._changed = changed
         self._under_way: dict[Attempt, None] = {}
         self._succeeded_at = -math.inf
         self._failures = 0
@@ -55,20 +60,23 @@ class CircuitBreaker:
         self._open_until: float | None = None
         self._probe: Attempt | None = None
 
-    def state(self, now: float) -> CircuitState:
-        """The state as of `now`."""
+    @property
+    def state(self) -> CircuitState:
+        """The state now."""
         if self._open_until is None:
             return CircuitState.CLOSED
-        return CircuitState.OPEN if now < self._open_until else CircuitState.HALF_OPEN
+        return CircuitState.OPEN if self._timer() < self._open_until else CircuitState.HALF_OPEN
 
-    def admits(self, now: float) -> bool:
+    @property
+    def admits(self) -> bool:
         """True if `begin` would return an attempt."""
-        state = self.state(now)
+        state = self.state
         return state is CircuitState.CLOSED or (
             state is CircuitState.HALF_OPEN and self._probe is None
         )
 
-    def is_suspect(self, now: float) -> bool:
+    @property
+    def is_suspect(self) -> bool:
         """True if an answer should not be waited for by those who can do without.
 
         The circuit is not closed, or a request has been under way for STALL_S without a success.
@@ -76,54 +84,82 @@ class CircuitBreaker:
         if self._open_until is not None:
             return True
         oldest = next(iter(self._under_way), None)
-        return oldest is not None and now - self._waits_since(oldest) >= STALL_S
+        return oldest is not None and self._waited_s(oldest) >= STALL_S
 
-    def begin(self, now: float) -> Attempt | None:
-        """A request that may be sent now; None if none may."""
-        if not self.admits(now):
+    def begin(self) -> "Attempt | None":
+        """A request that is sent now; None if none may be."""
+        if not self.admits:
             return None
-        attempt = Attempt(now)
+        attempt = Attempt(self, self._timer())
         self._under_way[attempt] = None
         if self._open_until is not None:
             self._probe = attempt
         return attempt
 
-    def succeed(self, attempt: Attempt, now: float) -> None:
-        """Note a usable answer, or one that says that there is none."""
-        self._forget(attempt)
-        self._succeeded_at = now
+    def succeed(self, attempt: "Attempt") -> None:
+        """See `Attempt.succeed`."""
+        self.end(attempt)
+        was_open = self._open_until is not None
+        self._succeeded_at = self._timer()
         self._failures = 0
         self._pause_s = OPEN_S
         self._open_until = None
         self._probe = None
+        if was_open:
+            _log.info("registry_answers_again", origin=self._origin)
+            self._changed(False)
 
-    def fail(self, attempt: Attempt, now: float) -> bool:
-        """Note that there was no answer, or not all of it. True if this opens the circuit."""
-        is_probe = self._forget(attempt)
+    def fail(self, attempt: "Attempt") -> None:
+        """See `Attempt.fail`."""
+        is_probe = self.end(attempt)
         if self._open_until is not None:
             # Requests that were sent before the circuit opened say nothing new.
-            if is_probe:
-                self._pause_s = min(2 * self._pause_s, OPEN_MAX_S)
-                self._open_until = now + self._pause_s
-            return is_probe
-        self._failures += 1
-        hung = now - self._waits_since(attempt) >= HANG_S
-        if self._failures < FAILURES_MAX and not hung:
-            return False
-        self._open_until = now + self._pause_s
-        return True
+            if not is_probe:
+                return
+            self._pause_s = min(2 * self._pause_s, OPEN_MAX_S)
+        else:
+            self._failures += 1
+            if self._failures < FAILURES_MAX and self._waited_s(attempt) < HANG_S:
+                return
+        self._open_until = self._timer() + self._pause_s
+        _log.warning("registry_not_asked", origin=self._origin)
+        self._changed(True)
 
-    def give_up(self, attempt: Attempt) -> None:
-        """Note that the request was abandoned for reasons that are not the server's."""
-        self._forget(attempt)
-
-    def _waits_since(self, attempt: Attempt) -> float:
-        return max(attempt.started_at, self._succeeded_at)
-
-    def _forget(self, attempt: Attempt) -> bool:
-        """End the attempt; True if it was the probe."""
+    def end(self, attempt: "Attempt") -> bool:
+        """Note that a request is over, also one that was abandoned; True if it was the probe."""
         self._under_way.pop(attempt, None)
         is_probe = attempt is self._probe
         if is_probe:
             self._probe = None
         return is_probe
+
+    def _waited_s(self, attempt: "Attempt") -> float:
+        """For how long the request has been under way without a success of any."""
+        return self._timer() - max(attempt.started_at, self._succeeded_at)
+
+
+class Attempt:
+    """A request under way. One without a result at the end of the block was abandoned."""
+
+    def __init__(self, breaker: CircuitBreaker, started_at: float) -> None:
+        self.started_at = started_at
+        self._breaker = breaker
+
+    def succeed(self) -> None:
+        """Note a usable answer, or one that says that there is none."""
+        self._breaker.succeed(self)
+
+    def fail(self) -> None:
+        """Note that no answer came, or not all of it."""
+        self._breaker.fail(self)
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._breaker.end(self)

@@ -30,8 +30,7 @@ from service.proxy.answers import (
     Validators,
 )
 from service.proxy.bodies import BodyFault, read_body
-from service.proxy.circuit_breaker import WORST_FIRST, CircuitState
-from service.proxy.circuits import Circuit, OpenAttempt
+from service.proxy.circuit_breaker import WORST_FIRST, Attempt, CircuitBreaker, CircuitState
 from service.proxy.waiting_room import CONNECTIONS_MAX, Holder, Place, WaitingRoom
 
 REDIRECTS_MAX: Final = 5
@@ -96,7 +95,7 @@ class Upstream:
         self.health = UpstreamHealth()
         self._room = room or WaitingRoom()
         self._circuits = {
-            origin: Circuit(
+            origin: CircuitBreaker(
                 str(origin), timer, partial(self._circuit_changed, origin, observe_circuit)
             )
             for origin in sorted({registry.origin, *registry.file_origins}, key=str)
@@ -110,7 +109,7 @@ class Upstream:
         )
 
     @property
-    def circuits(self) -> Mapping[Origin, Circuit]:
+    def circuits(self) -> Mapping[Origin, CircuitBreaker]:
         """Of the registry's own origin, and of those that its files come from."""
         return self._circuits
 
@@ -297,9 +296,7 @@ class Upstream:
         return url
 
     @asynccontextmanager
-    async def _faults(
-        self, url: httpx2.URL, time_max_s: float
-    ) -> AsyncGenerator[OpenAttempt, None]:
+    async def _faults(self, url: httpx2.URL, time_max_s: float) -> AsyncGenerator[Attempt, None]:
         """Turn network failures inside the block into UpstreamFailed, and note what became of it.
 
         Raises RegistryUnavailable if the registry is not to be asked now.
