@@ -1,17 +1,25 @@
-"""Which file was first served under each name: what a registry offers later must be the same."""
+"""Which file was first served under each name: what a registry offers later must be the same.
 
-from collections.abc import Mapping
+Only the operator can accept another one.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, cast
 
 from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.policy_envelopes import ArtifactAccepted
+from analytics.model.rows import AuditContext
+from service.errors import ArtifactAmbiguous, ArtifactNotOffered
+from service.orgs.repository import list_orgs
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.proxy.file_keys import FileKey, parse_file_key
-from service.store.store import Store
+from service.store.store import Store, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
 
@@ -21,6 +29,7 @@ KEPT: Final = timedelta(days=730)
 ARTIFACTS_MAX: Final = 1_000_000
 """How many files are remembered, some 400 MB; those not installed for the longest time go first."""
 
+LISTED_MAX: Final = 1_000
 _SERVED_STEP: Final = timedelta(days=1)
 
 # On the table rather than the mapped class: no objects are needed.
@@ -158,7 +167,7 @@ def keep_artifact(
         return
     added = {
         "version": file.version,
-        "digest": f"{file.key.algorithm}:{file.key.hex}",
+        "digest": file.key.digest,
         "sha256": file.sha256,
         "published_at": file.published_at,
         "served_at": now,
@@ -171,8 +180,8 @@ def keep_offered(
     transaction: Transaction, name: ArtifactName, offered: FileKey, now: datetime
 ) -> None:
     """Note which other file the registry offers under `name`."""
-    digest = f"{offered.algorithm}:{offered.hex}"
-    transaction.run(_OFFERED, [name.bound | {"new_offered": digest, "new_offered_at": now}])
+    changed = {"new_offered": offered.digest, "new_offered_at": now}
+    transaction.run(_OFFERED, [name.bound | changed])
 
 
 async def forget_artifacts(store: Store, now: datetime) -> None:
@@ -188,6 +197,53 @@ async def forget_artifacts(store: Store, now: datetime) -> None:
             return
     async with store.write() as work:
         await work.session.execute(delete(_ARTIFACTS).where(is_old))
+
+
+async def list_changed(session: AsyncSession) -> Sequence[Artifact]:
+    """The files under whose names a registry offers others, the latest offer first."""
+    changed = select(Artifact).where(Artifact.offered_digest.is_not(None))
+    latest = changed.order_by(Artifact.offered_at.desc()).limit(LISTED_MAX)
+    return (await session.scalars(latest)).all()
+
+
+async def accept_artifact(
+    work: UnitOfWork, file_name: str, digest: str, registry_url: str | None, by: AuditContext
+) -> Artifact:
+    """Take the file with `digest` for the one of this name from now on.
+
+    It must be the one that the registry offered last: a digest is named, so that what was looked at
+    is what is accepted. Every organisation gets the row: its installs get another file. Raises
+    ArtifactNotOffered and ArtifactAmbiguous.
+    """
+    offered = select(Artifact).where(
+        Artifact.file_name == file_name, Artifact.offered_digest == digest
+    )
+    if registry_url is not None:
+        offered = offered.where(Artifact.registry_url == registry_url)
+    found = (await work.session.scalars(offered.limit(2))).all()
+    if not found:
+        raise ArtifactNotOffered(value=file_name)
+    if len(found) > 1:
+        raise ArtifactAmbiguous(value=file_name)
+    (artifact,) = found
+    accepted = ArtifactAccepted(
+        ecosystem=artifact.ecosystem,
+        registry=artifact.registry_url,
+        package=artifact.package,
+        version=artifact.version,
+        file_name=artifact.file_name,
+        digest_before=artifact.digest,
+        digest_now=digest,
+    )
+    key = parse_file_key(digest)
+    artifact.digest = digest
+    artifact.sha256 = key.hex if key.algorithm == "sha256" else None
+    artifact.published_at = None
+    artifact.offered_digest = artifact.offered_at = None
+    artifact.accepted_at = work.now
+    for org in await list_orgs(work.session):
+        work.record(org.id, accepted, by)
+    return artifact
 
 
 def _known(

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -27,6 +27,7 @@ from service.proxy.answers import FileStream
 from service.proxy.cache_folder import CacheFolder, Part
 from service.proxy.cached_file import READ_BYTES, CachedFile, read_at
 from service.proxy.file_keys import FileKey
+from service.proxy.upstream import AdmittedFile
 from service.threads import run_uncancellable
 
 HOLD_BACK_BYTES: Final = 64 * 1024
@@ -45,18 +46,7 @@ _WRITE_AFTER_S: Final = 0.5
 Fetch = Callable[[], AbstractAsyncContextManager[FileStream]]
 """Starts to receive a file, see `Upstream.file`."""
 
-
-class Admitted(Protocol):
-    """A file that may be requested now, see `AdmittedFile`."""
-
-    def stream(self) -> AbstractAsyncContextManager[FileStream]:
-        """Start to receive the file."""
-
-    def leave(self) -> None:
-        """Give up the right to. Safe to repeat."""
-
-
-Admit = Callable[[], Awaitable[Admitted]]
+Admit = Callable[[], Awaitable[AdmittedFile]]
 """Waits until a file may be requested, see `Upstream.admit_file`."""
 
 _log = structlog.get_logger(__name__)

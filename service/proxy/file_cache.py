@@ -36,13 +36,13 @@ from service.proxy.cached_file import (
 from service.proxy.downloads import (
     ABANDONED_S,
     Admit,
-    Admitted,
     Download,
     DownloadReader,
     Expected,
 )
 from service.proxy.file_keys import FileKey
 from service.proxy.single_flight import SingleFlight
+from service.proxy.upstream import AdmittedFile
 from service.threads import run_uncancellable
 
 SHRINK_EVERY: Final = 64
@@ -232,7 +232,7 @@ class FileCache:
         download = self._downloads.get(key)
         return None if download is None or download.fault is not None else download
 
-    def _begin(self, expected: Expected, admitted: Admitted) -> Download:
+    def _begin(self, expected: Expected, admitted: AdmittedFile) -> Download:
         download = Download(expected, self._folder, abandoned_s=self._abandoned_s)
         self._downloads[expected.key] = download
         task = asyncio.create_task(self._receive(expected.key, download, admitted))
@@ -240,7 +240,7 @@ class FileCache:
         task.add_done_callback(self._tasks.discard)
         return download
 
-    async def _receive(self, key: FileKey, download: Download, admitted: Admitted) -> None:
+    async def _receive(self, key: FileKey, download: Download, admitted: AdmittedFile) -> None:
         try:
             status = await download.receive(admitted.stream)
         finally:

@@ -29,6 +29,11 @@ class FileKey:
         return f"{self.algorithm}-{self.hex}"
 
     @property
+    def digest(self) -> str:
+        """It as `parse_file_key` reads it."""
+        return f"{self.algorithm}:{self.hex}"
+
+    @property
     def etag(self) -> str:
         """The strong validator of the file (RFC 9110, 8.8.3)."""
         return f'"{self}"'

@@ -65,7 +65,6 @@ _EVENTS: Final = (
 
 _Result = TypeVar("_Result")
 _Committed = tuple[Mark | None, bool, bool]
-_RowOf = tuple[Mark | None, bool]
 
 _log = structlog.get_logger(__name__)
 
@@ -179,13 +178,13 @@ class InstallLog:
         The row is attributed to the CI job if that is still trusted at the commit. Raises
         InstallNotRecorded and StoreUnavailable: then no byte may be sent.
         """
-        key = partial(_key, org.id, install)
 
         async def attempt(principal: InstallPrincipal) -> RecordedInstall | None:
-            mark = await self._mark(org.id, principal, install, key(principal))
+            key = _key(org.id, install, principal)
+            mark = await self._mark(org.id, principal, install, key)
             if mark is None:
                 return None
-            return RecordedInstall(self, org, principal, install, key(principal), mark)
+            return RecordedInstall(self, org, principal, install, key, mark)
 
         return await self._attributed(org, principal, attempt)
 
@@ -246,7 +245,9 @@ class InstallLog:
             self._metrics.installed(install.release.ecosystem, install.envelope.event)
         return mark
 
-    async def _commit_row(self, change: Callable[[SyncUnitOfWork], _Committed]) -> _RowOf:
+    async def _commit_row(
+        self, change: Callable[[SyncUnitOfWork], _Committed]
+    ) -> tuple[Mark | None, bool]:
         try:
             mark, is_new, is_seal_due = await self._group_commit.commit(change)
         except JournalFull as error:

@@ -1,12 +1,15 @@
 """Decides on a request for a file, records it, and serves the file or the reason for a refusal."""
 
+import re
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 from quart import Response, request
 
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.events import Event
+from analytics.model.rows import CLIENT_MAX
 from service.errors import PackageFileMissing
 from service.install_tokens.principal import InstallPrincipal
 from service.packages.release import Release
@@ -14,13 +17,17 @@ from service.policy.evaluation import PackagePolicy
 from service.policy.model import Decision
 from service.proxy.artifacts import ArtifactName, KnownFile
 from service.proxy.blocked import blocked_path, blocked_redirect
-from service.proxy.downloads import Admit, Admitted
+from service.proxy.downloads import Admit
 from service.proxy.file_answer import file_answer, is_continuation, is_known
 from service.proxy.file_keys import FileKey
 from service.proxy.install_log import Install, RecordedInstall
 from service.proxy.services import ProxyServices
-from service.proxy.user_agents import client_of
+from service.proxy.upstream import AdmittedFile
 from service.store.tables import Organisation
+
+# A product as RFC 9110 (10.1.5) defines it: a name, and a version behind a slash.
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PRODUCT: Final = re.compile(rf"({_WORD}(?:/{_WORD})?)(?:[ \t(]|$)", re.ASCII)
 
 _log = structlog.get_logger(__name__)
 
@@ -123,6 +130,18 @@ def _install(file: OfferedFile, decision: Decision) -> Install:
     )
 
 
+def client_of(user_agent: str | None) -> str | None:
+    """The first product that the header names, such as `pip/26.3` or `npm/11.19.1`.
+
+    None if it begins with anything else, or if that is longer than a row keeps: a client could
+    send any text, and a part of it would name another client.
+    """
+    product = _PRODUCT.match(user_agent or "")
+    if product is None or len(product[1]) > CLIENT_MAX:
+        return None
+    return product[1]
+
+
 def _gets_no_byte(file: OfferedFile) -> bool:
     return request.method == "HEAD" or is_known(request, file.key)
 
@@ -146,5 +165,5 @@ def _changed(file: OfferedFile, known: KnownFile) -> Decision:
     )
 
 
-async def _not_at_the_registry() -> Admitted:
+async def _not_at_the_registry() -> AdmittedFile:
     raise PackageFileMissing

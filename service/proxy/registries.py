@@ -133,8 +133,7 @@ def pypi_registries(
     """The registries with PyPI's simple repository API: `public`, and those among `own`."""
 
     def open_registry(name: str, registry: Registry) -> PackageRegistry[Project]:
-        codec = partial(_pypi_codec, _PYPI_ACCEPT, _project_path)
-        return _registry(name, registry, parts, Ecosystem.PYPI, codec)
+        return _registry(name, registry, parts, Ecosystem.PYPI, _pypi_codec)
 
     return _registries(public, own, Ecosystem.PYPI, open_registry)
 
@@ -145,8 +144,7 @@ def npm_registries(
     """The registries with npm's API: `public`, and those among `own`."""
 
     def open_registry(name: str, registry: Registry) -> PackageRegistry[Package]:
-        codec = partial(_npm_codec, _NPM_ACCEPT, _package_path)
-        return _registry(name, registry, parts, Ecosystem.NPM, codec)
+        return _registry(name, registry, parts, Ecosystem.NPM, _npm_codec)
 
     return _registries(public, own, Ecosystem.NPM, open_registry)
 
@@ -215,10 +213,10 @@ def _registry(
     return PackageRegistry(upstream, documents, keys)
 
 
-def _pypi_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Codec[Project]:
+def _pypi_codec(origins: Origins) -> Codec[Project]:
     return Codec(
-        accept,
-        path,
+        _PYPI_ACCEPT,
+        _project_path,
         partial(_parse_project, origins=origins),
         is_empty_project,
         DocumentInvalid,
@@ -228,10 +226,10 @@ def _pypi_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Co
     )
 
 
-def _npm_codec(accept: str, path: Callable[[str], str], origins: Origins) -> Codec[Package]:
+def _npm_codec(origins: Origins) -> Codec[Package]:
     return Codec(
-        accept,
-        path,
+        _NPM_ACCEPT,
+        _package_path,
         partial(_parse_package, origins=origins),
         is_empty_package,
         DocumentInvalid,

@@ -7,7 +7,7 @@ import json
 import pytest
 from sqlalchemy import text
 
-from service.proxy.user_agents import client_of
+from service.proxy.installs import client_of
 from service.settings import Settings
 from tests.budgets import sample
 from tests.databases import IS_POSTGRESQL
