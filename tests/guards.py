@@ -322,7 +322,7 @@ GUARDS: Final = [
     Guard(
         "waits end when a registry is not asked any more",
         "service/proxy/upstream.py::Upstream._circuit_changed",
-        DropCall("self._room.refuse"),
+        DropCall("self.room.refuse"),
         f"{_UPSTREAM}::TestCircuit::test_requests_that_wait_are_refused_when_it_opens",
     ),
     Guard(

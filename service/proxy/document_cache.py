@@ -162,6 +162,7 @@ class DocumentCache(Generic[_Value]):
     ) -> None:
         """`observe` gets the name of each count that rises, for metrics."""
         self.counts = DocumentCounts()
+        self.patience_s = patience_s
         self._upstream = upstream
         self._codec = codec
         self._files = files
@@ -172,7 +173,6 @@ class DocumentCache(Generic[_Value]):
         self._ages = ages
         self._heavy_bytes = heavy_bytes
         self._observe = observe
-        self._patience_s = patience_s
         self._loads = SingleFlight[_Known | None]()
         self._refreshes = SingleFlight[_Known]()
         self._emptied_at = LRUCache[str, datetime](_EMPTIED_MAX)
@@ -279,7 +279,7 @@ class DocumentCache(Generic[_Value]):
         if self._upstream.is_suspect:
             return self._renew_in_background(name, org, copy)
         try:
-            async with asyncio.timeout(self._patience_s) as patience:
+            async with asyncio.timeout(self.patience_s) as patience:
                 return await self._renewed(name, org)
         except TimeoutError:
             if not patience.expired():

@@ -87,13 +87,15 @@ class Upstream:
         timer: Callable[[], float] = time.monotonic,
         observe_circuit: Callable[[str, bool], None] = lambda _origin, _is_open: None,
     ) -> None:
-        """`observe` gets the seconds until each response began, for metrics.
+        """`limits` hold for requests that begin from now on, and may be replaced.
 
-        `observe_circuit` gets an origin and whether it is spared now.
+        `observe` gets the seconds until each response began, for metrics. `observe_circuit` gets
+        an origin and whether it is spared now.
         """
         self.registry = registry
         self.health = UpstreamHealth()
-        self._room = room or WaitingRoom()
+        self.limits = limits or UpstreamLimits()
+        self.room = room or WaitingRoom()
         self._circuits = {
             origin: CircuitBreaker(
                 str(origin), timer, partial(self._circuit_changed, origin, observe_circuit)
@@ -103,10 +105,6 @@ class Upstream:
         self._clock = clock
         self._observe = observe
         self._http = http
-        self._limits = limits or UpstreamLimits()
-        self._timeout = httpx2.Timeout(
-            self._limits.progress_s, connect=self._limits.connect_s, pool=self._limits.queue_s
-        )
 
     @property
     def circuits(self) -> Mapping[Origin, CircuitBreaker]:
@@ -135,9 +133,9 @@ class Upstream:
         """A place for a request that tries whether the registry answers; None if enough do."""
         origin = self.registry.origin
         key = self._room_key(origin)
-        if not self._circuits[origin].admits or self._room.held(key) >= TRIALS_MAX:
+        if not self._circuits[origin].admits or self.room.held(key) >= TRIALS_MAX:
             return None
-        return self._room.try_enter(Holder(org, key))
+        return self.room.try_enter(Holder(org, key))
 
     async def admit_file(self, url: str, org: str) -> AdmittedFile:
         """The file at `url` once it may be requested; raises as `admit`."""
@@ -149,7 +147,7 @@ class Upstream:
         # Asked before the wait, and again by the request itself.
         if not self._circuits[origin].admits:
             raise _unavailable(origin)
-        return await self._room.enter(Holder(org, self._room_key(origin)))
+        return await self.room.enter(Holder(org, self._room_key(origin)))
 
     def _room_key(self, origin: Origin) -> str:
         return f"{self.registry.identity} {origin}"
@@ -159,7 +157,7 @@ class Upstream:
     ) -> None:
         observe(str(origin), is_open)
         if is_open:
-            self._room.refuse(self._room_key(origin), partial(_unavailable, origin))
+            self.room.refuse(self._room_key(origin), partial(_unavailable, origin))
 
     async def document(
         self, path: str, accept: str, known: Validators | None = None
@@ -168,7 +166,7 @@ class Upstream:
         conditions = known.conditions if known is not None else {}
         headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
         url = self._address(path)
-        async with self._faults(url, self._limits.document_s), self._get(url, headers) as response:
+        async with self._faults(url, self.limits.document_s), self._get(url, headers) as response:
             # Only as the answer to conditions: otherwise there is nothing that it could confirm.
             if response.status_code == httpx2.codes.NOT_MODIFIED and conditions:
                 return None
@@ -177,7 +175,7 @@ class Upstream:
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Document:
         """The answer to a query with `body`. Redirects are not followed."""
         url = self._address(path)
-        time_max_s = self._limits.query_s if self.is_suspect else self._limits.document_s
+        time_max_s = self.limits.query_s if self.is_suspect else self.limits.document_s
         async with (
             self._faults(url, time_max_s),
             self._send("POST", url, {**headers, "accept-encoding": "gzip"}, body) as response,
@@ -193,24 +191,24 @@ class Upstream:
         address = self._checked(_parse(url))
         headers = {"accept": "*/*", "accept-encoding": "identity"}
         async with (
-            self._faults(address, self._limits.file_s) as attempt,
+            self._faults(address, self.limits.file_s) as attempt,
             self._get(address, headers) as response,
         ):
             _check_status(response)
             # From here on the file may take half an hour, which tells nothing of other requests.
             attempt.succeed()
             length = _length(response)
-            if length is not None and length > self._limits.file_bytes:
-                _fail(address, f"the file is longer than {self._limits.file_bytes} bytes")
+            if length is not None and length > self.limits.file_bytes:
+                _fail(address, f"the file is longer than {self.limits.file_bytes} bytes")
             # The bytes as sent, not decoded: the digest is of these bytes, and some registries
             # label a .tar.gz as a tar with a content coding.
-            bounded = _bounded(response.aiter_raw(), self._limits.file_bytes, address)
+            bounded = _bounded(response.aiter_raw(), self.limits.file_bytes, address)
             async with aclosing(bounded) as pieces:
                 yield FileStream(length, pieces)
 
     async def _document(self, response: httpx2.Response) -> Document:
         _check_status(response)
-        bytes_max = self._limits.document_bytes
+        bytes_max = self.limits.document_bytes
         if (_length(response) or 0) > bytes_max:
             _fail(response.url, f"the document is longer than {bytes_max} bytes")
         coding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -266,6 +264,8 @@ class Upstream:
         # password.
         if self.registry.authorization is not None and _origin(url) == self.registry.origin:
             own["authorization"] = self.registry.authorization
+        limits = self.limits
+        timeout = httpx2.Timeout(limits.progress_s, connect=limits.connect_s, pool=limits.queue_s)
         begun_at = time.monotonic()
         async with self._http.stream(
             method,
@@ -273,7 +273,7 @@ class Upstream:
             headers={**headers, **own},
             content=body,
             follow_redirects=False,
-            timeout=self._timeout,
+            timeout=timeout,
         ) as response:
             self._observe(time.monotonic() - begun_at)
             yield response

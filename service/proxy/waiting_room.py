@@ -130,10 +130,10 @@ class WaitingRoom:
     ) -> None:
         """`observe` gets the number of waiting requests whenever it changes, for metrics."""
         limits = limits or RoomLimits()
+        self.wait_s = limits.wait_s
         parts = limits.org_part, limits.registry_part
         self._connections = Shares(limits.connections, *parts)
         self._waiting = Shares(limits.waiting, *parts)
-        self._wait_s = limits.wait_s
         self._queue: dict[_Waiter, None] = {}
         self._observe = observe
 
@@ -186,7 +186,7 @@ class WaitingRoom:
     async def _wait(self, waiter: _Waiter) -> None:
         admitted = waiter.admitted
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(self.wait_s):
                 await admitted
         except BaseException as error:
             # Admitted and cancelled before it could continue: without this the place is lost.

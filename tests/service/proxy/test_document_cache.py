@@ -278,7 +278,7 @@ class TestRegistryThatHangs:
         """Not even one after the other, as pip asks; and few of them reach the registry."""
         await hanging.cache.get("a", "acme")
         hanging.timer.now += STALL_S
-        hanging.cache._patience_s = 600
+        hanging.cache.patience_s = 600
         for name in "bcdef" * 10:
             assert (await hanging.cache.get(name, "acme")).is_stale
 
@@ -286,7 +286,7 @@ class TestRegistryThatHangs:
 
     async def test_the_answer_is_used_when_it_comes(self, hanging):
         hanging.publishes("a", etag='"2"', size=2)
-        hanging.cache._patience_s = 0
+        hanging.cache.patience_s = 0
         assert await value(hanging) == {"name": "a"}
         await until(lambda: hanging.cache.in_memory("a") is not None)
 
@@ -306,7 +306,7 @@ class TestRegistryThatHangs:
         """The request that causes it does not wait for it."""
         await open_circuit(hanging.upstream)
         hanging.timer.now += OPEN_S
-        hanging.cache._patience_s = 600
+        hanging.cache.patience_s = 600
         asked = len(hanging.registry.asked)
         for name in "abcdef":
             assert (await hanging.cache.get(name, "acme")).is_stale

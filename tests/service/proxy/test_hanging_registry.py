@@ -5,13 +5,13 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import product
 
-import httpx2
 import pytest
 
+from service.proxy.answers import UpstreamLimits
 from service.proxy.circuit_breaker import CircuitState
 from service.proxy.upstream import Upstream
 from tests.budgets import budget
@@ -125,11 +125,11 @@ def upstream_of(served: Served) -> Upstream:
 @contextmanager
 def short_time_limit(upstream: Upstream) -> Iterator[None]:
     """Half a second in place of 15, but for `make test-all`."""
-    usual = upstream._timeout
+    usual = upstream.limits
     if not IS_FULL:
-        upstream._timeout = httpx2.Timeout(0.5)
+        upstream.limits = replace(usual, progress_s=0.5)
     yield
-    upstream._timeout = usual
+    upstream.limits = usual
 
 
 async def usable(clients: Clients, moody: Moody, part: str) -> int:
@@ -181,7 +181,7 @@ async def test_requests_that_waited_in_vain_cost_no_connection(clients: Clients,
 
     assert before == USABLE
     assert await usable(clients, moody, "after") == before
-    await until(lambda: (upstream._room.under_way, upstream._room.waiting) == (0, 0))
+    await until(lambda: (upstream.room.under_way, upstream.room.waiting) == (0, 0))
 
 
 async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody: Moody):
@@ -200,8 +200,8 @@ async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody
 
 async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, moody: Moody):
     """Those whose request is under way as well as those that wait; others are not held up."""
-    room = upstream_of(clients.served)._room
-    room._wait_s = 600
+    room = upstream_of(clients.served).room
+    room.wait_s = 600
     names = [f"left-{number}" for number in range(200)]
     moody.offer(names)
     moody.hangs = True
@@ -216,7 +216,7 @@ async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, mood
 async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, moody: Moody):
     """One request after the other, as pip asks: each would wait for as long as the registry may."""
     proxied, upstream = served.proxied, upstream_of(served)
-    upstream._timeout = httpx2.Timeout(60)
+    upstream.limits = UpstreamLimits(progress_s=60)
     names = [f"cached-{number}" for number in range(40)]
     for name in names:
         proxied.publishes(name, wheel_of(name, "1.0"))

@@ -4,12 +4,12 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 
-import httpx2
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
 
+from service.proxy.answers import UpstreamLimits
 from tests.service.proxy.files import LARGE, cut_after, held, unsized
 from tests.service.proxy.proxied import BIG, Proxied, wheel_of
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
@@ -167,7 +167,7 @@ async def test_a_registry_that_stops_sending_ends_in_a_cut(served: Served):
     """After the time that a registry may take without a byte."""
     registry = served.services.proxy.pypi.public
     assert registry is not None
-    registry.upstream._timeout = httpx2.Timeout(0.3)
+    registry.upstream.limits = UpstreamLimits(progress_s=0.3)
     path = await served.proxied.path_of("foo")
     served.proxied.registry.does(WHEEL, silent)
     answer = await served.get(path)
