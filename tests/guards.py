@@ -2645,7 +2645,7 @@ GUARDS: Final = [
     Guard(
         "an import leaves the records of other feeds",
         "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
-        Drop("feed != self._scope.feed"),
+        Drop("row.feed != self._scope.feed"),
         "tests/service/policy/test_blocklist_feeds.py::test_feeds_do_not_touch_each_other",
     ),
     Guard(
@@ -2657,7 +2657,7 @@ GUARDS: Final = [
     Guard(
         "an import leaves ecosystems that its archive is not about",
         "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
-        Drop("ecosystem not in self._ecosystems"),
+        Drop("row.ecosystem not in self._ecosystems"),
         "tests/service/policy/test_blocklist_feeds.py"
         "::test_what_an_archive_does_not_list_is_gone_in_its_ecosystems",
     ),

@@ -10,28 +10,32 @@ deletes leftovers.
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import BinaryIO, Final
 
 import msgspec
 
+from analytics.model.policy_envelopes import BlocklistImported
 from analytics.model.rows import AuditContext
 from service.errors import Invalid, NotFound
 from service.orgs.repository import list_orgs
 from service.packages.ecosystems import Ecosystem
-from service.policy.blocklist_carrying import AdvisoryCarrier, Change
+from service.policy.blocklist_carrying import AdvisoryCarrier, Carried, Change
 from service.policy.blocklist_contents import (
     OSV,
     Archive,
     ArchiveCounts,
     BlocklistContents,
+    FeedCount,
+    Imported,
     Part,
     Scope,
 )
 from service.policy.blocklist_generations import BlocklistGenerations, shown_source
-from service.policy.blocklist_loading import AdvisoryLoader, Counts, OngoingImport
-from service.policy.new_blocklist import NewList
+from service.policy.blocklist_loading import AdvisoryLoader, Counts, Coverage, OngoingImport
 from service.policy.osv_zip import RecordFile
 from service.policy.repository import contents_of, find_current_import, load_feed_states
 from service.store.store import Store, UnitOfWork
@@ -77,6 +81,74 @@ class ImportResult:
         return all(change.is_none for change in self.changes.values())
 
 
+@dataclass(frozen=True, slots=True)
+class NewList:
+    """What was loaded of an archive, and what was carried of the list in force.
+
+    `ecosystems` are those that the import is about. `archive` is None if a feed was removed.
+    """
+
+    scope: Scope
+    ecosystems: list[Ecosystem]
+    archive: Archive | None
+    counts: Counts
+    coverage: Coverage
+    carried: Carried
+
+    @property
+    def changes(self) -> dict[Ecosystem, Change]:
+        """What it changes in each ecosystem that has, or had, advisories of its scope."""
+        loaded, before = self.counts.by_ecosystem, self.carried.before
+        return {
+            ecosystem: self.carried.change(ecosystem, loaded[ecosystem])
+            for ecosystem in Ecosystem
+            if loaded[ecosystem] or before[ecosystem]
+        }
+
+    @property
+    def is_unchanged(self) -> bool:
+        """True if it is the list in force once more."""
+        return all(change.is_none for change in self.changes.values())
+
+    def contents(self, before: BlocklistContents, now: datetime) -> BlocklistContents:
+        """What the list is made of, where the one before was made of `before`."""
+        imported = Imported(
+            scope=self.scope,
+            archive=self.archive,
+            ecosystems=self.ecosystems,
+            modified=self.coverage.modified,
+            touched=self.coverage.listed | self.carried.removed_ids,
+            left_alone=self.carried.left_alone,
+            at=now,
+        )
+        loaded = {(self.scope.feed, e): count for e, count in self.counts.by_ecosystem.items()}
+        counts = self.carried.counts + Counter(loaded)
+        return BlocklistContents(
+            before.parts_after(imported),
+            [FeedCount(feed, ecosystem, count) for (feed, ecosystem), count in counts.items()],
+        )
+
+    def envelope(self, generation: int) -> BlocklistImported:
+        """What the audit rows say."""
+        changes = self.changes.items()
+        archive = self.archive
+        return BlocklistImported(
+            generation=generation,
+            source="" if archive is None else archive.source,
+            feed=self.scope.feed,
+            ids=[*self.scope.ids],
+            ecosystems=[str(ecosystem) for ecosystem in self.ecosystems],
+            advisories=sum(change.after for _, change in changes),
+            advisories_before=sum(change.before for _, change in changes),
+            before={str(ecosystem): change.before for ecosystem, change in changes},
+            after={str(ecosystem): change.after for ecosystem, change in changes},
+            removed={str(ecosystem): change.removed for ecosystem, change in changes},
+            withdrawn=self.counts.withdrawn,
+            unreadable=self.counts.unreadable,
+            sha256="" if archive is None else archive.sha256,
+        )
+
+
 class BlocklistImporter:
     """Imports archives. Several processes may try, but only one at a time imports."""
 
@@ -106,13 +178,7 @@ class BlocklistImporter:
         sha256 = _digest(file)
         current, known = await self._known(scope, sha256)
         if known is not None:
-            if approve({}):
-                await self._generations.renew(
-                    lambda old, now: old.renewed(scope, sha256, now), current
-                )
-            await self._generations.forget_left_over()
-            seconds = time.monotonic() - began_at
-            return ImportResult(current, feed, sha256, _counts_of(known), {}, seconds)
+            return await self._renew(current, known, approve, began_at)
         records = RecordFile(file)
 
         async def load(begun: OngoingImport) -> NewList:
@@ -150,6 +216,19 @@ class BlocklistImporter:
 
         begun = await self._generations.begin("", "", scope, by)
         return await self._replace(begun, load, by, approve, began_at)
+
+    async def _renew(
+        self, generation: int, part: Part, approve: Callable[[Changes], bool], began_at: float
+    ) -> ImportResult:
+        """Note, if that is approved, that the file of `part`, which is in force, was imported."""
+        scope, sha256 = part.scope, part.archive.sha256
+        if approve({}):
+            await self._generations.renew(
+                lambda old, now: old.renewed(scope, sha256, now), generation
+            )
+        await self._generations.forget_left_over()
+        seconds = time.monotonic() - began_at
+        return ImportResult(generation, scope.feed, sha256, _counts_of(part), {}, seconds)
 
     async def _replace(
         self,

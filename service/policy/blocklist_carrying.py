@@ -1,10 +1,10 @@
 """Carries into a new generation of the blocklist what its import leaves as it was."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, cast
 
 from sqlalchemy import Table, and_, bindparam, select, tuple_
 
@@ -24,6 +24,8 @@ from service.store.tables import AdvisoryEntry
 _OLD: Final = cast("Table", AdvisoryEntry.__table__).alias("old")
 _NEW: Final = cast("Table", AdvisoryEntry.__table__).alias("new")
 _KEY: Final = ("ecosystem", "package", "advisory_id")
+_ADDED: Final = ("generation", *_KEY, "feed", "spec")
+_Key = tuple[str, str, str]
 
 _BATCH: Final = (
     select(
@@ -49,6 +51,17 @@ _BATCH: Final = (
     .order_by(*(_OLD.c[name] for name in _KEY))
     .limit(BATCH_ROWS)
 )
+
+
+class _Row(NamedTuple):
+    """A row of `_BATCH`. `new_spec` is None if the archive has no advisory of this key."""
+
+    ecosystem: str
+    package: str
+    stored_id: str
+    feed: str
+    old_spec: bytes
+    new_spec: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,48 +136,47 @@ class AdvisoryCarrier:
 
     async def carry(self) -> None:
         """Carry everything, in many small transactions. Raises ImportOvertaken."""
-        after: Sequence[Any] | None = ("", "", "")
+        after: _Key | None = ("", "", "")
         while after is not None:
             after = await self._store.write_at_once(partial(self._carry, after=after))
 
-    def _carry(self, work: SyncUnitOfWork, after: Sequence[Any]) -> Sequence[Any] | None:
+    def _carry(self, work: SyncUnitOfWork, after: _Key) -> _Key | None:
         """Carry the rows of one batch, those after the key `after`; returns the last key."""
         show_progress(work, self._begun)
         generations = {"generation": self._begun.generation, "base": self._begun.base}
-        rows = work.transaction.rows(_BATCH, generations | dict(zip(_KEY, after, strict=True)))
-        names = ("generation", *_KEY, "feed", "spec")
+        found = work.transaction.rows(_BATCH, generations | dict(zip(_KEY, after, strict=True)))
+        rows = [_Row(*row) for row in found]
         kept = []
         for row in rows:
-            is_kept = row[5] is None and self._is_kept(row)
+            is_kept = row.new_spec is None and self._is_kept(row)
             self._count(row, is_kept=is_kept)
             if is_kept:
                 values = (self._begun.generation, *row[:5])
-                kept.append(dict(zip(names, values, strict=True)))
+                kept.append(dict(zip(_ADDED, values, strict=True)))
         work.transaction.run(ADD, kept)
         return rows[-1][:3] if len(rows) == BATCH_ROWS else None
 
-    def _is_kept(self, row: Sequence[Any]) -> bool:
+    def _is_kept(self, row: _Row) -> bool:
         """True for an advisory that is not in the archive and stays in force nevertheless."""
-        ecosystem, _, stored_id, feed, *_ = row
-        advisory_id = own_id(stored_id)
-        if feed != self._scope.feed or not self._scope.matches(advisory_id):
+        advisory_id = own_id(row.stored_id)
+        if row.feed != self._scope.feed or not self._scope.matches(advisory_id):
             return True
         # What cannot be read may say anything: until it can, its predecessor stays.
         if advisory_id in self._coverage.unreadable:
             return True
         # A record that no longer names a package is about other packages now.
         return (
-            ecosystem not in self._ecosystems
+            row.ecosystem not in self._ecosystems
             and advisory_id not in self._coverage.withdrawn
             and advisory_id not in self._coverage.listed
         )
 
-    def _count(self, row: Sequence[Any], *, is_kept: bool) -> None:
-        ecosystem, stored_id, feed = Ecosystem(row[0]), row[2], row[3]
-        carried, advisory_id = self.carried, own_id(stored_id)
+    def _count(self, row: _Row, *, is_kept: bool) -> None:
+        carried, ecosystem = self.carried, Ecosystem(row.ecosystem)
+        advisory_id = own_id(row.stored_id)
         if is_kept:
-            carried.counts[feed, ecosystem] += 1
-        if feed != self._scope.feed:
+            carried.counts[row.feed, ecosystem] += 1
+        if row.feed != self._scope.feed:
             return
         if not self._scope.matches(advisory_id):
             carried.left_alone[ecosystem].add(advisory_id)
@@ -172,9 +184,9 @@ class AdvisoryCarrier:
         carried.before[ecosystem] += 1
         if is_kept:
             carried.kept[ecosystem] += 1
-        elif row[5] is None:
+        elif row.new_spec is None:
             carried.removed[ecosystem] += 1
             carried.removed_ids.add(advisory_id)
         else:
             carried.replaced[ecosystem] += 1
-            carried.changed[ecosystem] += row[4] != row[5]
+            carried.changed[ecosystem] += row.old_spec != row.new_spec
