@@ -2637,8 +2637,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a preview takes names literally, whichever characters they have",
-        "service/policy/preview.py::_installs",
-        Replace("literal(name)", "name"),
+        "service/policy/preview.py::_Previewing._installs",
+        Replace("map(literal, values)", "values"),
         "tests/service/proxy/test_preview_dates.py"
         "::test_a_name_with_a_filters_characters_is_taken_literally",
     ),

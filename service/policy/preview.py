@@ -42,6 +42,8 @@ _TURN_S: Final = 0.01
 _COLUMNS: Final = ("ecosystem", "package_name", "version")
 _JOB_COLUMNS: Final = (*_COLUMNS, "subject")
 
+_LONG_AGO: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
 _Key = tuple[str | None, ...]
 
 
@@ -76,6 +78,19 @@ class Preview:
     rules: Counter[str] = field(default_factory=Counter)
     jobs: Counter[str] = field(default_factory=Counter)
 
+    def add_blocked(self, release: Release, rule: str, rows: int) -> None:
+        """Count installs of `release` that `rule` would have blocked."""
+        self.blocked += rows
+        self.packages[release.ecosystem, release.name] += rows
+        self.rules[rule] += rows
+
+    def add_job(self, subject: str | None, rows: int) -> None:
+        """Count blocked installs of a CI subject, or of none."""
+        if subject is None:
+            self.unattributed += rows
+        else:
+            self.jobs[subject] += rows
+
 
 async def preview_policy(
     log: TenantLog,
@@ -85,25 +100,13 @@ async def preview_policy(
     time_max_s: float,
 ) -> Preview:
     """What `policy` would have done to the installs in `log`. Raises QueryTooSlow, StoreFault."""
-    since = now - WINDOW
-    query = _installs(since)
-    preview = Preview(since)
-    preview.installs = await log.count(query, time_max_s)
-    groups = await log.groups(query, _COLUMNS, RELEASES_MAX + 1, time_max_s)
-    preview.is_complete = len(groups) <= RELEASES_MAX
-    blocked, cooling = await _judge(preview, policy, groups[:RELEASES_MAX], now)
+    previewing = _Previewing(Preview(now - WINDOW), log, now, time_max_s)
+    await previewing.judge(policy)
     ends_at = time.monotonic() + DATING_MAX_S
-    straddling = await _date(preview, cooling, dates, blocked, ends_at)
-    await _count_jobs(preview, log, since, blocked, time_max_s)
-    await _count_early(preview, log, straddling, time_max_s)
-    return preview
-
-
-def _installs(since: datetime, packages: Sequence[str] = ()) -> Query:
-    parameters = {"since": [format_us(since)], "decision": ["ALLOWED"]}
-    if packages:
-        parameters["package"] = [literal(name) for name in packages]
-    return parse_query(parameters)
+    await previewing.date(dates, ends_at)
+    await previewing.count_jobs()
+    await previewing.count_early()
+    return previewing.preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,124 +128,127 @@ class _Straddling:
     until: datetime
 
 
-async def _judge(
-    preview: Preview, policy: InstallPolicy, groups: Sequence[Group], now: datetime
-) -> tuple[set[_Key], list[_Cooling]]:
-    """Count the installs that would be blocked at any age of their release.
+@dataclass(slots=True)
+class _Previewing:
+    """A preview that is being made.
 
-    Returns their releases as named in the rows, and the installs that depend on that age.
+    `blocked` are releases of which all installs would be blocked, as named in the rows.
     """
-    policies: dict[tuple[Ecosystem, str], PackagePolicy] = {}
-    blocked: set[_Key] = set()
-    cooling: list[_Cooling] = []
-    ends_at = time.monotonic() + JUDGING_MAX_S
-    turn_ends_at = 0.0
-    for group in groups:
-        # With the most and widest rules that a policy may have, one release takes 15 ms.
-        if time.monotonic() >= turn_ends_at:
-            await asyncio.sleep(0)
-            turn_ends_at = time.monotonic() + _TURN_S
-        if time.monotonic() >= ends_at:
-            preview.is_complete = False
-            break
-        release = _release(group.values)
-        if release is None:
-            preview.unjudged += group.rows
-            continue
-        key = release.ecosystem, release.name
-        if key not in policies:
-            policies[key] = package_policy(policy, (), *key)
-        of_package = policies[key]
+
+    preview: Preview
+    log: TenantLog
+    now: datetime
+    time_max_s: float
+    blocked: set[_Key] = field(default_factory=set)
+    cooling: list[_Cooling] = field(default_factory=list)
+    straddling: list[_Straddling] = field(default_factory=list)
+
+    async def judge(self, policy: InstallPolicy) -> None:
+        """Count the installs that would be blocked at any age of their release.
+
+        Those that depend on that age are `cooling`.
+        """
+        preview, query = self.preview, self._installs()
+        preview.installs = await self.log.count(query, self.time_max_s)
+        policies: dict[tuple[Ecosystem, str], PackagePolicy] = {}
+        groups = await self._groups(query, _COLUMNS, RELEASES_MAX)
+        ends_at = time.monotonic() + JUDGING_MAX_S
+        turn_ends_at = 0.0
+        for group in groups:
+            # With the most and widest rules that a policy may have, one release takes 15 ms.
+            if time.monotonic() >= turn_ends_at:
+                await asyncio.sleep(0)
+                turn_ends_at = time.monotonic() + _TURN_S
+            if time.monotonic() >= ends_at:
+                preview.is_complete = False
+                break
+            release = _release(group.values)
+            if release is None:
+                preview.unjudged += group.rows
+                continue
+            key = release.ecosystem, release.name
+            if key not in policies:
+                policies[key] = package_policy(policy, (), *key)
+            self._judge(policies[key], release, group)
+
+    def _judge(self, policy: PackagePolicy, release: Release, group: Group) -> None:
         # As if published long ago: then the cooldown alone is left out.
-        decision = of_package.decide(release, now)
-        if of_package.registry is not None:
-            preview.first_party += group.rows
+        decision = policy.decide(release, self.now)
+        if policy.registry is not None:
+            self.preview.first_party += group.rows
         elif decision.is_blocked:
-            _count_blocked(preview, release, decision.rule_id or "", group.rows)
-            blocked.add(group.values)
-        elif of_package.min_age is not None and of_package.decide(_new(release), now).is_blocked:
+            self.preview.add_blocked(release, decision.rule_id or "", group.rows)
+            self.blocked.add(group.values)
+        elif policy.min_age is not None and policy.decide(_new(release), self.now).is_blocked:
             version = _version(release)
             if version is None:
-                preview.undated += group.rows
+                self.preview.undated += group.rows
             else:
-                cooling.append(_Cooling(release, version, group, of_package.min_age))
-    return blocked, cooling
+                self.cooling.append(_Cooling(release, version, group, policy.min_age))
 
+    async def date(self, dates: ReleaseDates, ends_at: float) -> None:
+        """Count the installs of releases that were too young, as far as their dates are known.
 
-async def _date(
-    preview: Preview,
-    cooling: Sequence[_Cooling],
-    dates: ReleaseDates,
-    blocked: set[_Key],
-    ends_at: float,
-) -> list[_Straddling]:
-    """Count the installs of releases that were too young, as far as their dates are known.
+        Those that were too young for a part of the window are `straddling`.
+        """
+        by_package: dict[tuple[Ecosystem, str], list[_Cooling]] = {}
+        for entry in self.cooling:
+            by_package.setdefault((entry.release.ecosystem, entry.release.name), []).append(entry)
+        for package, entries in by_package.items():
+            known: Mapping[Version, datetime] = {}
+            if time.monotonic() < ends_at:
+                known = await dates.of(*package, {entry.version for entry in entries})
+            for entry in entries:
+                group, published_at = entry.group, known.get(entry.version)
+                until = None if published_at is None else _later(published_at, entry.min_age)
+                if until is None:
+                    self.preview.undated += group.rows
+                elif group.last < until:
+                    self.preview.add_blocked(entry.release, COOLDOWN, group.rows)
+                    self.blocked.add(group.values)
+                elif group.first < until:
+                    self.straddling.append(_Straddling(entry.release, group, until))
 
-    Adds releases of which all installs would be blocked to `blocked`; returns those of which some.
-    """
-    by_package: dict[tuple[Ecosystem, str], list[_Cooling]] = {}
-    for entry in cooling:
-        by_package.setdefault((entry.release.ecosystem, entry.release.name), []).append(entry)
-    straddling: list[_Straddling] = []
-    for package, entries in by_package.items():
-        known: Mapping[Version, datetime] = {}
-        if time.monotonic() < ends_at:
-            known = await dates.of(*package, {entry.version for entry in entries})
-        for entry in entries:
-            group, published_at = entry.group, known.get(entry.version)
-            until = None if published_at is None else _later(published_at, entry.min_age)
-            if until is None:
-                preview.undated += group.rows
-            elif group.last < until:
-                _count_blocked(preview, entry.release, COOLDOWN, group.rows)
-                blocked.add(group.values)
-            elif group.first < until:
-                straddling.append(_Straddling(entry.release, group, until))
-    return straddling
+    async def count_jobs(self) -> None:
+        """Count the installs of `blocked` by CI subject."""
+        names = sorted({str(name) for _, name, _ in self.blocked})
+        if not names:
+            return
+        self.preview.is_complete &= len(names) <= PACKAGES_ASKED_MAX
+        query = self._installs(package=names[:PACKAGES_ASKED_MAX])
+        for group in await self._groups(query, _JOB_COLUMNS, JOBS_MAX):
+            *release, subject = group.values
+            if tuple(release) in self.blocked:
+                self.preview.add_job(subject, group.rows)
 
+    async def count_early(self) -> None:
+        """Count the installs of `straddling` before they were old enough, and their jobs."""
+        for entry in self.straddling[STRADDLING_MAX:]:
+            self.preview.undated += entry.group.rows
+        for entry in self.straddling[:STRADDLING_MAX]:
+            named = zip(("ecosystem", "package", "version"), entry.group.values, strict=True)
+            values = {name: [value] for name, value in named if value is not None}
+            query = self._installs(entry.until, **values)
+            for group in await self._groups(query, ("subject",), JOBS_MAX):
+                self.preview.add_blocked(entry.release, COOLDOWN, group.rows)
+                self.preview.add_job(group.values[0], group.rows)
 
-async def _count_early(
-    preview: Preview, log: TenantLog, straddling: Sequence[_Straddling], time_max_s: float
-) -> None:
-    """Count the installs of each release before it was old enough, and their jobs."""
-    for number, entry in enumerate(straddling):
-        if number >= STRADDLING_MAX:
-            preview.undated += entry.group.rows
-            continue
-        names = ("ecosystem", "package", "version")
-        query = parse_query(
-            {
-                "since": [format_us(preview.since)],
-                "until": [format_us(entry.until)],
-                "decision": ["ALLOWED"],
-                **{
-                    name: [literal(value)]
-                    for name, value in zip(names, entry.group.values, strict=True)
-                    if value is not None
-                },
-            }
+    def _installs(self, until: datetime | None = None, **named: Sequence[str]) -> Query:
+        """The installs in the window with one of the values `named` for each column."""
+        parameters = {"since": [format_us(self.preview.since)], "decision": ["ALLOWED"]}
+        if until is not None:
+            parameters["until"] = [format_us(until)]
+        return parse_query(
+            parameters | {name: [*map(literal, values)] for name, values in named.items()}
         )
-        groups = await log.groups(query, ("subject",), JOBS_MAX + 1, time_max_s)
-        preview.is_complete &= len(groups) <= JOBS_MAX
-        for group in groups[:JOBS_MAX]:
-            _count_blocked(preview, entry.release, COOLDOWN, group.rows)
-            _count_job(preview, group.values[0], group.rows)
 
-
-def _count_blocked(preview: Preview, release: Release, rule: str, rows: int) -> None:
-    preview.blocked += rows
-    preview.packages[release.ecosystem, release.name] += rows
-    preview.rules[rule] += rows
-
-
-def _count_job(preview: Preview, subject: str | None, rows: int) -> None:
-    if subject is None:
-        preview.unattributed += rows
-    else:
-        preview.jobs[subject] += rows
-
-
-_LONG_AGO: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    async def _groups(
+        self, query: Query, columns: tuple[str, ...], groups_max: int
+    ) -> Sequence[Group]:
+        """The largest groups; if there are more, the preview is not complete."""
+        groups = await self.log.groups(query, columns, groups_max + 1, self.time_max_s)
+        self.preview.is_complete &= len(groups) <= groups_max
+        return groups[:groups_max]
 
 
 def _release(values: _Key) -> Release | None:
@@ -273,23 +279,3 @@ def _later(at: datetime, age: timedelta) -> datetime:
         return at + age
     except OverflowError:  # a date that a registry made up
         return datetime.max.replace(tzinfo=UTC)
-
-
-async def _count_jobs(
-    preview: Preview, log: TenantLog, since: datetime, blocked: set[_Key], time_max_s: float
-) -> None:
-    """Count the blocked installs by CI subject."""
-    names = sorted({str(name) for _, name, _ in blocked})
-    if not names:
-        return
-    if len(names) > PACKAGES_ASKED_MAX:
-        preview.is_complete = False
-    query = _installs(since, names[:PACKAGES_ASKED_MAX])
-    groups = await log.groups(query, _JOB_COLUMNS, JOBS_MAX + 1, time_max_s)
-    if len(groups) > JOBS_MAX:
-        preview.is_complete = False
-    for group in groups[:JOBS_MAX]:
-        *release, subject = group.values
-        if tuple(release) not in blocked:
-            continue
-        _count_job(preview, subject, group.rows)
