@@ -6,6 +6,9 @@ import zipfile
 from collections.abc import Iterable
 from typing import Any
 
+_DATE = (2026, 1, 1, 0, 0, 0)
+"""Of every entry: the same records make the same bytes, whenever the file is built."""
+
 EVERYTHING = [{"type": "SEMVER", "events": [{"introduced": "0"}]}]
 
 
@@ -26,8 +29,12 @@ def osv_zip(records: Iterable[Any], **files: bytes) -> io.BytesIO:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
         for number, record in enumerate(records):
-            opened.writestr(f"{record.get('id', number)}.json", json.dumps(record))
+            _add(opened, f"{record.get('id', number)}.json", json.dumps(record).encode())
         for name, content in files.items():
-            opened.writestr(name, content)
+            _add(opened, name, content)
     file.seek(0)
     return file
+
+
+def _add(opened: zipfile.ZipFile, name: str, content: bytes) -> None:
+    opened.writestr(zipfile.ZipInfo(name, _DATE), content, zipfile.ZIP_DEFLATED)

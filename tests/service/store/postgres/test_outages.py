@@ -19,11 +19,13 @@ from service.errors import (
 from service.orgs.repository import find_org
 from service.store.postgres.faults import fault_of
 from service.store.store import Store
+from tests.polling import HANG_S
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
 from tests.service.store.postgres.conftest import open_store
 
-WAIT_S = 1.0
+WAIT_S = 3.0
+"""Long enough for a busy machine to connect anew."""
 
 
 async def read(node: Store) -> Any:
@@ -56,11 +58,10 @@ async def node(own_postgres: PostgresServer) -> AsyncIterator[Store]:
 
 
 async def expect_fault_in_time(work: Callable[[Store], Awaitable[Any]], node: Store) -> None:
-    """`work` fails as unavailable, and within the limit on waiting."""
-    started = time.monotonic()
-    with pytest.raises(StoreUnavailable):
-        await work(node)
-    assert time.monotonic() - started < WAIT_S + 0.5
+    """`work` fails as unavailable: its wait has an end, although the server gives it none."""
+    async with asyncio.timeout(HANG_S):
+        with pytest.raises(StoreUnavailable):
+            await work(node)
 
 
 async def check_everything_works(node: Store) -> None:
@@ -130,12 +131,11 @@ async def test_a_process_ends_although_the_server_does_not_answer(
     node = open_store(own_postgres.url(own_postgres.create_database()), wait_s=WAIT_S)
     await check_everything_works(node)
     own_postgres.pause()
-    started = time.monotonic()
-    await node.close()
-    took = time.monotonic() - started
-    own_postgres.resume()
-
-    assert took < 5
+    try:
+        async with asyncio.timeout(HANG_S):
+            await node.close()
+    finally:
+        own_postgres.resume()
 
 
 async def test_a_connection_that_an_administrator_ends_is_replaced(

@@ -15,6 +15,7 @@ from service.composition import EXTENSION, Services
 from service.settings import Settings
 from tests.budgets import only_full
 from tests.conftest import SettableClock, World, binding_body, bindings_path, running_world
+from tests.polling import HANG_S
 from tests.postgres import EMPTY, PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 def settings(settings: Settings, own_postgres: PostgresServer) -> Settings:
     """Over a new database of a server that can be paused."""
     url = own_postgres.url(own_postgres.create_database(EMPTY))
-    return msgspec.structs.replace(settings, database_url=url, database_wait_s=1.0)
+    return msgspec.structs.replace(settings, database_url=url, database_wait_s=3.0)
 
 
 @pytest.fixture
@@ -61,11 +62,10 @@ async def test_requests_during_an_outage_are_told_when_to_try_again(
         own_postgres.pause()
     else:
         await asyncio.to_thread(own_postgres.stop)
-    started = time.monotonic()
-    answers = await asyncio.gather(
-        world.client.get(bindings_path(), headers=world.admin), world.create()
-    )
-    took = time.monotonic() - started
+    async with asyncio.timeout(HANG_S):
+        answers = await asyncio.gather(
+            world.client.get(bindings_path(), headers=world.admin), world.create()
+        )
     if way == "paused":
         own_postgres.resume()
     else:
@@ -73,7 +73,6 @@ async def test_requests_during_an_outage_are_told_when_to_try_again(
 
     assert [answer.status_code for answer in answers] == [503, 503]
     assert [answer.headers["retry-after"] for answer in answers] == ["1", "1"]
-    assert took < 2
     assert await world.bindings() == []
     assert (await world.create()).status_code == 201
 
