@@ -7,6 +7,7 @@ import hashlib
 import re
 from base64 import b64encode
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
@@ -113,3 +114,11 @@ def _authorization(parts: SplitResult) -> str | None:
         return None
     pair = b":".join(unquote_to_bytes(part or "") for part in (parts.username, parts.password))
     return f"Basic {b64encode(pair).decode()}"
+
+
+def is_loopback(host: str) -> bool:
+    """True if `host` is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -14,8 +14,9 @@ import httpx2
 from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.server_failures import NetworkFailures, ServerRefusal
-from service.cli.target import is_loopback, parse_server
+from service.cli.target import parse_server
 from service.errors import Invalid
+from service.origins import is_loopback
 from service.tls import client_tls
 from service.version import service_version
 

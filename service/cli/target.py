@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -10,6 +9,7 @@ from service.cli.credentials import Credential, credential_of
 from service.cli.logins import Logins, load_logins
 from service.errors import Invalid, Refusal
 from service.exit_codes import WrongUsage
+from service.origins import is_loopback
 from service.settings import load_settings
 
 SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
@@ -170,11 +170,3 @@ def parse_server(text: str, *, is_insecure: bool = False) -> str:
         )
     name = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{name}" + ("" if port in {None, _PORTS[parts.scheme]} else f":{port}")
-
-
-def is_loopback(host: str) -> bool:
-    """True if `host` is this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

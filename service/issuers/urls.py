@@ -1,9 +1,10 @@
 """The URLs that issuers and their keys may have: https, or http on this machine."""
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
+
+from service.origins import is_loopback
 
 # Some parsers drop white space and control characters from URLs, and non-ASCII letters can be
 # spelled in several ways.
@@ -46,13 +47,4 @@ def is_plain_loopback(url: str) -> bool:
 
 
 def _is_plain_loopback(parts: SplitResult) -> bool:
-    return parts.scheme == "http" and _is_loopback(parts.hostname or "")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return IPv6Address(host).is_loopback if ":" in host else IPv4Address(host).is_loopback
-    except AddressValueError:
-        return False
+    return parts.scheme == "http" and is_loopback(parts.hostname or "")

@@ -7,9 +7,10 @@ and snippets show them.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote, urlsplit
+
+from service.origins import is_loopback
 
 USER: Final = "countersign"
 """The user name when the token is the password. Any works; poetry's source has this name, too."""
@@ -55,7 +56,7 @@ class ProxyAddress:
     def is_plain_loopback(self) -> bool:
         """True for http to this machine, where nothing leaves it unprotected."""
         parts = urlsplit(self.server)
-        return parts.scheme == "http" and _is_loopback(parts.hostname or "")
+        return parts.scheme == "http" and is_loopback(parts.hostname or "")
 
     @property
     def _base(self) -> str:
@@ -142,10 +143,3 @@ def npmrc(address: ProxyAddress, token: str, *, is_for_yarn_1: bool) -> str:
     if is_for_yarn_1:
         lines.append(f"{registry}:always-auth=true")
     return "".join(f"{line}\n" for line in lines)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
