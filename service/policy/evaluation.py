@@ -13,7 +13,15 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.packages.versions import InvalidVersion, Version, parse_version
 from service.policy.advisories import Advisory
-from service.policy.model import Decision, InstallPolicy, Mode, ReleaseRule
+from service.policy.model import (
+    ADVISED,
+    DENIED,
+    TOO_NEW,
+    Decision,
+    InstallPolicy,
+    Mode,
+    ReleaseRule,
+)
 
 RANGES_AT_ONCE: Final = 100
 """Ranges of one package that a decision may try in the event loop: 2.5 µs each."""
@@ -104,7 +112,7 @@ class PackagePolicy:
         for rule in self.deny:
             # A version that cannot be parsed cannot be shown to lie outside the range.
             if version is None or rule.includes(version):
-                text = f"denied by rule {rule.rule_id}"
+                text = f"{DENIED}{rule.rule_id}"
                 if rule.reason is not None:
                     text = f"{text}: {rule.reason}"
                 return self._blocked(
@@ -119,7 +127,7 @@ class PackagePolicy:
                 return self._blocked(
                     BlocklistHit(rule_id=advisory_id, source="osv"),
                     advisory_id,
-                    f"on the blocklist: advisory {advisory_id}",
+                    f"{ADVISED}{advisory_id}",
                 )
         return None
 
@@ -149,7 +157,7 @@ class PackagePolicy:
         return self._blocked(
             CooldownActive(published_at=at, min_age_days=days),
             None,
-            f"too new: {when}, and releases must be {days} days old",
+            f"{TOO_NEW}{when}, and releases must be {days} days old",
             Event.COOLDOWN_ACTIVE,
         )
 

@@ -1,5 +1,6 @@
 """An install policy, and the decisions that it leads to."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -78,6 +79,19 @@ class InstallPolicy:
 
 NO_POLICY: Final = InstallPolicy()
 """The policy of an organisation that has set none: only the operator's blocklist applies."""
+
+
+DENIED: Final = "denied by rule "
+ADVISED: Final = "on the blocklist: advisory "
+TOO_NEW: Final = "too new: "
+FILE_CHANGED: Final = "file changed: "
+BLOCKING_REASONS: Final[Mapping[str, Event]] = {
+    DENIED: Event.BLOCKLIST_HIT,
+    ADVISED: Event.BLOCKLIST_HIT,
+    TOO_NEW: Event.COOLDOWN_ACTIVE,
+    FILE_CHANGED: Event.ARTIFACT_CHANGED,
+}
+"""How the reasons of decisions that block begin, and the event of their rows."""
 
 
 @dataclass(frozen=True, slots=True)

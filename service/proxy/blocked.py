@@ -9,7 +9,7 @@ from quart import Response, redirect
 from quart.typing import ResponseReturnValue
 
 from analytics.model.events import Event
-from service.policy.model import Decision
+from service.policy.model import BLOCKING_REASONS, Decision
 
 SEGMENT_CHARS_MAX: Final = 800
 """Of the reason in the address; characters that need escapes take up to twelve."""
@@ -22,14 +22,6 @@ A `+` is a space, as in queries: `%20` would make the reason unreadable in a log
 
 _ELLIPSIS: Final = "..."
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_EVENTS: Final = {
-    "denied by rule ": Event.BLOCKLIST_HIT,
-    "on the blocklist: advisory ": Event.BLOCKLIST_HIT,
-    "too new: ": Event.COOLDOWN_ACTIVE,
-    "file changed: ": Event.ARTIFACT_CHANGED,
-}
-"""How the reasons of decisions begin, and the event of their rows. Other texts are not shown:
-anyone can make up an address."""
 
 
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
@@ -57,8 +49,11 @@ def reason_in(segment: str) -> str | None:
 
 
 def event_of(reason: str) -> Event | None:
-    """The event of the row that a refusal with this reason leaves; None if no decision gives it."""
-    events = (event for beginning, event in _EVENTS.items() if reason.startswith(beginning))
+    """The event of the row that a refusal with this reason leaves; None if no decision gives it.
+
+    Anyone can make up an address: other texts must not be shown.
+    """
+    events = (event for start, event in BLOCKING_REASONS.items() if reason.startswith(start))
     return next(events, None)
 
 

@@ -14,7 +14,7 @@ from service.errors import PackageFileMissing
 from service.install_tokens.principal import InstallPrincipal
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
-from service.policy.model import Decision
+from service.policy.model import FILE_CHANGED, Decision
 from service.proxy.artifacts import ArtifactName, KnownFile
 from service.proxy.blocked import blocked_path, blocked_redirect
 from service.proxy.downloads import Admit
@@ -161,7 +161,7 @@ def _changed(file: OfferedFile, known: KnownFile) -> Decision:
         is_blocked=True,
         is_enforced=True,
         rule_id=None,
-        reason="file changed: the registry offers other bytes under this name than before",
+        reason=f"{FILE_CHANGED}the registry offers other bytes under this name than before",
     )
 
 
