@@ -1,4 +1,4 @@
-"""The exit codes of `countersign`, and which of them stands for a failure."""
+"""The exit codes of `countersign`, and the one of each failure."""
 
 import errno
 from enum import IntEnum

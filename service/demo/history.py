@@ -1,9 +1,11 @@
 """The demo's history: which rows each day has, and those rows as Arrow tables. Pure."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import lru_cache
 from random import Random
 from typing import Any, Final
 
@@ -16,14 +18,14 @@ from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_column
 from analytics.model.schema import JOURNAL_SCHEMA
 from service.demo.actors import Actors, Trust, find_trust, rejection_detail
 from service.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
-from service.demo.files import file_of
 from service.demo.packages import Package, Verdict, open_markets
 from service.demo.people import SIGN_INS, SignIns, exports
-from service.demo.profile import JobEntry, Profile, TokenEntry
+from service.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
 from service.demo.runs import RECEIVED_WITHIN_US, Planner, Run
 from service.verifier.codes import FailureCode
 from service.verifier.rejections import Rejection
 
+_CLIENTS: Final[dict[EcosystemName, str]] = {"npm": "npm/11.19.1", "pypi": "uv/0.13.9"}
 _RUN_IDS_FROM: Final = 14_000_000_000
 _RUNNERS: Final = (11, 58)  # the last number of an address in a job's network
 
@@ -170,7 +172,7 @@ class History:
         columns["decision"] += [verdict.decision for verdict in verdicts]
         columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
         columns["payload"] += _payloads(verdicts, ci)
-        files = [file_of(job.ecosystem, each.package, each.version) for each in verdicts]
+        files = [_file_of(job.ecosystem, each.package, each.version) for each in verdicts]
         for place, name in enumerate(FileColumns._fields):
             columns[name] += [file[place] for file in files]
 
@@ -235,3 +237,14 @@ def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:
         },
         schema=JOURNAL_SCHEMA,
     )
+
+
+@lru_cache(maxsize=10_000)
+def _file_of(ecosystem: EcosystemName, package: str, version: str) -> FileColumns:
+    """The file of a release: its name by the registry's convention, with a made-up digest."""
+    if ecosystem == "npm":
+        name = f"{package.rpartition('/')[2]}-{version}.tgz"
+    else:
+        name = f"{package.replace('-', '_')}-{version}-py3-none-any.whl"
+    digest = hashlib.sha256(f"{ecosystem}/{package}/{version}".encode()).hexdigest()
+    return FileColumns(name, digest, _CLIENTS[ecosystem])

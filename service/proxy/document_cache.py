@@ -203,8 +203,8 @@ class DocumentCache(Generic[_Value]):
 
     def in_memory(self, name: str) -> CachedDocument | None:
         """The document if the registry need not be asked; raises as `get`."""
-        known = self._known(name)
-        if known is None or not self._is_current(known):
+        known = self._current(name)
+        if known is None:
             return None
         self._count("hits")
         return self._document(known)
@@ -265,8 +265,12 @@ class DocumentCache(Generic[_Value]):
 
     def _keep_copy(self, name: str, copy: _Known) -> _Known:
         """`copy`, which is served for a while without asking; or what is current by now."""
+        return self._current(name) or self._keep(name, copy)
+
+    def _current(self, name: str) -> _Known | None:
+        """What is in memory if the registry need not be asked."""
         known = self._known(name)
-        return known if known is not None and self._is_current(known) else self._keep(name, copy)
+        return known if known is not None and self._is_current(known) else None
 
     def _is_current(self, known: _Known) -> bool:
         now = self._clock()
@@ -309,8 +313,8 @@ class DocumentCache(Generic[_Value]):
             place = await self._upstream.admit(org)
             running = self._refreshes.running(name)
             if running is None:
-                known = self._known(name)
-                if known is not None and self._is_current(known):
+                known = self._current(name)
+                if known is not None:
                     place.leave()
                     return known
                 running = self._refreshes.start(name, partial(self._refresh, name, place))
