@@ -1,7 +1,9 @@
 """Building the index of a segment again from its rows, and comparing the two."""
 
+from collections.abc import Collection
 from pathlib import Path
 
+from analytics.model.schema import schema_of
 from analytics.storage.index_blocks import DamagedIndex
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.segment_index import IndexReader, index_of, open_index, share_bits
@@ -43,20 +45,29 @@ def index_fault(root: Path, segment: Segment, built: IndexBuilder) -> str | None
         return None
     try:
         with open_index(root, segment) as stored:
-            return _difference(stored, index_of(built.content(segment), segment))
+            held = schema_of(segment.schema_version, str(path)).names
+            return _difference(stored, index_of(built.content(segment), segment), held)
     except DamagedIndex as error:
         return str(error)
 
 
-def _difference(stored: IndexReader, built: IndexReader) -> str | None:
-    """What differs, apart from the compression of blocks, which libraries may do differently."""
+def _difference(stored: IndexReader, built: IndexReader, held: Collection[str]) -> str | None:
+    """What differs, apart from the compression of blocks, which libraries may do differently.
+
+    Only columns that the segment has (`held`) count: an index that was built with an earlier
+    schema version lacks those that came later, in which all rows are null.
+    """
     said, actual = stored.contents.directory, built.contents.directory
     if said.kinds != actual.kinds or said.groups_a_bit != actual.groups_a_bit:
         return "it counts events and decisions that the rows do not have"
-    names = [column.name for column in said.columns]
-    if names != [column.name for column in actual.columns]:
+    columns, own_columns = (
+        [column for column in directory.columns if column.name in held]
+        for directory in (said, actual)
+    )
+    names = [column.name for column in columns]
+    if names != [column.name for column in own_columns]:
         return f"it has the columns {', '.join(names)}"
-    for column, own in zip(said.columns, actual.columns, strict=True):
+    for column, own in zip(columns, own_columns, strict=True):
         is_same = (column.nulls, column.head, column.heads) == (own.nulls, own.head, own.heads)
         if not is_same or list(stored.lines(column)) != list(built.lines(own)):
             return f"its values of {column.name} are not those of the rows"

@@ -11,6 +11,7 @@ import pytest
 
 from analytics.model.instants import format_us
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
+from analytics.storage import index_builder
 from analytics.storage.audit_files import list_files
 from analytics.storage.compaction import merge_segments
 from analytics.storage.index_builder import IndexBuilder
@@ -22,6 +23,7 @@ from analytics.storage.integrity import (
     check_segment,
 )
 from analytics.storage.journal_batches import JournalBatch
+from analytics.storage.segment_index import INDEXED_COLUMNS
 from analytics.storage.segment_metadata import VERSION_KEY
 from analytics.storage.segment_writer import (
     PARQUET_OPTIONS,
@@ -29,7 +31,16 @@ from analytics.storage.segment_writer import (
     newest_first,
     write_index,
 )
-from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row, sealed, table_of
+from tests.analytics.samples import (
+    DAY,
+    NOON,
+    TENANT,
+    batch_of,
+    sample_row,
+    sealed,
+    sealed_by_version_1,
+    table_of,
+)
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
 CUTOFF_S = 1_800_000_000.0
@@ -364,6 +375,26 @@ def test_a_damaged_index_is_found(tmp_path, place):
     content = bytearray(segment.index_path(tmp_path).read_bytes())
     content[place] ^= 1
     segment.index_path(tmp_path).write_bytes(content)
+
+    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
+
+
+@pytest.mark.parametrize("last", [8, 9, 10])
+def test_an_index_of_an_earlier_version_is_no_finding(tmp_path, monkeypatch, last):
+    """It lacks columns that came later; rebuilt by this version, it has them."""
+    segment = sealed(tmp_path, "seg_1", ROWS)
+    with monkeypatch.context() as patch:
+        patch.setattr(index_builder, "INDEXED_COLUMNS", INDEXED_COLUMNS[:last])
+        old = sealed_by_version_1(tmp_path, segment)
+
+    assert kinds(tmp_path, old, SeqSet()) == []
+
+
+def test_an_index_that_lacks_a_column_of_the_rows_is_found(tmp_path, monkeypatch):
+    """Rows of this version could not be found by it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(index_builder, "INDEXED_COLUMNS", INDEXED_COLUMNS[:-1])
+        segment = sealed(tmp_path, "seg_1", ROWS)
 
     assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
 
