@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 from quart import Response, redirect
 from quart.typing import ResponseReturnValue
@@ -16,9 +16,15 @@ SEGMENT_CHARS_MAX: Final = 800
 
 WORDS_CHARS_MAX: Final = 200
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._]+")
-_UNESCAPED: Final = "+,:;!()@='"
-"""What a path may contain beside letters, digits and `-._~` (RFC 3986, 3.3), and people can read.
-A `+` is a space, as in queries: `%20` would make the reason unreadable in a log."""
+_UNESCAPED: Final = ",:;!()@='"
+"""What a path may contain besides letters, digits and `-._~` (RFC 3986, 3.3) and is readable."""
+
+_ESCAPES: Final = {" ": "+", "+": "%252B", "/": "%252F", "%": "%2525"}
+"""A `+` is a space, as in queries: `%20` would make the reason unreadable in a log.
+
+What would have a meaning of its own is escaped twice: servers resolve one escape of a path. With a
+single one, nginx takes the slashes of `../../..` for some of the path, and answers 400.
+"""
 
 _ELLIPSIS: Final = "..."
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -33,8 +39,8 @@ def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: De
 def segment_of(reason: str) -> str:
     """A reason as one segment of a URL, which `reason_in` reads. Long ones are cut."""
     segment = ""
-    for character in visible(reason).replace(" ", "+"):
-        escaped = quote(character, safe=_UNESCAPED)
+    for character in visible(reason):
+        escaped = _ESCAPES.get(character) or quote(character, safe=_UNESCAPED)
         if len(segment) + len(escaped) > SEGMENT_CHARS_MAX - len(_ELLIPSIS):
             return f"{segment}{_ELLIPSIS}"
         segment += escaped
@@ -43,7 +49,7 @@ def segment_of(reason: str) -> str:
 
 def reason_in(segment: str) -> str | None:
     """The reason in an unescaped segment; None if it is not one that `segment_of` writes."""
-    reason = segment.replace("+", " ")
+    reason = unquote_plus(segment)
     is_ours = event_of(reason) is not None and len(reason) <= SEGMENT_CHARS_MAX
     return reason if is_ours and reason == visible(reason) else None
 

@@ -59,8 +59,7 @@ def _parts(rest: str) -> tuple[str, str, str]:
     parts = rest.split("/")
     at = 2 if rest.startswith("@") else 1
     name, version, *_ = ["/".join(parts[:at]), *parts[at:], ""]
-    # An escaped slash of the reason is one by now.
-    reason = reason_in("/".join(parts[at + 1 :]))
+    reason = reason_in(parts[at + 1]) if len(parts) == at + 2 else None
     # Anyone can make up such an address: only names, versions and reasons get onto our page.
     if not _is_name(name) or not _VERSION.fullmatch(version) or reason is None:
         raise NotFound

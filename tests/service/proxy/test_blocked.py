@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html import unescape
+from urllib.parse import unquote
 
 import pytest
 
@@ -73,6 +74,7 @@ async def test_the_page_says_nothing_but_what_we_write(world: World):
         f"{AUDIT_ID}/foo/1.0/{WHY}{'a' * SEGMENT_CHARS_MAX}",
         f"{AUDIT_ID}/foo/1.0/{WHY}%0Aset-cookie:x",
         f"{AUDIT_ID}/foo/1.0/{WHY}%E2%80%AEx",
+        f"{AUDIT_ID}/foo/1.0/{WHY}%250Aset-cookie:x",
         f"{AUDIT_ID}/foo/1.0/call+0900+now",
         f"{AUDIT_ID}/foo/1.0/",
         f"{AUDIT_ID}/foo",
@@ -93,6 +95,10 @@ RULES = {
         {"id": "é", "reason": "Пакет украден 🙈"},
         "denied by rule é: Пакет украден 🙈",
     ),
+    "signs of escapes": (
+        {"id": "c++", "reason": 'C++ 100% %2B %2525 a+b"/+'},
+        'denied by rule c++: C++ 100% %2B %2525 a+b"/+',
+    ),
     "dots": ({"id": "r1", "reason": "../../.."}, "denied by rule r1: ../../.."),
 }
 
@@ -109,6 +115,8 @@ async def test_every_rule_leads_to_a_page_with_its_reason(proxied: Proxied, case
     html = await proxied.client.get(path, headers={"accept": "text/html"})
 
     assert re.fullmatch(r"[!-~]+", location)
+    # Decoded once, as servers do that look for dots between slashes.
+    assert unquote(path).count("/") == "/proxy/acme/blocked/aud/foo/1.0/reason".count("/")
     assert error.startswith(
         f"foo 1!1.0+local.1 is blocked by the install policy of acme: {reason} (audit row "
     )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
+from service.proxy.blocked import segment_of
 from tests.conftest import World
 from tests.service.dashboard.page import Page, add_install
 
@@ -91,6 +92,15 @@ async def test_a_file_that_changed_is_described_and_the_operator_named(world: Wo
     assert "operator to accept the new file" in page.html
     for untrue in ("A rule of acme", "install policy of", "ask for an exception", "something else"):
         assert untrue not in page.html
+
+
+async def test_a_rule_with_signs_of_escapes_is_that_of_its_row(world: World):
+    """As in the address that a package manager prints."""
+    row = await blocked_row(world, BlocklistHit(rule_id="c++ 5%", source="operator"))
+    rest = f"left-pad/1.0.0/{segment_of('denied by rule c++ 5%')}"
+    page = await open_page(world, row, rest, **world.session("owner"))
+
+    assert "The audit row says something else." not in page.html
 
 
 @pytest.mark.parametrize("who", ["member", "stranger"])
