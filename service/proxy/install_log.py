@@ -42,7 +42,14 @@ from service.proxy.artifacts import (
     keep_offered,
 )
 from service.proxy.file_keys import FileKey
-from service.proxy.install_marks import Mark, find_mark, install_key, keep_mark, remove_mark
+from service.proxy.install_marks import (
+    Mark,
+    count_cut,
+    find_mark,
+    install_key,
+    keep_mark,
+    remove_mark,
+)
 from service.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.journal import JournalSize
@@ -320,12 +327,17 @@ class InstallLog:
         principal: InstallPrincipal,
         cut: InstallCut,
     ) -> _Committed:
-        """As `_commit`; no row if another transfer of the same install was cut before."""
+        """As `_commit`; no row if another transfer of the same install was cut before.
+
+        Nor after CUTS_MAX of them: the mark stays then, so that the next ones add no rows either.
+        """
         if not _is_attribution_current(work, recorded.org.id, principal):
             return None, False, False
         mark = recorded.mark
         current = find_mark(work.transaction, recorded.key)
         if current is None or current.seq != mark.seq:
+            return mark, False, False
+        if not count_cut(work.transaction, recorded.key, work.now):
             return mark, False, False
         batch = _batch(principal, recorded.install, cut, work.now)
         _, is_seal_due = self._store_row(work, recorded.org.id, batch)

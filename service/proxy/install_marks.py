@@ -17,6 +17,10 @@ REPEAT: Final = timedelta(minutes=10)
 CONTINUATION: Final = timedelta(hours=24)
 """A request for a later part of the file belongs to the install for longer."""
 
+CUTS_MAX: Final = 10
+"""How often within REPEAT an install is recorded again because it was cut off: package managers
+repeat a transfer less often, and a client that leaves on purpose must not fill the journal."""
+
 # On the table rather than the mapped class: no objects are needed.
 _MARKS: Final = cast("Table", InstallMark.__table__)
 _FIND: Final = select(InstallMark.recorded_at, InstallMark.seq).where(
@@ -66,6 +70,21 @@ def keep_mark(transaction: Transaction, install: str, mark: Mark) -> None:
 def remove_mark(transaction: Transaction, install: str) -> None:
     """End the install's mark: the next request is recorded again."""
     transaction.run(_REMOVE, [{"of_install": install}])
+
+
+def count_cut(transaction: Transaction, install: str, now: datetime) -> bool:
+    """Count a cut of the install with this key; False if there were CUTS_MAX within REPEAT.
+
+    The number is in the mark of a key of its own, whose time is that of the first of them.
+    """
+    key = install_key("", "", install, "cuts")
+    first = find_mark(transaction, key)
+    if first is None or not first.covers(now, is_continuation=False):
+        first = Mark(now, 0)
+    if first.seq >= CUTS_MAX:
+        return False
+    keep_mark(transaction, key, first._replace(seq=first.seq + 1))
+    return True
 
 
 async def forget_marks(store: Store, now: datetime) -> None:

@@ -151,6 +151,31 @@ async def test_a_row_is_cut_once(served: Served):
     assert await served.proxied.events() == ["install_allowed", "install_cut"]
 
 
+@pytest.mark.slow
+async def test_a_client_that_keeps_leaving_does_not_fill_the_journal(served: Served, monkeypatch):
+    """Two rows for each connection would be rows without end for one key."""
+    monkeypatch.setattr("service.proxy.install_marks.CUTS_MAX", 2)
+    served.proxied.publishes("foo", wheel_of("foo", "1.0", VAST))
+    path = await served.proxied.path_of("foo")
+
+    async def leave_and_count() -> list[str]:
+        for _ in range(4):
+            await served.get(path, most=100_000)
+            await until(lambda: not is_answering())
+            await settled(served)
+        return await served.proxied.events()
+
+    allowed_and_cut = ["install_allowed", "install_cut"]
+    assert await leave_and_count() == [*allowed_and_cut * 2, "install_allowed"]
+    served.proxied.clock.advance(minutes=10)
+    assert await leave_and_count() == [
+        *allowed_and_cut * 2,
+        "install_allowed",
+        *allowed_and_cut * 2,
+        "install_allowed",
+    ]
+
+
 async def test_the_next_attempt_is_recorded_by_every_process(served: Served):
     """Though another process remembers the install that was cut."""
     path = await served.proxied.path_of("foo")
