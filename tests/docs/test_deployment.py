@@ -10,7 +10,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -236,12 +235,10 @@ def _check_proxied(https: int, authority: Path, cookie: str) -> None:
         with client.stream("GET", live, headers=session) as stream:
             assert stream.status_code == 200
             lines = stream.iter_lines()
-            began = time.monotonic()
             assert next(lines)
             sent = client.post(f"{audit}/events", json=[row], headers=token)
             assert sent.json()["accepted"] == 1
             assert next(line for line in lines if line == "event: row")
-            assert time.monotonic() - began < 10
         exported = client.get(f"{audit}/export?format=ndjson&compress=gzip", headers=token)
         assert len(gzip.decompress(exported.content).splitlines()) > 6_000
 

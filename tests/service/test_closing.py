@@ -18,6 +18,7 @@ from service.settings import Settings
 from service.store.tables import Binding
 from tests.conftest import SettableClock, running_world
 from tests.other_programs import write_lock
+from tests.polling import HANG_S
 from tests.service.rejected.notes import another_store
 
 
@@ -78,7 +79,7 @@ async def test_the_engine_is_open_before_the_first_query(
         running_world(settings, clock, has_sealer=False) as world,
         create_app(world.services.settings, clock).test_app(),
     ):
-        await asyncio.wait_for(is_open.wait(), 60)
+        await asyncio.wait_for(is_open.wait(), HANG_S)
         assert is_open.is_set()
 
 

@@ -14,6 +14,7 @@ from service.errors import ClockNotTrusted, NoClockRecord
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
+from tests.polling import HANG_S
 from tests.service.audit.meanwhile import before_transaction
 from tests.service.audit.pruning import (
     STEP,
@@ -26,7 +27,6 @@ from tests.service.audit.pruning import (
 
 HOUR = timedelta(hours=1)
 SAFE = 48 * HOUR
-PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
     stop = asyncio.Event()
     with capture_logs() as logs:
         rounds = asyncio.create_task(maintenance(past.services).run(stop))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             while "prune_refused" not in {line["event"] for line in logs}:
                 await past.services.store.ping()
             for _ in range(50):
@@ -163,7 +163,7 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
             while [line["event"] for line in logs].count("prune_refused") < 2:
                 await past.services.store.ping()
         stop.set()
-        await asyncio.wait_for(rounds, PATIENCE_S)
+        await asyncio.wait_for(rounds, HANG_S)
 
     first, second = [line for line in logs if line["event"] == "prune_refused"]
     assert first == {
@@ -183,11 +183,11 @@ async def test_the_background_prunes_by_itself(past):
     """It needs no request."""
     stop = asyncio.Event()
     rounds = asyncio.create_task(maintenance(past.services).run(stop))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         while not await pruned_rows(past):
             await past.services.store.ping()
     stop.set()
-    await asyncio.wait_for(rounds, PATIENCE_S)
+    await asyncio.wait_for(rounds, HANG_S)
 
     assert [row["payload"]["rows"] for row in await pruned_rows(past)] == [12]
     assert await left(past) == []

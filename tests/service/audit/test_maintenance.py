@@ -20,8 +20,7 @@ from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, START, settings_over
 from tests.other_programs import write_lock
-
-PATIENCE_S = 30
+from tests.polling import HANG_S
 
 
 @pytest.fixture
@@ -38,11 +37,11 @@ async def running(audit):
     stop = asyncio.Event()
     rounds = asyncio.create_task(maintenance(audit.services).run(stop))
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             yield
     finally:
         stop.set()
-        await asyncio.wait_for(rounds, PATIENCE_S)
+        await asyncio.wait_for(rounds, HANG_S)
 
 
 async def _segment_ids(audit) -> list[str]:
@@ -95,7 +94,7 @@ async def test_a_job_that_fails_is_not_tried_again_before_its_time(audit):
     jobs = [Job("fail", 60.0, fail)]
     rounds = Maintenance(jobs, 0.001, audit.clock, audit.services.metrics)
     running_rounds = asyncio.create_task(rounds.run(stop))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         while len(tried) < 3:
             audit.clock.advance(seconds=20)
             await asyncio.sleep(0.01)
@@ -171,13 +170,13 @@ async def test_a_job_that_found_the_lease_taken_runs_again_when_it_is_wanted(aud
         if outcome is not None:
             raise outcome
 
-    job = Job("seal", 60.0, run)
+    job = Job("seal", 2 * HANG_S, run)
     async with _rounds(audit, job, interval_s=0.001):
         assert await tries.get() is None
         job.wanted.set()
         assert isinstance(await tries.get(), LeaseTaken)
         job.wanted.set()
-        assert await asyncio.wait_for(tries.get(), 5) is None
+        assert await asyncio.wait_for(tries.get(), HANG_S) is None
 
 
 async def test_rounds_follow_each_other_while_there_is_more_to_do(audit):
@@ -202,7 +201,7 @@ async def _rounds(audit, job, interval_s=3_600.0):
     stop = asyncio.Event()
     maintenance = Maintenance([job], interval_s, audit.clock, audit.services.metrics)
     rounds = asyncio.create_task(maintenance.run(stop))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         yield
     stop.set()
-    await asyncio.wait_for(rounds, PATIENCE_S)
+    await asyncio.wait_for(rounds, HANG_S)

@@ -19,10 +19,10 @@ from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world
+from tests.polling import HANG_S
 from tests.service.dashboard.page import AUDIT, Page, add_install, open_page
 
 LIVE = f"{AUDIT}/live"
-PATIENCE_S = 10
 BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")
 HOSTILE = """a\rdata: x\r\revent: ended\r\n\r\n</tr><script>alert(1)</script>"""
 
@@ -59,14 +59,14 @@ class Stream:
 
     async def next(self) -> Event:
         """The next event that the page would be told of."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             while not (event := self._parse(await self._block())).data:
                 pass
         return event
 
     async def heartbeat(self) -> str:
         """The next block that is no event."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             while not (block := await self._block()).startswith(":"):
                 pass
         self._parse(block)
@@ -118,7 +118,7 @@ async def watching(
 
 async def refusal_of(world: World, query: str = "", **headers: str) -> tuple[int, str]:
     """Status and text of the refusal of a stream."""
-    async with asyncio.timeout(PATIENCE_S):  # who is let in is never done
+    async with asyncio.timeout(HANG_S):  # who is let in is never done
         response = await world.client.get(LIVE + query, headers=world.session("auditor") | headers)
     return await refused(response)
 
@@ -261,7 +261,7 @@ async def test_a_heartbeat_says_how_far_has_been_looked(world, monkeypatch):
     async with watching(world, "?package=nothing-of-this-name") as stream:
         await add_install(world)
         newest = await seq_now(world)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             while stream.id != str(newest):
                 assert (await stream.heartbeat()).startswith(":")
 

@@ -14,7 +14,7 @@ from service import hypercorn_server
 from service.app import create_app
 from service.composition import EXTENSION, Services
 from service.hypercorn_server import ServerConfig
-from tests.polling import until
+from tests.polling import HANG_S, until
 from tests.service.proxy.proxied import Proxied
 
 
@@ -45,7 +45,7 @@ class Served:
         writer.write("\r\n".join([*lines, "", ""]).encode())
         received = bytearray()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_S):
                 while piece := await reader.read(65_536):
                     received += piece
                     if on_body is not None and received.partition(b"\r\n\r\n")[2]:

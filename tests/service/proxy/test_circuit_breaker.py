@@ -151,7 +151,7 @@ class TestHalfOpen:
         timer.now = 1
         earlier.succeed()
 
-        begun(breaker)
+        assert breaker.begin() is not None
 
 
 class TestSuspect:

@@ -15,7 +15,7 @@ from service.proxy.answers import UpstreamLimits
 from service.proxy.circuit_breaker import CircuitState
 from service.proxy.upstream import Upstream
 from tests.budgets import budget
-from tests.polling import until
+from tests.polling import HANG_S, until
 from tests.service.install_tokens.jobs import INSTALL, Key, new_key
 from tests.service.proxy.proxied import Proxied, wheel_of
 from tests.service.proxy.registry import Asked, FakeRegistry, head
@@ -216,7 +216,7 @@ async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, mood
 async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, moody: Moody):
     """One request after the other, as pip asks: each would wait for as long as the registry may."""
     proxied, upstream = served.proxied, upstream_of(served)
-    upstream.limits = UpstreamLimits(progress_s=60)
+    upstream.limits = UpstreamLimits(progress_s=2 * HANG_S, document_s=2 * HANG_S)
     names = [f"cached-{number}" for number in range(40)]
     for name in names:
         proxied.publishes(name, wheel_of(name, "1.0"))
@@ -228,7 +228,7 @@ async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, 
         moody.registry.does(f"/simple/{name}/", moody.answer)
     moody.hangs = True
 
-    async with asyncio.timeout(30):  # half of what a single request would wait for
+    async with asyncio.timeout(HANG_S):
         for name, path in paths.items():
             page = await served.get(f"pypi/simple/{name}/")
             assert page.status == 200

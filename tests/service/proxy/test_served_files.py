@@ -10,6 +10,7 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
 
 from service.proxy.answers import UpstreamLimits
+from tests.polling import HANG_S
 from tests.service.proxy.files import LARGE, cut_after, held, unsized
 from tests.service.proxy.proxied import BIG, Proxied, wheel_of
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
@@ -203,7 +204,7 @@ async def test_over_http2_the_stream_is_reset(served: Served):
     ends: list[type[Event]] = []
     while not ends:
         writer.write(client.data_to_send())
-        received = await asyncio.wait_for(reader.read(65_536), 30)
+        received = await asyncio.wait_for(reader.read(65_536), HANG_S)
         if not received:
             ends.append(ConnectionTerminated)
         for event in client.receive_data(received):

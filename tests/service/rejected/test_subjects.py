@@ -30,6 +30,7 @@ from service.settings import Settings
 from service.verifier.codes import Detail, FailureCode
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world, settings_over
+from tests.polling import HANG_S
 from tests.power import PowerCut, at, power_cut
 from tests.service.rejected.notes import (
     another_store,
@@ -410,7 +411,7 @@ async def test_the_background_writes_and_forgets(world, notes):
     stop = asyncio.Event()
     loops = (write_behind(world.services), housekeeping(world.services))
     rounds = asyncio.gather(*(loop.run(stop) for loop in loops))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_S):
         while [row.sub for row in await remembered(world)] != ["repo:acme/new"]:
             await world.services.store.ping()
     stop.set()

@@ -16,12 +16,11 @@ from service.settings import Settings
 from service.store.tables import Organisation
 from service.verifier.usage import PENDING_USES_MAX, BindingUse
 from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
-from tests.polling import until
+from tests.polling import HANG_S, until
 from tests.power import PowerCut, at, power_cut
 from tests.service.rejected.notes import another_store, locked
 
 LATER = START + timedelta(seconds=5)
-PATIENCE_S = 30
 
 
 @pytest.fixture
@@ -202,9 +201,9 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
     use.note(binding_id, START)
     with capture_logs() as logs, locked(settings):
         rounds = asyncio.create_task(write_behind(world.services).run(stop))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             await until(lambda: "maintenance_failed" in {line["event"] for line in logs})
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         while (await used(world))[0] == 0:  # noqa: ASYNC110 - no event tells
             await asyncio.sleep(0.05)
     stop.set()

@@ -1,7 +1,6 @@
 """A service on PostgreSQL as its clients see it: during an outage, and as two nodes."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -39,16 +38,15 @@ async def test_readiness_is_answered_within_two_seconds(
     settings: Settings, own_postgres: PostgresServer, clock: SettableClock
 ):
     """Although requests may wait longer; and it is ready again with the first question."""
-    patient = msgspec.structs.replace(settings, database_wait_s=30.0)
+    patient = msgspec.structs.replace(settings, database_wait_s=2 * HANG_S)
     async with running_world(patient, clock, has_sealer=False) as world:
         assert (await world.client.get("/readyz")).status_code == 200
         own_postgres.pause()
-        started = time.monotonic()
-        answer = await world.client.get("/readyz")
-        took = time.monotonic() - started
+        async with asyncio.timeout(HANG_S):
+            answer = await world.client.get("/readyz")
         own_postgres.resume()
 
-        assert (answer.status_code, took < 3) == (503, True)
+        assert answer.status_code == 503
         assert (await world.client.get("/readyz")).status_code == 200
 
 
