@@ -51,11 +51,15 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class PackageRegistry(Generic[_Value]):
-    """One registry. `origins` are where its files may come from, by the key in our URLs."""
+    """One registry. `origins` are where its files may come from, by the key in our URLs.
+
+    `artifacts_url` is what its files are remembered under, see `service.proxy.artifacts`.
+    """
 
     upstream: Upstream
     documents: DocumentCache[_Value]
     origins: dict[str, Origin]
+    artifacts_url: str
 
     def file_url(self, origin: str, path: str) -> str:
         """The registry's URL of the file at `path` on the origin with this key."""
@@ -132,7 +136,7 @@ def pypi_registries(
 ) -> Registries[Project]:
     """The registries with PyPI's simple repository API: `public`, and those among `own`."""
 
-    def open_registry(name: str, registry: Registry) -> PackageRegistry[Project]:
+    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[Project]:
         return _registry(name, registry, parts, Ecosystem.PYPI, _pypi_codec)
 
     return _registries(public, own, Ecosystem.PYPI, open_registry)
@@ -143,7 +147,7 @@ def npm_registries(
 ) -> Registries[Package]:
     """The registries with npm's API: `public`, and those among `own`."""
 
-    def open_registry(name: str, registry: Registry) -> PackageRegistry[Package]:
+    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[Package]:
         return _registry(name, registry, parts, Ecosystem.NPM, _npm_codec)
 
     return _registries(public, own, Ecosystem.NPM, open_registry)
@@ -169,10 +173,10 @@ def _registries(
     public: Registry | None,
     own: Mapping[str, FirstPartyRegistry],
     ecosystem: Ecosystem,
-    open_registry: Callable[[str, Registry], PackageRegistry[_Value]],
+    open_registry: Callable[[str | None, Registry], PackageRegistry[_Value]],
 ) -> Registries[_Value]:
     return Registries(
-        None if public is None else open_registry(ecosystem, public),
+        None if public is None else open_registry(None, public),
         {
             name: OwnRegistry(open_registry(name, entry.registry), entry.orgs)
             for name, entry in own.items()
@@ -182,12 +186,13 @@ def _registries(
 
 
 def _registry(
-    name: str,
+    name: str | None,
     registry: Registry,
     parts: RegistryParts,
     ecosystem: Ecosystem,
     codec: Callable[[Origins], Codec[_Value]],
 ) -> PackageRegistry[_Value]:
+    """One registry; `name` is None for the public one."""
     metrics = parts.metrics
     upstream = Upstream(
         parts.http,
@@ -195,7 +200,7 @@ def _registry(
         clock=parts.clock,
         observe=partial(metrics.upstream_began, ecosystem),
         room=parts.room,
-        observe_circuit=partial(metrics.circuit_changed, name),
+        observe_circuit=partial(metrics.circuit_changed, name or ecosystem),
     )
     keys = origin_keys(registry)
     origins = Origins({key: str(origin) for key, origin in keys.items()})
@@ -210,7 +215,10 @@ def _registry(
         parts.ages,
         observe=partial(metrics.package_cache_used, "documents"),
     )
-    return PackageRegistry(upstream, documents, keys)
+    # Two first-party registries at one URL may have accounts that see different files: no
+    # organisation may get those of another, so these are remembered by the registry's name, too.
+    artifacts_url = registry.url if name is None else f"{registry.url}#{name}"
+    return PackageRegistry(upstream, documents, keys, artifacts_url)
 
 
 def _pypi_codec(origins: Origins) -> Codec[Project]:

@@ -46,7 +46,7 @@ class Located(Generic[_Value]):
 
     def artifact(self, file_name: str) -> ArtifactName:
         """The name of a file of the package."""
-        url = self.registry.upstream.registry.url
+        url = self.registry.artifacts_url
         return ArtifactName(self.policy.ecosystem, url, self.policy.name, file_name)
 
     async def read(self, function: Callable[[_Value], _Result]) -> _Result:
@@ -114,7 +114,7 @@ class ProxyServices:
         render: Callable[[_Value, Mapping[str, KnownFile]], _Result],
     ) -> _Result:
         """The result of `render` on the document and on the files that were served before."""
-        policy, url = located.policy, located.registry.upstream.registry.url
+        policy, url = located.policy, located.registry.artifacts_url
         known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
         return await located.judge(lambda document: render(document, known))
 

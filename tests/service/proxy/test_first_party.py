@@ -177,6 +177,37 @@ async def test_what_one_account_may_read_is_not_remembered_for_another(
     assert len(set(sent)) == 2
 
 
+async def test_accounts_at_one_url_have_files_of_their_own(
+    settings: Settings, registry: FakeRegistry, elsewhere: FakeRegistry, tmp_path: Path
+):
+    """What one organisation installed is not served to another, and does not refuse its file."""
+    file = tmp_path / "registries.toml"
+    file.write_text(
+        "".join(
+            f'[registries.of-{org}]\necosystem="pypi"\norgs=["{org}"]\n'
+            f'url="{elsewhere.url.replace("://", f"://{org}:pass@")}/simple/"\n'
+            for org in ("acme", "other")
+        )
+    )
+    async with running_proxy(settings, registry, proxy_registries_file=file) as proxied:
+        world = proxied.world
+        keys = {"acme": proxied.key, "other": await new_key(world, INSTALL, slug="other")}
+        for org, key in keys.items():
+            inside = Proxied(world, elsewhere, key, proxied.client)
+            inside.publishes("acme-lib", wheel_of("acme-lib", "1.0", f"of {org}".encode()))
+            await inside.policy(first_party=[{**PYPI, "registry": f"of-{org}"}])
+            page = await inside.send(
+                "GET",
+                "pypi/simple/acme-lib/",
+                slug=org,
+                accept="application/vnd.pypi.simple.v1+json",
+            )
+            path = (await page.get_json())["files"][0]["url"].partition(f"/proxy/{org}/")[2]
+            served = await inside.send("GET", path, slug=org)
+            assert await served.get_data() == f"of {org}".encode()
+            world.acme, world.other = world.other, world.acme
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
