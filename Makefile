@@ -53,7 +53,7 @@ fleet: $(VENV)/.installed-dev ## three nodes on PostgreSQL and S3, with the demo
 test: $(VENV)/.installed-dev ## what CI runs
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
-	@sh tests/install-promtool.sh $(BIN)
+	@sh tests/install-programs.sh $(BIN)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@$(MAKE) --no-print-directory --jobs 2 test-on-sqlite test-beside
@@ -69,7 +69,7 @@ test-beside:
 test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can make use of, on both databases
 	@sh tests/browser/install-chromium.sh
 	@sh tests/install-postgres.sh
-	@sh tests/install-promtool.sh $(BIN)
+	@sh tests/install-programs.sh $(BIN)
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	-@PYTHON=$(BIN)/python sh tests/engines/install.sh $(ENGINES)
 	-@sh tests/openapi/install.sh $(OPENAPI_TOOLS)

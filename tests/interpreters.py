@@ -1,12 +1,20 @@
 """Processes of tests: each runs one module, as `python -m module` does in a shell."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from service.settings import REPOSITORY
 from tests.forks import ForkedProcess
 from tests.tiers import IS_FULL
+
+
+def find_program(name: str) -> str | None:
+    """The program beside this Python, where the set-up of the tests puts it, or on the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.is_file() else shutil.which(name)
 
 
 def start_module(

@@ -1,7 +1,6 @@
 """The documented example of nginx as a process of this user, on a free port, with a test's CA."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from service.settings import REPOSITORY
+from tests.interpreters import find_program
 from tests.polling import HANG_S
 from tests.processes.homes import Server, eventually, free_port
 
-NGINX: Final = shutil.which("nginx")
+NGINX: Final = find_program("nginx")
 EXAMPLE: Final = REPOSITORY / "docs" / "deployment" / "nginx.conf"
 
 

