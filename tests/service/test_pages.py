@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import pyarrow as pa
@@ -358,6 +359,24 @@ async def test_the_docs_show_a_request_body_with_example_and_fields(pages):
     assert '"sub_pattern": "repo:acme/payments:ref:refs/heads/main"' in shown
     for name in binding_body():
         assert name in shown
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_are_in_the_order_of_their_contents(pages):
+    """Who reads on below an operation finds the next one of the same group."""
+    html = pages["/docs"].html
+    shown = re.findall(r'<section class="operation" id="(\w+)"', html)
+
+    assert re.findall(r'<a href="#(\w+)"><span class="method">', html) == shown
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_docs_show_no_pattern_that_is_too_long_to_read(pages):
+    """The one of instants has 400 characters: it is for programs, in openapi.json."""
+    patterns = re.findall(r"pattern <code>([^<]*)", pages["/docs"].html)
+
+    assert patterns
+    assert max(map(len, map(unescape, patterns))) < 200
 
 
 @pytest.mark.asyncio(loop_scope="module")
