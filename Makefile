@@ -107,15 +107,18 @@ clean: ## remove the virtual environment and what tools leave behind; data stays
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	$(install) -e .
+	@echo 'installing Countersign and what it needs in $(VENV): 540 MB, a minute or two'
+	@$(install) -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(install) -e '.[dev]'
+	@echo 'installing what tests need in $(VENV)'
+	@$(install) -e '.[dev]'
 	@touch $@
 
 # chdb-core works without the pandas it asks for; and with pandas there, pyarrow would use it.
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
-	$(install) -e '.[dev,bench]'
-	$(install) --no-deps chdb-core
+	@echo 'installing what benchmarks need in $(VENV)'
+	@$(install) -e '.[dev,bench]'
+	@$(install) --no-deps chdb-core
 	@touch $@

@@ -130,7 +130,7 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/deployment.md", "systemctl start countersign-backup            # now"): _ROOT,
     ("docs/deployment.md", "systemctl start countersign-backup            # returns"): _ROOT,
     ("docs/deployment.md", "systemctl stop countersign"): _ROOT,
-    ("docs/deployment.md", "docker build "): _DOCKER,
+    ("docs/deployment.md", "VERSION=$(git "): _DOCKER,
     ("docs/deployment.md", "docker exec "): _DOCKER,
     ("docs/deployment.md", "docker run "): _DOCKER,
     ("docs/api.md", "npx "): "fetches a tool from npm; tests/openapi/test_other_tools.py runs it",
