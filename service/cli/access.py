@@ -9,6 +9,8 @@ from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
+from service.cli.times import INSTANT
+from service.errors import Invalid
 from service.orgs.repository import get_org
 from service.reports.access_forms import AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
@@ -24,7 +26,8 @@ def access() -> None:
 @click.option(
     "--as-of",
     metavar="INSTANT",
-    help="A past instant; a date is its first instant, UTC. Default: now.",
+    type=INSTANT,
+    help="A past instant; a date is its first instant, UTC; 7d is that long ago. Default: now.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="One CSV table with everything.")
 async def access_report(
@@ -37,9 +40,11 @@ async def access_report(
     services = context.services
     async with services.store.read() as session:
         org = await get_org(session, slug)
-    report = await report_access(
-        services.store, services.lake, org, parse_as_of(as_of), services.clock()
-    )
+    instant, now = parse_as_of(as_of), services.clock()
+    try:
+        report = await report_access(services.store, services.lake, org, instant, now)
+    except Invalid as error:
+        raise Invalid(error.text.replace("asOf", "--as-of")) from error
     form = report_form(report)
     data = msgspec.to_builtins(form)
     if as_csv:
@@ -65,7 +70,7 @@ def _lines(form: AccessReportForm) -> list[str]:
     return [
         *(f"{role.role} may: {' '.join(role.capabilities) or 'nothing'}" for role in form.roles),
         *(
-            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or 'send rows'} in"
+            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or 'send rows, install'} in"
             f" {key.project_id or 'the whole organisation'} since {key.since}"
             for key in form.api_keys
         ),

@@ -137,7 +137,7 @@ async def blocklist_status(context: CommandContext) -> Answer:
         feeds = await load_feed_states(session)
         imports = await list_imports(session, _LISTED)
     current = next((entry for entry in imports if entry.switched_at is not None), None)
-    rows = [_import_data(entry, is_current=entry is current) for entry in imports]
+    rows = [_import_data(entry) for entry in imports]
     listed = [row | {"ids": " ".join(row["ids"])} for row in rows]
     return Answer(
         {
@@ -197,8 +197,8 @@ def _lines(result: ImportResult) -> list[str]:
     return lines
 
 
-def _import_data(entry: BlocklistImport, *, is_current: bool) -> dict[str, Any]:
-    state = "in force" if is_current else "replaced" if entry.switched_at else "loading"
+def _import_data(entry: BlocklistImport) -> dict[str, Any]:
+    state = "imported" if entry.switched_at else "loading"
     return {
         "generation": entry.generation,
         "state": state,

@@ -137,14 +137,18 @@ async def org_release(context: CommandContext, slug: str, reason: str | None) ->
 @click.argument("slug")
 @click.argument("role", type=click.Choice([role.value for role in Role]))
 @click.argument(
-    "capabilities", nargs=-1, type=click.Choice([capability.value for capability in Capability])
+    "capabilities",
+    nargs=-1,
+    metavar="[CAPABILITY]...",
+    type=click.Choice([capability.value for capability in Capability]),
 )
 async def org_grant(
     context: CommandContext, slug: str, role: str, capabilities: tuple[str, ...]
 ) -> Answer:
     """Grant CAPABILITIES to ROLE in SLUG beyond its defaults.
 
-    They replace its earlier grants; without CAPABILITIES only the defaults remain.
+    CAPABILITIES, such as audit:r, replace its earlier grants; without any only the defaults remain.
+    The error about an unknown one lists all of them.
     """
     async with context.change(slug) as (work, found):
         await set_role_override(work, found, role, capabilities, context.audit_context)

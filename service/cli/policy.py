@@ -66,7 +66,11 @@ async def policy_show(context: CommandContext, slug: str, revision: int | None) 
     type=click.IntRange(min=0),
     help="Only if this revision is in force (0: none), so that no change is overwritten.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what it would have done; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what it changes, and what it would have done; change nothing.",
+)
 @click.option("--empty", "may_be_empty", is_flag=True, help="Take a FILE without any rule.")
 @yes_option
 async def policy_set(
@@ -84,17 +88,15 @@ async def policy_set(
     Shows what changes against the policy in force, and asks.
     """
     wanted = read_policy(file)
-    if dry_run:
-        async with context.services.store.read() as session:
-            org = await get_org(session, slug)
-        return await _preview(context, org, wanted)
-    if not may_be_empty and replace(wanted, mode=NO_POLICY.mode) == NO_POLICY:
+    if not dry_run and not may_be_empty and replace(wanted, mode=NO_POLICY.mode) == NO_POLICY:
         raise Invalid(f"{file.name} has no rule: add --empty to be left without any")
     async with context.services.store.read() as session:
         org = await get_org(session, slug)
         shown = await find_revision(session, org.id)
     before = NO_POLICY if shown is None else decode_document(shown.document)
     changes = difference(before, wanted)
+    if dry_run:
+        return await _preview(context, org, wanted, changes)
     if before != wanted:
         question = f"Replace the policy of {slug}?"
         confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
@@ -121,12 +123,14 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-async def _preview(context: CommandContext, org: Organisation, wanted: InstallPolicy) -> Answer:
+async def _preview(
+    context: CommandContext, org: Organisation, wanted: InstallPolicy, changes: PolicyDifference
+) -> Answer:
     services, now = context.services, context.services.clock()
     log = await open_log(services.store, services.lake, org, now)
     previewed = await preview_policy(log, wanted, services.release_dates, now, _PREVIEW_MAX_S)
     form = preview_form(org.slug, previewed)
-    lines = [form.summary]
+    lines = [*_difference_lines(changes), form.summary]
     lines += [
         f"  {entry.ecosystem}:{entry.package} {entry.installs}" for entry in form.top_packages
     ]
@@ -138,7 +142,7 @@ async def _preview(context: CommandContext, org: Organisation, wanted: InstallPo
             f"{form.undated} installs would be subject to the cooldown: it is not known when their"
             " releases were published."
         )
-    return Answer(msgspec.to_builtins(form), lines)
+    return Answer(msgspec.to_builtins(form) | {"difference": asdict(changes)}, lines)
 
 
 @command(policy, "check")

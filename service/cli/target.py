@@ -127,7 +127,10 @@ def _choose(server: str | None, *, is_local: bool) -> Local | _Named:
     if os.environ.get(DATA_DIR_VARIABLE):
         return Local(DATA_DIR_VARIABLE)
     if os.environ.get(TOKEN_VARIABLE):
-        raise Invalid(f"{TOKEN_VARIABLE} needs {SERVER_VARIABLE} or --server: whose token is it?")
+        raise Invalid(
+            f"{TOKEN_VARIABLE} is set, and no server that it is for: set {SERVER_VARIABLE}, or add"
+            " --server"
+        )
     login = load_logins().in_use
     if login is None:
         return Local("no login, and no server is named")

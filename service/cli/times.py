@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from analytics.model.instants import format_us, parse_instant
+from analytics.model.instants import format_us, parse_instant, parse_since
 from service.durations import parse_duration
 
 _STEPS: Final = (
@@ -20,7 +20,8 @@ _STEPS: Final = (
 class InstantOrAge(click.ParamType[str]):
     """An instant or a date as the API takes it; or an age such as `24h`, `30m` or `7d`.
 
-    An age becomes the instant that long ago. Anything else is passed on: the API reports faults.
+    An age becomes the instant that long ago. An instant or a date is passed on as it is: a date
+    has another meaning after `--until` than after `--since`. Anything else is a wrong usage.
     """
 
     name = "instant"
@@ -29,6 +30,15 @@ class InstantOrAge(click.ParamType[str]):
         """`value` as an instant in the API's format."""
         age = parse_duration(value, "smhdw", digits_max=6)
         if age is None:
+            try:
+                parse_since(value)
+            except ValueError:
+                self.fail(
+                    f"{value!r} is no instant (2026-01-31T08:00:00Z), date (2026-01-31) or age"
+                    " (30m, 24h, 7d)",
+                    param,
+                    ctx,
+                )
             return value
         try:
             return format_us(datetime.now(UTC) - age)

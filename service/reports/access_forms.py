@@ -192,7 +192,7 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
     for key in form.api_keys:
         owner = key.created_by or "owner not recorded"
-        may = " ".join(key.scopes) or "send rows"
+        may = " ".join(key.scopes) or "send rows, install"
         yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
     for binding in form.bindings:
         limits = " ".join(filter(None, (binding.team_id, binding.project_id)))

@@ -30,13 +30,21 @@ def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
 @pytest.mark.parametrize(
     ("as_of", "text"),
     [
-        ("soon", "asOf must be a date"),
-        ("2999-01-01", "must not be in the future"),
-        ("2001-01-01", "before the organisation was created"),
+        ("2999-01-01", "--as-of must not be in the future"),
+        ("2001-01-01", "--as-of is before the organisation was created"),
+        ("9000d", "--as-of is before the organisation was created"),
     ],
 )
-def test_a_date_that_is_none_is_refused(quiet_home, as_of, text):
+def test_a_date_without_a_report_is_refused(quiet_home, as_of, text):
+    """By the name of the option, as in every other error of the command line."""
     ran = quiet_home.order("access", "report", "--org", "acme", "--as-of", as_of)
 
     assert ran.code == 1
     assert text in ran.refusal
+
+
+def test_a_date_that_is_none_is_a_wrong_usage(quiet_home):
+    ran = quiet_home.order("access", "report", "--org", "acme", "--as-of", "soon")
+
+    assert ran.code == 2
+    assert "no instant" in ran.err

@@ -46,11 +46,14 @@ def test_a_policy_is_set_shown_and_changed(home: Home):
 
 
 def test_what_a_policy_would_have_done_is_shown_first(home: Home):
-    """Without changing anything."""
+    """Without changing anything, and without a terminal: a script reviews a change with it."""
     file = written(home, "policy.toml", POLICY)
 
     shown = home.ask("policy", "set", "--org", "acme", str(file), "--dry-run")
+    printed = home.order("policy", "set", "--org", "acme", str(file), "--dry-run")
 
+    assert shown["difference"]["after"].keys() >= {"cooldown", "deny"}
+    assert "  + cooldown: 7 days" in printed.out
     assert shown["summary"].startswith("In the last 30 days this would have blocked")
     assert home.ask("policy", "show", "--org", "acme")["revision"] == 0
 
@@ -124,7 +127,7 @@ def test_a_blocklist_is_imported_and_blocks(home: Home):
     assert empty.code == 1
     assert "nothing was imported" in empty.refusal
     assert status["current"]["file"] == "bad.zip"
-    assert [one["state"] for one in status["imports"]] == ["in force", "replaced"]
+    assert [one["state"] for one in status["imports"]] == ["imported", "imported"]
     assert home.order("policy", "check", "--org", "acme", "npm", "worse@1.0.0").code == 1
     assert home.order("policy", "check", "--org", "acme", "npm", "evil@1.0.0").code == 0
 

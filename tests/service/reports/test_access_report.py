@@ -259,7 +259,7 @@ async def test_a_key_that_reads_is_told_from_one_that_sends(world):
         "proxy": [],
         "siem": ["audit:export", "audit:r"],
     }
-    assert may == {"proxy": "send rows", "siem": " ".join(listed["siem"])}
+    assert may == {"proxy": "send rows, install", "siem": " ".join(listed["siem"])}
     assert 'data-label="May">' + ", ".join(listed["siem"]) in await page.get_data(as_text=True)
 
 

@@ -200,7 +200,7 @@ async def test_a_key_says_who_owns_it_and_when_it_was_last_used(world):
     page = await shown(await issue(world))
     (key_id,) = key_ids(page)
     assert "owner@acme.example" in live_row(page, key_id)
-    assert "not since this is recorded" in live_row(page, key_id)
+    assert "no use recorded" in live_row(page, key_id)
 
     await send_trial(world, page)
     await world.services.key_use.flush()
