@@ -161,6 +161,16 @@ def test_the_table_of_contents_has_every_heading(name: str) -> None:
     assert re.findall(r"^ *- \[(.*)\]\(#", introduction, re.MULTILINE) == headings
 
 
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    """Within each group, as the page says: a term is looked for by its name."""
+    groups = (DOCS / "glossary.md").read_text().split("\n## ")[1:]
+
+    assert groups
+    for group in groups:
+        terms = re.findall(r"^\| `?([^`|]+?)`? \|", group, re.MULTILINE)[2:]
+        assert terms == sorted(terms, key=str.casefold)
+
+
 def test_every_alert_is_in_the_run_book() -> None:
     """With what to look at, and what to do."""
     rules = (DOCS / "monitoring" / "countersign.rules.yml").read_text()
