@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, Literal, TypeVar, cast
 
+import msgspec
 import structlog
 
 from analytics.model.envelopes import CutCause, InstallCut, InstallWouldBlock
@@ -366,7 +367,10 @@ def _remember(work: SyncUnitOfWork, install: Install) -> None:
 
 
 def _key(tenant_id: str, install: Install, principal: InstallPrincipal) -> str:
-    return install_key(tenant_id, principal.credential, install.identity, install.envelope.event)
+    # All of the envelope: a refusal by another rule has a row of its own, which its page shows.
+    envelope = install.envelope
+    reason = f"{envelope.event}\0{msgspec.json.encode(envelope).decode()}"
+    return install_key(tenant_id, principal.credential, install.identity, reason)
 
 
 def _is_attribution_current(

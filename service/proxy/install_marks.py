@@ -48,9 +48,9 @@ class Mark(NamedTuple):
         return timedelta(0) <= now - self.recorded_at < window
 
 
-def install_key(tenant_id: str, credential: str, file: str, event: str) -> str:
-    """The key of an install's mark. Another event for the same file is another install."""
-    text = "\0".join((tenant_id, credential, file, event))
+def install_key(tenant_id: str, credential: str, file: str, reason: str) -> str:
+    """The key of an install's mark. Another reason for the same file is another install."""
+    text = "\0".join((tenant_id, credential, file, reason))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -144,6 +144,21 @@ async def test_what_cannot_be_seen_is_replaced_in_the_address():
     assert path.endswith("/too+new:+a%EF%BF%BD%EF%BF%BDb%EF%BF%BD%5B31m%EF%BF%BDc")
 
 
+@pytest.mark.parametrize("mode", ["enforce", "audit"])
+async def test_another_rule_leaves_a_row_of_its_own(proxied: Proxied, mode: str):
+    """Within ten minutes, too: the page of a refusal names its row, and that names the rule."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    for rule in ("r1", "r2", "r2", "r1"):
+        await proxied.policy(deny=[deny("pypi", "foo", id=rule)], mode=mode)
+        answer = await proxied.get(path)
+        rows = await proxied.rows()
+        named = [row["id"] for row in rows if row["payload"]["rule_id"] == rule]
+        assert mode == "audit" or f"/{named[-1]}/" in answer.headers["location"]
+
+    assert [row["payload"]["rule_id"] for row in rows] == ["r1", "r2"]
+
+
 async def refused_at(proxied: Proxied) -> str:
     """Where a request for the file of foo is sent."""
     answer = await proxied.get(await proxied.path_of("foo"))
