@@ -12,7 +12,7 @@ from analytics.model.filter_parameters import FILTER_PARAMETERS
 EVENT_LABELS: Final[dict[str, str]] = {
     Event.OSS_FIRST_PARTY: "First-party install",
     Event.INSTALL_ALLOWED: "Install allowed",
-    Event.BLOCKLIST_HIT: "Blocked by blocklist",
+    Event.BLOCKLIST_HIT: "Blocked: denied",
     Event.INSTALL_WOULD_BLOCK: "Allowed: would be blocked",
     Event.INSTALL_CUT: "Install cut off",
     Event.ARTIFACT_CHANGED: "Blocked: file changed",

@@ -78,7 +78,7 @@ def test_rows_come_in_while_the_page_is_open(visit: Visits, place: Place) -> Non
     place.ingest([install("noise"), BLOCK, install("left-new")])
 
     expect(top_row(page)).to_contain_text("left-new")
-    expect(page.locator("table.log tbody tr").nth(1)).to_contain_text("Blocked by blocklist")
+    expect(page.locator("table.log tbody tr").nth(1)).to_contain_text("Blocked: denied")
     expect(page.locator("table.log tbody tr").nth(2)).to_have_attribute("id", before or "")
     expect(page.get_by_role("status")).to_contain_text("2 new rows")
     expect(top_row(page).locator("time[data-local]")).to_have_attribute("title", _UTC)

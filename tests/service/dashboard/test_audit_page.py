@@ -105,7 +105,7 @@ async def test_a_block_is_told_by_word_and_sign_not_by_colour_alone(world):
     page = await open_page(world)
 
     blocked = page.one("tr", **{"class": "blocked"}).text
-    assert "Blocked by blocklist, BLOCKED" in blocked
+    assert "Blocked: denied, BLOCKED" in blocked
     assert "Install allowed, ALLOWED" in page.log.text
     icons = [one.attributes["href"] for one in page.all("use")]
     assert "#i-ban" in icons

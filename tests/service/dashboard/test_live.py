@@ -142,7 +142,7 @@ async def test_a_row_arrives_as_the_page_shows_it(world):
 
     assert event.name == "row"
     assert arrived == shown
-    assert "Blocked by blocklist, BLOCKED" in arrived.text
+    assert "Blocked: denied, BLOCKED" in arrived.text
     assert "GitHub" in arrived.text
 
 

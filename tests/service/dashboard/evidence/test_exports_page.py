@@ -65,7 +65,7 @@ async def test_the_list_says_who_exported_which_rows(world):
     row = " ".join(page.one("tr", id=export_id).text.split())
     for words in (
         "auditor@acme.example",
-        "Event is Blocked by blocklist, Package is not left-pad",
+        "Event is Blocked: denied, Package is not left-pad",
         "from 2025-03-04 12:00:00 (the retention floor) to the last",
         "CSV",
         f"{len(content):,} ",
@@ -159,7 +159,7 @@ async def test_an_offer_says_what_the_file_will_hold(world):
     page = await see(world, "exports/new?event=blocklist_hit&since=2020-01-01", "auditor")
     said = facts(page)
 
-    assert said["Rows with"] == "Event is Blocked by blocklist"
+    assert said["Rows with"] == "Event is Blocked: denied"
     assert said["Window"] == "from 2025-03-04 12:00:00 (the retention floor) to the last"
     assert said["Rows now"] == "4"
     warnings = [one.text for one in page.all("div", role="status")]

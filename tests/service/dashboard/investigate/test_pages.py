@@ -39,7 +39,7 @@ async def test_a_row_leads_to_all_rows_that_share_something_with_it(incident):
     (entry, *_) = await incident.audit(event="blocklist_hit")
     page = await open_page(incident, f"{AUDIT}/{entry['id']}")
 
-    assert page.one("h1").text.strip() == "Blocked by blocklist"
+    assert page.one("h1").text.strip() == "Blocked: denied"
     assert SUBJECT in page.one("main").text
     counts = {"This run": 3, "This CI job": 3, "This package": 3, "This event": 1}
     for label, rows in counts.items():
