@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
@@ -72,7 +72,6 @@ _EVENTS: Final = (
 )
 
 _Result = TypeVar("_Result")
-_Committed = tuple[Mark | None, bool, bool]
 
 _log = structlog.get_logger(__name__)
 
@@ -123,6 +122,14 @@ class Install:
             blocked_by=cast('Literal["blocklist_hit", "cooldown_active"]', decision.kind.value),
             rule_id=decision.rule_id,
         )
+
+
+class _Committed(NamedTuple):
+    """What a transaction did. `mark` is None, and nothing stored, if the org's bindings changed."""
+
+    mark: Mark | None
+    is_new: bool = False
+    is_seal_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,25 +255,25 @@ class InstallLog:
         change = partial(
             self._commit, tenant_id=tenant_id, principal=principal, install=install, key=key
         )
-        mark, is_new = await self._commit_row(change)
-        if is_new:
-            self._metrics.installed(install.release.ecosystem, install.envelope.event)
-        return mark
+        return await self._commit_row(change, install, install.envelope.event)
 
     async def _commit_row(
-        self, change: Callable[[SyncUnitOfWork], _Committed]
-    ) -> tuple[Mark | None, bool]:
+        self, change: Callable[[SyncUnitOfWork], _Committed], install: Install, event: Event
+    ) -> Mark | None:
+        """The mark that `change` returns, once its row of `event` is durable and counted."""
         try:
-            mark, is_new, is_seal_due = await self._group_commit.commit(change)
+            committed = await self._group_commit.commit(change)
         except JournalFull as error:
             self._sealer.wanted.set()
             raise InstallNotRecorded from error
         except StorageFull as error:
             # Package managers retry after a 503, but not after a 507.
             raise InstallNotStored from error
-        if is_seal_due:
+        if committed.is_seal_due:
             self._sealer.wanted.set()
-        return mark, is_new
+        if committed.is_new:
+            self._metrics.installed(install.release.ecosystem, event)
+        return committed.mark
 
     def _commit(
         self,
@@ -276,23 +283,23 @@ class InstallLog:
         install: Install,
         key: str,
     ) -> _Committed:
-        """The mark as `_mark` returns it, whether it is new, and whether a seal is due."""
+        """Store the row, unless there is one already."""
         if not _is_attribution_current(work, tenant_id, principal):
-            return None, False, False
+            return _Committed(None)
         if install.is_served_whole:
             _check_artifact(work, install)
         # Looked up again: another request or process may have recorded the same install.
         known = find_mark(work.transaction, key)
         if known is not None and known.covers(work.now, is_continuation=install.is_continuation):
             _keep_artifact(work, install)
-            return known, False, False
+            return _Committed(known)
         batch = _batch(principal, install, install.envelope, work.now)
         first_seq, is_seal_due = self._store_row(work, tenant_id, batch)
         mark = Mark(work.now, first_seq)
         keep_mark(work.transaction, key, mark)
         # With the row: what was served is known even if the process is killed.
         _keep_artifact(work, install)
-        return mark, True, is_seal_due
+        return _Committed(mark, True, is_seal_due)
 
     def _store_row(
         self, work: SyncUnitOfWork, tenant_id: str, batch: EncodedBatch
@@ -308,18 +315,14 @@ class InstallLog:
     ) -> None:
         cut = InstallCut(install_id=recorded.audit_id, bytes_sent=bytes_sent, cause=cause)
 
-        async def attempt(principal: InstallPrincipal) -> tuple[Mark, bool] | None:
+        async def attempt(principal: InstallPrincipal) -> Mark | None:
             change = partial(self._commit_cut, recorded=recorded, principal=principal, cut=cut)
-            mark, is_new = await self._commit_row(change)
-            return None if mark is None else (mark, is_new)
+            return await self._commit_row(change, recorded.install, cut.event)
 
         try:
-            _, is_new = await self._attributed(recorded.org, recorded.principal, attempt)
+            await self._attributed(recorded.org, recorded.principal, attempt)
         except Refusal as error:
             _log.error("install_cut_not_recorded", audit_id=recorded.audit_id, reason=str(error))
-            return
-        if is_new:
-            self._metrics.installed(recorded.install.release.ecosystem, cut.event)
 
     def _commit_cut(
         self,
@@ -333,17 +336,17 @@ class InstallLog:
         Nor after CUTS_MAX of them: the mark stays then, so that the next ones add no rows either.
         """
         if not _is_attribution_current(work, recorded.org.id, principal):
-            return None, False, False
+            return _Committed(None)
         mark = recorded.mark
         current = find_mark(work.transaction, recorded.key)
         if current is None or current.seq != mark.seq:
-            return mark, False, False
+            return _Committed(mark)
         if not count_cut(work.transaction, recorded.key, work.now):
-            return mark, False, False
+            return _Committed(mark)
         batch = _batch(principal, recorded.install, cut, work.now)
         _, is_seal_due = self._store_row(work, recorded.org.id, batch)
         remove_mark(work.transaction, recorded.key)
-        return mark, True, is_seal_due
+        return _Committed(mark, True, is_seal_due)
 
 
 def _check_artifact(work: SyncUnitOfWork, install: Install) -> None:
