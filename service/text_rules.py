@@ -20,6 +20,7 @@ REFUSED_CHARACTERS: Final = (
     "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f"
 )
 
+_REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories that are invisible or change how visible text is read."""
 
@@ -30,6 +31,18 @@ def is_plain(text: str) -> bool:
     Characters that a person cannot see must not be part of an identifier that they trust.
     """
     return not any(c.isspace() or unicodedata.category(c) in _REFUSED_CATEGORIES for c in text)
+
+
+def visible(text: str) -> str:
+    """`text` with a replacement for characters that are invisible or change how it is read."""
+    return "".join(_REPLACEMENT if unicodedata.category(c) in _UNSEEN else c for c in text)
+
+
+def printable(text: str) -> str:
+    """`text` with a replacement for characters that are not printable, for messages and logs."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _REPLACEMENT for c in text)
 
 
 def is_encodable(text: str) -> bool:

@@ -17,6 +17,7 @@ from service.policy.blocklist_loading import BATCH_ROWS, ImportOvertaken, Ongoin
 from service.policy.repository import contents_of, find_current_import
 from service.store.store import Store, UnitOfWork
 from service.store.tables import AdvisoryEntry, BlocklistImport
+from service.text_rules import printable
 
 ALIVE_FOR: Final = timedelta(minutes=1)
 """How long after its last batch an import still counts as under way."""
@@ -186,6 +187,4 @@ async def _nth_package(session: AsyncSession, generation: int, ecosystem: Ecosys
 
 def shown_source(source: str) -> str:
     """The name of a file for messages and rows: bounded, and without control characters."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in source)[
-        :_SOURCE_MAX
-    ]
+    return printable(source[:_SOURCE_MAX])

@@ -8,6 +8,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from service.errors import Invalid
 from service.policy.osv import OsvRecord, UnreadableRecord, parse_record
+from service.text_rules import printable
 
 FILE_BYTES_MAX: Final = 4 * 2**30
 ENTRIES_MAX: Final = 2_000_000
@@ -166,4 +167,4 @@ def _too_large(name: str) -> str:
 
 def _shown(name: str) -> str:
     """The name of an entry for messages: bounded, and without control characters."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name[:100])
+    return printable(name[:100])

@@ -1,7 +1,6 @@
 """The address that explains a refused install: package managers print it."""
 
 import re
-import unicodedata
 from typing import Final
 from urllib.parse import quote, unquote_plus
 
@@ -10,6 +9,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.events import Event
 from service.policy.model import BLOCKING_REASONS, Decision
+from service.text_rules import visible
 
 SEGMENT_CHARS_MAX: Final = 800
 """Of the reason in the address; characters that need escapes take up to twelve."""
@@ -27,7 +27,6 @@ single one, nginx takes the slashes of `../../..` for some of the path, and answ
 """
 
 _ELLIPSIS: Final = "..."
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
@@ -73,8 +72,3 @@ def blocked_redirect(url: str) -> Response:
     answer: ResponseReturnValue = redirect(url, 302)
     answer.headers["cache-control"] = "private, no-store"  # type: ignore[union-attr]
     return answer  # type: ignore[return-value]
-
-
-def visible(text: str) -> str:
-    """`text` without characters that are invisible or change how others are read."""
-    return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text)

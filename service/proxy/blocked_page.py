@@ -13,8 +13,9 @@ from service.audit.tenant_log import open_log
 from service.errors import AuditRowNotFound, Refusal
 from service.orgs.repository import list_owners
 from service.orgs.roles import Capability
-from service.proxy.blocked import event_of, visible
+from service.proxy.blocked import event_of
 from service.store.tables import Organisation
+from service.text_rules import visible
 
 OWNERS_MAX: Final = 3
 _COMPARED_CHARS: Final = 60

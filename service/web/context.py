@@ -6,6 +6,8 @@ from typing import Final, cast
 
 from quart import Request, g
 
+from service.text_rules import printable
+
 USER_AGENT_CHARS_MAX: Final = 300
 
 
@@ -32,9 +34,7 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
 def user_agent(request: Request) -> str | None:
     """The `User-Agent`, cut to USER_AGENT_CHARS_MAX characters, or None; unprintable: U+FFFD."""
     value = request.headers.get("user-agent", "")[:USER_AGENT_CHARS_MAX]
-    if not value.isprintable():
-        value = "".join(c if c.isprintable() else "\ufffd" for c in value)
-    return value.strip() or None
+    return printable(value).strip() or None
 
 
 @lru_cache(maxsize=1_024)
