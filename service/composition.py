@@ -208,9 +208,6 @@ def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
 
 def _proxy(
     settings: Settings,
-    clock: Clock,
-    lake: Lake,
-    metrics: Metrics,
     parts: RegistryParts,
     installers: InstallAuthorizer,
     policies: PolicyBook,
@@ -220,12 +217,12 @@ def _proxy(
     own_registries = load_registries(settings.proxy_registries_file)
     return ProxyServices(
         public_url=settings.public_url,
-        clock=clock,
+        clock=parts.clock,
         installers=installers,
         policies=policies,
         installs=installs,
         artifacts=artifacts,
-        pages=PageCache(clock, partial(metrics.package_cache_used, "pages")),
+        pages=PageCache(parts.clock, partial(parts.metrics.package_cache_used, "pages")),
         files=parts.caches.files,
         pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
         npm=npm_registries(settings.npm_registry, own_registries, parts),
@@ -287,9 +284,6 @@ def build_services(
     artifacts = Artifacts(store)
     proxy = _proxy(
         settings,
-        clock,
-        lake,
-        metrics,
         registry_parts(settings, upstream_http, packages, worker, clock, metrics),
         installers,
         policy_book,
