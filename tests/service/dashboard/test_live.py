@@ -118,9 +118,12 @@ async def watching(
 
 async def refusal_of(world: World, query: str = "", **headers: str) -> tuple[int, str]:
     """Status and text of the refusal of a stream."""
-    async with asyncio.timeout(HANG_S):  # who is let in is never done
-        response = await world.client.get(LIVE + query, headers=world.session("auditor") | headers)
-    return await refused(response)
+    headers = world.session("auditor") | headers
+    async with world.client.request(LIVE + query, headers=headers) as connection:
+        await connection.send_complete()
+        connection.response_data += await connection.receive()
+        assert connection.status_code != 200, "the stream began"
+    return await refused(await connection.as_response())
 
 
 async def seq_now(world: World) -> int:
@@ -464,7 +467,7 @@ async def test_the_end_of_the_server_ends_every_stream(world):
     """Its readers come back by themselves, to the process that serves then."""
     async with world.client.request(LIVE, headers=world.session("auditor")) as connection:
         await connection.send_complete()
-        await connection.receive()
+        connection.response_data += await connection.receive()
         world.services.live.end()
     assert connection.status_code == 200
 
