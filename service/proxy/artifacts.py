@@ -42,7 +42,7 @@ _IS_IT: Final = (
 )
 _IS_FILE: Final = _IS_IT & (_C.file_name == bindparam("of_file_name"))
 _KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at)
-_FIND: Final = select(*_KNOWN, _C.served_at).where(_IS_FILE)
+_FIND: Final = select(*_KNOWN, _C.served_at, _C.offered_digest).where(_IS_FILE)
 _LIST: Final = select(_C.file_name, *_KNOWN).where(_IS_IT)
 _ADD: Final = insert(_ARTIFACTS)
 _UPDATE: Final = (
@@ -142,16 +142,27 @@ class Artifacts:
 
 def find_artifact(transaction: Transaction, name: ArtifactName) -> KnownFile | None:
     """The file that was first served under `name`."""
-    for *known, _ in transaction.rows(_FIND, name.bound):
+    for *known, _, _ in transaction.rows(_FIND, name.bound):
         return _known(*known)
     return None
 
 
 def keep_artifact(
-    transaction: Transaction, name: ArtifactName, file: KnownFile, now: datetime
+    transaction: Transaction,
+    name: ArtifactName,
+    file: KnownFile,
+    now: datetime,
+    *,
+    is_offered: bool,
 ) -> None:
-    """Remember that `file` is served under `name`, under which no other one was served before."""
-    for *known, served_at in transaction.rows(_FIND, name.bound):
+    """Remember that `file` is served under `name`, under which no other one was served before.
+
+    If it `is_offered` by the registry, no other one is: there is none to accept any more.
+    """
+    for *known, served_at, other in transaction.rows(_FIND, name.bound):
+        if is_offered and other is not None:
+            nothing = {"new_offered": None, "new_offered_at": None}
+            transaction.run(_OFFERED, [name.bound | nothing])
         before = _known(*known)
         later = {
             "new_sha256": before.sha256 or file.sha256,

@@ -91,6 +91,9 @@ class Install:
     artifact: ArtifactName
     sha256: str | None
     client: str | None
+    is_offered: bool = True
+    """False if the registry offers another file under the name."""
+
     is_continuation: bool = False
     is_verified: bool = False
     """True if all of the file has arrived and is what it should be."""
@@ -359,7 +362,10 @@ def _check_artifact(work: SyncUnitOfWork, install: Install) -> None:
 def _keep_artifact(work: SyncUnitOfWork, install: Install) -> None:
     """Remember the file of `install` if it is served, or the other one that it was refused for."""
     if install.is_served_whole:
-        keep_artifact(work.transaction, install.artifact, install.file, work.now)
+        is_offered = install.is_offered
+        keep_artifact(
+            work.transaction, install.artifact, install.file, work.now, is_offered=is_offered
+        )
     elif install.decision.kind is Event.ARTIFACT_CHANGED:
         keep_offered(work.transaction, install.artifact, install.key, work.now)
 

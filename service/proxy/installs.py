@@ -36,7 +36,8 @@ _log = structlog.get_logger(__name__)
 class OfferedFile:
     """A file that a registry's document offers.
 
-    `size` and `sha256` are None if the document does not state them.
+    `size` and `sha256` are None if the document does not state them. `is_offered` is False for the
+    file that was served before under the name of the one that is offered now.
     """
 
     artifact: ArtifactName
@@ -45,6 +46,7 @@ class OfferedFile:
     size: int | None
     sha256: str | None
     admit: Admit
+    is_offered: bool = True
 
     def known_as(self, known: KnownFile) -> "OfferedFile":
         """The same file, verified by the digest by which it was served before."""
@@ -53,7 +55,13 @@ class OfferedFile:
     def before(self, known: KnownFile) -> "OfferedFile":
         """The file that was served under the name before: the registry no longer has it."""
         release = known.release(self.release)
-        return replace(self.known_as(known), release=release, size=None, admit=_not_at_the_registry)
+        return replace(
+            self.known_as(known),
+            release=release,
+            size=None,
+            admit=_not_at_the_registry,
+            is_offered=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,7 @@ def _install(file: OfferedFile, decision: Decision) -> Install:
         file.artifact,
         sha256=file.sha256,
         client=client_of(request.headers.get("user-agent")),
+        is_offered=file.is_offered,
         is_continuation=is_continuation(request, file.key),
     )
 

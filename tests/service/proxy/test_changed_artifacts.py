@@ -310,6 +310,24 @@ async def test_the_operator_accepts_a_change_by_its_digest(proxied: Proxied):
         }
 
 
+async def test_a_registry_that_takes_its_change_back_offers_nothing_to_accept(proxied: Proxied):
+    """Accepted by then, the other file would refuse the one that is offered."""
+    path = await serve_and_change(proxied)
+    assert await (await proxied.get(path)).get_data() == OLD_FILE
+    assert len((await countersign(proxied, "artifact", "list")).json["artifacts"]) == 1
+    proxied.publishes("foo", wheel_of("foo", "1.0", OLD_FILE))
+    proxied.clock.advance(minutes=10)
+    assert await (await proxied.get(path)).get_data() == OLD_FILE
+    order = ("artifact", "accept", WHEEL, "--digest", f"sha256:{NEW_SHA}")
+
+    assert (await countersign(proxied, "artifact", "list")).json == {"artifacts": []}
+    assert (await countersign(proxied, *order)).code == 1
+    proxied.publishes("foo", wheel_of("foo", "1.0", NEW_FILE))
+    proxied.clock.advance(minutes=10)
+    await proxied.get(path)
+    assert (await countersign(proxied, *order)).code == 0
+
+
 async def test_a_name_at_several_registries_needs_one_of_them(proxied: Proxied):
     """The same name elsewhere is another file."""
     path = await serve_and_change(proxied)
