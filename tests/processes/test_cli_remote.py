@@ -190,7 +190,7 @@ def test_what_is_worked_on_follows_the_order_that_is_documented(signed_in, serve
     assert works_on("--server", server.url, **data_dir)[1] == "--server, with the stored login"
     assert signed_in.order("whoami", "--local", "--server", server.url).code == 2
     token = signed_in.order("whoami", COUNTERSIGN_TOKEN="cs_x")
-    assert token.refusal.startswith("COUNTERSIGN_TOKEN needs COUNTERSIGN_SERVER")
+    assert token.refusal.startswith("COUNTERSIGN_TOKEN is set, and no server that it is for")
     signed_in.ask("logout")
     assert works_on()[1] == "no login, and no server is named"
 
