@@ -106,7 +106,7 @@ def _of_python(client: Client, address: ProxyAddress, token: str) -> dict[str, s
 
 
 def _of_corepack(address: ProxyAddress, token: str) -> dict[str, str]:
-    """For the program that gets pnpm and yarn themselves, on machines where it stands for them."""
+    """Corepack downloads pnpm and yarn themselves, on machines that have no copy of their own."""
     return {
         "COREPACK_NPM_REGISTRY": address.npm.rstrip("/"),
         "COREPACK_NPM_TOKEN": token,
