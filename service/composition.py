@@ -135,7 +135,7 @@ class Services:
                 self.store,
                 self.lake,
                 self.metrics,
-                self.settings.metrics_token,
+                None if self.settings.metrics_open else self.settings.metrics_token,
                 self.proxy.circuits,
                 load_feed_states,
             ),

@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from analytics.storage.fsync import fsync, write_synced
 from service.settings import InvalidSetting, Settings
 
-_FILES: Final = {"admin_token": "admin_token", "secret_key": "secret_key"}
+_FILES: Final = ("admin_token", "secret_key", "metrics_token")
+"""Settings without which a secret is generated into the data dir, in a file of the same name."""
 _TOKEN_BYTES: Final = 32
 _KEY_BYTES: Final = 32
 _SECRET_CHARS_MIN: Final = 16
@@ -24,16 +25,17 @@ def with_secrets(settings: Settings) -> Settings:
 
     Raises InvalidSetting for a file without a secret: an empty key would protect nothing.
     """
+    needed = [name for name in _FILES if name != "metrics_token" or not settings.metrics_open]
     stored = {
-        name: getattr(settings, name) or _read_or_create(settings.data_dir / file)
-        for name, file in _FILES.items()
+        name: getattr(settings, name) or _read_or_create(settings.data_dir / name)
+        for name in needed
     }
     return msgspec.structs.replace(settings, **stored)
 
 
 def secret_files(data_dir: Path) -> list[Path]:
     """The files in the data dir that hold secrets; one set by the environment has no file."""
-    return [path for file in _FILES.values() if (path := data_dir / file).is_file()]
+    return [path for name in _FILES if (path := data_dir / name).is_file()]
 
 
 def _read_or_create(path: Path) -> str:

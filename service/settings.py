@@ -90,6 +90,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exports_per_org_max: PositiveInt = 4
     exports_per_actor_max: PositiveInt = 2
     metrics_token: str = ""
+    metrics_open: bool = False
     components_page: bool = False
     lake_formats: tuple[Literal["iceberg", "delta"], ...] = ()
     lake_per_tenant: bool = False
@@ -218,6 +219,10 @@ def load_settings(
         raise InvalidSetting(
             f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
             " another host name, and forms from an unknown origin are rejected"
+        )
+    if settings.metrics_open and settings.metrics_token:
+        raise InvalidSetting(
+            f"{PREFIX}METRICS_OPEN opens /metrics to all: set it or {PREFIX}METRICS_TOKEN, not both"
         )
     for network in settings.trusted_proxies:
         try:

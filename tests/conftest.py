@@ -76,6 +76,9 @@ if IS_POSTGRESQL:
     )
 
 ADMIN_TOKEN = "test-admin-token"
+METRICS_TOKEN = "test-metrics-token"
+SCRAPER = {"authorization": f"Bearer {METRICS_TOKEN}"}
+"""What Prometheus sends."""
 BY_OPERATOR = cli_caller("org_platform").audit_context
 _HEARD = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
 
@@ -265,6 +268,7 @@ def settings_over(folder: Path, url: str | None = None) -> Settings:
         database_url=database_url(folder / "data") if url is None else url,
         admin_token=ADMIN_TOKEN,
         secret_key="test-secret-key-of-at-least-32-characters",
+        metrics_token=METRICS_TOKEN,
         base_url="http://localhost:8080",
         ingest_processes=0,  # which takes seconds to start; tests/processes have it
     )

@@ -643,6 +643,12 @@ GUARDS: Final = [
         f"{_KNOWN_CALLERS}::test_no_one_is_taken_for_who_came_before",
     ),
     Guard(
+        "without a token the metrics are closed",
+        "service/web/system.py::_may_scrape",
+        Drop("bool(token)"),
+        "tests/service/test_metrics.py::test_without_a_token_the_metrics_are_closed_to_all",
+    ),
+    Guard(
         "a known organisation is that of its path",
         "service/access/authorization.py::Authorizer.org",
         Replace("('org', slug)", "('org', '')"),

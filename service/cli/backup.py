@@ -38,7 +38,7 @@ SHOWN_MAX: Final = 20
     "--with-secrets",
     "has_secrets",
     is_flag=True,
-    help="Include the data dir's admin_token and secret_key.",
+    help="Include the data dir's secrets: admin_token, secret_key, metrics_token.",
 )
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
 def backup(target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool) -> Answer:
@@ -83,7 +83,7 @@ async def _backup(
     left_out = [path.name for path in secret_files(services.settings.data_dir)]
     lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
     if left_out and not has_secrets:
-        lines.append(f"Not included: {' and '.join(left_out)}. Save them, or use --with-secrets.")
+        lines.append(f"Not included: {', '.join(left_out)}. Save them, or use --with-secrets.")
     data = {"path": str(target), **_form(manifest), "is_linked": is_linked}
     return Answer(data, lines, code=_code(manifest))
 

@@ -19,9 +19,6 @@ MEMBERS: Final = ("adminToken", "session", "bearer")
 
 READERS: Final = (*MEMBERS, "apiKey")
 
-ANYONE: Final = ""
-"""Among other credentials: none is needed."""
-
 _EVERYWHERE: Final = (Internal, StoreUnavailable, StorageFull)
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 

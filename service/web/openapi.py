@@ -14,7 +14,6 @@ from werkzeug.routing.rules import Rule
 
 from service.errors import Refusal, Unauthenticated
 from service.web.documentation import (
-    ANYONE,
     DOCUMENTATION_ATTRIBUTE,
     JSON,
     CiToken,
@@ -71,7 +70,7 @@ _SECURITY_SCHEMES: Final = {
     "metricsToken": {
         "type": "http",
         "scheme": "bearer",
-        "description": "Needed if `COUNTERSIGN_METRICS_TOKEN` is set.",
+        "description": "The token of the metrics; not needed if the operator has opened them.",
     },
 }
 _TAGS: Final[Mapping[Tag, str]] = {
@@ -226,7 +225,7 @@ def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
             next(iter(content.values()))["example"] = declared.body_example
         written["requestBody"] = {"required": True, "content": content}
     written["responses"] = _responses(declared, schemas)
-    written["security"] = [{} if name == ANYONE else {name: []} for name in declared.credentials]
+    written["security"] = [{name: []} for name in declared.credentials]
     return written
 
 

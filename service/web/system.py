@@ -20,7 +20,7 @@ from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.version import service_version
 from service.web.dependencies import receives
-from service.web.documentation import ANYONE, CiToken, Tag, documented
+from service.web.documentation import CiToken, Tag, documented
 from service.web.openapi import openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.static_responses import StaticResponse, cached
@@ -39,7 +39,8 @@ class SystemServices:
     store: Store
     lake: Lake
     metrics: Metrics
-    metrics_token: str
+    metrics_token: str | None
+    """None: anyone may read the metrics."""
     circuits: Callable[[], dict[str, str]]
     """The state of the circuit of each public package registry, by ecosystem."""
     load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]]
@@ -91,7 +92,7 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
     "get_metrics",
     Tag.SYSTEM,
     answers={200: {"text/plain": str}},
-    credentials=(ANYONE, "metricsToken"),
+    credentials=("metricsToken",),
     ci_token=CiToken.IGNORED,
 )
 @receives(SystemServices)
@@ -107,12 +108,15 @@ async def metrics(services: SystemServices) -> ResponseReturnValue:
     return Response(services.metrics.exposition(), content_type="text/plain; version=0.0.4")
 
 
-def _may_scrape(request: Request, token: str) -> bool:
-    """True if no token is configured, or if the request has it in `Authorization: Bearer`."""
+def _may_scrape(request: Request, token: str | None) -> bool:
+    """True if the metrics are open, or if the request has the token in `Authorization: Bearer`."""
+    if token is None:
+        return True
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    # In constant time: the duration must not tell how much of a guess is right.
+    # In constant time: the duration must not tell how much of a guess is right. Without a token
+    # nothing matches, not even an empty one.
     is_right = hmac.compare_digest(given.encode(errors="replace"), token.encode())
-    return not token or (scheme.lower() == "bearer" and is_right)
+    return bool(token) and scheme.lower() == "bearer" and is_right
 
 
 @blueprint.get("/openapi.json")

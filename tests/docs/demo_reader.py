@@ -135,6 +135,11 @@ class DemoReader:
         """As the demo printed it."""
         return str(self._printed["token"])
 
+    @property
+    def metrics_token(self) -> str:
+        """As `init` stored it."""
+        return (self.data_dir / "metrics_token").read_text().strip()
+
     def close(self) -> None:
         """End the server."""
         if self._server is not None:
@@ -151,6 +156,7 @@ class DemoReader:
             "http://127.0.0.1:8080": url,
             "https://audit.example.com": url,
             "https://audit.example": url,
+            "METRICS_TOKEN=…": f"METRICS_TOKEN={self.metrics_token}",
             "CI_TOKEN=…": f"CI_TOKEN={self._model.issuer.sign()}",
             "TOKEN=cs_…": f"TOKEN={key}",
             "TOKEN=…": f"TOKEN={token}",

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,10 @@ import yaml
 from service.audit.maintenance import EXPIRE_INTERVAL_S
 from service.background_jobs import housekeeping, key_renewal, maintenance, write_behind
 from service.settings import REPOSITORY, Settings
-from tests.conftest import SettableClock, World, running_world
+from tests.conftest import SCRAPER, SettableClock, World, running_world
 from tests.interpreters import find_program
 
+OPERATIONS = REPOSITORY / "docs" / "operations.md"
 FOLDER = REPOSITORY / "docs" / "monitoring"
 SERIES = re.compile(r"\b(?:countersign|process)_[a-z_]+")
 
@@ -44,7 +47,7 @@ async def exposed(world: World) -> str:
         loop(world.services)
     await world.create()
     await world.services.sealer.seal_due(everything=True)
-    return await (await world.client.get("/metrics")).get_data(as_text=True)
+    return await (await world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
 
 
 def series(text: str) -> set[str]:
@@ -126,6 +129,20 @@ def test_promtool_accepts_the_rules_and_they_fire_when_they_should() -> None:
     """With Prometheus' own parser and evaluation."""
     assert "SUCCESS" in promtool("check", "rules", "countersign.rules.yml")
     assert "SUCCESS" in promtool("test", "rules", "countersign.rules.test.yml")
+
+
+@pytest.mark.slow
+def test_promtool_accepts_the_scrape_of_the_docs(tmp_path: Path) -> None:
+    """With the token's file at another path: promtool wants it to be there."""
+    (shown,) = re.findall(r"```yaml\n(rule_files.*?)```", OPERATIONS.read_text(), re.DOTALL)
+    token = tmp_path / "token"
+    token.write_text("metrics-token\n")
+    written = shown.replace("/etc/prometheus/countersign.token", str(token))
+    assert str(token) in written
+    (tmp_path / "prometheus.yml").write_text(written)
+    shutil.copy(FOLDER / "countersign.rules.yml", tmp_path)
+
+    assert "SUCCESS" in promtool("check", "config", str(tmp_path / "prometheus.yml"))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ADMIN_TOKEN, ISSUER
+from tests.conftest import ADMIN_TOKEN, ISSUER, METRICS_TOKEN
 from tests.openapi.examples import block_of_docs, run
 from tests.processes.desks import approve
 from tests.processes.homes import Home, Server, eventually
@@ -164,7 +164,8 @@ def signed_in(home: Home, server: Server, generated: Generated) -> Any:
     visitor = Member(generated, generated.without_credential())
     assert visitor.get("system", "get_health").status == "ok"
     assert visitor.get("system", "get_readiness").status == "ready"
-    assert "countersign_" in visitor.get("system", "get_metrics")
+    scraper = Member(generated, generated.by_session(METRICS_TOKEN))
+    assert "countersign_" in scraper.get("system", "get_metrics")
     models = generated.models
     device = models.DeviceCodeRequest.from_dict({"client_id": "countersign-cli"})
     codes = visitor.get("sessions", "start_device_sign_in", body=device)

@@ -23,7 +23,7 @@ from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
 from service.settings import PREFIX, Settings, load_settings
 from tests.budgets import IS_FULL
-from tests.conftest import ADMIN_TOKEN, BY_OPERATOR
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, METRICS_TOKEN
 from tests.databases import database_url
 from tests.interpreters import run_module, start_module
 from tests.polling import HANG_S, eventually
@@ -148,6 +148,7 @@ class Home:
             "data_dir": str(self.data_dir),
             "admin_token": ADMIN_TOKEN,
             "secret_key": "secret-key-of-the-process-tests",
+            "metrics_token": METRICS_TOKEN,
             "platform_tenant_id": PLATFORM,
             "port": str(free_port()),  # the default port may be in use on this machine
             **self.settings,

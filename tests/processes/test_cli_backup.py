@@ -85,11 +85,11 @@ def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_bac
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_people_are_told_what_is_not_in_it(home):
     """A secret that is nowhere else would be lost with the disk."""
-    kept = {"admin_token": "", "secret_key": ""}
+    kept = {"admin_token": "", "secret_key": "", "metrics_token": ""}
     home.ask("init", **kept)
     ran = home.order("backup", str(home.folder / "backup"), **kept)
     assert (ran.code, ran.notes) == (0, [])
-    assert "Not included: admin_token and secret_key." in ran.out
+    assert "Not included: admin_token, secret_key, metrics_token." in ran.out
 
     whole = home.order("backup", "--with-secrets", str(home.folder / "whole"), **kept)
     assert "Not included" not in whole.out

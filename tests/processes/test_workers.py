@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from service.supervisor import Supervisor
 from tests.budgets import only_full
-from tests.conftest import binding_body, bindings_path
+from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.proc_files import children, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
@@ -52,7 +52,7 @@ def have_ended(processes: set[int]) -> bool:
 
 def requests_counted(server: Server) -> float:
     """How many requests for bindings the metrics count, of whichever process answers."""
-    with server.client(headers={}) as client:
+    with server.client(headers=SCRAPER) as client:
         families = text_string_to_metric_families(client.get("/metrics").text)
         return sum(
             sample.value
@@ -106,7 +106,7 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
 
 def labels_shown(server: Server, metric: str, label: str) -> set[str]:
     """The values of a label."""
-    with server.client(headers={}) as client:
+    with server.client(headers=SCRAPER) as client:
         return {
             sample.labels[label]
             for family in text_string_to_metric_families(client.get("/metrics").text)

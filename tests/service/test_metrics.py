@@ -16,7 +16,7 @@ from service.metrics import Metrics
 from service.settings import REPOSITORY, Settings
 from service.store.journal import append
 from tests.analytics.samples import sample_row
-from tests.conftest import START, SettableClock, World, running_world
+from tests.conftest import SCRAPER, START, SettableClock, World, running_world
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -38,7 +38,7 @@ def samples(exposition: str) -> Samples:
 
 
 async def scrape(world: World) -> Samples:
-    response = await world.client.get("/metrics")
+    response = await world.client.get("/metrics", headers=SCRAPER)
     assert response.status_code == 200
     return samples(await response.get_data(as_text=True))
 
@@ -133,7 +133,9 @@ async def test_every_metric_is_documented_and_no_other(world):
     """By the name a query has to spell."""
     await world.services.sealer.seal_due(everything=True)
     await world.client.get("/healthz")
-    exposed = (await (await world.client.get("/metrics")).get_data(as_text=True)).splitlines()
+    exposed = (
+        await (await world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
+    ).splitlines()
     names = {line.split()[2] for line in exposed if line.startswith("# TYPE ")}
     page = (REPOSITORY / "docs" / "operations.md").read_text()
 
@@ -159,6 +161,7 @@ async def test_rows_of_a_round_reach_the_metrics(world):
         ("Basic scrape-me", 401),
         ("Bearer scrape-me", 200),
         ("bearer scrape-me", 200),
+        ("Bearer ", 401),
     ],
 )
 async def test_a_token_of_its_own_keeps_others_from_the_metrics(
@@ -169,3 +172,19 @@ async def test_a_token_of_its_own_keeps_others_from_the_metrics(
     async with running_world(guarded, clock, has_sealer=False) as world:
         headers = {} if authorization is None else {"authorization": authorization}
         assert (await world.client.get("/metrics", headers=headers)).status_code == status
+
+
+async def test_without_a_token_the_metrics_are_closed_to_all(
+    settings: Settings, clock: SettableClock
+):
+    """An empty token must not match an empty header."""
+    closed = msgspec.structs.replace(settings, metrics_token="")
+    async with running_world(closed, clock, has_sealer=False) as world:
+        for headers in ({}, {"authorization": "Bearer "}):
+            assert (await world.client.get("/metrics", headers=headers)).status_code == 401
+
+
+async def test_the_operator_can_open_the_metrics(settings: Settings, clock: SettableClock):
+    opened = msgspec.structs.replace(settings, metrics_token="", metrics_open=True)
+    async with running_world(opened, clock, has_sealer=False) as world:
+        assert (await world.client.get("/metrics")).status_code == 200

@@ -8,7 +8,7 @@ from service.settings import InvalidSetting, Settings
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"short", b"\xff" * 40])
-@pytest.mark.parametrize("name", ["secret_key", "admin_token"])
+@pytest.mark.parametrize("name", ["secret_key", "admin_token", "metrics_token"])
 def test_a_file_that_holds_no_secret_is_refused_by_name(tmp_path, name, content):
     """A full disk or a slip of the hand can empty a file."""
     (tmp_path / name).write_bytes(content)
@@ -25,7 +25,7 @@ def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
     assert first == second
     assert len(first.secret_key) >= 32
     assert first.secret_key != first.admin_token
-    for name in ("secret_key", "admin_token"):
+    for name in ("secret_key", "admin_token", "metrics_token"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
@@ -39,10 +39,16 @@ def test_a_secret_survives_a_power_loss(tmp_path, file_steps):
 
 def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
     """And nothing is written beside them."""
-    given = Settings(data_dir=tmp_path, secret_key="k" * 32, admin_token="t")
+    given = Settings(data_dir=tmp_path, secret_key="k" * 32, admin_token="t", metrics_token="m")
 
     assert with_secrets(given) == given
     assert list(tmp_path.iterdir()) == []
+
+
+def test_open_metrics_need_no_token(tmp_path):
+    with_secrets(Settings(data_dir=tmp_path, metrics_open=True))
+
+    assert not (tmp_path / "metrics_token").exists()
 
 
 async def test_what_the_service_makes_in_an_open_folder_is_for_its_owner_alone(tmp_path):

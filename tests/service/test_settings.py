@@ -142,6 +142,12 @@ def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> N
         load(**{name: token})
 
 
+def test_metrics_that_are_open_have_no_token() -> None:
+    """Which of the two was meant cannot be told."""
+    with pytest.raises(InvalidSetting, match="METRICS_OPEN"):
+        load(metrics_token="m" * 32, metrics_open="1")
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [

@@ -10,6 +10,7 @@ import pytest
 
 from service.settings import REPOSITORY
 from service.version import FALLBACK, UNKNOWN, service_version, version_of
+from tests.conftest import SCRAPER
 from tests.processes.command_line import invoke
 
 COMMIT = "91408d5c8c0ffcc34bacea6fc23c3c65cb59795d"
@@ -90,7 +91,7 @@ async def test_the_service_shows_the_version(world) -> None:
     """Where it is looked for: health, the API's description and the metrics."""
     health = await world.client.get("/healthz")
     document = await world.client.get("/openapi.json")
-    metrics = await (await world.client.get("/metrics")).get_data(as_text=True)
+    metrics = await (await world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
 
     assert await health.get_json() == {"status": "ok", "version": service_version()}
     assert (await document.get_json())["info"]["version"] == service_version()

@@ -18,7 +18,7 @@ from service.composition import EXTENSION
 from service.store.catalog import forget_segments, list_live_segments, retire_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
-from tests.conftest import START, running_world, settings_over
+from tests.conftest import SCRAPER, START, running_world, settings_over
 from tests.service.audit.conftest import AuditWorld
 
 DAYS = 5
@@ -93,7 +93,7 @@ async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, n
     assert exported == await (await filled.export(**asked)).get_data()
     assert exported.count(b"\n") == 4 * DAYS
 
-    shown = await (await node.world.client.get("/metrics")).get_data(as_text=True)
+    shown = await (await node.world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
     assert 'countersign_segment_cache_files_total{result="miss"}' in shown
     assert 'countersign_segment_cache_files_total{result="miss"} 0.0' not in shown
 

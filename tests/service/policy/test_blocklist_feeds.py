@@ -18,7 +18,7 @@ from service.policy.repository import find_current_import
 from service.settings import REPOSITORY
 from service.store.migrate import upgrade
 from service.store.tables import AdvisoryEntry, BlocklistImport
-from tests.conftest import BY_OPERATOR, SettableClock, World
+from tests.conftest import BY_OPERATOR, SCRAPER, SettableClock, World
 from tests.service.policy.osv_files import osv_record, osv_zip
 from tests.service.policy.test_blocklist import BY_NOW, load, states
 
@@ -452,7 +452,7 @@ async def test_each_feed_is_a_metric(both: World) -> None:
     """By which an alert knows that an import is overdue."""
     await import_records(both, osv_record("C-1"), osv_record("C-2"), ids=["*"], feed="corp")
 
-    response = await both.client.get("/metrics")
+    response = await both.client.get("/metrics", headers=SCRAPER)
     lines = (await response.get_data(as_text=True)).splitlines()
 
     found = dict(line.rsplit(" ", 1) for line in lines if line.startswith("countersign_blocklist_"))

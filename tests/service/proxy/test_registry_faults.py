@@ -9,7 +9,7 @@ import pytest
 from service.proxy.circuit_breaker import FAILURES_MAX, CircuitState
 from service.proxy.document_cache import RETRY_AFTER
 from service.proxy.registries import PackageRegistry
-from tests.conftest import ADMIN_TOKEN
+from tests.conftest import SCRAPER
 from tests.service.install_tokens.jobs import INSTALL, bearer, new_key
 from tests.service.proxy.proxied import Proxied, shown, wheel_of
 from tests.service.proxy.registry import Answer, Asked, head
@@ -183,7 +183,7 @@ class TestOpenCircuit:
         client, world = paused.client, paused.world
         health = await client.get("/healthz")
         page = await client.get("/admin/ui/orgs/acme/proxy", headers=world.session("owner"))
-        metrics = await client.get("/metrics", headers={"authorization": f"Bearer {ADMIN_TOKEN}"})
+        metrics = await client.get("/metrics", headers=SCRAPER)
         exposed = await metrics.get_data(as_text=True)
 
         assert health.status_code == 200

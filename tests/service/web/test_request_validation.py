@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from tests.conftest import SCRAPER
 from tests.processes.conftest import acme, quiet_home, quiet_server
 from tests.processes.homes import DEADLINE_S, Server
 
@@ -62,7 +63,7 @@ def test_made_up_methods_make_no_new_metrics(quiet_server: Server) -> None:
     with quiet_server.client() as client:
         for number in range(5):
             assert client.request(f"MADEUP{number}", "/healthz").status_code == 405
-        exposed = client.get("/metrics").text
+        exposed = client.get("/metrics", headers=SCRAPER).text
 
     assert "MADEUP" not in exposed
     assert 'method="other"' in exposed
