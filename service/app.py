@@ -31,7 +31,7 @@ from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.device_sign_in.page import blueprint as device_page
 from service.device_sign_in.routes import blueprint as device_sign_in
 from service.error_handlers import answer_errors
-from service.errors import NotFound
+from service.errors import RETRY_AFTER_S, UNAVAILABLE, NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
 from service.install_tokens.routes import blueprint as install_tokens
@@ -222,6 +222,8 @@ def _frame_requests(app: Quart) -> None:
         seconds = time.monotonic() - context.began_at
         route = answered.url_rule.rule if answered.url_rule else "none"
         response.headers["x-request-id"] = context.request_id
+        if response.status_code == UNAVAILABLE:  # also a page or the proxy's own, not a refusal
+            response.headers.setdefault("retry-after", str(RETRY_AFTER_S))
         if _has_unread_body(answered):
             response.headers["connection"] = "close"
         services.metrics.answered(answered.method, route, response.status_code, seconds)

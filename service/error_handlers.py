@@ -47,12 +47,17 @@ async def _answer(text: str, status: int) -> Answer:
     return error_answer(text, status)
 
 
-async def _refused(refusal: Refusal) -> Answer:
-    if isinstance(refusal, StoreUnavailable):
-        _log.error("store_unavailable", reason=refusal.reason)
+async def _answer_as(refusal: Refusal | type[Refusal]) -> Answer:
     answer = await _answer(refusal.text, refusal.status)
     if refusal.retry_after_s is not None:
         answer.headers["retry-after"] = str(refusal.retry_after_s)
+    return answer
+
+
+async def _refused(refusal: Refusal) -> Answer:
+    if isinstance(refusal, StoreUnavailable):
+        _log.error("store_unavailable", reason=refusal.reason)
+    answer = await _answer_as(refusal)
     if isinstance(refusal, Unauthenticated):
         answer.headers["www-authenticate"] = refusal.challenge
     return answer
@@ -64,12 +69,12 @@ async def _invalid_query(error: InvalidQuery) -> Answer:
 
 async def _store_fault(error: StoreFault) -> Answer:
     _log.error("store_fault", reason=str(error))
-    return await _answer(StorageDamaged.text, StorageDamaged.status)
+    return await _answer_as(StorageDamaged)
 
 
 async def _store_unreachable(error: StoreUnreachable) -> Answer:
     _log.error("store_unreachable", reason=str(error))
-    return await _answer(StoreUnavailable.text, StoreUnavailable.status)
+    return await _answer_as(StoreUnavailable)
 
 
 async def _http_error(error: HTTPException) -> Answer:

@@ -25,6 +25,7 @@ class Guard:
         return mutate(code, self.symbol.partition("::")[2], self.mutation)
 
 
+_ERRORS = "tests/service/web/test_error_shape.py"
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
@@ -2326,6 +2327,25 @@ GUARDS: Final = [
         "service/app.py::_headers",
         Replace("_HEADERS | {'strict-transport-security': f'max-age={_HSTS_S}'}", "_HEADERS"),
         "tests/service/dashboard/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
+    ),
+    Guard(
+        "every 503 says when to try again",
+        "service/errors/base.py::Refusal.__init_subclass__",
+        Drop("cls.retry_after_s = RETRY_AFTER_S"),
+        f"{_ERRORS}::test_every_503_of_the_document_says_when_to_try_again",
+    ),
+    Guard(
+        "a page that is a 503 says when to try again",
+        "service/app.py::_frame_requests",
+        Replace("response.status_code == UNAVAILABLE", "False"),
+        "tests/service/dashboard/test_slow_page.py"
+        "::test_rows_that_take_too_long_are_a_503_that_offers_shorter_windows",
+    ),
+    Guard(
+        "a missing file is answered as damaged storage, with its wait",
+        "service/error_handlers.py::_answer_as",
+        Replace("refusal.retry_after_s is not None", "False"),
+        f"{_ERRORS}::test_a_missing_file_says_when_to_try_again",
     ),
     Guard(
         "watching does not keep a session alive",

@@ -5,7 +5,11 @@ constant or names their own input; what went wrong inside is for the log.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
+
+UNAVAILABLE: Final = 503
+RETRY_AFTER_S: Final = 5
+"""When to try again after a 503 of which nothing better is known, in seconds."""
 
 
 class Refusal(Exception):
@@ -17,13 +21,18 @@ class Refusal(Exception):
     """The body's member, form field or query parameter that is at fault; None for no single one."""
 
     retry_after_s: ClassVar[int | None] = None
-    """When to try again, if that is known."""
+    """When to try again, if that is known. A 503 always says so."""
 
     is_temporary: bool = False
     """Whether the same may succeed later: the exit code of a command tells so."""
 
     further: "Sequence[Refusal]" = ()
     """Faults of other fields. An API answer names the first one; a form shows all at once."""
+
+    def __init_subclass__(cls) -> None:
+        """Give every 503 a `Retry-After`: balancers and package managers wait by it."""
+        if getattr(cls, "status", None) == UNAVAILABLE and cls.retry_after_s is None:
+            cls.retry_after_s = RETRY_AFTER_S
 
     def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
         """`text` and `field` replace the class's own; `values` fill the places in its text."""

@@ -2,7 +2,7 @@
 
 from service.errors.access import Unauthenticated
 from service.errors.base import Conflict, Forbidden, Invalid, MethodNotAllowed, NotFound, Refusal
-from service.errors.storage import StoreUnavailable
+from service.errors.storage import OPERATOR_S, StoreUnavailable
 
 
 class InstallUnauthenticated(Unauthenticated):
@@ -62,7 +62,7 @@ class PackageCacheFull(StoreUnavailable):
     text = (
         "the package cache has no room: free disk space, or lower COUNTERSIGN_PROXY_CACHE_BYTES_MAX"
     )
-    retry_after_s = None
+    retry_after_s = OPERATOR_S
 
 
 class InstallNotRecorded(Refusal):

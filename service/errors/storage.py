@@ -1,8 +1,12 @@
 """Refusals because storage does not work: the database, the audit folder or the disk."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from service.errors.base import Refusal
+
+OPERATOR_S: Final = 10
+"""When to try again where an operator has to act first: a client that repeats it four times, as
+package managers do, fails after less than a minute."""
 
 
 class StoreUnavailable(Refusal):
@@ -31,7 +35,7 @@ class StorageReadOnly(StoreUnavailable):
     """The database file or its folder is read-only. Reading still works."""
 
     text = "storage is read-only: nothing was changed"
-    retry_after_s = None  # until an operator has acted
+    retry_after_s = OPERATOR_S
 
 
 class StorageBusy(StoreUnavailable):
@@ -44,11 +48,11 @@ class StorageDamaged(StoreUnavailable):
     """Stored rows are missing or damaged; the log says which."""
 
     text = "stored data is missing or damaged: the log says where"
-    retry_after_s = None  # until an operator has acted
+    retry_after_s = OPERATOR_S
 
 
 class StorageUnsafe(StoreUnavailable):
     """The database is set up so that rows it has confirmed may be lost; the log says how."""
 
     text = "the database is not set up for this service: the log says what to change"
-    retry_after_s = None  # until an operator has acted
+    retry_after_s = OPERATOR_S

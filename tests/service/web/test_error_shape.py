@@ -1,8 +1,19 @@
 """Every error of every path and method has one shape, and carries its request's id."""
 
-import pytest
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import msgspec
+import pytest
+from quart.typing import TestClientProtocol as Client
+
+from analytics.model.errors import StoreFault
+from service.app import create_app
+from service.composition import EXTENSION
+from service.errors import PackageCacheFull, QueryTooSlow, Refusal, StoreUnavailable
 from tests.conftest import World, bindings_path, refused
+from tests.service.dashboard.page import fails
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -145,3 +156,70 @@ async def test_a_401_names_a_scheme(shared_world: World):
     )
     refused_row = await shared_world.client.get(LIST, headers=shared_world.session("stranger"))
     assert "www-authenticate" not in refused_row.headers
+
+
+def refusal_classes(of: type[Refusal] = Refusal) -> set[type[Refusal]]:
+    """Every kind of refusal that is loaded."""
+    return {of}.union(*map(refusal_classes, of.__subclasses__()))
+
+
+async def test_every_503_of_the_code_says_when_to_try_again():
+    """Of commands, too: they are refusals like others."""
+    unavailable = {one for one in refusal_classes() if getattr(one, "status", 0) == 503}
+
+    assert unavailable > {StoreUnavailable, PackageCacheFull, QueryTooSlow}
+    assert [one for one in unavailable if not one.retry_after_s] == []
+
+
+async def test_every_503_of_the_document_says_when_to_try_again(shared_world: World):
+    """So that generated clients can wait by the header."""
+    document = await (await shared_world.client.get("/openapi.json")).get_json()
+    answers = [
+        (path, operation["responses"]["503"]["headers"])
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+    ]
+
+    assert answers
+    assert [path for path, headers in answers if "retry-after" not in headers] == []
+
+
+@pytest.fixture
+async def away(shared_world: World, tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a service whose database cannot be opened."""
+    settings = msgspec.structs.replace(
+        shared_world.services.settings, database_url=f"sqlite+aiosqlite:///{tmp_path}/gone/db"
+    )
+    app = create_app(settings)
+    yield app.test_client()
+    await app.extensions[EXTENSION].close()
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+async def test_every_503_of_every_path_says_when_to_try_again(
+    shared_world: World, away: Client, accept: str
+):
+    """The API's, pages', the install proxy's in the dialect of its clients, and readiness."""
+    proxied = {"authorization": f"Basic {b64encode(b'token:cs_unknown').decode()}"}
+    headers = shared_world.admin | {"accept": accept}
+    silent, unavailable = [], set()
+    for rule, methods in rules(shared_world).items():
+        given = proxied if rule.startswith("/proxy/") else headers  # it takes no admin token
+        for method in methods:
+            answer = await away.open(concrete(rule), method=method, headers=given)
+            if answer.status_code == 503:
+                unavailable.add(rule)
+                silent += [] if int(answer.headers.get("retry-after", 0)) else [(method, rule)]
+
+    assert silent == []
+    assert unavailable >= {"/readyz", "/admin/ui/orgs/<slug>/audit", "/proxy/<slug>/<path:rest>"}
+    assert len(unavailable) > 40
+
+
+async def test_a_missing_file_says_when_to_try_again(world: World, monkeypatch):
+    """It is no refusal of its own, but a fault of the query engine; pages show it their way."""
+    fails(monkeypatch, "page", StoreFault("a segment is damaged"))
+    for path in ("/api/v1/admin/orgs/acme/audit", "/admin/ui/orgs/acme/audit"):
+        answer = await world.client.get(path, headers=world.admin)
+
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
