@@ -57,6 +57,7 @@ _ATTACKS_ON_KEYS = "tests/service/verifier/test_attacks_on_keys.py"
 _ATTRIBUTION = "tests/service/verifier/test_attribution.py"
 _HOLDING = "tests/service/rejected/test_holding.py"
 _USAGE = "tests/service/verifier/test_usage.py"
+_TURNS = "tests/service/test_fair_queue.py"
 _REPLACE = "tests/service/bindings/test_replace.py"
 _REPOSITORY = "tests/service/bindings/test_revoke_repository.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
@@ -147,6 +148,33 @@ GUARDS: Final = [
         "service/proxy/credentials.py::_only",
         Drop("if len(secrets) > 1:\n    raise CredentialsDiffer(value=what)"),
         f"{_CARRIERS}::test_credentials_that_differ_are_refused",
+    ),
+    Guard(
+        "the organisation that used the least time begins next",
+        "service/fair_queue.py::FairQueue.begin_next",
+        Replace("(share.used_at(now), share.served)", "-share.jobs_waiting"),
+        f"{_TURNS}::test_two_organisations_take_turns",
+    ),
+    Guard(
+        "an organisation that becomes active has saved up no time",
+        "service/fair_queue.py::FairQueue.add",
+        Replace("level = self._level(now)", "level = 0.0"),
+        f"{_TURNS}::test_no_time_is_saved_up",
+    ),
+    Guard(
+        "long jobs leave a place to short ones",
+        "service/fair_queue.py::FairQueue._that_may_begin",
+        Drop(
+            "if length is Length.LONG and self.count_running(length) >= bounds.long_at_once:\n"
+            "    return"
+        ),
+        f"{_TURNS}::test_long_jobs_leave_a_place_to_short_ones",
+    ),
+    Guard(
+        "a caller that goes leaves the queue",
+        "service/fair_queue.py::FairTurns._wait",
+        Drop("self.end(job)"),
+        f"{_TURNS}::test_a_caller_that_goes_leaves_the_queue",
     ),
     Guard(
         "an export is one organisation's",

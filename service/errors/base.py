@@ -91,6 +91,34 @@ class Busy(Refusal):
     retry_after_s = 1
 
 
+class TooManyWaiting(Busy):
+    """The organisation has the maximum number of requests that wait for their turn."""
+
+    text = "too many requests of this organisation wait: send fewer at once and try again"
+    retry_after_s = 5
+
+
+class TooManyWaitingOfCaller(TooManyWaiting):
+    """The key, session or token has the maximum number of requests under way."""
+
+    text = "too many requests of yours are under way: wait until one of them ends"
+
+
+class ServerBusy(Refusal):
+    """The maximum number of requests of all organisations wait for their turn."""
+
+    status = 503
+    text = "too many requests wait for this server: try again later"
+    retry_after_s = 5
+    is_temporary = True
+
+
+class WaitedTooLong(ServerBusy):
+    """The request waited too long for its turn. Nothing was begun."""
+
+    text = "the request waited too long for its turn: try again later, or send fewer at once"
+
+
 class Internal(Refusal):
     """An error in the service. The log has it under the request id."""
 
