@@ -11,26 +11,49 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from analytics.storage.fsync import fsync, write_synced
-from service.settings import InvalidSetting, Settings
+from service.settings import ADMIN_TOKENS_MAX, InvalidSetting, Settings
 
 _FILES: Final = ("admin_token", "secret_key", "metrics_token")
 """Settings without which a secret is generated into the data dir, in a file of the same name."""
 _TOKEN_BYTES: Final = 32
 _KEY_BYTES: Final = 32
 _SECRET_CHARS_MIN: Final = 16
+_UNUSABLE: Final = "{path} holds no secret: restore it, or delete it to get a new one"
 
 
 def with_secrets(settings: Settings) -> Settings:
     """`settings` with each missing secret read from the data dir, or created there (mode 0600).
 
+    The admin tokens stay in their file, which may change.
+
     Raises InvalidSetting for a file without a secret: an empty key would protect nothing.
     """
-    needed = [name for name in _FILES if name != "metrics_token" or not settings.metrics_open]
+    if settings.admin_tokens_file is not None:
+        if settings.admin_token_file is None:
+            _create_if_missing(settings.admin_tokens_file)
+        parse_admin_tokens(settings.admin_tokens_file)
+    needed = ["secret_key"] if settings.metrics_open else ["secret_key", "metrics_token"]
     stored = {
         name: getattr(settings, name) or _read_or_create(settings.data_dir / name)
         for name in needed
     }
     return msgspec.structs.replace(settings, **stored)
+
+
+def current_admin_token(settings: Settings) -> str:
+    """The newest admin token. Raises InvalidSetting if a file has to have it and has none."""
+    path = settings.admin_tokens_file
+    return (settings.admin_tokens if path is None else parse_admin_tokens(path))[0]
+
+
+def parse_admin_tokens(path: Path) -> tuple[str, ...]:
+    """The admin tokens in the file: one a line, the current one first. Raises InvalidSetting."""
+    tokens = tuple(_read(path).split())
+    if len(tokens) > ADMIN_TOKENS_MAX:
+        raise InvalidSetting(f"{path} has more than {ADMIN_TOKENS_MAX} tokens: remove the oldest")
+    if not all(_is_secret(token) for token in tokens) or not tokens:
+        raise InvalidSetting(_UNUSABLE.format(path=path))
+    return tokens
 
 
 def secret_files(data_dir: Path) -> list[Path]:
@@ -39,15 +62,30 @@ def secret_files(data_dir: Path) -> list[Path]:
 
 
 def _read_or_create(path: Path) -> str:
+    _create_if_missing(path)
+    secret = _read(path)
+    if not _is_secret(secret):
+        raise InvalidSetting(_UNUSABLE.format(path=path))
+    return secret
+
+
+def _read(path: Path) -> str:
+    """The text in the file, empty if it is none. Raises InvalidSetting."""
+    try:
+        return path.read_text().strip()
+    except UnicodeDecodeError:
+        return ""
+    except OSError as error:
+        raise InvalidSetting(f"{path} cannot be read ({error.strerror}): restore it") from error
+
+
+def _is_secret(text: str) -> bool:
+    return len(text) >= _SECRET_CHARS_MIN and text.isascii() and text.isprintable()
+
+
+def _create_if_missing(path: Path) -> None:
     if not path.exists():
         _create(path, secrets.token_urlsafe(_TOKEN_BYTES))
-    try:
-        secret = path.read_text().strip()
-    except UnicodeDecodeError:
-        secret = ""
-    if len(secret) < _SECRET_CHARS_MIN:
-        raise InvalidSetting(f"{path} holds no secret: restore it, or delete it to get a new one")
-    return secret
 
 
 def _create(path: Path, secret: str) -> None:

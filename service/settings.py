@@ -12,6 +12,7 @@ import msgspec
 from analytics.storage.bucket_place import InvalidPlace, parse_place
 from service.origins import InvalidOrigin, Registry, parse_origin, parse_registry
 
+ADMIN_TOKENS_MAX: Final = 2
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
 CLIENT_VARIABLES: Final = frozenset({"server", "token", "org", "api_key", "id_token"})
@@ -53,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Workers = 1
     base_url: str = ""
     admin_token: str = ""
+    admin_token_file: Path | None = None
     secret_key: str = ""
     audience: str = "countersign"
     issuers_file: Path = REPOSITORY / "data" / "issuers.toml"
@@ -117,6 +119,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy_stale_max_s: Seconds = 86_400.0
     blocklist_stale_s: Seconds = 7 * 24 * 3600.0
     proxy_registries_file: Path | None = None
+
+    @property
+    def admin_tokens(self) -> tuple[str, ...]:
+        """The admin tokens that the environment sets: the current one, then perhaps the previous.
+
+        None of them is there if a file has them, see `admin_tokens_file`.
+        """
+        return tuple(part.strip() for part in self.admin_token.split(",") if part.strip())
+
+    @property
+    def admin_tokens_file(self) -> Path | None:
+        """The file with the admin tokens, read again when it changes.
+
+        None: they are in the environment.
+        """
+        if self.admin_tokens:
+            return None
+        return self.admin_token_file or self.data_dir / "admin_token"
 
     @property
     def audit_dir(self) -> Path:
@@ -208,10 +228,7 @@ def load_settings(
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=_path)
     except msgspec.ValidationError as error:
         raise InvalidSetting(_readable(error)) from error
-    for name in ("admin_token", "metrics_token"):
-        token = getattr(settings, name)
-        if not (token.isascii() and token.isprintable()):  # a header could not carry it
-            raise InvalidSetting(f"{PREFIX}{name.upper()} must be printable ASCII")
+    _check_tokens(settings)
     _check_registries(settings)
     _check_segments(settings)
     _check_base_url(settings.public_url)
@@ -220,16 +237,30 @@ def load_settings(
             f"{PREFIX}BASE_URL is required when listening on {settings.host}: browsers use"
             " another host name, and forms from an unknown origin are rejected"
         )
-    if settings.metrics_open and settings.metrics_token:
-        raise InvalidSetting(
-            f"{PREFIX}METRICS_OPEN opens /metrics to all: set it or {PREFIX}METRICS_TOKEN, not both"
-        )
     for network in settings.trusted_proxies:
         try:
             ip_network(network, strict=False)
         except ValueError as error:
             raise InvalidSetting(f"{PREFIX}TRUSTED_PROXIES: {error}") from error
     return settings
+
+
+def _check_tokens(settings: Settings) -> None:
+    for name in ("admin_token", "metrics_token"):
+        token = getattr(settings, name)
+        if not (token.isascii() and token.isprintable()):  # a header could not carry it
+            raise InvalidSetting(f"{PREFIX}{name.upper()} must be printable ASCII")
+    if len(settings.admin_tokens) > ADMIN_TOKENS_MAX:
+        raise InvalidSetting(
+            f"{PREFIX}ADMIN_TOKEN must be one token, or two with a comma while one replaces the"
+            " other: remove the oldest"
+        )
+    if settings.admin_tokens and settings.admin_token_file is not None:
+        raise InvalidSetting(f"set either {PREFIX}ADMIN_TOKEN or {PREFIX}ADMIN_TOKEN_FILE")
+    if settings.metrics_open and settings.metrics_token:
+        raise InvalidSetting(
+            f"{PREFIX}METRICS_OPEN opens /metrics to all: set it or {PREFIX}METRICS_TOKEN, not both"
+        )
 
 
 def _registry(url: str, file_origins: tuple[str, ...]) -> Registry | None:

@@ -678,6 +678,19 @@ GUARDS: Final = [
         "tests/service/test_metrics.py::test_without_a_token_the_metrics_are_closed_to_all",
     ),
     Guard(
+        "a file without a valid admin token opens nothing",
+        "service/access/admin_tokens.py::AdminTokens._read_if_changed",
+        Replace("self._tokens = ()", "pass"),
+        "tests/service/access/test_admin_tokens.py::test_a_file_that_is_gone_opens_nothing",
+    ),
+    Guard(
+        "the admin token is not changed without its rows",
+        "service/access/admin_tokens.py::_change",
+        DropCall("work.record"),
+        "tests/service/access/test_admin_tokens.py"
+        "::test_every_organisation_has_a_row_of_each_change",
+    ),
+    Guard(
         "a known organisation is that of its path",
         "service/access/authorization.py::Authorizer.org",
         Replace("('org', slug)", "('org', '')"),

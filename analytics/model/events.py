@@ -50,6 +50,7 @@ class Event(StrEnum):
     PROJECT_CREATED = "project_created"
     TEAM_CREATED = "team_created"
     TEAM_ADMIN_CHANGED = "team_admin_changed"
+    ADMIN_TOKEN_CHANGED = "admin_token_changed"  # noqa: S105 - an event, not a secret
     API_KEY_CREATED = "api_key_created"
     API_KEY_ROTATED = "api_key_rotated"
     API_KEY_REVOKED = "api_key_revoked"

@@ -40,6 +40,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.PROJECT_CREATED: "Project created",
     Event.TEAM_CREATED: "Team created",
     Event.TEAM_ADMIN_CHANGED: "Team admin changed",
+    Event.ADMIN_TOKEN_CHANGED: "Admin token changed",
     Event.API_KEY_CREATED: "API key created",
     Event.API_KEY_ROTATED: "API key rotated",
     Event.API_KEY_REVOKED: "API key revoked",

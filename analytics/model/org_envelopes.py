@@ -191,6 +191,13 @@ class TeamAdminChanged(Envelope, frozen=True, kw_only=True):
     is_admin: bool
 
 
+class AdminTokenChanged(Envelope, frozen=True, kw_only=True):
+    """The operator put a new admin token beside the previous one, or retired the previous one."""
+
+    event = Event.ADMIN_TOKEN_CHANGED
+    change: Literal["rotated", "retired"]
+
+
 class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
     """An API key was issued. Older rows have neither `scopes` nor `expires_at`."""
 

@@ -1,6 +1,5 @@
 """Resolves a request's credentials to its caller."""
 
-import hmac
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import cast
@@ -10,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
+from service.access.admin_tokens import AdminTokens
 from service.access.callers import (
     ApiKeyPrincipal,
     Caller,
@@ -49,6 +49,7 @@ class Authenticator:
         self._store = store
         self._clock = clock
         self._key_use = key_use
+        self._admin_tokens = AdminTokens(settings)
         self.lifetimes = SessionLifetimes(
             idle=timedelta(seconds=settings.session_idle_s),
             absolute=timedelta(seconds=settings.session_absolute_s),
@@ -71,7 +72,7 @@ class Authenticator:
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if tokens:
             # All of several must be right: if one sufficed, a request could carry many guesses.
-            if not all(map(self._is_admin_token, tokens)):
+            if not all(map(self._admin_tokens.accepts, tokens)):
                 raise Unauthenticated
             return admin_token_caller(entrance)
         if origin is VerdictSource.ADMIN_API:
@@ -213,12 +214,6 @@ class Authenticator:
         """The origin of `request`; checks no credentials."""
         address = source_ip(request, self._settings.trusted_proxies)
         return RequestOrigin(verdict_source, request_id(), address, user_agent=user_agent(request))
-
-    def _is_admin_token(self, given: str) -> bool:
-        expected = self._settings.admin_token
-        # No setting means no admin token, so that an empty header matches nothing. Bytes, because
-        # `compare_digest` raises TypeError for text that is not ASCII.
-        return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
 
 
 def _bearer_token(request: Request) -> str | None:

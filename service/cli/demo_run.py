@@ -20,6 +20,7 @@ from service.orgs.changes import issue_sign_in
 from service.orgs.repository import get_org, list_members
 from service.orgs.roles import Role
 from service.proxy.clients import ProxyAddress
+from service.secrets import current_admin_token
 from service.server import listen, serve
 from service.settings import Settings, load_settings
 
@@ -91,7 +92,7 @@ def _welcome(ready: Settings, started: _Started) -> Answer:
         "url": url,
         "api": f"{url}/api/v1/admin/orgs/{DEMO_ORG}",
         "ui": f"{url}/admin/ui/orgs/{DEMO_ORG}",
-        "token": ready.admin_token,
+        "token": current_admin_token(ready),
         "link": f"{url}/sign-in?token={started.token}",
     }
     installs = {} if started.lines is None else asdict(started.lines)

@@ -19,7 +19,7 @@ def init_command() -> Answer:
 
     settings = load_settings()
     asyncio.run(prepare(settings))
-    token = "the setting" if settings.admin_token else str(settings.data_dir / "admin_token")
+    token = str(settings.admin_tokens_file or "the setting")
     return Answer(
         data={"data_dir": str(settings.data_dir), "admin_token": token},
         lines=[f"Ready: {settings.data_dir}", f"The admin token is in {token}."],

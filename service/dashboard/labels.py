@@ -36,6 +36,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.ARTIFACT_ACCEPTED: "shield",
     Event.OIDC_BINDING_CREATED: "link",
     Event.OIDC_BINDING_REVOKED: "link",
+    Event.ADMIN_TOKEN_CHANGED: "key",
     Event.API_KEY_CREATED: "key",
     Event.API_KEY_ROTATED: "key",
     Event.API_KEY_REVOKED: "key",

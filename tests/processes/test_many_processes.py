@@ -10,6 +10,7 @@ import pytest
 
 from service.bootstrap import prepare
 from service.errors import BindingExists
+from service.secrets import current_admin_token
 from service.settings import Settings
 from tests.budgets import budget, only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
@@ -129,7 +130,7 @@ def _prepare_in_step(folder, barrier, answers):
         barrier.wait()
         try:
             ready = asyncio.run(prepare(settings))
-            answers.put((number, (ready.admin_token, ready.secret_key), None))
+            answers.put((number, (current_admin_token(ready), ready.secret_key), None))
         except Exception as error:
             answers.put((number, None, repr(error)))
 

@@ -142,6 +142,18 @@ def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> N
         load(**{name: token})
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"admin_token": "first, second, third"}, "ADMIN_TOKEN must be one token, or two"),
+        ({"admin_token": "first", "admin_token_file": "/run/token"}, "ADMIN_TOKEN_FILE"),
+    ],
+)
+def test_admin_tokens_are_at_most_two_from_one_place(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(InvalidSetting, match=reason):
+        load(**given)
+
+
 def test_metrics_that_are_open_have_no_token() -> None:
     """Which of the two was meant cannot be told."""
     with pytest.raises(InvalidSetting, match="METRICS_OPEN"):
