@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +14,15 @@ from service.cli.asking import confirm, yes_option
 from service.cli.blocklist_feeds import feed_data, feed_lines
 from service.cli.context import CommandContext, command
 from service.cli.progress import byte_progress
+from service.cli.proposals import printable
 from service.cli.root import root
 from service.cli.tables import Table
+from service.errors import Invalid
 from service.exit_codes import ExitCode
 from service.policy.blocklist import BlocklistImporter, Changes, ImportResult
 from service.policy.blocklist_contents import OSV
 from service.policy.repository import list_imports, load_feed_states
+from service.policy.sbom import SBOM_BYTES_MAX, compare_sbom
 from service.store.tables import BlocklistImport
 
 _MALICIOUS: Final = "MAL-*"
@@ -148,6 +152,47 @@ async def blocklist_status(context: CommandContext) -> Answer:
         feed_lines(feeds, *age),
         Table.of("Imports", listed, _COLUMNS, ["imported"]) if imports else None,
     )
+
+
+@command(blocklist, "check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+async def blocklist_check(context: CommandContext, file: Path) -> Answer:
+    """Compare FILE, a software bill of materials (CycloneDX, JSON), with the blocklist.
+
+    The exit code is 1 if the blocklist names any of its packages.
+    """
+    now = context.services.clock()
+    read = partial(compare_sbom, content=_read_sbom(file), now=now)
+    result = await context.services.store.read_at_once(read)
+    findings = [
+        {
+            "ecosystem": str(finding.release.ecosystem),
+            "package": finding.release.name,
+            "version": finding.release.version,
+            "advisories": list(finding.advisory_ids),
+        }
+        for finding in result.findings
+    ]
+    lines = [
+        f"{len(findings)} of {result.compared} packages are on the blocklist."
+        f" Other components, which were not compared: {result.others}.",
+        *(
+            f"  {entry['ecosystem']}:{entry['package']} {printable(entry['version'])}:"
+            f" {', '.join(entry['advisories'])}"
+            for entry in findings
+        ),
+    ]
+    return Answer(
+        {"compared": result.compared, "others": result.others, "findings": findings},
+        lines,
+        code=ExitCode.FAILED if findings else ExitCode.DONE,
+    )
+
+
+def _read_sbom(file: Path) -> bytes:
+    if file.stat().st_size > SBOM_BYTES_MAX:
+        raise Invalid(f"{file.name} must have at most {SBOM_BYTES_MAX >> 20} MiB")
+    return file.read_bytes()
 
 
 def _data(result: ImportResult) -> dict[str, Any]:

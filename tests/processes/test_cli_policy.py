@@ -152,3 +152,60 @@ def test_a_feed_that_was_not_imported_for_long_is_named_until_it_is_removed(home
     assert home.ask("blocklist", "status")["feeds"] == []
     assert again.code == 1
     assert "the blocklist has no feed corp" in again.refusal
+
+
+def sbom(*purls: str, **changes: object) -> str:
+    components = [{"type": "library", "name": "any", "purl": purl} for purl in purls]
+    return json.dumps({"bomFormat": "CycloneDX", "components": components} | changes)
+
+
+def test_a_bill_of_materials_is_compared_with_the_blocklist(home: Home):
+    """By ecosystem, name and version, whatever else a package URL says."""
+    fixed = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.1"}]}]
+    records = [
+        osv_record("MAL-1", "Ev_il", "PyPI", versions=["1.0.0"], ranges=[]),
+        osv_record("MAL-2", "@acme/evil"),
+        osv_record("MAL-3", "quart", "PyPI", ranges=fixed),
+    ]
+    feed = written(home, "osv.zip", osv_zip(records).getvalue())
+    listed = sbom(
+        "pkg:pypi/ev-il@1.0.0?file_name=evil.whl",
+        "pkg:pypi/quart@2.1",
+        "pkg:npm/%40acme/evil@3.0.0#lib",
+        "pkg:deb/debian/evil@1.0.0",
+    )
+    clean = written(home, "clean.json", sbom("pkg:pypi/ev-il@1.0.1", "pkg:npm/ev-il@1.0.0"))
+
+    empty = home.order("blocklist", "check", str(clean))
+    home.ask("blocklist", "import", str(feed))
+    found = home.order("blocklist", "check", str(written(home, "listed.json", listed)), "--json")
+    none = home.ask("blocklist", "check", str(clean))
+
+    assert empty.code == 1
+    assert "the blocklist is empty" in empty.refusal
+    assert found.code == 1
+    answer = json.loads(found.out)
+    assert (answer["compared"], answer["others"]) == (3, 1)
+    assert [(entry["package"], entry["advisories"]) for entry in answer["findings"]] == [
+        ("@acme/evil", ["MAL-2"]),
+        ("ev-il", ["MAL-1"]),
+    ]
+    assert none == {"compared": 2, "others": 0, "findings": []}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"bomFormat": "SPDX"}',
+        sbom("pkg:pypi/-@1"),
+        sbom(components=[{"purl": 1}]),
+        '{"bomFormat": "CycloneDX", "components": ' + '[{"components": ' * 9000,
+    ],
+)
+def test_what_is_no_bill_of_materials_is_refused(home: Home, content: str):
+    refused = home.order("blocklist", "check", str(written(home, "sbom.json", content)))
+
+    assert refused.code == 1
+    assert "CycloneDX" in refused.refusal or "pkg:pypi/-@1" in refused.refusal
