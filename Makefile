@@ -29,13 +29,12 @@ PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py
 	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
-# uv takes a fifth of pip's time; pip knows settings of this machine that uv may not. A function of the
-# shell, not of make: make would cut the arguments at the comma of `.[dev,bench]`.
-install := install() { \
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt "$$@" || \
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt "$$@"; }; install
+# $(call pinned,FILES): what these files of requirements/ name, with their hashes. uv takes a fifth of pip's
+# time; pip knows settings of this machine that uv may not.
+exact = --quiet --no-deps --require-hashes $(addprefix -r requirements/,$(1))
+pinned = $(BIN)/uv pip install --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
 
-.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards check format bench clean help
+.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards check format bench hashes sbom clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -101,24 +100,29 @@ bench: $(VENV)/.installed-bench ## compare with other engines (SIZE=2m, 20m, 100
 		$(BIN)/python -m benchmarks.$$script || exit 1; done
 	$(BIN)/python -m benchmarks.report
 
+hashes: $(VENV)/.installed ## write requirements/ from pyproject.toml and constraints.txt
+	sh requirements/compile.sh $(BIN)/uv
+
+sbom: $(VENV)/.installed ## write sbom.json (CycloneDX); OSV=all.zip compares it with these records
+	@sh requirements/sbom.sh $(BIN) sbom.json $(OSV)
+
 clean: ## remove the virtual environment and what tools leave behind; data stays
 	rm -rf $(VENV) .clients .engines .openapi .peers .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt
+$(VENV)/.installed: pyproject.toml setup.py requirements/service.txt requirements/uv.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
+	@$(BIN)/pip install --disable-pip-version-check $(call exact,uv.txt)
 	@echo 'installing Countersign and what it needs in $(VENV): 540 MB, a minute or two'
-	@$(install) -e .
+	@$(call pinned,service.txt)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
+$(VENV)/.installed-dev: $(VENV)/.installed requirements/dev.txt
 	@echo 'installing what tests need in $(VENV)'
-	@$(install) -e '.[dev]'
+	@$(call pinned,dev.txt)
 	@touch $@
 
-# chdb-core works without the pandas it asks for; and with pandas there, pyarrow would use it.
-$(VENV)/.installed-bench: $(VENV)/.installed-dev
+$(VENV)/.installed-bench: $(VENV)/.installed-dev requirements/bench.txt requirements/chdb.txt
 	@echo 'installing what benchmarks need in $(VENV)'
-	@$(install) -e '.[dev,bench]'
-	@$(install) --no-deps chdb-core
+	@$(call pinned,bench.txt chdb.txt)
 	@touch $@

@@ -4,6 +4,7 @@
 def how_to_install(extra: str) -> str:
     """What to do to get the extra `extra`, as the end of a sentence.
 
-    With the pinned versions; the name of the product is that of another project on the index.
+    With the pinned files; the name of the product is that of another project on the index.
     """
-    return f"run `.venv/bin/pip install -c constraints.txt -e '.[{extra}]'` in the checkout"
+    files = f"requirements/{extra}.txt"
+    return f"run `.venv/bin/pip install --no-deps --require-hashes -r {files}` in the checkout"

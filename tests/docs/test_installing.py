@@ -82,7 +82,7 @@ def test_such_a_command_is_found(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        ".venv/bin/pip install -c constraints.txt -e '.[postgres]'",
+        ".venv/bin/pip install --no-deps --require-hashes -r requirements/postgres.txt",
         "countersign ci exec --org acme -- pip install left-pad",
         "pip install --index-url https://countersign.example/proxy/acme/pypi/simple flask",
         "pip install -e . && countersign serve",

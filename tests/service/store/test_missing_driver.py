@@ -28,5 +28,6 @@ def test_without_the_driver_the_setting_names_its_extra():
 
     assert done.stdout == (
         "COUNTERSIGN_DATABASE_URL: PostgreSQL needs the extra `postgres`:"
-        " run `.venv/bin/pip install -c constraints.txt -e '.[postgres]'` in the checkout"
+        " run `.venv/bin/pip install --no-deps --require-hashes -r requirements/postgres.txt` in"
+        " the checkout"
     )
