@@ -30,6 +30,7 @@ _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
+_WHOLE = "tests/analytics/storage/test_verified_files.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
 _VERSIONS = "tests/analytics/storage/test_schema_versions.py"
 _IMPORTED = "tests/analytics/imports/test_validation.py"
@@ -477,6 +478,30 @@ GUARDS: Final = [
         Replace("state.is_too_long", "state is None"),
         "tests/service/dashboard/test_audit_page.py::"
         "test_an_address_out_of_all_proportion_is_a_short_page[values]",
+    ),
+    Guard(
+        "the bytes of a segment are those that the catalog says",
+        "analytics/storage/verified_files.py::_compare",
+        Replace("sha256 != file.sha256", "False"),
+        f"{_WHOLE}::test_rows_of_a_folder_are_used_only_if_they_are_whole",
+    ),
+    Guard(
+        "a file that changed is verified again",
+        "analytics/storage/verified_files.py::VerifiedFiles.knows",
+        Replace("known == identity_of(file.path.stat())", "True"),
+        f"{_WHOLE}::test_what_changes_while_the_process_runs_is_found",
+    ),
+    Guard(
+        "the time of change tells that a file was written to",
+        "analytics/storage/verified_files.py::identity_of",
+        Replace("(*identity, status.st_ctime_ns)", "identity"),
+        f"{_WHOLE}::test_what_changes_while_the_process_runs_is_found",
+    ),
+    Guard(
+        "what is read while its file changes is not given out",
+        "analytics/storage/verified_files.py::VerifiedFiles.unchanged",
+        Replace("yield\nself.check(files, on_read)", "yield"),
+        f"{_WHOLE}::test_what_is_damaged_while_it_is_used_is_a_fault_of_the_use",
     ),
     Guard(
         "a segment is synced before it has its name",

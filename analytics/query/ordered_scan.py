@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from analytics.model.filters import Order, Query, mask
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation
+from analytics.query.engine import STREAM_BATCH_ROWS
 from analytics.query.scans import Resources
 from analytics.statistics.zone_maps import is_within
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, SegmentFile, open_segment
-from analytics.storage.segment_store import SegmentStore
 from analytics.storage.segment_writer import TEXT_DICTIONARIES, by_rows
 from analytics.storage.snapshot import Snapshot
 
@@ -48,27 +47,18 @@ class OrderedScan:
 
         Raises StoreFault, and QueryStopped once it is cancelled.
         """
-        rows = _row_groups(
-            resources.segments,
-            self.part.segments,
-            self.query,
-            self.part.watermark,
-            resources.cancellation,
-        )
+        rows = _row_groups(resources, self.part.segments, self.query, self.part.watermark)
         return by_rows(rows, STREAM_BATCH_ROWS)
 
 
 def _row_groups(
-    store: SegmentStore,
-    segments: Sequence[Segment],
-    query: Query,
-    watermark: int,
-    stop: Cancellation | None,
+    resources: Resources, segments: Sequence[Segment], query: Query, watermark: int
 ) -> Iterator[pa.Table]:
+    root, stop = resources.segments.root, resources.cancellation
     is_newest_first = query.order is Order.NEWEST_FIRST
     for segment in sorted(segments, key=lambda one: one.max_created_at, reverse=is_newest_first):
         is_whole = not query.conditions and is_within(segment, query, watermark)
-        with store.local([segment]), open_segment(store.root, segment, TEXT_DICTIONARIES) as file:
+        with resources.local([segment]), open_segment(root, segment, TEXT_DICTIONARIES) as file:
             places = range(file.row_group_count)
             for index in places if is_newest_first else reversed(places):
                 if stop is not None:

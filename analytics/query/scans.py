@@ -3,7 +3,8 @@
 Which of them run is decided by `analytics.query.planner`; all of them give the same rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, Protocol
@@ -24,6 +25,7 @@ from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
+from analytics.storage.verified_files import no_wait
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -50,6 +52,11 @@ class Resources:
     row_groups: Decoded | None = None
     results: ResultCache | None = None
     cancellation: Cancellation | None = None
+
+    def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
+        """See `SegmentStore.local`. The cancellation ends it as well."""
+        stop = self.cancellation
+        return self.segments.local(segments, no_wait if stop is None else lambda _: stop.check())
 
     def journal(self, batches: Sequence[JournalBatch]) -> pa.Table:
         """The rows of `batches`, in no order. Raises StoreFault."""
@@ -171,7 +178,7 @@ class CachedRowsScan:
         rows = source(root, segments, files=True)
         is_wanted, bound = where(Query(conditions=self.query.conditions))
         # Around the whole statement: DuckDB opens the files while it runs.
-        with resources.segments.local(segments):
+        with resources.local(segments):
             found = resources.engine.select(
                 f"SELECT {COLUMNS}, filename FROM ({rows.sql}) WHERE {is_wanted}",
                 bound | rows.bound,
@@ -213,7 +220,7 @@ class DuckDBScan:
         is_wanted, bound = condition(self.query, self.part.watermark)
         rows = self._source(resources)
         # Until the last table is taken: DuckDB opens files as the stream reaches them.
-        with resources.segments.local(self.part.segments):
+        with resources.local(self.part.segments):
             for table in resources.engine.stream(
                 f"SELECT {COLUMNS} FROM ({rows.sql}) WHERE {is_wanted}"
                 f" ORDER BY {ordering(self.query)}",
@@ -298,7 +305,7 @@ class DuckDBScan:
     ) -> pa.Table:
         work.files += len(self.part.segments)
         rows = self._source(resources)
-        with resources.segments.local(self.part.segments):
+        with resources.local(self.part.segments):
             return resources.engine.select(
                 f"SELECT {columns} FROM ({rows.sql}) WHERE {is_wanted}",
                 bound | rows.bound,

@@ -1,11 +1,11 @@
 """A folder of copies, bounded in bytes, that several processes of one machine use together.
 
 The copies have the paths that segments have in a local folder, so readers need not tell them apart.
-A file is a copy if its mode is one of COPY_MODES, and no other file is ever dropped. So the
+A file is a copy if its mode is COPY_MODE (`is_copy`), and no other file is ever dropped. So the
 segments of a data dir that had no object store before stay until they are uploaded.
 
-- Copies are not synced: a power failure may leave other bytes under their names. So copies from
-  before the machine's last start get another mode, and are hashed before they are used again.
+- Copies are not synced: a power failure may leave other bytes under their names. So each process
+  hashes a copy that it did not fetch itself before it uses it (see `verified_files`).
 - A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
 - The least recently used are dropped first. The time of access says when a copy was last used. The
   time of writing does not change: DuckDB keeps what it read of a file until it does.
@@ -27,18 +27,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol, TypeVar
 
-from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
+from analytics.storage.verified_files import (
+    COPY_MODE,
+    DamagedFile,
+    VerifiedFiles,
+    WantedFile,
+    is_copy,
+)
 
 _Result = TypeVar("_Result")
 
-COPY_MODE: Final = 0o400
-UNVERIFIED_MODE: Final = 0o500
-"""The mode of a copy from before the machine's last start, until its digest has been compared."""
-
-COPY_MODES: Final = frozenset({COPY_MODE, UNVERIFIED_MODE})
-BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _NORMAL: Final = 0.9
 """Copies are dropped to this part of the bound; otherwise each new one would drop another."""
 
@@ -93,6 +93,7 @@ class CacheFolder:
     def __init__(self, root: Path, bytes_max: int, wait_s: float, observer: CacheObserver) -> None:
         self.root = root
         self.bytes_max = bytes_max
+        self.verified = VerifiedFiles()
         self._observer = observer
         self._own = root / OWN_FOLDER
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,7 +103,7 @@ class CacheFolder:
         self._work, self._work_lock = self._new_work()
         # Two processes that start at once would both find no count, and each add all copies to it.
         with self._locks.one_at_a_time(DROPPING):
-            self._begin(self._own / "boot")
+            self._begin()
 
     def pinned(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """During the block no copy `<name>.<suffix>` of these `names` is dropped.
@@ -117,27 +118,22 @@ class CacheFolder:
         """At most one thread of all processes fetches `path`; see `SlotLocks.one_at_a_time`."""
         return self._locks.one_at_a_time(str(path.relative_to(self.root)))
 
-    def holds(self, path: Path, size: int, sha256: str = "") -> bool:
-        """Whether a pinned file is there with this size, and this digest (unless it is "").
+    def holds(self, file: WantedFile) -> bool:
+        """Whether the pinned `file` is there, with the size and digest (unless it is "").
 
-        The digest is compared once after each start of the machine.
+        Raises StoreFault for a file that cannot be read.
         """
         try:
-            status = path.stat()
-        except FileNotFoundError:
-            return False
-        if status.st_size != size:
-            return False
-        if status.st_mode & 0o777 == UNVERIFIED_MODE:
+            status = file.path.stat()
             # The pin keeps other processes from dropping the copy while it is hashed.
-            if sha256 and sha256_of(path) != sha256:
-                return False
-            path.chmod(COPY_MODE)
+            self.verified.check([file])
+        except (FileNotFoundError, DamagedFile):
+            return False
         now_ns = time.time_ns()
-        if now_ns - status.st_atime_ns > _USED_AGAIN_NS:
+        if is_copy(status) and now_ns - status.st_atime_ns > _USED_AGAIN_NS:
             with contextlib.suppress(OSError):
                 # Only the order of dropping depends on this, so a failure must not fail the read.
-                os.utime(path, ns=(now_ns, status.st_mtime_ns))
+                os.utime(file.path, ns=(now_ns, status.st_mtime_ns))
         return True
 
     @contextmanager
@@ -195,7 +191,7 @@ class CacheFolder:
 
     def is_copy(self, path: Path) -> bool:
         """Whether `path` is a copy. Raises FileNotFoundError."""
-        return path.stat().st_mode & 0o777 in COPY_MODES
+        return is_copy(path.stat())
 
     def remove(self, path: Path) -> None:
         """Remove the file at `path` if it is there, in use or not."""
@@ -249,12 +245,13 @@ class CacheFolder:
                 path = Path(folder, name)
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
-                    if status.st_mode & 0o777 in COPY_MODES:
+                    if is_copy(status):
                         copies.append(CachedFile(status.st_atime_ns, status.st_size, path))
         return copies
 
     def close(self) -> None:
         """Release the locks, and remove what is still being written."""
+        self.verified.close()
         if self._work_lock >= 0:
             # Before the lock is released: after that another process may take the folder for stale.
             shutil.rmtree(self._work, ignore_errors=True)
@@ -288,24 +285,12 @@ class CacheFolder:
             # Only once the new folder is locked: this process must not look ended in between.
             os.close(former)
             with self._locks.one_at_a_time(DROPPING):
-                self._begin(self._own / "boot")
+                self._begin()
 
-    def _begin(self, noted: Path) -> None:
-        """Count the copies if no count is kept, and mark those from before the machine's start."""
-        # A system without boot ids never looks the same: its copies are hashed after every start.
-        boot_id = BOOT_ID.read_text() if BOOT_ID.exists() else ""
-        is_same = bool(boot_id) and noted.exists() and noted.read_text() == boot_id
-        is_counted = bool(self._locks.read(_COUNT.size))
-        if is_same and is_counted:
-            return
-        copies = self.copies()
-        if not is_same:
-            for copy in copies:
-                with contextlib.suppress(FileNotFoundError):
-                    copy.path.chmod(UNVERIFIED_MODE)
-            noted.write_text(boot_id)  # last: a failure before it marks them again
-        if not is_counted:
-            self._count(sum(copy.size for copy in copies))
+    def _begin(self) -> None:
+        """Count the copies if no count is kept."""
+        if not self._locks.read(_COUNT.size):
+            self._count(sum(copy.size for copy in self.copies()))
 
     def _drop(self, path: Path) -> bool:
         with self._locks.unused(slot_of(path.stem)) as is_free:
@@ -336,7 +321,7 @@ def _size_of(path: Path) -> int:
         status = path.stat()
     except FileNotFoundError:
         return 0
-    return status.st_size if status.st_mode & 0o777 in COPY_MODES else 0
+    return status.st_size if is_copy(status) else 0
 
 
 def _flock(descriptor: int) -> bool:

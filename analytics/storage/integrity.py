@@ -18,7 +18,6 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import format_us
 from analytics.model.schema import NewerSchema
 from analytics.storage.audit_files import SWEPT, Role, role_of
-from analytics.storage.file_copy import sha256_of
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
 from analytics.storage.reindex import index_fault, same_bits
@@ -32,6 +31,13 @@ from analytics.storage.segment_metadata import (
     describe,
 )
 from analytics.storage.segment_reader import OtherSchema, SegmentFile, open_segment
+from analytics.storage.verified_files import (
+    DamagedFile,
+    WrongDigest,
+    WrongSize,
+    rows_file,
+    verify_file,
+)
 
 _PAGE_BITS: Final = 2048
 
@@ -68,6 +74,8 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     NewerSchema: Kind.WRONG_SCHEMA,
     WrongDay: Kind.WRONG_DAY,
     WrongOrder: Kind.WRONG_ORDER,
+    WrongSize: Kind.WRONG_SIZE,
+    WrongDigest: Kind.WRONG_SHA256,
 }
 
 _FILE_KINDS: Final = {
@@ -138,6 +146,28 @@ def _runs(seq: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
         yield first, end - start
 
 
+def verify_segment(
+    root: Path, segment: Segment, on_read: Callable[[int], object] = lambda size: None
+) -> Finding | None:
+    """What is wrong with the bytes of the file of `segment`, whose rows are not decoded.
+
+    `on_read` is called with the size of each part that was read; it may wait, to read slowly.
+    """
+    try:
+        verify_file(rows_file(root, segment), on_read)
+    except StoreFault as fault:
+        return Finding(
+            _kind_of(fault), str(fault), segment.tenant_id, segment.day, segment.segment_id
+        )
+    return None
+
+
+def _kind_of(error: Exception) -> Kind:
+    # What opens a file raises a StoreFault whose cause is the missing file.
+    is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
+    return _KINDS.get(type(error), Kind.MISSING_FILE if is_gone else Kind.UNREADABLE)
+
+
 def check_segment(
     root: Path, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
 ) -> list[Finding]:
@@ -154,8 +184,10 @@ def check_segment(
         )
 
     try:
-        for kind, detail in _check_bytes(segment.path(root), segment):
-            found(kind, detail)
+        try:
+            verify_file(rows_file(root, segment))
+        except DamagedFile as damage:
+            found(_kind_of(damage), str(damage))
         index = IndexBuilder(same_bits(root, segment))
         with open_segment(root, segment) as opened:
             for kind, detail in _check_contents(opened, seen, index, on_rows):
@@ -164,21 +196,8 @@ def check_segment(
         if not findings and (fault := index_fault(root, segment, index)) is not None:
             found(Kind.WRONG_INDEX, f"{fault}: run `countersign audit reindex`")
     except _FAULTS as error:
-        # `open_segment` raises a StoreFault whose cause is the missing file.
-        is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
-        fault = Kind.MISSING_FILE if is_gone else Kind.UNREADABLE
-        found(_KINDS.get(type(error), fault), str(error))
+        found(_kind_of(error), str(error))
     return findings
-
-
-def _check_bytes(path: Path, segment: Segment) -> Iterator[tuple[Kind, str]]:
-    size = path.stat().st_size
-    if size != segment.size:
-        yield Kind.WRONG_SIZE, f"{size} bytes instead of {segment.size}"
-    elif segment.sha256:
-        sha256 = sha256_of(path)
-        if sha256 != segment.sha256:
-            yield Kind.WRONG_SHA256, f"{sha256} instead of {segment.sha256}"
 
 
 def _check_contents(

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Final, TypeVar
@@ -13,6 +13,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.objects import Objects
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
+from analytics.storage.verified_files import WantedFile
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -26,15 +27,6 @@ AHEAD_PART: Final = 4
 
 _CLOSED: Final = "the store of segments was closed"
 """Said to a query that runs on while the process ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class WantedFile:
-    """One file of a segment, and what the catalog says of it ("" for a digest: nothing)."""
-
-    path: Path
-    size: int
-    sha256: str
 
 
 class ObjectFetcher:
@@ -64,8 +56,9 @@ class ObjectFetcher:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def fetch_missing(self, files: Sequence[WantedFile]) -> None:
-        """Fetch those of the pinned `files` that are not there."""
-        missing = [file for file in files if not self._holds(file)]
+        """Fetch those of the pinned `files` that are not there as they should be."""
+        # What is there and unverified is hashed by the threads that fetch, several at a time.
+        missing = [file for file in files if not self._is_known(file)]
         self._observer.hit(len(files) - len(missing))
         if len(missing) < 2:
             for file in missing:
@@ -80,11 +73,12 @@ class ObjectFetcher:
         finally:
             _cancel(coming)
 
+    def _is_known(self, file: WantedFile) -> bool:
+        return self._cache.verified.knows(_content_of(file)) and self._holds(file)
+
     def _holds(self, file: WantedFile) -> bool:
-        # An index has its own checksums, and one that was replaced is as good.
-        digest = "" if file.path.suffix == ".index" else file.sha256
         try:
-            return self._cache.holds(file.path, file.size, digest)
+            return self._cache.holds(_content_of(file))
         except OSError as error:
             raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
@@ -145,7 +139,13 @@ class ObjectFetcher:
             # Before the copy gets its name: readers open the file of that name unchecked.
             check_content(key, file, size, sha256)
             self._cache.add(target, file.path)
+            self._cache.verified.note(file)
         return size
+
+
+def _content_of(file: WantedFile) -> WantedFile:
+    """What has to be as the catalog says: an index has checksums, and a replaced one is as good."""
+    return replace(file, sha256="") if file.path.suffix == ".index" else file
 
 
 def check_content(name: str, file: WantedFile, size: int, sha256: str) -> None:

@@ -4,7 +4,7 @@ An object has the key that the file has as a path below the audit folder. It is 
 under a name that no other has, and is never changed; only an index, which is derived, is replaced.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from analytics.storage.audit_files import TABLE_LOG, is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.import_claims import ImportClaim, ImportClaims
-from analytics.storage.object_fetcher import FETCHES_MAX, ObjectFetcher, WantedFile, check_content
+from analytics.storage.object_fetcher import FETCHES_MAX, ObjectFetcher, check_content
 from analytics.storage.objects import ObjectEntry, Objects
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import (
@@ -22,6 +22,7 @@ from analytics.storage.segment_store import (
     StoredFile,
     Write,
 )
+from analytics.storage.verified_files import WantedFile, no_wait, rows_file
 
 
 class S3Segments:
@@ -37,12 +38,16 @@ class S3Segments:
         self._claims = ImportClaims(objects)
 
     @contextmanager
-    def local(self, segments: Iterable[Segment]) -> Iterator[None]:
-        """See SegmentStore. What is missing is fetched, FETCHES_MAX at a time."""
+    def local(
+        self, segments: Iterable[Segment], on_read: Callable[[int], object] = no_wait
+    ) -> Iterator[None]:
+        """See SegmentStore. What is missing or damaged is fetched, FETCHES_MAX at a time."""
         wanted = list(segments)
+        files = [self._rows_of(segment) for segment in wanted]
         with self._cache.pinned(segment.segment_id for segment in wanted):
-            self._fetcher.fetch_missing([self._rows_of(segment) for segment in wanted])
-            yield
+            self._fetcher.fetch_missing(files)
+            with self._cache.verified.unchanged(files, on_read):
+                yield
 
     @contextmanager
     def local_index(self, segment: Segment) -> Iterator[None]:
@@ -263,7 +268,7 @@ class S3Segments:
         return sizes
 
     def _rows_of(self, segment: Segment) -> WantedFile:
-        return WantedFile(segment.path(self.root), segment.size, segment.sha256)
+        return rows_file(self.root, segment)
 
     def _indexes_of(self, segments: Iterable[Segment]) -> list[WantedFile]:
         return [

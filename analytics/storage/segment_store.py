@@ -17,6 +17,7 @@ from analytics.storage.cache_folder import CachedFile
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import check_present
 from analytics.storage.segment_writer import remove_segments
+from analytics.storage.verified_files import DamagedFile, VerifiedFiles, no_wait, rows_file
 
 Write = Callable[[Path], Segment]
 """Writes a segment (or only its index) below the folder it is given, in the usual layout."""
@@ -26,7 +27,7 @@ class ObjectMissing(StoreFault):
     """The object of a segment is not in the store."""
 
 
-class ObjectDamaged(StoreFault):
+class ObjectDamaged(DamagedFile):
     """The object of a segment does not have the size and digest that the catalog says."""
 
 
@@ -74,10 +75,13 @@ class SegmentStore(Protocol):
     is_local: bool
     """True if every file is there without being fetched."""
 
-    def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
+    def local(
+        self, segments: Iterable[Segment], on_read: Callable[[int], object] = no_wait
+    ) -> AbstractContextManager[None]:
         """In the block the files of `segments` are whole and stay where they are.
 
-        Raises ObjectMissing, ObjectDamaged.
+        `on_read` is called while they are verified, see `verify_file`. At the end of the block it
+        is made sure that they still are what was verified. Raises ObjectMissing, DamagedFile.
         """
 
     def local_index(self, segment: Segment) -> AbstractContextManager[None]:
@@ -162,10 +166,16 @@ class LocalFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._verified = VerifiedFiles()
 
-    def local(self, segments: Iterable[Segment]) -> AbstractContextManager[None]:
+    @contextmanager
+    def local(
+        self, segments: Iterable[Segment], on_read: Callable[[int], object] = no_wait
+    ) -> Iterator[None]:
         """See SegmentStore: all files are local until the sweeper unlinks them."""
-        return nullcontext()
+        files = [rows_file(self.root, segment) for segment in segments]
+        with self._verified.unchanged(files, on_read):
+            yield
 
     def local_index(self, segment: Segment) -> AbstractContextManager[None]:
         """See SegmentStore."""
@@ -251,6 +261,7 @@ class LocalFolder:
 
     def close(self) -> None:
         """See SegmentStore."""
+        self._verified.close()
 
 
 class _TouchedFiles:

@@ -5,9 +5,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from analytics.model.errors import StoreFault
-from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
+from analytics.storage.verified_files import COPY_MODE
 from service.backup.attempt import RestoreAttempt
 from service.backup.manifest import AUDIT, Manifest
 from service.backup.object_versions import BroughtBack

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from analytics.storage.cache_folder import COPY_MODE, CacheFolder, SilentObserver
+from analytics.storage.cache_folder import CacheFolder, SilentObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import LockTimeout, SlotLocks, slot_of
+from analytics.storage.verified_files import COPY_MODE, WantedFile
 
 REPOSITORY = Path(__file__).parents[3]
 SIZE = 1_000
@@ -63,7 +64,7 @@ def held(cache: CacheFolder) -> set[int]:
 def test_the_least_recently_used_copies_make_room(cache):
     for number in range(5):
         add(cache, number)
-    assert cache.holds(path_of(cache, 0), SIZE)  # used again just now
+    assert cache.holds(WantedFile(path_of(cache, 0), SIZE, ""))  # used again just now
 
     add(cache, 5)
 
@@ -138,25 +139,20 @@ def test_files_that_are_no_copies_are_never_dropped(cache):
 def test_a_copy_of_another_size_is_not_taken_for_whole(cache):
     path = add(cache, 1)
 
-    assert cache.holds(path, SIZE, sha256_of(path))
-    assert not cache.holds(path, SIZE + 1, sha256_of(path))
+    assert cache.holds(WantedFile(path, SIZE, sha256_of(path)))
+    assert not cache.holds(WantedFile(path, SIZE + 1, sha256_of(path)))
 
 
-def test_after_a_start_of_the_machine_copies_are_compared_before_they_are_used(cache, tmp_path):
+def test_copies_are_compared_before_they_are_used(cache, other):
     """They are not synced: a machine that lost its power may have other bytes in them."""
-    good, bad = add(cache, 1), add(cache, 2)
-    digests = {path: sha256_of(path) for path in (good, bad)}
-    bad.write_bytes(b"?" * SIZE)
-    (tmp_path / OWN_FOLDER / "boot").write_text("that of another start")
+    good, bad = (WantedFile(path, SIZE, sha256_of(path)) for path in (add(cache, 1), add(cache, 2)))
+    bad.path.chmod(0o600)
+    bad.path.write_bytes(b"?" * SIZE)
+    bad.path.chmod(COPY_MODE)
 
-    after = opened(tmp_path)
-    try:
-        assert not after.holds(bad, SIZE, digests[bad])
-        assert after.holds(good, SIZE, digests[good])
-        assert good.stat().st_mode & 0o777 == COPY_MODE
-        assert {copy.path for copy in after.copies()} == {good, bad}
-    finally:
-        after.close()
+    assert not other.holds(bad)
+    assert other.holds(good)
+    assert {copy.path for copy in other.copies()} == {good.path, bad.path}
 
 
 def test_a_use_leaves_the_time_of_writing(cache):
@@ -164,7 +160,7 @@ def test_a_use_leaves_the_time_of_writing(cache):
     path = add(cache, 1)
     written_ns = path.stat().st_mtime_ns
 
-    assert cache.holds(path, SIZE)
+    assert cache.holds(WantedFile(path, SIZE, ""))
 
     assert path.stat().st_mtime_ns == written_ns
     assert path.stat().st_atime_ns > 10**9

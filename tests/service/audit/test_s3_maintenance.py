@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.storage.cache_folder import COPY_MODE
 from analytics.storage.integrity import Kind
 from analytics.storage.prefix_owner import PrefixTaken
+from analytics.storage.verified_files import COPY_MODE
 from service.audit.integrity_check import Check
 from service.audit.upload import NoBucket, upload_segments
 from service.backup.create import take_backup

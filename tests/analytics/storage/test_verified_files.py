@@ -1,0 +1,203 @@
+"""A file is read whole before it is used, once for each state that it is in."""
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from analytics.model.errors import StoreFault
+from analytics.storage.integrity import Kind, verify_segment
+from analytics.storage.segment_store import LocalFolder
+from analytics.storage.verified_files import (
+    COPY_MODE,
+    DamagedFile,
+    VerifiedFiles,
+    WrongDigest,
+    rows_file,
+    verify_file,
+)
+from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed
+
+ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
+
+
+@pytest.fixture
+def segment(tmp_path):
+    return sealed(tmp_path, "seg_1", ROWS)
+
+
+@pytest.fixture
+def verified():
+    files = VerifiedFiles()
+    yield files
+    files.close()
+
+
+class Reads:
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def __call__(self, size: int) -> None:
+        self.bytes += size
+
+
+def flip(path, place: int = 100) -> None:
+    """Change one bit in the file, in place."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def read_by(verified, *files) -> int:
+    reads = Reads()
+    verified.check(files, reads)
+    return reads.bytes
+
+
+def test_a_file_is_read_once(tmp_path, segment, verified):
+    file = rows_file(tmp_path, segment)
+
+    assert read_by(verified, file) == segment.size
+    assert read_by(verified, file) == 0
+
+
+def test_several_files_are_all_read(tmp_path, segment, verified):
+    segments = [segment, *(sealed(tmp_path, f"seg_{n}", ROWS) for n in range(2, 20))]
+    files = [rows_file(tmp_path, one) for one in segments]
+
+    assert read_by(verified, *files) == sum(one.size for one in segments)
+    flip(files[11].path)
+    with pytest.raises(WrongDigest, match=segments[11].segment_id):
+        verified.check(files)
+    assert read_by(verified, *files[:11], *files[12:]) == 0
+
+
+def test_what_changes_while_the_process_runs_is_found(tmp_path, segment, verified):
+    """Even if the time of writing is put back: the time of change cannot be set."""
+    file = rows_file(tmp_path, segment)
+    verified.check([file])
+    before = file.path.stat()
+    flip(file.path)
+    os.utime(file.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    with pytest.raises(WrongDigest, match="audit restore-segment"):
+        verified.check([file])
+
+
+def test_a_file_put_in_place_of_another_is_found(tmp_path, segment, verified):
+    """One of the same size, as copied by mistake."""
+    file = rows_file(tmp_path, segment)
+    verified.check([file])
+    content = bytearray(file.path.read_bytes())
+    content[100] ^= 1
+    other = tmp_path / "other"
+    other.write_bytes(content)
+    other.rename(file.path)
+
+    with pytest.raises(WrongDigest):
+        verified.check([file])
+
+
+def test_a_repaired_file_is_used_again(tmp_path, segment, verified):
+    """Without a restart."""
+    file = rows_file(tmp_path, segment)
+    flip(file.path)
+    with pytest.raises(DamagedFile):
+        verified.check([file])
+    flip(file.path)
+
+    assert read_by(verified, file) == segment.size
+
+
+def test_a_copy_that_is_marked_as_used_is_not_read_again(tmp_path, segment, verified):
+    """Processes note in its times that they use it, which changes its time of change."""
+    file = rows_file(tmp_path, segment)
+    file.path.chmod(COPY_MODE)
+    verified.check([file])
+    os.utime(file.path, ns=(1, file.path.stat().st_mtime_ns))
+
+    assert read_by(verified, file) == 0
+
+
+def test_only_so_many_files_are_remembered(tmp_path, segment):
+    verified = VerifiedFiles(files_max=1)
+    files = [rows_file(tmp_path, one) for one in (segment, sealed(tmp_path, "seg_2", ROWS))]
+    for file in files:
+        verified.check([file])
+
+    assert read_by(verified, files[0]) == segment.size
+    verified.close()
+
+
+def test_without_a_digest_the_size_is_compared(tmp_path, segment, verified):
+    """Segments from before digests were stored."""
+    known = replace(segment, sha256="")
+    verified.check([rows_file(tmp_path, known)])
+
+    with pytest.raises(DamagedFile, match="bytes instead of"):
+        verified.check([rows_file(tmp_path, replace(known, size=known.size + 1))])
+
+
+def test_a_missing_file_is_a_fault(tmp_path, segment, verified):
+    segment.path(tmp_path).unlink()
+
+    with pytest.raises(StoreFault, match=segment.segment_id):
+        verified.check([rows_file(tmp_path, segment)])
+
+
+def test_reading_can_be_ended(tmp_path, segment, verified):
+    """A query that was stopped does not read on."""
+
+    def stop(size: int) -> None:
+        raise StoreFault("stopped")
+
+    with pytest.raises(StoreFault, match="stopped"):
+        verified.check([rows_file(tmp_path, segment)], stop)
+
+
+def test_a_finding_names_the_damaged_file(tmp_path, segment):
+    """For checks that read no rows."""
+    reads = Reads()
+    assert verify_segment(tmp_path, segment, reads) is None
+    assert reads.bytes == segment.size
+
+    flip(segment.path(tmp_path))
+    damaged = verify_segment(tmp_path, segment)
+    segment.path(tmp_path).unlink()
+    missing = verify_segment(tmp_path, segment)
+
+    assert damaged is not None
+    assert missing is not None
+    assert (damaged.kind, missing.kind) == (Kind.WRONG_SHA256, Kind.MISSING_FILE)
+    assert (damaged.tenant_id, damaged.day, damaged.segment) == (TENANT, DAY, segment.segment_id)
+
+
+def test_the_identity_is_that_of_the_bytes_that_were_read(tmp_path, segment, verified):
+    """What is written to the file while it is read is verified the next time."""
+    file = rows_file(tmp_path, segment)
+
+    def touch(size: int) -> None:
+        os.utime(file.path, ns=(1, 1))
+
+    verified.check([file], touch)
+
+    assert read_by(verified, file) == segment.size
+    assert verify_file(file)
+
+
+def test_rows_of_a_folder_are_used_only_if_they_are_whole(tmp_path, segment):
+    flip(segment.path(tmp_path))
+
+    with pytest.raises(WrongDigest), LocalFolder(tmp_path).local([segment]):
+        pytest.fail("the damaged file was used")
+
+
+def test_what_is_damaged_while_it_is_used_is_a_fault_of_the_use(tmp_path, segment):
+    """What was read in the block may be either."""
+    with pytest.raises(WrongDigest), LocalFolder(tmp_path).local([segment]):
+        flip(segment.path(tmp_path))
