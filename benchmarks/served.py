@@ -60,6 +60,6 @@ async def found(segments: Sequence[Segment], root: Path, data_dir: Path) -> None
                 )
             )
         await work.session.flush()
-        await take_seq(work.session, max(segment.max_seq for segment in segments))
+        await take_seq(work.session, max(segment.max_seq for segment in segments), work.now)
         await add_segments(work.session, list(segments), work.now)
     await services.close()

@@ -18,6 +18,7 @@ EXCEPTIONS: Final = {
         "older programs write no identity_subject, and null is unequal to null"
     ),
     ("0007", "drop_index", "journal_by_day"): _REPLACED,
+    ("0017", "execute", ""): "it fills the column that was added, which older programs do not know",
 }
 """What a migration does besides adding, and why older programs go on working.
 

@@ -1,6 +1,7 @@
 """The schema of audit rows in each version, and the names of its columns in the API."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -110,6 +111,15 @@ def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def with_received_at(rows: pa.Table, received_at: datetime) -> pa.Table:
+    """`rows`, all received at that instant, if they have that column."""
+    index = rows.schema.get_field_index("received_at")
+    if index < 0:
+        return rows
+    instants = pa.repeat(pa.scalar(received_at, _INSTANT), rows.num_rows)
+    return rows.set_column(index, AUDIT_SCHEMA.field("received_at"), instants)
 
 
 WIRE_COLUMNS: Final[dict[str, str]] = {

@@ -1,6 +1,6 @@
 """The rows of a snapshot as SQL: files and journal batches as a table, a query as its condition."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -21,6 +21,7 @@ schema version, in which each row looks its base up. A tenant has as many bases 
 files."""
 
 COLUMNS: Final = ", ".join(AUDIT_SCHEMA.names)
+_INSTANT: Final = AUDIT_SCHEMA.field("received_at").type
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,31 @@ def source(
     options = "hive_partitioning = false" + (", filename = true" if files else "")
     own, others = _by_seq_base(segments)
     for number, ((seq_base, version), held) in enumerate(own):
-        seq = "seq"
+        replaced = {}
         if seq_base:
-            seq = f"seq + $seq_base{number} AS seq"
+            replaced["seq"] = f"seq + $seq_base{number}"
             bound[f"seq_base{number}"] = seq_base
-        rest = _all_but_seq(version, files=files)
-        parts.append(f"SELECT {seq}, {rest} FROM read_parquet($files{number}, {options})")
+        if (received_at := held[0].received_at) is not None:  # that of all with this base
+            replaced["received_at"] = f"$received_at{number}::TIMESTAMPTZ"
+            bound[f"received_at{number}"] = received_at
+        columns = _columns(version, replaced, files=files)
+        parts.append(f"SELECT {columns} FROM read_parquet($files{number}, {options})")
         bound[f"files{number}"] = [str(segment.path(root)) for segment in held]
     for version, held in others.items():
         names = [str(segment.path(root)) for segment in held]
-        bases = pa.array([segment.seq_base for segment in held], pa.int64())
-        tables[f"bases{version}"] = pa.table({"filename": names, "seq_base": bases})
+        tables[f"bases{version}"] = pa.table(
+            {
+                "filename": names,
+                "seq_base": pa.array([segment.seq_base for segment in held], pa.int64()),
+                "based_at": pa.array([segment.received_at for segment in held], _INSTANT),
+            }
+        )
+        replaced = {
+            "seq": "seq + seq_base",
+            "received_at": "coalesce(based_at, received_at)",
+        }
         parts.append(
-            f"SELECT seq + seq_base AS seq, {_all_but_seq(version, files=files)}"
+            f"SELECT {_columns(version, replaced, files=files)}"
             f" FROM read_parquet($others{version}, hive_partitioning = false, filename = true)"
             f" JOIN bases{version} USING (filename)"
         )
@@ -91,13 +104,16 @@ def ordering(query: Query) -> str:
     return f"created_at {query.order.value}, seq {query.order.value}"
 
 
-def _all_but_seq(version: int, *, files: bool) -> str:
-    """What a scan of files of schema `version` selects besides `seq`: null for what they lack."""
+def _columns(version: int, replaced: Mapping[str, str], *, files: bool) -> str:
+    """What a scan of files of schema `version` selects: null for columns that they lack.
+
+    `replaced` has the columns that the files do not have as the catalog means them.
+    """
     stored = schema_of(version, "a segment").names
+    lacking = {name: "NULL::VARCHAR" for name in AUDIT_SCHEMA.names if name not in stored}
+    computed = lacking | dict(replaced)
     columns = [
-        name if name in stored else f"NULL::VARCHAR AS {name}"
-        for name in AUDIT_SCHEMA.names
-        if name != "seq"
+        f"{computed[name]} AS {name}" if name in computed else name for name in AUDIT_SCHEMA.names
     ]
     return ", ".join([*columns, "filename"] if files else columns)
 

@@ -22,11 +22,11 @@ from analytics.model.schema import (
     NO_ROWS,
     NewerSchema,
     with_nulls,
+    with_received_at,
 )
 
 # Handing each buffer to Arrow's threads takes longer than compressing it, in a batch of any size.
 _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-_RECEIVED_AT: Final = JOURNAL_SCHEMA.field("received_at")
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
@@ -55,7 +55,7 @@ class JournalBatch(EncodedBatch):
     """One stored batch: `rows` rows whose seq run from `first_seq` upwards.
 
     All of them were received at `received_at`, the time of the transaction that gave them their
-    seq; so a row with a later seq was received later. None: each row says when.
+    seq; so no row with a later seq was received earlier. None: each row says when.
     """
 
     first_seq: int
@@ -120,10 +120,7 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
     rows = with_nulls(rows, JOURNAL_SCHEMA)
     if batch.received_at is not None:
-        received_at = pa.repeat(pa.scalar(batch.received_at, _RECEIVED_AT.type), batch.rows)
-        rows = rows.set_column(
-            rows.schema.get_field_index("received_at"), _RECEIVED_AT, received_at
-        )
+        rows = with_received_at(rows, batch.received_at)
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
 
 

@@ -42,7 +42,8 @@ class Segment:
     """What the catalog knows of one file without opening it.
 
     `seq_base` is added to the number in the file to get the seq of a row: rows that were written
-    before they got their place count from 0 there. `min_seq` and `max_seq` include it.
+    before they got their place count from 0 there. `min_seq` and `max_seq` include it. All of them
+    were received at `received_at`, which replaces what the file says; None: each row says when.
     `event_counts` and `decision_counts` map each value to its number of rows; the empty string
     stands for null. `size` is in bytes, `sha256` that of the file ("" when it is not known).
     `schema_version` says which columns the file has, see `schema_of`. `index_size` and
@@ -65,12 +66,13 @@ class Segment:
     sha256: str = ""
     index_size: int = 0
     index_sha256: str = ""
+    received_at: datetime | None = None
 
     @property
     def is_portable(self) -> bool:
         """True if engines that know nothing of the catalog read the file correctly.
 
-        Other files count their rows from 0, or have no field ids.
+        Other files count their rows from 0 and say when they were read, or have no field ids.
         """
         return self.seq_base == 0 and self.schema_version >= FIELD_IDS_SINCE
 
@@ -82,13 +84,14 @@ class Segment:
         """Where the index of the file lies; it may not be there."""
         return index_path(root, self.tenant_id, self.day, self.segment_id)
 
-    def with_seq_base(self, seq_base: int) -> "Segment":
+    def with_seq_base(self, seq_base: int, received_at: datetime | None = None) -> "Segment":
         """The segment of a file whose rows count from 0, now that they have their place."""
         return replace(
             self,
             seq_base=seq_base,
             min_seq=self.min_seq + seq_base,
             max_seq=self.max_seq + seq_base,
+            received_at=received_at,
         )
 
 

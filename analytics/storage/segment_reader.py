@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analytics.model.errors import ARROW_FAULTS, StoreFault
-from analytics.model.schema import AUDIT_SCHEMA, schema_of, with_nulls
+from analytics.model.schema import AUDIT_SCHEMA, schema_of, with_nulls, with_received_at
 from analytics.storage.segment_metadata import VERSION_KEY, Segment
 from analytics.storage.segment_writer import TEXT_DICTIONARIES
 
@@ -135,6 +135,8 @@ class SegmentFile:
         if self.segment.seq_base:
             seq = pc.add(rows.column(_SEQ), self.segment.seq_base)
             rows = rows.set_column(_SEQ, AUDIT_SCHEMA.field(_SEQ), seq)
+        if self.segment.received_at is not None:
+            rows = with_received_at(rows, self.segment.received_at)
         return rows
 
     def _row_group(self, index: int) -> RowGroup:

@@ -117,7 +117,7 @@ async def _fill(services: Services, files: int) -> None:
                 )
             )
         await work.session.flush()
-        await take_seq(work.session, (files + len(LABELS)) * _ROWS)
+        await take_seq(work.session, (files + len(LABELS)) * _ROWS, work.now)
     await _add(services, segments)
 
 

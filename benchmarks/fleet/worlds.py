@@ -141,7 +141,7 @@ async def _fill(settings: Settings, segments: Sequence[Segment], root: Path | No
                 )
             await work.session.flush()
             if segments:
-                await take_seq(work.session, max(segment.max_seq for segment in segments))
+                await take_seq(work.session, max(segment.max_seq for segment in segments), work.now)
                 await add_segments(work.session, segments, work.now)
     finally:
         await services.close()

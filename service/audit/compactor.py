@@ -100,7 +100,8 @@ class Compactor(LeasedJob):
         quiet = timedelta(seconds=self._settings.compact_quiet_s)
         if day.rows_max > LARGE_TIMES * (day.rows - day.rows_max):
             quiet = max(quiet, LATE_QUIET)
-        return day.last_sealed_at <= now - quiet
+        # Sealed later than now: the clock was set back, and could take years to catch up.
+        return not now - quiet < day.last_sealed_at <= now
 
     async def _merge_day(self, lease: HeldLease, day: SegmentedDay) -> AsyncIterator[Segment]:
         while (segment := await self._merge_some(lease, day)) is not None:

@@ -194,9 +194,9 @@ class Importer(LeasedJob):
 
 async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result: Imported) -> None:
     """Add the segments to the catalog, and record the import."""
-    seq_base = await take_seq(work.session, result.rows)
-    placed = [segment.with_seq_base(seq_base) for segment in segments]
-    await add_segments(work.session, placed, work.now)
+    numbered = await take_seq(work.session, result.rows, work.now)
+    placed = [segment.with_seq_base(*numbered) for segment in segments]
+    await add_segments(work.session, placed, numbered.received_at)
     await add_import(
         work.session,
         ImportedFile(

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import JournalBatch, in_parts
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
@@ -53,7 +54,9 @@ class PendingDay:
     def is_due(self, settings: Settings, now: datetime) -> bool:
         """True if the day is large or has waited long enough."""
         has_waited = now - self.since >= timedelta(seconds=settings.seal_age_s)
-        return has_waited or is_large(self.size, settings.seal_rows)
+        # Rows received later than now: the clock was set back, and how long they wait is unknown.
+        is_over = self.since > now and self.day < utc_day(now)
+        return has_waited or is_over or is_large(self.size, settings.seal_rows)
 
 
 def is_large(size: JournalSize, seal_rows: int) -> bool:

@@ -105,7 +105,7 @@ async def _store(
     await work.journal_rows()
     batches = await list_batches(work.session, org.id)
     await remove_batches(work.session, batches)
-    await take_seq(work.session, history.rows)
+    await take_seq(work.session, history.rows, work.now)
     seq, done = min(batch.first_seq for batch in batches), 0
     total = history.rows + sum(batch.rows for batch in batches)
     for day in history.days:

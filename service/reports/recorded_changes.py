@@ -1,6 +1,8 @@
 """The changes of rights that the audit log still tells of, and since when it tells of all."""
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -19,7 +21,7 @@ CHANGES_MAX: Final = 100_000
 
 _DAY: Final = timedelta(days=1)
 _PAGE_ROWS: Final = 1_000
-_COLUMNS: Final = ("created_at", "received_at", "seq", "event", "payload")
+_COLUMNS: Final = ("created_at", "seq", "event", "payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,11 @@ async def load_changes(log: TenantLog) -> RecordedChanges:
     """The changes of rights in `log`, within its retention. Raises StoreFault, QueryTooSlow."""
     changes: list[RightsChange] = []
     bounds = [] if log.floor is None else [log.floor]
-    query = parse_query({"event": [*RIGHTS_EVENTS, Event.AUDIT_PRUNED]})
+    query = parse_query({"event": [*RIGHTS_EVENTS, Event.AUDIT_PRUNED, Event.AUDIT_IMPORTED]})
     after: Position | None = None
     while True:
         rows = await log.page(query, _PAGE_ROWS, after)
-        for change in _changes(rows):
-            if change.event == Event.AUDIT_PRUNED:
-                bounds.append(midnight(date.fromisoformat(change.keys["last_day"])) + _DAY)
-            else:
-                changes.append(change)
+        changes += _changes(rows)
         if rows.num_rows < _PAGE_ROWS:
             break
         (last,) = rows.slice(rows.num_rows - 1).select(["created_at", "seq"]).to_pylist()
@@ -53,14 +51,36 @@ async def load_changes(log: TenantLog) -> RecordedChanges:
             bounds.append(last["created_at"])
             break
         after = Position(log.snapshot.watermark, last["created_at"], last["seq"])
-    return RecordedChanges(RightsHistory(changes), max(bounds, default=None))
+    own = _without_imported(changes)
+    bounds += [
+        midnight(date.fromisoformat(change.keys["last_day"])) + _DAY
+        for change in own
+        if change.event == Event.AUDIT_PRUNED
+    ]
+    history = RightsHistory(change for change in own if change.event in RIGHTS_EVENTS)
+    return RecordedChanges(history, max(bounds, default=None))
 
 
 def _changes(rows: pa.Table) -> list[RightsChange]:
-    # A row from an imported file was received later than it says it happened: it tells of another
-    # service's members and roles, or of what the tables here never held.
     return [
         RightsChange(row["created_at"], row["seq"], row["event"], json.loads(row["payload"]))
         for row in rows.select(list(_COLUMNS)).to_pylist()
-        if row["received_at"] == row["created_at"]
     ]
+
+
+def _without_imported(changes: Iterable[RightsChange]) -> list[RightsChange]:
+    """The `changes` whose rows this service made, latest first.
+
+    Those of an imported file tell of another service's members and roles, or of what the tables
+    here never held. Their seq are those just before the row about the import.
+    """
+    own: list[RightsChange] = []
+    first = math.inf
+    for change in sorted(changes, key=lambda change: change.seq, reverse=True):
+        if first <= change.seq:
+            continue  # of the import that was met last
+        first = math.inf
+        if change.event == Event.AUDIT_IMPORTED:
+            first = change.seq - change.keys["rows"]
+        own.append(change)
+    return own

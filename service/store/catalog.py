@@ -11,6 +11,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     cast,
     delete,
     func,
@@ -46,6 +47,7 @@ _SEGMENTS: Final = select(
     func.coalesce(SegmentEntry.sha256, ""),
     func.coalesce(SegmentEntry.index_size, 0),
     func.coalesce(SegmentEntry.index_sha256, ""),
+    case((SegmentEntry.seq_base != 0, SegmentEntry.sealed_at)),
 )
 """The fields of `Segment`, in order."""
 
@@ -150,7 +152,10 @@ async def add_segment(session: AsyncSession, segment: Segment, sealed_at: dateti
 async def add_segments(
     session: AsyncSession, segments: Sequence[Segment], sealed_at: datetime
 ) -> None:
-    """Add `segments` to the catalog in one statement: other writers wait meanwhile."""
+    """Add `segments` to the catalog in one statement: other writers wait meanwhile.
+
+    Rows of a segment with a seq base were received at `sealed_at`.
+    """
     await session.execute(insert(SegmentEntry), [_line(segment, sealed_at) for segment in segments])
 
 
@@ -158,6 +163,7 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
     """The columns of `segment`, which are named like its fields; what is not known is null."""
     line = {field.name: getattr(segment, field.name) for field in fields(Segment)}
     line["id"] = line.pop("segment_id")
+    del line["received_at"]
     line |= {name: line[name] or None for name in ("sha256", "index_size", "index_sha256")}
     return line | {"sealed_at": sealed_at}
 

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Table, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import bounds_of
@@ -40,11 +40,16 @@ _BATCHES: Final = (
 )
 _BATCHES_FROM: Final = _BATCHES.where(JournalEntry.first_seq >= bindparam("first_seq"))
 # On tables rather than mapped classes: no objects are needed, and the ORM would double the time.
+_NOW: Final = bindparam("now", type_=Counter.received_at.type)
 _TAKE_SEQ: Final = (
     update(cast("Table", Counter.__table__))
     .where(Counter.name == SEQ)
-    .values(value=Counter.value + bindparam("count"))
-    .returning(Counter.value)
+    .values(
+        value=Counter.value + bindparam("count"),
+        # Not the database's own greatest of two: the databases name it differently.
+        received_at=case((Counter.received_at > _NOW, Counter.received_at), else_=_NOW),
+    )
+    .returning(Counter.value, Counter.received_at)
 )
 _APPEND: Final = insert(cast("Table", JournalEntry.__table__))
 _WAITING: Final = select(
@@ -62,20 +67,28 @@ class JournalSize(NamedTuple):
     bytes: int
 
 
-def next_seq(transaction: Transaction, count: int) -> int:
-    """Allocate `count` seq numbers and return the first.
+class Numbered(NamedTuple):
+    """The first seq of some rows, and the instant at which they were received."""
 
-    Invariant: the counter's row stays locked until the commit, so commit order is seq order, and a
-    reader that has seen seq n never sees a smaller one appear later.
+    first_seq: int
+    received_at: datetime
+
+
+def next_seq(transaction: Transaction, count: int, now: datetime) -> Numbered:
+    """Allocate `count` seq numbers at `now`.
+
+    Invariants: the counter's row stays locked until the commit, so commit order is seq order, and a
+    reader that has seen seq n never sees a smaller one appear later. `received_at` is never before
+    that of a smaller seq: while the clock is behind the last one, it stays at that.
     """
-    for (last,) in transaction.rows(_TAKE_SEQ, {"count": count}):
-        return int(last) - count + 1
+    for last, received_at in transaction.rows(_TAKE_SEQ, {"count": count, "now": now}):
+        return Numbered(int(last) - count + 1, received_at)
     raise LookupError("the seq counter is missing: run `countersign init`")
 
 
-async def take_seq(session: AsyncSession, count: int) -> int:
+async def take_seq(session: AsyncSession, count: int, now: datetime) -> Numbered:
     """`next_seq` for an asynchronous session."""
-    return await within(session, next_seq, count)
+    return await within(session, next_seq, count, now)
 
 
 def last_seq(transaction: Transaction) -> int:
@@ -84,24 +97,24 @@ def last_seq(transaction: Transaction) -> int:
 
 
 async def append(
-    session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, received_at: datetime
+    session: AsyncSession, tenant_id: str, rows: Iterable[AuditRow], *, now: datetime
 ) -> None:
     """Add `rows` to the journal, one batch per UTC day."""
     batches = [(tenant_id, batch) for batch in encode_days(rows)]
-    await within(session, append_batches, batches, received_at=received_at)
+    await within(session, append_batches, batches, now=now)
 
 
 def append_batches(
     transaction: Transaction,
     batches: Sequence[tuple[str, EncodedBatch]],
     *,
-    received_at: datetime,
+    now: datetime,
 ) -> list[JournalBatch]:
-    """Add `batches`, each with its tenant id, to the journal, and assign the next seq numbers."""
+    """Add `batches`, each with its tenant id, to the journal, with seq numbers as in `next_seq`."""
     if not batches:
         return []
     rows = [batch.rows for _, batch in batches]
-    first = next_seq(transaction, sum(rows))
+    first, received_at = next_seq(transaction, sum(rows), now)
     # Not strict: the sums have one item more, which is the next free seq.
     lines = [
         {"first_seq": seq, "tenant_id": tenant_id, "received_at": received_at, **_fields(batch)}

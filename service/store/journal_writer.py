@@ -26,10 +26,10 @@ class JournalWriter:
         self._batches += [(tenant_id, batch) for batch in batches]
 
     def store(
-        self, transaction: Transaction, tenant_id: str, batch: EncodedBatch, received_at: datetime
+        self, transaction: Transaction, tenant_id: str, batch: EncodedBatch, now: datetime
     ) -> JournalBatch:
         """Store one batch now, for a caller that needs its seq before the commit."""
-        (stored,) = append_batches(transaction, [(tenant_id, batch)], received_at=received_at)
+        (stored,) = append_batches(transaction, [(tenant_id, batch)], now=now)
         self._stored.append(stored)
         _add_to_size(transaction, tenant_id, batch)
         return stored
@@ -50,12 +50,12 @@ class JournalWriter:
         rows, batches, bytes_ = _with(size, added)
         return JournalSize(rows + len(self._rows.get(tenant_id, ())), batches, bytes_)
 
-    def write(self, transaction: Transaction, received_at: datetime) -> list[JournalBatch]:
+    def write(self, transaction: Transaction, now: datetime) -> list[JournalBatch]:
         """Assign seq numbers to all rows and store them; returns the stored batches."""
         for tenant_id, rows in self._rows.items():
             self.add_batches(tenant_id, encode_days(rows))
         self._rows.clear()
-        self._stored += append_batches(transaction, self._batches, received_at=received_at)
+        self._stored += append_batches(transaction, self._batches, now=now)
         for tenant_id, batch in self._batches:
             _add_to_size(transaction, tenant_id, batch)
         self._batches.clear()

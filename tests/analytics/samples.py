@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,8 @@ class SampleLake:
     def add(self, rows: Sequence[AuditRow], *, is_sealed: bool) -> dict[int, AuditRow]:
         """Accept `rows`; the seq each of them got.
 
-        Every third file counts from 0, and every fourth file or batch is of schema version 1.
+        Every third file counts from 0, and its rows were received a minute after the last of them;
+        every fourth file or batch is of schema version 1.
         """
         accepted: dict[int, AuditRow] = {}
         for day, day_rows in split_by_day(rows).items():
@@ -130,7 +131,13 @@ class SampleLake:
                 table = table_of(day_rows, first - base)
                 segment = write_segment(self.root, TENANT, day, f"seg_{first}", table)
                 segment = sealed_by_version_1(self.root, segment) if is_old else segment
-                self.segments.append(segment.with_seq_base(base))
+                if base:
+                    received_at = max(row.received_at for row in day_rows) + timedelta(minutes=1)
+                    segment = segment.with_seq_base(base, received_at)
+                    day_rows = [
+                        msgspec.structs.replace(row, received_at=received_at) for row in day_rows
+                    ]
+                self.segments.append(segment)
             else:
                 batch = batch_of(day_rows, first)
                 self.batches.append(journalled_by_version_1(batch) if is_old else batch)

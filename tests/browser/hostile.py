@@ -52,7 +52,7 @@ async def fill(services: Services) -> None:
         await _add_people(work, acme, owner)
         await _add_trust(work, acme, services)
         await _add_policy(work, acme)
-        await append(work.session, acme.id, _rows(), received_at=work.now)
+        await append(work.session, acme.id, _rows(), now=work.now)
     notes = RejectedSubjects(services.store, Metrics())
     for text in (*TEXTS, LONG):
         for is_verified in (True, False):

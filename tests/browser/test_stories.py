@@ -56,7 +56,7 @@ async def _add_incident(services: Services) -> None:
     ]
     async with services.store.write() as work:
         acme = await get_org(work.session, "acme")
-        await append(work.session, acme.id, rows, received_at=services.clock())
+        await append(work.session, acme.id, rows, now=services.clock())
     await services.sealer.seal_due(everything=True)
 
 

@@ -24,7 +24,7 @@ async def add_history(services: Services, rows_a_day: int = ROWS_A_DAY) -> None:
         rows = [_row(at + timedelta(seconds=number)) for number in range(rows_a_day)]
         async with services.store.write() as work:
             acme = await get_org(work.session, "acme")
-            await append(work.session, acme.id, rows, received_at=now)
+            await append(work.session, acme.id, rows, now=now)
     await services.sealer.seal_due(everything=True)
 
 

@@ -109,7 +109,7 @@ async def add_past(services: Services) -> None:
         other = await create_org(work, "other", "free", BY_OPERATOR)
         for org, days in ((acme, (0, 1)), (other, (0,))):
             rows = [sample_row(OLD + timedelta(days=day)) for day in days for _ in range(3)]
-            await append(work.session, org.id, rows, received_at=work.now)
+            await append(work.session, org.id, rows, now=work.now)
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ async def test_rows_of_a_round_reach_the_metrics(world):
     """Through the endpoint, as they are at the scrape and not before."""
     before = (await scrape(world))[("countersign_journal_rows", ())]
     async with world.services.store.write() as work:
-        await append(work.session, world.acme.id, [sample_row(START)] * 7, received_at=work.now)
+        await append(work.session, world.acme.id, [sample_row(START)] * 7, now=work.now)
 
     assert (await scrape(world))[("countersign_journal_rows", ())] == before + 7
 

@@ -10,6 +10,7 @@ import pytest
 
 from analytics.export.writers import ExportFormat
 from analytics.imports.chunks import ImportFormat
+from analytics.model.instants import parse_instant
 from analytics.model.schema import COLUMNS, SCHEMA_VERSION
 from service.backup.create import take_backup
 from service.backup.manifest import read_manifest
@@ -66,6 +67,22 @@ async def test_it_opens_and_answers_the_same_rows(old, entries):
     assert [list(entry) for entry in await old.pages(limit=1000)] == [list(entries[0])] * 457
     assert await (await old.get(f"/{entries[200]['id']}")).get_json() == entries[200]
     assert await faults(old) == []
+
+
+async def test_new_rows_are_received_after_all_of_its_rows(old, entries):
+    """Also under a clock that is behind: the database did not say when the last one was."""
+    old.clock.now = parse_instant(entries[-1]["received_at"])
+    item = b'[{"event": "install_allowed", "packageName": "new"}]'
+    response = await old.world.client.post(
+        "/api/v1/admin/orgs/acme/audit/events",
+        headers=old.world.admin | {"content-type": "application/json"},
+        data=item,
+    )
+    assert (await response.get_json())["accepted"] == 1
+
+    (new,) = await old.pages(package="new")
+    assert new["received_at"] >= max(entry["received_at"] for entry in entries)
+    assert new["created_at"] == entries[-1]["received_at"]
 
 
 async def test_a_filter_on_a_later_column_finds_none_of_its_rows(old, entries):

@@ -8,12 +8,16 @@ from service.store.tables.base import Base
 
 
 class Counter(Base):
-    """A number that only grows, such as the last allocated `seq`."""
+    """A number that only grows, such as the last allocated `seq`.
+
+    `received_at` is the instant of the last rows that were numbered; null before the first ones.
+    """
 
     __tablename__ = "counters"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     value: Mapped[int]
+    received_at: Mapped[datetime | None]
 
 
 class Fact(Base):

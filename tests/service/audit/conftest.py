@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 
+from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.rows import AuditRow
 from service.composition import Services, build_services
 from service.settings import Settings
@@ -32,7 +34,7 @@ class AuditWorld:
         """Journal `rows` in one commit."""
         async with self.services.store.write() as work:
             tenant_id = (org or self.world.acme).id
-            await append(work.session, tenant_id, rows, received_at=work.now)
+            await append(work.session, tenant_id, rows, now=work.now)
 
     async def seal(self) -> int:
         """Seal all there is; how many segments came of it."""
@@ -75,6 +77,13 @@ class AuditWorld:
 async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[AuditWorld]:
     async with running_world(settings, clock, has_sealer=False) as world:
         yield AuditWorld(world)
+
+
+@pytest.fixture
+def in_pieces(monkeypatch):
+    """A file is read row by row, and each row written at once: an import of many steps."""
+    monkeypatch.setattr("analytics.imports.chunks.CHUNK_ROWS", 1)
+    monkeypatch.setattr("service.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
 
 
 def start_worker(settings: Settings, clock: SettableClock) -> Services:

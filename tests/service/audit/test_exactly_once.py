@@ -179,7 +179,7 @@ class Lake(RuleBasedStateMachine):
                     sample_row(row.created_at, version=row.label, package_name=row.package)
                     for row in rows
                 ],
-                received_at=work.now,
+                now=work.now,
             )
 
     @rule(run=RUNS)

@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,6 @@ from sqlalchemy import event, func, select
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.imports.chunks import FileKind, ImportFormat, UnreadableFile
-from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.imports.validation import Refused
 from analytics.model.envelopes import BlocklistHit, CooldownActive, OidcBindingCreated
 from analytics.model.filters import parse_query
@@ -387,13 +385,6 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
     assert installs(await entries(audit)) == ["before"]
 
 
-@pytest.fixture
-def in_pieces(monkeypatch):
-    """A file is read row by row, and each row written at once: an import of many steps."""
-    monkeypatch.setattr("analytics.imports.chunks.CHUNK_ROWS", 1)
-    monkeypatch.setattr("service.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
-
-
 async def take_with(audit: Any, content: bytes, between: Callable[[], None]) -> Imported:
     """Import `content`; after each step, do what is to be done `between`."""
     job = Job(audit.world.acme, source(content), BY_OPERATOR, is_partial=False)
@@ -416,7 +407,7 @@ async def test_others_seal_and_merge_while_a_long_import_is_under_way(audit, in_
                 work.session,
                 audit.world.acme.id,
                 [sample_row(START - DAY, package_name="ours")],
-                received_at=work.now,
+                now=work.now,
             )
         sealed.append(len(await worker.sealer.seal_due(everything=True)))
         await worker.compactor.compact_due(everything=True)

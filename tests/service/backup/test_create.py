@@ -155,7 +155,7 @@ async def test_changes_during_the_backup_are_not_in_it(
                     work.session,
                     filled.world.acme.id,
                     [sample_row(START - timedelta(days=1))],
-                    received_at=work.now,
+                    now=work.now,
                 )
             await worker.sealer.seal_due(everything=True)
             await worker.compactor.compact_due(everything=True)

@@ -256,7 +256,7 @@ async def test_a_service_that_starts_while_the_backup_is_copied_is_left_alone(fi
         await asyncio.to_thread(restore_backup, settings, backup, show, is_forced=True)
 
     async with started[0].store.write() as work:
-        await append(work.session, filled.world.acme.id, [sample_row()], received_at=work.now)
+        await append(work.session, filled.world.acme.id, [sample_row()], now=work.now)
     await started[0].close()
     assert left_over(settings.data_dir.parent) == []
     async with serving(filled, settings.data_dir) as app:
@@ -401,7 +401,7 @@ async def test_rows_written_after_a_restore_get_new_numbers(filled, backup, plac
         here = app.extensions[EXTENSION]
         last = await here.store.last_seq()
         async with here.store.write() as work:
-            await append(work.session, filled.world.acme.id, [sample_row()], received_at=work.now)
+            await append(work.session, filled.world.acme.id, [sample_row()], now=work.now)
         held = await here.store.snapshot(filled.world.acme.id)
 
     assert last == await filled.services.store.last_seq()

@@ -211,5 +211,5 @@ async def add_install(world: World, envelope: Any = None, **columns: str) -> Non
             work.session,
             world.acme.id,
             [msgspec.structs.replace(row, **columns)],
-            received_at=world.clock.now,
+            now=world.clock.now,
         )

@@ -26,9 +26,16 @@ from service.store.tables import ApiKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, START, World, refused
+from tests.service.audit.conftest import AuditWorld
+from tests.service.audit.test_import import take
 
 REPORT = "/api/v1/admin/orgs/acme/access-report"
 TABLES = ("roles", "members", "teams", "api_keys", "bindings")
+PRUNED = '{"first_day":"2026-03-04","last_day":"2026-03-05","days":["2026-03-05"],"rows":3}'
+IMPORTED = (
+    '{"source":"a","rows":99,"refused":0,"sha256":"x","first_day":"2026-01-01",'
+    '"last_day":"2026-01-02"}'
+)
 
 
 async def report(world: World, **query: str) -> dict:
@@ -210,11 +217,8 @@ async def test_rows_dropped_before_the_tier_was_raised_are_missed(world):
     async with world.services.store.write() as work:
         acme = await work.session.get_one(Organisation, world.acme.id)
         acme.tier = "enterprise"
-        payload = (
-            '{"first_day":"2026-03-04","last_day":"2026-03-05","days":["2026-03-05"],"rows":3}'
-        )
-        row = sample_row(START + timedelta(days=30), event="audit_pruned", payload=payload)
-        await append(work.session, acme.id, [row], received_at=START + timedelta(days=30))
+        row = sample_row(START + timedelta(days=30), event="audit_pruned", payload=PRUNED)
+        await append(work.session, acme.id, [row], now=START + timedelta(days=30))
     world.clock.advance(days=40)
 
     found = await at(world, START)
@@ -228,17 +232,41 @@ async def test_imported_rows_tell_nothing_of_this_organisation(world):
     member = world.members["member"].id
     payload = f'{{"member_id":"{member}","role_before":"owner","role_after":"member"}}'
     world.clock.advance(days=2)
+    told = [
+        ("member_role_changed", payload),
+        ("audit_pruned", PRUNED),
+        # An import of the other service, of more rows than this file has.
+        ("audit_imported", IMPORTED),
+    ]
+    day = format_us(START + timedelta(days=1))
+    lines = [f'{{"created_at":"{day}","event":"{name}","envelope":{text}}}' for name, text in told]
     async with world.services.store.write() as work:
-        row = sample_row(
-            START + timedelta(days=1),
-            event="member_role_changed",
-            payload=payload,
-            received_at=work.now,
+        acme = await work.session.get_one(Organisation, world.acme.id)
+        await set_role(
+            work, acme, await work.session.merge(world.members["member"]), "admin", BY_OPERATOR
         )
-        await append(work.session, world.acme.id, [row], received_at=work.now)
+    await take(AuditWorld(world), "\n".join(lines).encode())
 
     found = await at(world, START)
     assert {one["id"]: one["role"] for one in found["members"]}[member] == "member"
+    assert found["is_complete"]
+
+
+@pytest.mark.parametrize("back", [timedelta(microseconds=1), timedelta(hours=12)])
+async def test_a_change_under_a_clock_that_was_set_back_is_this_organisations(world, back):
+    """Its row was received no earlier than the one before: later than it says it happened."""
+    world.clock.now = START + timedelta(days=1) - back
+    async with world.services.store.write() as work:
+        acme = await work.session.get_one(Organisation, world.acme.id)
+        member = await work.session.merge(world.members["member"])
+        await append(work.session, acme.id, [sample_row()], now=START + timedelta(days=1))
+        await set_role(work, acme, member, "owner", BY_OPERATOR)
+    world.clock.now = START + timedelta(days=2)
+
+    (row,) = await world.audit(event="member_role_changed")
+    assert row["created_at"] < row["received_at"]
+    then = {one["id"]: one["role"] for one in (await at(world, START))["members"]}
+    assert then[member.id] == "member"
 
 
 async def test_a_key_that_reads_is_told_from_one_that_sends(world):

@@ -73,7 +73,7 @@ async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
                 sample_row(START, package_name=mark, subject=hostile, actor=other.id),
                 sample_row(START, package_name=mark, subject="plain", actor=hostile),
             ]
-            await append(work.session, org.id, rows, received_at=work.now)
+            await append(work.session, org.id, rows, now=work.now)
         if is_sealed:
             await seal(store, lake, org.id, f"seg_{mark}")
 
@@ -105,7 +105,7 @@ async def _found(folder: Path, texts: list[str]) -> set[str | None]:
         acme, other = await add_org(store, "acme"), await add_org(store, "other")
         async with store.write() as work:
             rows = [sample_row(START, package_name="other", subject=text) for text in texts]
-            await append(work.session, other.id, rows, received_at=work.now)
+            await append(work.session, other.id, rows, now=work.now)
         forms = [form for text in texts for form in (text, f"!{text}", f"{text}*") if form != "!"]
         queries = [parse_query({"subject": [form]}) for form in forms]
         found = [await visible(store, lake, acme.id, query) for query in queries]
@@ -119,10 +119,10 @@ async def test_what_another_tenant_is_named_is_not_loaded(store, lake):
     """Ids of segments and batches are no keys: each load asks for the tenant, too."""
     mine, theirs = [(await add_org(store, slug)).id for slug in ("mine", "theirs")]
     async with store.write() as work:
-        await append(work.session, theirs, [sample_row(START)], received_at=work.now)
+        await append(work.session, theirs, [sample_row(START)], now=work.now)
     await seal(store, lake, theirs, "seg_1")
     async with store.write() as work:
-        await append(work.session, theirs, [sample_row(START)], received_at=work.now)
+        await append(work.session, theirs, [sample_row(START)], now=work.now)
 
     async with store.read() as session:
         ids = await within(session, list_ids, theirs)

@@ -27,7 +27,7 @@ async def fill(world: World) -> None:
         for number, name in enumerate(NAMES)
     ]
     async with world.services.store.write() as work:
-        await append(work.session, world.acme.id, rows, received_at=work.now)
+        await append(work.session, world.acme.id, rows, now=work.now)
 
 
 async def export(world: World, who: str = "auditor", **query: str) -> tuple[str, bytes]:
