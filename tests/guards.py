@@ -505,6 +505,24 @@ GUARDS: Final = [
         f"{_WHOLE}::test_what_is_damaged_while_it_is_used_is_a_fault_of_the_use",
     ),
     Guard(
+        "pages have checksums",
+        "analytics/storage/segment_writer.py::PARQUET_OPTIONS",
+        Replace("'write_page_checksum': True", "'write_page_checksum': False"),
+        f"{_WHOLE}::test_a_page_that_changed_since_is_not_decoded",
+    ),
+    Guard(
+        "the checksums of pages are compared",
+        "analytics/storage/segment_reader.py::open_segment",
+        Replace("page_checksum_verification=True", "page_checksum_verification=False"),
+        f"{_WHOLE}::test_a_page_that_changed_since_is_not_decoded",
+    ),
+    Guard(
+        "the file of another segment is not read",
+        "analytics/storage/segment_reader.py::open_segment",
+        DropCall("_check_owner"),
+        f"{_WHOLE}::test_a_file_says_whose_it_is",
+    ),
+    Guard(
         "a segment is synced before it has its name",
         "analytics/storage/segment_writer.py::_write_rows",
         DropCall("fsync"),

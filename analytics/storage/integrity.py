@@ -30,7 +30,7 @@ from analytics.storage.segment_metadata import (
     check_rows,
     describe,
 )
-from analytics.storage.segment_reader import OtherSchema, SegmentFile, open_segment
+from analytics.storage.segment_reader import OtherSchema, OtherSegment, SegmentFile, open_segment
 from analytics.storage.verified_files import (
     DamagedFile,
     WrongDigest,
@@ -76,6 +76,7 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     WrongOrder: Kind.WRONG_ORDER,
     WrongSize: Kind.WRONG_SIZE,
     WrongDigest: Kind.WRONG_SHA256,
+    OtherSegment: Kind.MISPLACED_FILE,
 }
 
 _FILE_KINDS: Final = {

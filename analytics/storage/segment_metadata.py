@@ -17,6 +17,8 @@ from analytics.storage.layout import index_path, segment_path
 VERSION_KEY: Final = b"countersign.schema_version"
 """Where a file's metadata says which columns it has. Files of version 1 do not say."""
 
+_OWNER_KEYS: Final = ("countersign.tenant_id", "countersign.day", "countersign.segment_id")
+
 FIELD_IDS_SINCE: Final = 2
 """The first schema version whose files identify their columns by field ids."""
 
@@ -93,6 +95,11 @@ class Segment:
             max_seq=self.max_seq + seq_base,
             received_at=received_at,
         )
+
+
+def owner_metadata(tenant_id: str, day: date, segment_id: str) -> dict[str, str]:
+    """What a file's metadata says of whose it is, beside its rows."""
+    return dict(zip(_OWNER_KEYS, (tenant_id, day.isoformat(), segment_id), strict=True))
 
 
 def check_rows(rows: pa.Table, day: date) -> None:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from analytics.model.errors import ARROW_FAULTS, StoreFault
 from analytics.model.schema import AUDIT_SCHEMA, schema_of, with_nulls, with_received_at
-from analytics.storage.segment_metadata import VERSION_KEY, Segment
+from analytics.storage.segment_metadata import VERSION_KEY, Segment, owner_metadata
 from analytics.storage.segment_writer import TEXT_DICTIONARIES
+from analytics.storage.verified_files import REMEDY, DamagedFile
 
 _CREATED_AT: Final = AUDIT_SCHEMA.get_field_index("created_at")
 _SEQ: Final = AUDIT_SCHEMA.get_field_index("seq")
@@ -56,6 +57,10 @@ class RowGroup:
 
 class OtherSchema(StoreFault):
     """A file whose columns are not those that the catalog says it has."""
+
+
+class OtherSegment(DamagedFile):
+    """The file of another segment."""
 
 
 class SegmentFile:
@@ -183,9 +188,11 @@ def open_segment(
             path,
             read_dictionary=stored,
             buffer_size=STREAM_BUFFER_BYTES if is_streamed else 0,
+            page_checksum_verification=True,
         )
     with file:
         _check_version(path, file, segment)
+        _check_owner(path, file, segment)
         yield SegmentFile(path, file, segment)
 
 
@@ -199,6 +206,19 @@ def _check_version(path: Path, file: pq.ParquetFile, segment: Segment) -> None:
         raise OtherSchema(
             f"{path}: has schema version {version}, the catalog says {segment.schema_version}"
         )
+
+
+def _check_owner(path: Path, file: pq.ParquetFile, segment: Segment) -> None:
+    """Raise OtherSegment if the file says that it is another segment. Files from before do not say.
+
+    A file copied in place of another has rows of another organisation or day.
+    """
+    said = file.metadata.metadata or {}
+    wanted = owner_metadata(segment.tenant_id, segment.day, segment.segment_id)
+    for key, value in wanted.items():
+        stated = said.get(key.encode(), value.encode()).decode(errors="replace")
+        if stated != value:
+            raise OtherSegment(f"{path}: {key} is {stated} instead of {value}: {REMEDY}")
 
 
 def _part(schema: pa.Schema, names: Collection[str]) -> pa.Schema:

@@ -21,6 +21,7 @@ from analytics.storage.segment_metadata import (
     Segment,
     StatisticsBuilder,
     check_rows,
+    owner_metadata,
 )
 
 # Measured: small row groups let a rare value skip most of the file, and short pages most of the
@@ -44,6 +45,7 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "column_encoding": _DIFFERENCES,
     "max_rows_per_page": 2_048,
     "write_page_index": True,
+    "write_page_checksum": True,
     "bloom_filter_options": dict.fromkeys(
         ("package_name", "actor", "subject", "oidc_binding_id", "file_sha256"), _BLOOM
     ),
@@ -96,7 +98,8 @@ def write_sorted(
     statistics = StatisticsBuilder(day)
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
     try:
-        _write_rows(pending, statistics.over(tables), index)
+        owner = owner_metadata(tenant_id, day, segment_id)
+        _write_rows(pending, statistics.over(tables), index, owner)
         segment = replace(
             statistics.segment(segment_id, tenant_id),
             size=pending.stat().st_size,
@@ -115,8 +118,11 @@ def write_sorted(
     return segment
 
 
-def _write_rows(path: Path, tables: Iterable[pa.Table], index: IndexBuilder) -> None:
+def _write_rows(
+    path: Path, tables: Iterable[pa.Table], index: IndexBuilder, metadata: dict[str, str]
+) -> None:
     with pq.ParquetWriter(path, PARQUET_SCHEMA, **PARQUET_OPTIONS) as writer:
+        writer.add_key_value_metadata(metadata)
         for rows in in_row_groups(tables):
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
             index.add(rows)

@@ -1,14 +1,20 @@
 """A file is read whole before it is used, once for each state that it is in."""
 
 import os
+import random
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 
+import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.storage.integrity import Kind, verify_segment
+from analytics.storage.integrity import Kind, SeqSet, check_segment, verify_segment
+from analytics.storage.segment_metadata import VERSION_KEY
+from analytics.storage.segment_reader import OtherSegment, open_segment
 from analytics.storage.segment_store import LocalFolder
+from analytics.storage.segment_writer import write_segment
 from analytics.storage.verified_files import (
     COPY_MODE,
     DamagedFile,
@@ -17,7 +23,7 @@ from analytics.storage.verified_files import (
     rows_file,
     verify_file,
 )
-from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed
+from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
 
@@ -201,3 +207,56 @@ def test_what_is_damaged_while_it_is_used_is_a_fault_of_the_use(tmp_path, segmen
     """What was read in the block may be either."""
     with pytest.raises(WrongDigest), LocalFolder(tmp_path).local([segment]):
         flip(segment.path(tmp_path))
+
+
+def test_a_page_that_changed_since_is_not_decoded(tmp_path, segment):
+    """Whatever a disk does to a file that was verified: pages have checksums of their own."""
+    path = segment.path(tmp_path)
+    whole, chance = path.read_bytes(), random.Random(20261124)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    # Behind the last page come indexes and the footer, and only the digest covers these.
+    end = max(c.data_page_offset + c.total_compressed_size for c in columns)
+    with open_segment(tmp_path, segment) as file:
+        rows = file.rows(0)
+    changed = 0
+    for place in chance.sample(range(4, end), 200):
+        content = bytearray(whole)
+        content[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        try:
+            with open_segment(tmp_path, segment) as file:
+                assert file.rows(0).equals(rows)
+        except StoreFault:
+            changed += 1
+
+    assert changed > 100
+
+
+def test_a_file_says_whose_it_is(tmp_path, segment):
+    """One that was copied in place of another is a fault, even without a digest to compare."""
+    (tmp_path / "other").mkdir()
+    for tenant, day, name in (
+        ("org_other", DAY, "seg_1"),
+        (TENANT, DAY - timedelta(days=1), "seg_1"),
+        (TENANT, DAY, "seg_2"),
+    ):
+        moved = [sample_row(row.created_at - (DAY - day)) for row in ROWS]
+        other = write_segment(tmp_path / "other", tenant, day, name, table_of(moved))
+        mistaken = replace(segment, size=other.size, sha256="")
+        shutil.copy(other.path(tmp_path / "other"), segment.path(tmp_path))
+
+        with pytest.raises(OtherSegment), open_segment(tmp_path, mistaken):
+            pytest.fail("it was opened")
+        (finding,) = check_segment(tmp_path, mistaken, SeqSet(), lambda rows: None)
+        assert finding.kind is Kind.MISPLACED_FILE
+
+
+def test_a_file_from_before_says_nothing(tmp_path, segment):
+    """Its digest was verified, which is enough."""
+    table = pq.read_table(segment.path(tmp_path), partitioning=None)
+    table = table.replace_schema_metadata({VERSION_KEY: str(segment.schema_version)})
+    pq.write_table(table, segment.path(tmp_path))
+
+    with open_segment(tmp_path, segment) as file:
+        assert file.rows(0).num_rows == len(ROWS)
