@@ -15,7 +15,14 @@ from service.audit.export_routes import blueprint as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.routes import blueprint as audit
-from service.background_jobs import housekeeping, key_renewal, maintenance, sealing, write_behind
+from service.background_jobs import (
+    housekeeping,
+    key_renewal,
+    maintenance,
+    scrubbing,
+    sealing,
+    write_behind,
+)
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
@@ -266,7 +273,7 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
     async def start() -> None:
         loops = [write_behind(services), key_renewal(services)]
         if is_first:
-            loops += [maintenance(services), housekeeping(services)]
+            loops += [maintenance(services), housekeeping(services), scrubbing(services)]
         else:
             loops += [sealing(services)]
         running = [loop.run(stop) for loop in loops]
@@ -276,6 +283,7 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
     @app.after_serving
     async def finish() -> None:
         stop.set()
+        services.scrubber.stop()
         services.live.end()
         await services.keys.close()  # requests that wait for an issuer get the cached keys
         await services.sign_in.close()

@@ -101,6 +101,16 @@ async def close_broken_exports(services: Services) -> int:
     return await close_silent_exports(services.store, services.clock, by)
 
 
+def scrubbing(services: Services) -> Maintenance:
+    """The verification of what is stored, in a loop of its own: it waits most of the time."""
+    jobs = [
+        Job("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
+        Job("scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies),
+    ]
+    interval_s = services.settings.seal_interval_s
+    return Maintenance(jobs, interval_s, services.clock, services.metrics)
+
+
 def key_renewal(services: Services) -> Maintenance:
     """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
     jobs = [Job("renew_keys", 0, services.keys.refresh_due)]

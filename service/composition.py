@@ -16,9 +16,10 @@ from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
 from service.audit.indexer import Indexer
 from service.audit.ingest import Ingest
-from service.audit.lease import LeaseKeeper
+from service.audit.lease import SCRUB, LeaseKeeper
 from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
+from service.audit.scrubber import Scrubber
 from service.audit.sealer import Sealer
 from service.audit.services import AuditServices, IngestServices
 from service.bindings.cache import BindingCache
@@ -95,6 +96,7 @@ class Services:
     pruner: Pruner
     publisher: Publisher
     garbage_collector: GarbageCollector
+    scrubber: Scrubber
     metrics: Metrics
     keys: KeySource
     verifier: Verifier
@@ -259,7 +261,9 @@ def build_services(
         metrics,
         clock,
     )
-    lease = LeaseKeeper(store, settings.data_dir, timedelta(seconds=settings.lease_s))
+    lease_time = timedelta(seconds=settings.lease_s)
+    lease = LeaseKeeper(store, settings.data_dir, lease_time)
+    scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
     job = (settings, store, lake, lease, clock)
     sealer = Sealer(*job)
     compactor = Compactor(*job)
@@ -315,6 +319,7 @@ def build_services(
         pruner=Pruner(settings, store, lease, clock),
         publisher=publisher,
         garbage_collector=GarbageCollector(*job, publisher),
+        scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
         metrics=metrics,
         keys=keys,
         verifier=verifier,

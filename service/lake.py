@@ -32,7 +32,15 @@ from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.cache_folder import CachedFile, CacheObserver, SilentObserver
 from analytics.storage.compaction import merge_segments
-from analytics.storage.integrity import Finding, SeqSet, check_batches, check_files, check_segment
+from analytics.storage.integrity import (
+    Finding,
+    SeqSet,
+    check_batches,
+    check_files,
+    check_segment,
+    verify_stored,
+    verify_stored_index,
+)
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
@@ -81,6 +89,8 @@ class Lake:
         # Measured with four clients that send 1,000 rows a request: one thread accepts an eighth
         # more rows than six, which slow each other and the event loop.
         self._row_thread = new_pool(1, "rows")
+        # It waits most of the time, which would keep other work from a shared thread.
+        self._scrub_thread = new_pool(1, "scrub")
         self._stopping: set[asyncio.Task[None]] = set()
         self._data_dir = settings.data_dir
         self._engine = Engine(
@@ -294,13 +304,52 @@ class Lake:
 
         return await in_thread(check)
 
+    async def verify(
+        self, segment: Segment, on_read: Callable[[int], None]
+    ) -> tuple[Finding | None, Finding | None]:
+        """What is wrong with the stored file of `segment`, and with its index if that is right.
+
+        See `verify_stored`. `on_read` is called from a thread of its own, where it may wait.
+        """
+
+        def verify() -> tuple[Finding | None, Finding | None]:
+            fault = verify_stored(self.segments, segment, on_read)
+            if fault or not segment.index_sha256:
+                return fault, None
+            return None, verify_stored_index(self.segments, segment, on_read)
+
+        return await in_thread(verify, pool=self._scrub_thread)
+
+    async def verify_batches(
+        self, batches: Sequence[tuple[str, JournalBatch]], on_read: Callable[[int], None]
+    ) -> dict[int, Finding]:
+        """What is wrong with journal `batches` (each with its tenant id), by their first seq."""
+
+        def verify() -> dict[int, Finding]:
+            faults: dict[int, Finding] = {}
+            for tenant_id, batch in batches:
+                for finding in check_batches(tenant_id, [batch], SeqSet()):
+                    faults.setdefault(batch.first_seq, finding)
+                on_read(len(batch.data))
+            return faults
+
+        return await in_thread(verify, pool=self._scrub_thread)
+
+    async def verify_copy(
+        self, copy: CachedFile, segment: Segment, on_read: Callable[[int], None]
+    ) -> bool:
+        """See `SegmentStore.verify_copy`; `on_read` as for `verify`."""
+        return await in_thread(
+            self.segments.verify_copy, copy, segment, on_read, pool=self._scrub_thread
+        )
+
     async def ping(self) -> None:
         """Raise OSError unless the data dir takes a file."""
         await in_thread(_probe, self._data_dir / f".probe-{id(self):x}")
 
     def close(self) -> None:
         """Release the threads, the engine and the segments."""
-        for threads in (self._query_threads, self._row_thread):
+        for threads in (self._query_threads, self._row_thread, self._scrub_thread):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
         self.segments.close()

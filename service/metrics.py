@@ -141,6 +141,14 @@ class Metrics:
             "Runs of a background job that failed.",
             "task",
         )
+        self._scrubbed_bytes = self._counter(
+            "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
+        )
+        self._damage_found = self._counter(
+            "countersign_scrub_damage",
+            "Damaged files that the verification of what is stored found, by what is wrong.",
+            "kind",
+        )
         self._add_token_metrics()
         self._add_proxy_metrics()
         self.segment_cache = SegmentCacheMetrics(self._registry)
@@ -290,6 +298,14 @@ class Metrics:
         """Note that `job` has run."""
         self._succeeded_at.labels(job).set(at.timestamp())
 
+    def scrubbed(self, size: int) -> None:
+        """Count bytes that were verified."""
+        self._scrubbed_bytes.inc(size)
+
+    def damage_found(self, kind: str) -> None:
+        """Count a damaged file."""
+        self._damage_found.labels(kind).inc()
+
     def maintenance_failed(self, job: str) -> None:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
@@ -352,6 +368,8 @@ _STORED: Final = {
     "segments": "Segments in the catalog.",
     "segment_rows": "Audit rows in segments.",
     "segment_bytes": "Bytes of all segments.",
+    "damaged_segments": "Segments that were missing or damaged when last verified.",
+    "damaged_batches": "Journal batches that were damaged when last verified.",
     "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
     "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
 }

@@ -31,6 +31,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
 Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -86,6 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     compact_quiet_s: Seconds = 3600.0
     sweep_interval_s: Seconds = 300.0
     prune_interval_s: UpToADay = 3600.0
+    scrub_interval_s: Seconds = 7 * 24 * 3600.0
+    scrub_mb_per_s: Rate = 10.0
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0

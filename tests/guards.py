@@ -44,6 +44,7 @@ _REMOVAL = "tests/service/lake_table/test_removal.py"
 _PUBLISHING = "tests/service/lake_table/test_publishing.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
+_SCRUBBING = "tests/service/audit/test_scrubber.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
 _TAKING = "tests/service/backup/test_create.py"
 _RESTORING = "tests/service/backup/test_restore.py"
@@ -1321,6 +1322,30 @@ GUARDS: Final = [
         "service/audit/integrity_check.py::Check._check_segments",
         Drop("if await self._is_gone(segment, findings):\n    continue"),
         f"{_CHECKING}::test_what_is_merged_and_unlinked_meanwhile_is_no_finding",
+    ),
+    Guard(
+        "an object store that does not answer damages no segment",
+        "analytics/storage/integrity.py::_stored_fault",
+        Drop("if isinstance(fault, StoreUnreachable):\n    raise"),
+        f"{_SCRUBBING}::test_a_bucket_that_does_not_answer_is_no_damage",
+    ),
+    Guard(
+        "what was removed meanwhile is not damaged",
+        "service/audit/scrubber.py::Scrubber._note",
+        Replace("segment.segment_id in live", "True"),
+        f"{_SCRUBBING}::test_a_segment_that_is_merged_meanwhile_is_not_damaged",
+    ),
+    Guard(
+        "an index that was built again meanwhile is kept",
+        "service/store/catalog.py::forget_index",
+        Replace("SegmentEntry.index_sha256 == segment.index_sha256", "True"),
+        f"{_SCRUBBING}::test_an_index_that_is_built_again_meanwhile_is_not_damaged",
+    ),
+    Guard(
+        "a file that is damaged without a new time is verified by all processes",
+        "analytics/storage/segment_store.py::LocalFolder.verify",
+        DropCall("os.utime"),
+        f"{_SCRUBBING}::test_damage_that_leaves_a_files_times_is_no_longer_served",
     ),
     Guard(
         "a copied file is synced",

@@ -77,11 +77,12 @@ class SilentObserver:
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """A copy, its bytes, and when it was last used (nanoseconds since 1970)."""
+    """A copy, its bytes, and when it was last used and written (nanoseconds since 1970)."""
 
     used_ns: int
     size: int
     path: Path
+    written_ns: int = 0
 
 
 class CacheFolder:
@@ -246,7 +247,8 @@ class CacheFolder:
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
                     if is_copy(status):
-                        copies.append(CachedFile(status.st_atime_ns, status.st_size, path))
+                        times = status.st_atime_ns, status.st_mtime_ns
+                        copies.append(CachedFile(times[0], status.st_size, path, times[1]))
         return copies
 
     def close(self) -> None:

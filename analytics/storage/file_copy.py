@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 _STEP_BYTES: Final = 4 * 2**20
-_PROCESS_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+PROCESS_FAULTS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The process or the machine is short of something: no file could be read, so none is at fault."""
 
 
@@ -76,7 +76,7 @@ def _source_faults(source: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _PROCESS_FAULTS:
+        if error.errno in PROCESS_FAULTS:
             raise
         raise _source_fault(source, error) from error
 

@@ -4,7 +4,7 @@ Everything is read, one row group at a time. Beyond that, memory holds one bit f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from itertools import pairwise
@@ -14,10 +14,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import format_us
 from analytics.model.schema import NewerSchema
 from analytics.storage.audit_files import SWEPT, Role, role_of
+from analytics.storage.file_copy import PROCESS_FAULTS
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
 from analytics.storage.reindex import index_fault, same_bits
@@ -31,10 +32,13 @@ from analytics.storage.segment_metadata import (
     describe,
 )
 from analytics.storage.segment_reader import OtherSchema, OtherSegment, SegmentFile, open_segment
+from analytics.storage.segment_store import ObjectDamaged, ObjectMissing, SegmentStore
 from analytics.storage.verified_files import (
     DamagedFile,
+    WantedFile,
     WrongDigest,
     WrongSize,
+    index_file,
     rows_file,
     verify_file,
 )
@@ -75,6 +79,8 @@ _KINDS: Final[dict[type[Exception], Kind]] = {
     WrongDay: Kind.WRONG_DAY,
     WrongOrder: Kind.WRONG_ORDER,
     WrongSize: Kind.WRONG_SIZE,
+    ObjectMissing: Kind.MISSING_FILE,
+    ObjectDamaged: Kind.WRONG_SHA256,
     WrongDigest: Kind.WRONG_SHA256,
     OtherSegment: Kind.MISPLACED_FILE,
 }
@@ -107,6 +113,11 @@ class Finding:
     tenant_id: str | None
     day: date | None
     segment: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What is wrong, without where."""
+        return f"{self.kind}: {self.detail}"
 
 
 @dataclass(slots=True)
@@ -199,6 +210,46 @@ def check_segment(
     except _FAULTS as error:
         found(_kind_of(error), str(error))
     return findings
+
+
+def verify_stored(
+    store: SegmentStore, segment: Segment, on_read: Callable[[int], object]
+) -> Finding | None:
+    """What is wrong with the file of `segment` as `store` has it; for `on_read` see `verify_file`.
+
+    A segment without a digest is read as by `check_segment`. Raises StoreUnreachable, and other
+    StoreFaults that say nothing of the file.
+    """
+    if segment.sha256:
+        return _stored_fault(store, segment, rows_file(store.root, segment), on_read)
+    with store.as_stored(segment) as root:
+        findings = check_segment(root, segment, SeqSet(), lambda rows: None)
+    on_read(segment.size)
+    return next((each for each in findings if each.kind is not Kind.WRONG_INDEX), None)
+
+
+def verify_stored_index(
+    store: SegmentStore, segment: Segment, on_read: Callable[[int], object]
+) -> Finding | None:
+    """As `verify_stored` for the index of `segment`, whose digest the catalog must have."""
+    fault = _stored_fault(store, segment, index_file(store.root, segment), on_read)
+    return fault and replace(fault, kind=Kind.WRONG_INDEX)
+
+
+def _stored_fault(
+    store: SegmentStore, segment: Segment, file: WantedFile, on_read: Callable[[int], object]
+) -> Finding | None:
+    try:
+        store.verify(file, on_read)
+    except StoreFault as fault:
+        cause = fault.__cause__
+        if isinstance(fault, StoreUnreachable):
+            raise
+        if isinstance(cause, OSError) and cause.errno in PROCESS_FAULTS:
+            raise
+        place = segment.tenant_id, segment.day, segment.segment_id
+        return Finding(_kind_of(fault), str(fault), *place)
+    return None
 
 
 def _check_contents(

@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +11,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.bucket_place import Place
 from analytics.storage.object_client import CHUNK_BYTES, ObjectClients
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
+from analytics.storage.verified_files import no_wait
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -84,10 +85,25 @@ class Objects:
 
         Raises ObjectMissing.
         """
-        digest = hashlib.sha256()
+        return self.measure(key, bytes_max, version)[1]
+
+    def measure(
+        self,
+        key: str,
+        bytes_max: int,
+        version: str = "",
+        on_read: Callable[[int], object] = no_wait,
+    ) -> tuple[int, str]:
+        """The size and SHA-256 of the object, of which as much is read as by `download`.
+
+        `on_read` is told of the bytes of each step. Raises ObjectMissing.
+        """
+        digest, size = hashlib.sha256(), 0
         for content in self._chunks(key, bytes_max, version):
             digest.update(content)
-        return digest.hexdigest()
+            size += len(content)
+            on_read(len(content))
+        return size, digest.hexdigest()
 
     def read(self, key: str, bytes_max: int = SMALL_BYTES_MAX) -> bytes:
         """The contents of a small object. Raises ObjectMissing, ObjectDamaged if it is larger."""

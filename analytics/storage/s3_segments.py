@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from analytics.model.errors import StoreFault
 from analytics.storage.audit_files import TABLE_LOG, is_swept
 from analytics.storage.cache_folder import CachedFile, CacheFolder, CacheObserver
 from analytics.storage.file_copy import sha256_of
@@ -22,7 +23,16 @@ from analytics.storage.segment_store import (
     StoredFile,
     Write,
 )
-from analytics.storage.verified_files import WantedFile, no_wait, rows_file
+from analytics.storage.verified_files import (
+    REMEDY,
+    DamagedFile,
+    WantedFile,
+    WrongSize,
+    index_file,
+    no_wait,
+    rows_file,
+    verify_file,
+)
 
 
 class S3Segments:
@@ -100,6 +110,19 @@ class S3Segments:
                 with suppress(ObjectMissing):
                     self._objects.download(self._key(path, folder), path, size)
             yield folder
+
+    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+        """See SegmentStore. `on_read` is told of all bytes at the end, and before of steps of 0.
+
+        A pause within the answer could outlast the time that the request has.
+        """
+        key = self._key(file.path)
+        size, sha256 = self._objects.measure(key, file.size, on_read=lambda _: on_read(0))
+        on_read(size)
+        if size != file.size:
+            said = f"{size} bytes" if size < file.size else "more bytes"
+            raise WrongSize(f"{key}: {said} instead of {file.size}: {REMEDY}")
+        check_content(key, file, size, sha256)
 
     def put(self, write: Write) -> Segment:
         """See SegmentStore. The files become copies: they are likely to be read soon."""
@@ -218,6 +241,21 @@ class S3Segments:
     def drop_copies(self, copies: Sequence[CachedFile], known: Collection[str]) -> int:
         """See SegmentStore."""
         return self._cache.drop([copy for copy in copies if copy.path.stem not in known])
+
+    def verify_copy(
+        self, copy: CachedFile, segment: Segment, on_read: Callable[[int], object]
+    ) -> bool:
+        """See SegmentStore."""
+        is_index = copy.path.suffix == ".index"
+        try:
+            verify_file((index_file if is_index else rows_file)(self.root, segment), on_read)
+        except DamagedFile:
+            self._cache.remove(copy.path)
+            return False
+        except StoreFault as fault:
+            if not isinstance(fault.__cause__, FileNotFoundError):  # dropped meanwhile
+                raise
+        return True
 
     def close(self) -> None:
         """See SegmentStore."""

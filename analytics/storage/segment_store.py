@@ -4,9 +4,10 @@ Readers open local files only, in the layout of `analytics.storage.layout`. With
 these files are the segments. With S3 (`analytics.storage.s3_segments`) they are a cache of them.
 """
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,14 +18,21 @@ from analytics.storage.cache_folder import CachedFile
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import check_present
 from analytics.storage.segment_writer import remove_segments
-from analytics.storage.verified_files import DamagedFile, VerifiedFiles, no_wait, rows_file
+from analytics.storage.verified_files import (
+    DamagedFile,
+    VerifiedFiles,
+    WantedFile,
+    no_wait,
+    rows_file,
+    verify_file,
+)
 
 Write = Callable[[Path], Segment]
 """Writes a segment (or only its index) below the folder it is given, in the usual layout."""
 
 
 class ObjectMissing(StoreFault):
-    """The object of a segment is not in the store."""
+    """The file or object of a segment is not in the store."""
 
 
 class ObjectDamaged(DamagedFile):
@@ -105,6 +113,13 @@ class SegmentStore(Protocol):
         What is missing in the store is missing there.
         """
 
+    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+        """Raise a StoreFault unless `file`, below `root`, is stored as the catalog says.
+
+        The store itself is read: no copy, nor what the system caches. For `on_read` see
+        `verify_file`. Raises ObjectMissing, DamagedFile, StoreUnreachable.
+        """
+
     def put(self, write: Write) -> Segment:
         """Store the new segment that `write` writes; it is durable when this returns."""
 
@@ -155,6 +170,14 @@ class SegmentStore(Protocol):
         `copies` were listed before `known` (ids) was read.
         """
 
+    def verify_copy(
+        self, copy: CachedFile, segment: Segment, on_read: Callable[[int], object]
+    ) -> bool:
+        """Whether `copy`, of a file of `segment`, is whole; otherwise it is dropped.
+
+        `on_read` as for `verify`.
+        """
+
     def close(self) -> None:
         """Release what the store holds."""
 
@@ -199,6 +222,18 @@ class LocalFolder:
     def as_stored(self, segment: Segment) -> Iterator[Path]:
         """See SegmentStore."""
         yield self.root
+
+    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+        """See SegmentStore. A damaged file is verified again by all processes that use it."""
+        with suppress(OSError):
+            _forget_cached(file.path)
+        try:
+            verify_file(file, on_read)
+        except DamagedFile:
+            with suppress(OSError):
+                # Its bytes may have changed without its times, by which processes know it.
+                os.utime(file.path)
+            raise
 
     def put(self, write: Write) -> Segment:
         """See SegmentStore."""
@@ -259,9 +294,24 @@ class LocalFolder:
         """See SegmentStore."""
         return 0
 
+    def verify_copy(
+        self, copy: CachedFile, segment: Segment, on_read: Callable[[int], object]
+    ) -> bool:
+        """See SegmentStore: there are none."""
+        return True
+
     def close(self) -> None:
         """See SegmentStore."""
         self._verified.close()
+
+
+def _forget_cached(path: Path) -> None:
+    """Have the next reader get the bytes that the disk has, which may differ from cached ones."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 class _TouchedFiles:

@@ -65,6 +65,11 @@ def rows_file(root: Path, segment: Segment) -> WantedFile:
     return WantedFile(segment.path(root), segment.size, segment.sha256)
 
 
+def index_file(root: Path, segment: Segment) -> WantedFile:
+    """The index of `segment` below the audit folder `root`."""
+    return WantedFile(segment.index_path(root), segment.index_size, segment.index_sha256)
+
+
 def no_wait(size: int) -> None:
     """Let a file be read at full speed."""
 

@@ -1,10 +1,10 @@
-"""The lease: only one process at a time may add, merge or remove segments.
+"""Leases: only one process at a time may add, merge or remove segments, or verify them.
 
-It consists of two locks. A lock on a file in the data dir excludes other processes over that data
-dir and is released when its holder ends. A row in the database excludes the processes over other
-data dirs, on this machine or another. It expires by the clock of write transactions, which nodes
-share, and carries an epoch by which a commit verifies that its lease is still the current one: a
-holder that was paused for too long commits nothing.
+A lease consists of two locks. A lock on a file in the data dir excludes other processes over that
+data dir and is released when its holder ends. A row in the database excludes the processes over
+other data dirs, on this machine or another. It expires by the clock of write transactions, which
+nodes share, and carries an epoch by which a commit verifies that its lease is still the current
+one: a holder that was paused for too long commits nothing.
 """
 
 import fcntl
@@ -25,7 +25,11 @@ from service.ids import new_id
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Lease
 
-_NAME: Final = "segments"
+SEGMENTS: Final = "segments"
+"""The lease to change segments."""
+SCRUB: Final = "scrub"
+"""The lease to verify segments in the background, so that nodes share the work."""
+
 _MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
 _MARK_BYTES: Final = 64
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +51,7 @@ class LeaseLost(Exception):
 class HeldLease:
     """The right to change segments, until it expires or another process takes it over."""
 
+    name: str
     holder: str
     epoch: int
     lifetime: timedelta
@@ -66,7 +71,7 @@ class HeldLease:
     async def _confirm(self, work: UnitOfWork) -> None:
         extended = await work.session.scalar(
             update(Lease)
-            .where(Lease.name == _NAME, Lease.holder == self.holder, Lease.epoch == self.epoch)
+            .where(Lease.name == self.name, Lease.holder == self.holder, Lease.epoch == self.epoch)
             .values(expires_at=work.now + self.lifetime)
             .returning(Lease.epoch)
         )
@@ -101,11 +106,14 @@ def _lock(descriptor: int) -> None:
 
 
 class LeaseKeeper:
-    """Acquires and releases the lease for this process."""
+    """Acquires and releases the lease `name` for this process."""
 
-    def __init__(self, store: Store, data_dir: Path, lifetime: timedelta) -> None:
+    def __init__(
+        self, store: Store, data_dir: Path, lifetime: timedelta, name: str = SEGMENTS
+    ) -> None:
         self._store = store
-        self._lock_file = data_dir / "segments.lock"
+        self._name = name
+        self._lock_file = data_dir / f"{name}.lock"
         self._lifetime = lifetime
 
     @asynccontextmanager
@@ -125,22 +133,22 @@ class LeaseKeeper:
         """Take the row. A holder of the same place has ended, because we hold its file lock."""
         holder = f"{place}{os.getpid()}/{new_id('lease')}"
         async with self._store.write() as work:
-            lease = await work.session.get(Lease, _NAME)
+            lease = await work.session.get(Lease, self._name)
             if lease is None:
-                lease = Lease(name=_NAME, holder="", epoch=0, expires_at=work.now)
+                lease = Lease(name=self._name, holder="", epoch=0, expires_at=work.now)
                 work.session.add(lease)
             elif lease.expires_at > work.now and not lease.holder.startswith(place):
                 raise LeaseTaken
             lease.holder = holder
             lease.epoch += 1
             lease.expires_at = work.now + self._lifetime
-            return HeldLease(holder, lease.epoch, self._lifetime, self._store)
+            return HeldLease(self._name, holder, lease.epoch, self._lifetime, self._store)
 
     async def _give_back(self, held: HeldLease) -> None:
         async with self._store.write() as work:
             await work.session.execute(
                 update(Lease)
                 # By epoch: the lease of a process that has taken over must not be ended.
-                .where(Lease.name == _NAME, Lease.epoch == held.epoch)
+                .where(Lease.name == self._name, Lease.epoch == held.epoch)
                 .values(expires_at=work.now)
             )

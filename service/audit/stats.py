@@ -1,4 +1,4 @@
-"""Storage statistics of each organisation."""
+"""Storage statistics of each organisation, and how far their verification is."""
 
 from datetime import datetime
 from functools import partial
@@ -12,6 +12,7 @@ from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.journal import list_batches
 from service.store.storage_stats import StorageStats, storage_stats_by_tenant, total_of
+from service.store.verification import load_verification
 
 
 async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
@@ -29,6 +30,28 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
             {"org": org.slug} | _line(stored[org.id], oldest.get(org.id)) for org in orgs
         ],
         "total": _line(total, min(oldest.values(), default=None)),
+    }
+
+
+async def verification_data(session: AsyncSession, since: datetime) -> dict[str, Any]:
+    """How many segments were verified since `since`, of how many, and what is damaged."""
+    slugs = {org.id: org.slug for org in await list_orgs(session)}
+    state = await load_verification(session, since)
+    return {
+        "segments": state.segments,
+        "verified": state.verified,
+        "oldest_at": optional_us(state.oldest_at),
+        "damaged": [
+            {
+                "org": slugs[each.tenant_id],
+                "day": str(each.day),
+                "segment": each.segment_id,
+                "path": each.path,
+                "rows": each.rows,
+                "damage": each.damage,
+            }
+            for each in state.damaged
+        ],
     }
 
 

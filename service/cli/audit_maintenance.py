@@ -1,7 +1,9 @@
 """`countersign audit check`, `reindex`, `stats`, `seal` and `compact`: what is stored."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import click
 
@@ -87,22 +89,43 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
 
 @command(audit, "stats")
 async def audit_stats(context: CommandContext) -> Answer:
-    """Show what is stored for each organisation and in total, and how old the blocklist is."""
-    from service.audit.stats import list_stats
+    """Show what is stored for each organisation and in total, and how old the blocklist is.
+
+    Also which segments were damaged when they were last verified, and how many were verified.
+    """
+    from service.audit.stats import list_stats, verification_data
 
     services = context.services
+    verified_since = services.clock() - timedelta(seconds=services.settings.scrub_interval_s)
     age = services.clock(), services.settings.blocklist_stale_s
     async with services.store.read() as session:
         stats = await list_stats(session, services.lake)
         feeds = await load_feed_states(session)
+        verification = await verification_data(session, verified_since)
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
     return Answer(
-        stats | {"blocklist": feed_data(feeds, *age)},
-        feed_lines(feeds, *age),
+        stats | {"verification": verification, "blocklist": feed_data(feeds, *age)},
+        [*_verification_lines(verification), *feed_lines(feeds, *age)],
         Table("Audit log", ["org", *total], cells, total=last),
     )
+
+
+def _verification_lines(verification: dict[str, Any]) -> list[str]:
+    """How far the verification of segments is, and a line for each that is damaged."""
+    damaged = verification["damaged"]
+    oldest_at = verification["oldest_at"]
+    since = f", the one longest ago at {oldest_at}" if oldest_at else ""
+    return [
+        f"Verified {verification['verified']} of {verification['segments']} segments{since};"
+        f" {len(damaged) or 'none'} damaged.",
+        *(
+            f"damaged: {each['org']} {each['day']} {each['path']} ({each['rows']} rows):"
+            f" {each['damage']}"
+            for each in damaged
+        ),
+    ]
 
 
 @command(audit, "upload", changes=True)

@@ -235,6 +235,21 @@ async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
     return await _list(session, query)
 
 
+async def forget_index(session: AsyncSession, segment: Segment) -> bool:
+    """Have the index of `segment` built again, unless it has been; returns whether it is needed."""
+    forgotten = await session.scalar(
+        update(SegmentEntry)
+        .where(
+            SegmentEntry.id == segment.segment_id,
+            _IS_LIVE,
+            SegmentEntry.index_sha256 == segment.index_sha256,
+        )
+        .values(index_size=None, index_sha256=None)
+        .returning(SegmentEntry.id)
+    )
+    return forgotten is not None
+
+
 async def set_index(session: AsyncSession, segment: Segment) -> None:
     """Store the size and digest of the index file of `segment`."""
     await session.execute(

@@ -117,7 +117,13 @@ def append_batches(
     first, received_at = next_seq(transaction, sum(rows), now)
     # Not strict: the sums have one item more, which is the next free seq.
     lines = [
-        {"first_seq": seq, "tenant_id": tenant_id, "received_at": received_at, **_fields(batch)}
+        {
+            "first_seq": seq,
+            "tenant_id": tenant_id,
+            "received_at": received_at,
+            "damage": None,
+            **_fields(batch),
+        }
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
     transaction.run(_APPEND, lines)

@@ -16,7 +16,8 @@ class StorageStats:
     """Storage of one organisation, or the total of several.
 
     `days` counts days with rows, sealed or not; a total adds up each organisation's days. Retired
-    segments were merged or pruned; their files are kept until no reader can use them.
+    segments were merged or pruned; their files are kept until no reader can use them. Damaged
+    segments and batches were so when last verified.
     """
 
     days: int = 0
@@ -28,6 +29,8 @@ class StorageStats:
     retired_bytes: int = 0
     journal_rows: int = 0
     journal_batches: int = 0
+    damaged_segments: int = 0
+    damaged_batches: int = 0
     oldest_journal_day: date | None = None
 
     @property
@@ -65,6 +68,7 @@ async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageSta
         _sum(SegmentEntry.rows, is_live).label("segment_rows"),
         _sum(SegmentEntry.size, is_live).label("segment_bytes"),
         func.min(SegmentEntry.min_created_at).filter(is_live).label("oldest_sealed_at"),
+        func.count().filter(is_live, SegmentEntry.damage.is_not(None)).label("damaged_segments"),
         func.count().filter(is_retired).label("retired_segments"),
         _sum(SegmentEntry.size, is_retired).label("retired_bytes"),
     ).group_by(SegmentEntry.tenant_id)
@@ -72,6 +76,7 @@ async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageSta
         JournalEntry.tenant_id,
         _sum(JournalEntry.rows, true()).label("journal_rows"),
         func.count().label("journal_batches"),
+        func.count(JournalEntry.damage).label("damaged_batches"),
         func.min(JournalEntry.day).label("oldest_journal_day"),
     ).group_by(JournalEntry.tenant_id)
     each_day = (

@@ -18,6 +18,7 @@ from service.lake import Lake
 from service.metrics import ListedFeed, Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
+from service.store.verification import count_damaged
 from service.version import service_version
 from service.web.dependencies import receives
 from service.web.documentation import CiToken, Tag, documented
@@ -47,10 +48,11 @@ class SystemServices:
     """Reads the feeds of the blocklist."""
 
 
-class Health(Struct):
-    """The service's status."""
+class Ready(Struct, omit_defaults=True):
+    """The service's status, and how much of what is stored is damaged: the rest can be read."""
 
     status: str
+    damaged: int = 0
 
 
 class Alive(Struct, omit_defaults=True):
@@ -72,7 +74,7 @@ async def healthz(services: SystemServices) -> ResponseReturnValue:
 
 
 @blueprint.get("/readyz")
-@documented("get_readiness", Tag.SYSTEM, answers={200: Health}, credentials=())
+@documented("get_readiness", Tag.SYSTEM, answers={200: Ready}, credentials=())
 @receives(SystemServices)
 async def readyz(services: SystemServices) -> ResponseReturnValue:
     """Report whether requests can be served: the database and the data dir respond."""
@@ -80,11 +82,12 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
         async with asyncio.timeout(READY_WITHIN_S):
             await services.store.ping()
             await services.lake.ping()
+            damaged = await services.store.cached("damaged", count_damaged)
     except TimeoutError:
         raise StoreUnavailable from TimeoutError(f"no answer within {READY_WITHIN_S:g} s")
     except OSError as error:
         raise file_fault(error) from error
-    return json_answer(Health(status="ready"))
+    return json_answer(Ready(status="ready", damaged=damaged))
 
 
 @blueprint.get("/metrics")

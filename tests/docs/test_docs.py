@@ -13,7 +13,13 @@ from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
 from service import errors
-from service.background_jobs import housekeeping, key_renewal, maintenance, write_behind
+from service.background_jobs import (
+    housekeeping,
+    key_renewal,
+    maintenance,
+    scrubbing,
+    write_behind,
+)
 from service.cli.apply import apply_org, read_declaration
 from service.orgs.roles import Capability, Role
 from service.settings import PREFIX, Settings
@@ -200,7 +206,7 @@ def test_every_failure_of_a_token_is_documented() -> None:
 async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
     """An alert needs the names of the jobs."""
     services = world.services
-    for loop in (maintenance, housekeeping, write_behind, key_renewal):
+    for loop in (maintenance, housekeeping, scrubbing, write_behind, key_renewal):
         loop(services)
     exposed = services.metrics.exposition().decode()
     jobs = set(re.findall(r'maintenance_failures_total\{task="(\w+)"\}', exposed))

@@ -12,7 +12,13 @@ import pytest
 import yaml
 
 from service.audit.maintenance import EXPIRE_INTERVAL_S
-from service.background_jobs import housekeeping, key_renewal, maintenance, write_behind
+from service.background_jobs import (
+    housekeeping,
+    key_renewal,
+    maintenance,
+    scrubbing,
+    write_behind,
+)
 from service.settings import REPOSITORY, Settings
 from tests.conftest import SCRAPER, SettableClock, World, running_world
 from tests.interpreters import find_program
@@ -43,7 +49,7 @@ def promtool(*arguments: str, given: bytes | None = None) -> str:
 
 async def exposed(world: World) -> str:
     """What `/metrics` prints once something has happened, and all jobs are known."""
-    for loop in (maintenance, housekeeping, write_behind, key_renewal):
+    for loop in (maintenance, housekeeping, scrubbing, write_behind, key_renewal):
         loop(world.services)
     await world.create()
     await world.services.sealer.seal_due(everything=True)

@@ -12,7 +12,7 @@ class JournalEntry(Base):
     """A batch of audit rows of one tenant and day that is not yet in a segment.
 
     `size` is the memory its rows take, in bytes. Batches older than these columns have size 0 and
-    no bounds of `created_at`.
+    no bounds of `created_at`. `damage` is what was wrong with the batch when it was last verified.
     """
 
     __tablename__ = "journal"
@@ -28,6 +28,7 @@ class JournalEntry(Base):
     max_created_at: Mapped[datetime | None]
     received_at: Mapped[datetime]
     data: Mapped[bytes]
+    damage: Mapped[str | None]
 
 
 class IdempotencyKey(Base):
@@ -46,9 +47,10 @@ class IdempotencyKey(Base):
 class SegmentEntry(Base):
     """The catalog's line for one Parquet file. Retired files stay listed until unlinked.
 
-    Only `retired_at` and the index columns ever change. `sha256` is the digest of the file; null
-    in lines older than the column. `index_size` and `index_sha256` describe the index file; null
-    until it is built.
+    Only `retired_at`, the index columns and those of verification ever change. `sha256` is the
+    digest of the file; null in lines older than the column. `index_size` and `index_sha256`
+    describe the index file; null until it is built. `verified_at` is when the stored file was last
+    compared with `sha256` (null: not since it was written), `damage` what was wrong then.
     """
 
     __tablename__ = "segments"
@@ -73,6 +75,8 @@ class SegmentEntry(Base):
     index_sha256: Mapped[str | None]
     sealed_at: Mapped[datetime]
     retired_at: Mapped[datetime | None]
+    verified_at: Mapped[datetime | None]
+    damage: Mapped[str | None]
 
 
 class ImportedFile(Base):
@@ -131,4 +135,17 @@ Index(
     ExportEntry.progress_at,
     sqlite_where=ExportEntry.ended_at.is_(None),
     postgresql_where=ExportEntry.ended_at.is_(None),
+)
+
+Index(
+    "damaged_segments",
+    SegmentEntry.tenant_id,
+    sqlite_where=SegmentEntry.damage.is_not(None),
+    postgresql_where=SegmentEntry.damage.is_not(None),
+)
+Index(
+    "damaged_batches",
+    JournalEntry.tenant_id,
+    sqlite_where=JournalEntry.damage.is_not(None),
+    postgresql_where=JournalEntry.damage.is_not(None),
 )
