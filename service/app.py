@@ -11,6 +11,7 @@ from quart.globals import app_ctx, request_ctx
 from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
 
+from service.api_keys.routes import blueprint as api_keys
 from service.audit.export_routes import blueprint as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
@@ -95,6 +96,7 @@ _BLUEPRINTS: Final = (
     exports,
     ingest,
     install_tokens,
+    api_keys,
     proxy_pypi,
     proxy_npm,
     proxy_blocked,

@@ -10,6 +10,7 @@ import structlog
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.key_use import KeyUse
+from service.api_keys.routes import ApiKeyServices
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
@@ -38,6 +39,7 @@ from service.issuers.key_source import KeySource
 from service.lake import Lake
 from service.lake_table.publisher import Publisher
 from service.metrics import Metrics
+from service.orgs.api_keys import KeyTerms
 from service.policy.book import PolicyBook
 from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
@@ -130,6 +132,9 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
+            ApiKeyServices(
+                self.clock, self.access, self.store, KeyTerms(self.settings.api_key_days_max)
+            ),
             self.proxy,
             policy,
             self.sign_in,

@@ -32,6 +32,7 @@ UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
 Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+KeyDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
@@ -80,6 +81,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_wait_s: Seconds = 10.0
     session_idle_s: Seconds = 12 * 3600.0
     session_absolute_s: Seconds = 7 * 24 * 3600.0
+    api_key_days_max: KeyDays = 0
     install_token_s: InstallSeconds = 3600.0
     seal_rows: PositiveInt = 50_000
     seal_age_s: Seconds = 15 * 60.0

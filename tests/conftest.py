@@ -26,6 +26,7 @@ from service.access.callers import cli_caller
 from service.app import create_app
 from service.bootstrap import prepare
 from service.composition import EXTENSION, Services
+from service.ids import new_id
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -35,12 +36,12 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
-from service.secrets import with_secrets
+from service.secrets import new_token, token_hash, with_secrets
 from service.settings import Settings
 from service.store.engines import create_engines
 from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
-from service.store.tables import Member, Organisation, Project, Team
+from service.store.tables import ApiKey, Member, Organisation, Project, Team
 from tests import databases
 from tests.budgets import IS_FULL, budget, tried_cases
 from tests.compiled_statements import share_compiled_statements
@@ -241,6 +242,22 @@ class World:
         return await self.client.post(
             bindings_path(), headers=headers or self.admin, json=binding_body(**changes)
         )
+
+
+PROXY_SCOPES = ("packages:install", "audit:ingest")
+"""Of a key that a proxy has: it installs, and sends rows."""
+
+
+def any_scope(capability: object, org: object) -> None:
+    """What an issuer with all rights requires of itself."""
+
+
+def unscoped_key(tenant_id: str, **more: Any) -> tuple[ApiKey, str]:
+    """A key as they were issued before scopes were required, to be stored, and its secret."""
+    secret = new_token("cs_")
+    facts = {"project_id": None, "name": "old proxy", "created_at": START} | more
+    hashed = token_hash(secret)
+    return ApiKey(id=new_id("key"), tenant_id=tenant_id, secret_hash=hashed, **facts), secret
 
 
 def bindings_path(slug: str = "acme", binding_id: str | None = None) -> str:

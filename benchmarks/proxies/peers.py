@@ -21,7 +21,8 @@ from service.access.callers import cli_caller
 from service.bootstrap import prepare
 from service.clock import utc_now
 from service.composition import build_services
-from service.orgs.changes import create_org, issue_api_key
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import create_org
 from service.settings import REPOSITORY, Settings
 
 FOLDER: Final = Path(os.environ.get("PEERS") or REPOSITORY / ".peers")

@@ -11,7 +11,6 @@ from service.errors import (
     KeyOfAnotherOrg,
     LacksCapability,
     NotForKeys,
-    NotForScopedKeys,
     NotForSessions,
     NotMember,
     NotOrgAdmin,
@@ -132,7 +131,8 @@ class _FromRequest:
 class ApiKeyPrincipal(_FromRequest):
     """A machine with an API key of one organisation.
 
-    Without `scopes` it may send audit rows and install; with them it may only do what they name.
+    It may do only what its scopes name. Keys that are older than scopes have none: they may send
+    audit rows and install.
     """
 
     key_id: str
@@ -150,11 +150,11 @@ class ApiKeyPrincipal(_FromRequest):
         return org.id == self.tenant_id
 
     def require_sending_rights(self, org: Organisation) -> None:
-        """Allow only the key's organisation, and no key with scopes."""
+        """Allow only the key's organisation; of keys with scopes, those with audit:ingest."""
         if not self.belongs_to(org):
             raise KeyOfAnotherOrg
-        if self.scopes:
-            raise NotForScopedKeys
+        if self.scopes and Capability.AUDIT_INGEST not in self.scopes:
+            raise LacksCapability(Capability.AUDIT_INGEST)
 
     def require_install_rights(self, org: Organisation) -> None:
         """Allow only the key's organisation; of keys with scopes, those with packages:install."""

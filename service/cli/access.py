@@ -11,6 +11,7 @@ from service.cli.root import root
 from service.cli.tables import Table
 from service.cli.times import INSTANT
 from service.errors import Invalid
+from service.orgs.api_keys import UNSCOPED_WORDS
 from service.orgs.repository import get_org
 from service.reports.access_forms import AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
@@ -70,7 +71,7 @@ def _lines(form: AccessReportForm) -> list[str]:
     return [
         *(f"{role.role} may: {' '.join(role.capabilities) or 'nothing'}" for role in form.roles),
         *(
-            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or 'send rows, install'} in"
+            f"API key {key.id} ({key.name}) may {' '.join(key.scopes) or UNSCOPED_WORDS} in"
             f" {key.project_id or 'the whole organisation'} since {key.since}"
             for key in form.api_keys
         ),

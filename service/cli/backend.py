@@ -136,6 +136,18 @@ class Backend(Protocol):
     ) -> Form:
         """Allow or decline a request (`allow`, `decline`); returns it."""
 
+    async def list_api_keys(self, slug: str) -> Form:
+        """The API keys, newest first, ended ones included."""
+
+    async def issue_api_key(self, slug: str, asked: Form) -> Form:
+        """Issue a key as the API's request asks; returns it with its secret."""
+
+    async def rotate_api_key(self, slug: str, key_id: str, overlap: str) -> Form:
+        """Issue a key in place of a live one; returns it with its secret."""
+
+    async def revoke_api_key(self, slug: str, key_id: str) -> None:
+        """Revoke a key."""
+
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""
 

@@ -10,6 +10,7 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
+from service.api_keys.forms import issued_key, key_list, parse_key_request
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import (
@@ -40,7 +41,14 @@ from service.errors import Invalid
 from service.exit_codes import WrongUsage
 from service.explain.forms import explanation_form
 from service.explain.service import Asked, explain_asked
-from service.orgs.repository import get_org, get_project
+from service.orgs.api_keys import (
+    KeyTerms,
+    parse_overlap,
+    request_api_key,
+    revoke_api_key,
+    rotate_api_key,
+)
+from service.orgs.repository import get_api_key, get_org, get_project, list_api_keys
 from service.policy.exception_forms import exception_form, exception_list
 from service.policy.exceptions import (
     LISTED_MAX,
@@ -220,6 +228,42 @@ class LocalBackend:
             return _form(
                 exception_form(await decide_exception(work, org, exception_id, state, why, by))
             )
+
+    async def list_api_keys(self, slug: str) -> Form:
+        """The API keys, newest first, ended ones included."""
+        services = self._context.services
+        async with services.store.read() as session:
+            keys = await list_api_keys(session, await get_org(session, slug))
+        return _form(key_list(slug, keys, services.clock()))
+
+    async def issue_api_key(self, slug: str, asked: Form) -> Form:
+        """Issue a key as the API's request asks; returns it with its secret."""
+        operator, wanted = self._context.operator, parse_key_request(asked)
+        async with self._context.change(slug) as (work, org):
+            key, secret = await request_api_key(
+                work, org, wanted, self._terms, operator.audit_context, operator.require
+            )
+            return _form(issued_key(key, secret, work.now))
+
+    async def rotate_api_key(self, slug: str, key_id: str, overlap: str) -> Form:
+        """Issue a key in place of a live one; returns it with its secret."""
+        operator, length = self._context.operator, parse_overlap(overlap)
+        async with self._context.change(slug) as (work, org):
+            key = await get_api_key(work.session, org, key_id)
+            new, secret = await rotate_api_key(
+                work, org, key, length, self._terms, operator.audit_context, operator.require
+            )
+            return _form(issued_key(new, secret, work.now, replaced=key))
+
+    async def revoke_api_key(self, slug: str, key_id: str) -> None:
+        """Revoke a key."""
+        async with self._context.change(slug) as (work, org):
+            key = await get_api_key(work.session, org, key_id)
+            await revoke_api_key(work, org, key, self._context.audit_context)
+
+    @property
+    def _terms(self) -> KeyTerms:
+        return KeyTerms(self._context.services.settings.api_key_days_max)
 
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""

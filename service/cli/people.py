@@ -1,10 +1,10 @@
-"""`countersign member`, `apikey` and `session`."""
+"""`countersign member` and `session`."""
 
 from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms, optional_ms
+from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
@@ -13,28 +13,20 @@ from service.cli.tables import Table
 from service.orgs.changes import (
     add_member,
     end_sessions,
-    issue_api_key,
     issue_cookie,
     issue_sign_in,
     remove_member,
-    revoke_api_key,
     set_role,
 )
-from service.orgs.key_lifetimes import parse_expiry, parse_overlap, rotate_api_key
 from service.orgs.repository import (
-    get_api_key,
     get_member,
     get_org,
-    get_project,
-    is_live,
-    list_api_keys,
     list_members,
 )
-from service.orgs.roles import KEY_SCOPES, Role
+from service.orgs.roles import Role
 from service.orgs.sessions import LINK_LIFETIME, list_sessions
 from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
-from service.store.tables import ApiKey
 from service.web.header_names import SESSION_COOKIE
 
 _ROLES = click.Choice([role.value for role in Role])
@@ -132,134 +124,6 @@ async def member_remove_passkeys(context: CommandContext, slug: str, member_name
         person = await get_member(work.session, org, member_name)
         removed = await remove_all_passkeys(work, person, context.audit_context)
     return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
-
-
-@root.group("apikey")
-def apikey() -> None:
-    """API keys: credentials of proxies and scripts."""
-
-
-@command(apikey, "issue", changes=True)
-@org_option
-@click.option("--name", required=True, help="What the key is for.")
-@click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
-@click.option(
-    "--expires",
-    metavar="WHEN",
-    help="Refuse the key from then on: a length (90d, 12h), a date or an instant. Default: never.",
-)
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice([scope.value for scope in KEY_SCOPES]),
-    help="What alone the key may do; repeat it for more. Without: send rows, and install.",
-)
-async def apikey_issue(
-    context: CommandContext,
-    slug: str,
-    name: str,
-    project: str | None,
-    expires: str | None,
-    scopes: tuple[str, ...],
-) -> Answer:
-    """Issue an API key; its value is shown only once."""
-    async with context.change(slug) as (work, org):
-        limit = await get_project(work.session, org, project) if project else None
-        expires_at = parse_expiry(expires or "", work.now)
-        key, secret = await issue_api_key(
-            work,
-            org,
-            name,
-            limit,
-            context.audit_context,
-            scopes=scopes,
-            expires_at=expires_at,
-        )
-    return _issued(key, secret)
-
-
-def _issued(key: ApiKey, secret: str) -> Answer:
-    until = f", expires {optional_ms(key.expires_at)}" if key.expires_at else ""
-    return Answer(
-        {
-            "id": key.id,
-            "name": key.name,
-            "project_id": key.project_id,
-            "scopes": key.scopes,
-            "expires_at": optional_ms(key.expires_at),
-            "replaces": key.replaces,
-            "secret": secret,
-        },
-        [f"Key {key.id} ({key.name}{until}). Its value, shown only once:", secret],
-    )
-
-
-@command(apikey, "list")
-@org_option
-async def apikey_list(context: CommandContext, slug: str) -> Answer:
-    """List API keys with owner and last use, ended ones included."""
-    now = context.services.clock()
-    async with context.services.store.read() as session:
-        keys = await list_api_keys(session, await get_org(session, slug))
-    rows = [
-        {
-            "id": key.id,
-            "name": key.name,
-            "project_id": key.project_id,
-            "created_by": key.created_by,
-            "scopes": key.scopes,
-            "created_at": format_ms(key.created_at),
-            "last_used_at": optional_ms(key.last_used_at),
-            "expires_at": optional_ms(key.expires_at),
-            "revoked_at": optional_ms(key.revoked_at),
-            "replaces": key.replaces,
-            "is_live": is_live(key, now),
-        }
-        for key in keys
-    ]
-    columns = ["id", "name", "scopes", "created_by", "created_at", "last_used_at", "expires_at"]
-    shown = [row | {"scopes": row["scopes"] or None} for row in rows]
-    return Answer(
-        {"api_keys": rows}, table=Table.of(f"API keys of {slug}", shown, columns, columns[-3:])
-    )
-
-
-@command(apikey, "rotate", changes=True)
-@org_option
-@click.argument("key_id")
-@click.option(
-    "--overlap",
-    default="24h",
-    show_default=True,
-    metavar="LENGTH",
-    help="How long the old key works beside the new one: 0, 12h or 7d, at most 90d.",
-)
-async def apikey_rotate(context: CommandContext, slug: str, key_id: str, overlap: str) -> Answer:
-    """Issue a key in place of KEY_ID; its value is shown only once.
-
-    It has the same name, project and length of life. The old key ends after the overlap.
-    """
-    length = parse_overlap(overlap)
-    async with context.change(slug) as (work, org):
-        key = await get_api_key(work.session, org, key_id)
-        new, secret = await rotate_api_key(work, org, key, length, context.audit_context)
-    issued = _issued(new, secret)
-    ends = f"{key_id} is refused from {optional_ms(key.expires_at)} on."
-    return Answer(
-        issued.data | {"replaced_until": optional_ms(key.expires_at)}, [*issued.lines, ends]
-    )
-
-
-@command(apikey, "revoke", changes=True)
-@org_option
-@click.argument("key_id")
-async def apikey_revoke(context: CommandContext, slug: str, key_id: str) -> Answer:
-    """Revoke an API key, with immediate effect."""
-    async with context.change(slug) as (work, org):
-        key = await get_api_key(work.session, org, key_id)
-        await revoke_api_key(work, org, key, context.audit_context)
-    return Answer({"id": key_id}, [f"Revoked {key_id}."])
 
 
 @root.group("session")

@@ -142,6 +142,23 @@ class RemoteBackend:
         form: Form = await self._client.post(path, json.dumps(body).encode())
         return form
 
+    async def list_api_keys(self, slug: str) -> Form:
+        """The API keys, newest first, ended ones included."""
+        return await self._get(slug, "api-keys")
+
+    async def issue_api_key(self, slug: str, asked: Form) -> Form:
+        """Issue a key as the API's request asks; returns it with its secret."""
+        return await self._client.post(org_path(slug, "api-keys"), json.dumps(asked).encode())
+
+    async def rotate_api_key(self, slug: str, key_id: str, overlap: str) -> Form:
+        """Issue a key in place of a live one; returns it with its secret."""
+        path = org_path(slug, "api-keys", key_id, "rotate")
+        return await self._client.post(path, json.dumps({"overlap": overlap}).encode())
+
+    async def revoke_api_key(self, slug: str, key_id: str) -> None:
+        """Revoke a key."""
+        await self._client.delete(org_path(slug, "api-keys", key_id))
+
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""
         project = b"" if asked.project is None else b',"project_id":' + _json(asked.project)

@@ -9,7 +9,7 @@ from analytics.model.rows import AuditContext
 from service.demo.install_policy import install_policy
 from service.demo.profile import load_profile
 from service.demo.registry import HELLO, LOOK_ALIKE, LOOK_ALIKE_VERSION
-from service.orgs.changes import issue_api_key, revoke_api_key
+from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.orgs.repository import is_live, list_api_keys
 from service.orgs.roles import Capability
 from service.policy.changes import set_policy

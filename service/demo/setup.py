@@ -22,22 +22,23 @@ from service.demo.actors import Actors, Key, Person, Trust
 from service.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
 from service.demo.install_policy import install_policy
 from service.demo.profile import BindingEntry, MemberEntry, Moment, Profile, Revocation
+from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import (
     add_member,
     create_org,
     create_project,
     create_team,
-    issue_api_key,
     remove_member,
     set_role_override,
     set_team_admin,
 )
-from service.orgs.roles import Capability, Role
+from service.orgs.roles import UNSCOPED_RIGHTS, Capability, Role
 from service.policy.changes import set_policy
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Origin, Project, Team
 
 ADMIN_TOKEN: Final = "admin-token"  # noqa: S105 - how the profile names it, not its value
+_KEY_LIFETIME: Final = timedelta(days=365)
 _BETWEEN_STEPS: Final = timedelta(seconds=7)
 
 Step = Callable[[], Awaitable[None]]
@@ -163,7 +164,15 @@ class OrganisationBuilder:
     async def _issue(self, org: Organisation, name: str, project: str | None) -> None:
         limit = None if project is None else self._projects[project]
         # The key's value is discarded: the demo's keys appear only in its history.
-        self._keys[name], _ = await issue_api_key(self._work, org, name, limit, self._operator)
+        self._keys[name], _ = await issue_api_key(
+            self._work,
+            org,
+            name,
+            limit,
+            self._operator,
+            scopes=UNSCOPED_RIGHTS,
+            expires_at=self._work.now + _KEY_LIFETIME,
+        )
 
     async def _bind(self, org: Organisation, number: int, entry: BindingEntry) -> None:
         origin = Origin.ORG_ADMIN if entry.team is None else Origin.TEAM_ADMIN

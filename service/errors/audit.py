@@ -32,12 +32,6 @@ class NotForSessions(Forbidden):
     text = "audit rows are sent with an API key or the admin token"
 
 
-class NotForScopedKeys(Forbidden):
-    """A key with scopes sent audit rows."""
-
-    text = "this API key has scopes and sends no audit rows: issue one without scopes for that"
-
-
 class AuditRowNotFound(NotFound):
     """The id is unknown, another organisation's, or past retention."""
 

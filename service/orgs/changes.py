@@ -2,16 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, get_args
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.instants import optional_ms
 from analytics.model.org_envelopes import (
-    ApiKeyCreated,
-    ApiKeyRevoked,
     IdentityProviderName,
     MemberAdded,
     MemberRemoved,
@@ -30,13 +26,11 @@ from analytics.model.rows import AuditContext
 from service.errors import Conflict, Invalid
 from service.ids import new_id
 from service.orgs.repository import find_member, find_org, find_project, find_team
-from service.orgs.roles import KEY_SCOPES, READING_SCOPES, Capability, Role, covers
+from service.orgs.roles import Capability, Role, covers
 from service.orgs.sessions import issue_link, issue_session, revoke_sessions
-from service.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
-from service.store.tables import ApiKey, FormerTier, Member, Organisation, Project, Team, TeamAdmin
+from service.store.tables import FormerTier, Member, Organisation, Project, Team, TeamAdmin
 
-API_KEY_PREFIX: Final = "cs_"
 NAME_MAX: Final = 100
 _SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
@@ -200,58 +194,6 @@ async def remove_member(
     work.record(org.id, MemberRemoved(member_id=member.id, role=member.role), by, subject=member.id)
 
 
-async def issue_api_key(
-    work: UnitOfWork,
-    org: Organisation,
-    name: str,
-    project: Project | None,
-    by: AuditContext,
-    *,
-    scopes: Sequence[str] = (),
-    expires_at: datetime | None = None,
-    replaces: str | None = None,
-) -> tuple[ApiKey, str]:
-    """Create an API key; returns it with its secret, which is not stored. Raises Invalid.
-
-    Without `scopes` it may send rows and install; with them (of KEY_SCOPES) it may do only what
-    they name. The caller checks that the issuer of the key has these capabilities. The key is
-    refused from `expires_at` on. `replaces` is the id of the key that it replaces.
-    """
-    check_name(name)
-    granted = _key_scopes(scopes, project)
-    secret = new_token(API_KEY_PREFIX)
-    key = ApiKey(
-        id=new_id("key"),
-        tenant_id=org.id,
-        project_id=project.id if project else None,
-        name=name,
-        secret_hash=token_hash(secret),
-        scopes=granted,
-        created_at=work.now,
-        created_by=by.actor,
-        expires_at=expires_at,
-        replaces=replaces,
-    )
-    await _insert(work.session, key)
-    created = ApiKeyCreated(
-        key_id=key.id,
-        name=name,
-        project_id=key.project_id,
-        scopes=granted,
-        expires_at=optional_ms(expires_at),
-    )
-    work.record(org.id, created, by, subject=key.id)
-    return key, secret
-
-
-async def revoke_api_key(
-    work: UnitOfWork, org: Organisation, key: ApiKey, by: AuditContext
-) -> None:
-    """Revoke an API key."""
-    key.revoked_at = work.now
-    work.record(org.id, ApiKeyRevoked(key_id=key.id), by, subject=key.id)
-
-
 async def issue_sign_in(
     work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
 ) -> str:
@@ -300,7 +242,7 @@ async def _require_another_owner(session: AsyncSession, member: Member) -> None:
 
 
 async def _insert(
-    session: AsyncSession, row: Organisation | Project | Team | TeamAdmin | Member | ApiKey
+    session: AsyncSession, row: Organisation | Project | Team | TeamAdmin | Member
 ) -> None:
     session.add(row)
     await session.flush()
@@ -318,21 +260,6 @@ def check_name(name: str) -> None:
     """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
-
-
-def _key_scopes(scopes: Sequence[str], project: Project | None) -> list[str]:
-    """`scopes` in the order of KEY_SCOPES. Raises Invalid."""
-    unknown = sorted(set(scopes) - set(KEY_SCOPES))
-    if unknown:
-        raise Invalid(
-            f"scopes must be of {', '.join(KEY_SCOPES)}, not {', '.join(unknown)}", field="scopes"
-        )
-    if project is not None and set(scopes) & set(READING_SCOPES):
-        raise Invalid(
-            "a key of a project cannot read: what it reads is not limited to the project",
-            field="scopes",
-        )
-    return [str(scope) for scope in KEY_SCOPES if scope in scopes]
 
 
 def _choice(field: str, value: str, choices: type[Tier] | type[Role] | type[Capability]) -> str:

@@ -16,6 +16,7 @@ class Capability(StrEnum):
     POLICY_WRITE = "policy:w"
     ORG_ADMIN = "org:admin"
     PACKAGES_INSTALL = "packages:install"
+    AUDIT_INGEST = "audit:ingest"
 
 
 class Role(StrEnum):
@@ -43,8 +44,11 @@ READING_SCOPES: Final = (
 )
 """The scopes of keys that read the whole organisation. None of them changes anything."""
 
-KEY_SCOPES: Final = (*READING_SCOPES, Capability.PACKAGES_INSTALL)
-"""The capabilities that an API key can be issued with."""
+UNSCOPED_RIGHTS: Final = (Capability.PACKAGES_INSTALL, Capability.AUDIT_INGEST)
+"""What a key may do that was issued before scopes were required."""
+
+KEY_SCOPES: Final = (*READING_SCOPES, *UNSCOPED_RIGHTS)
+"""The capabilities that an API key can be issued with. None changes settings, or issues keys."""
 
 ORG_BINDING_ROLES: Final = frozenset({Role.OWNER, Role.ADMIN})
 """Roles that, with oidc:w, may change organisation-level bindings."""

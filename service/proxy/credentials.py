@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from service.errors import CredentialsDiffer, InstallUnauthenticated
 from service.install_tokens.principal import InstallCredentials
 from service.install_tokens.tokens import PREFIX as TOKEN_PREFIX
-from service.orgs.changes import API_KEY_PREFIX
+from service.orgs.api_keys import API_KEY_PREFIX
 from service.verifier.parsing import TOKEN_CHARS_MAX
 from service.web.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
+from service.orgs.api_keys import UNSCOPED_WORDS
 from service.orgs.roles import Role
 from service.reports.access_report import AccessReport, MemberRights
 from service.store.tables import ApiKey, Binding
@@ -192,7 +193,7 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
     for key in form.api_keys:
         owner = key.created_by or "owner not recorded"
-        may = " ".join(key.scopes) or "send rows, install"
+        may = " ".join(key.scopes) or UNSCOPED_WORDS
         yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
     for binding in form.bindings:
         limits = " ".join(filter(None, (binding.team_id, binding.project_id)))

@@ -44,6 +44,7 @@ class Tag(StrEnum):
     REPORTS = "reports"
     POLICY = "policy"
     INSTALLS = "installs"
+    KEYS = "keys"
     SESSIONS = "sessions"
     SYSTEM = "system"
 

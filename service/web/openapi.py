@@ -31,6 +31,7 @@ from service.web.header_names import (
 _PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
+    "key_id": {"description": "Prefix `key_`.", "example": "key_7f3k9m2p4q8r1s5t"},
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
     "exception_id": {"description": "Prefix `pexc_`.", "example": "pexc_7f3k9m2p4q8r1s5t"},
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
@@ -65,7 +66,7 @@ _SECURITY_SCHEMES: Final = {
         "type": "apiKey",
         "in": "header",
         "name": API_KEY_HEADER,
-        "description": "An organisation's key: with scopes it reads, without any it sends rows.",
+        "description": "An organisation's key: it may do what its scopes name.",
     },
     "metricsToken": {
         "type": "http",
@@ -81,6 +82,7 @@ _TAGS: Final[Mapping[Tag, str]] = {
     Tag.REPORTS: "Reports for audits.",
     Tag.POLICY: "The install policy, its revisions, and requests for exceptions.",
     Tag.INSTALLS: "Tokens with which CI jobs install packages.",
+    Tag.KEYS: "API keys: credentials of machines, with what each may do.",
     Tag.SESSIONS: "Sign-in of command lines, and whose a credential is.",
     Tag.SYSTEM: "Health and metrics of the service.",
 }

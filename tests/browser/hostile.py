@@ -13,13 +13,8 @@ from service.bindings.changes import add_binding, revoke_binding
 from service.clock import utc_now
 from service.composition import Services
 from service.metrics import Metrics
-from service.orgs.changes import (
-    add_member,
-    create_project,
-    create_team,
-    issue_api_key,
-    set_team_admin,
-)
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import add_member, create_project, create_team, set_team_admin
 from service.orgs.repository import get_member, get_org
 from service.orgs.sessions import issue_session
 from service.packages.ecosystems import Ecosystem
@@ -31,7 +26,7 @@ from service.rejected.subjects import RejectedSubjects
 from service.store.journal import append
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Passkey
-from tests.conftest import BY_OPERATOR, binding_body
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, binding_body
 from tests.service.rejected.notes import rejection
 
 MARKUP: Final = """"'><img/src=x/onerror=alert(1)><script>alert(1)</script></td>{{7**9}}"""
@@ -87,7 +82,7 @@ async def _add_people(work: UnitOfWork, acme: Organisation, owner: Member) -> No
         email = f"{text[:60]}@{text}"
         member = await add_member(work, acme, email, "member", "github", BY_OPERATOR)
         await set_team_admin(work, team, member, BY_OPERATOR, is_admin=True)
-        await issue_api_key(work, acme, text, project, BY_OPERATOR)
+        await issue_api_key(work, acme, text, project, BY_OPERATOR, scopes=PROXY_SCOPES)
         passkey = Passkey(
             id=f"passkey-{number}",
             member_id=owner.id,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from service.composition import Services
-from service.orgs.changes import issue_api_key
+from service.orgs.api_keys import issue_api_key
 from service.orgs.repository import get_org
 from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem

@@ -108,7 +108,9 @@ def test_each_job_reports_rows_that_name_it(
 ) -> None:
     """The three jobs' lines, with a stand-in for what the provider's machine offers them."""
     home.settings["issuers_file"] = str(issuer_process.file(home.folder))
-    issued = home.run("apikey", "issue", "--org", "acme", "--name", "ci", "--json")
+    issued = home.run(
+        "apikey", "issue", "--org", "acme", "--name", "ci", "--scope", "audit:ingest", "--json"
+    )
     key = str(issued.json["secret"])
     server = home.serve()
     (programs := tmp_path / "bin").mkdir()

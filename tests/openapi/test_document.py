@@ -25,7 +25,7 @@ PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/device", "/device/decision"}
 """What people look at and send from there, besides all below /admin/ui/."""
 PROXY = "/proxy/"
 """Protocols of PyPI and npm, which docs/install-proxy.md describes: clients know them already."""
-_PATH_NAMES = ("slug", "binding_id", "search_id", "exception_id", "export_id", "audit_id")
+_PATH_NAMES = ("slug", "binding_id", "key_id", "search_id", "exception_id", "export_id", "audit_id")
 _VALUES = {"format": "csv", "compress": "gzip", "raw": "true", "q": "left-pad"}
 EXPORT = "/admin/ui/orgs/{slug}/audit/export"
 """The one endpoint there that is for scripts, too."""
@@ -288,14 +288,15 @@ QUESTIONS = ("/explain", "/policy/check", "/policy/preview")
 async def test_the_document_names_the_ways_in(document: Any) -> None:
     """On every endpoint that wants credentials, beside which a CI token is looked at.
 
-    Rows are sent with a key and not by session; what changes nothing is open to keys with scopes.
+    Rows are sent with a key and not by session; what changes nothing is open to keys with scopes,
+    but for the keys themselves.
     """
     schemes = document["components"]["securitySchemes"]
     assert schemes.keys() == {"adminToken", "session", "bearer", "apiKey", "metricsToken"}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             if "/orgs/" in path:
-                is_read = method == "get" or path.endswith(QUESTIONS)
+                is_read = (method == "get" and "/api-keys" not in path) or path.endswith(QUESTIONS)
                 expected = ["adminToken", "session", "bearer", *["apiKey"] * is_read]
                 if path.endswith("/audit/events"):
                     expected = ["adminToken", "apiKey"]

@@ -262,7 +262,9 @@ def asks_for_an_exception(member: Member) -> None:
 
 def send_rows(home: Home, generated: Generated) -> None:
     """A proxy sends installs with its key; a faulty one is named."""
-    secret = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy")["secret"]
+    secret = home.ask(
+        "apikey", "issue", "--org", "acme", "--name", "proxy", "--scope", "audit:ingest"
+    )["secret"]
     proxy = Member(generated, generated.by_key(secret))
     item = generated.models.IngestItem.from_dict
     items = [

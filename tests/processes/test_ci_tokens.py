@@ -187,7 +187,7 @@ def test_from_an_empty_data_dir_to_attributed_rows(empty_home: Home, issuer_proc
     assert home.order("init").code == 0
     home.ask("apply", str(home.folder / "orgs.toml"))
     of_payments = ("--org", "acme", "--project", "payments")
-    issued = home.ask("apikey", "issue", *of_payments, "--name", "proxy")
+    issued = home.ask("apikey", "issue", *of_payments, "--name", "proxy", "--scope", "audit:ingest")
     binding = home.ask(
         *("bindings", "add", *of_payments, "--issuer", issuer_process.url),
         *("--sub", "repo:acme/payments:ref:refs/heads/main"),

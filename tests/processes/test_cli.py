@@ -37,7 +37,7 @@ STEPS = [
     "team set-admin --org {slug} platform bob@{slug}.example",
     "team list --org {slug}",
     "team set-admin --org {slug} platform bob@{slug}.example --remove",
-    "apikey issue --org {slug} --name proxy --project payments",
+    "apikey issue --org {slug} --name proxy --project payments --scope audit:ingest",
     "apikey list --org {slug}",
     "apikey revoke --org {slug} {key}",
     "session issue --org {slug} --member bob@{slug}.example --cookie",

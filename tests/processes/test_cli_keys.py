@@ -2,9 +2,13 @@
 
 import pytest
 
+from service.composition import Services
+from service.orgs.repository import get_org
+from tests.conftest import unscoped_key
 from tests.processes.homes import Home
 
 pytestmark = pytest.mark.slow
+SENDS = ("--scope", "audit:ingest")
 
 
 def keys(home: Home) -> dict[str, dict]:
@@ -14,7 +18,7 @@ def keys(home: Home) -> dict[str, dict]:
 
 def test_a_key_is_issued_with_an_expiry_and_rotated(home):
     """The successor lives as long; the old key says when it ends, and who issued it."""
-    old = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy", "--expires", "90d")
+    old = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy", *SENDS)
     new = home.ask("apikey", "rotate", "--org", "acme", old["id"], "--overlap", "12h")
 
     listed = keys(home)
@@ -33,8 +37,11 @@ def test_a_key_is_issued_with_an_expiry_and_rotated(home):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("issue", "--name", "x", "--expires", "soon"), "expires must be a length"),
-        (("issue", "--name", "x", "--expires", "2020-01-01"), "expires must be in the future"),
+        (("issue", "--name", "x", *SENDS, "--expires", "soon"), "expires must be a length"),
+        (
+            ("issue", "--name", "x", *SENDS, "--expires", "2020-01-01"),
+            "expires must be in the future",
+        ),
         (("rotate", "key_none"), "no live API key key_none in acme"),
         (("rotate", "key_none", "--overlap", "400d"), "overlap must be 0 or a length"),
     ],
@@ -45,3 +52,34 @@ def test_what_is_no_lifetime_changes_nothing(quiet_home, words, text):
     assert ran.code == 1
     assert text in ran.refusal
     assert keys(quiet_home) == {}
+
+
+def test_the_command_names_the_scopes_and_has_none_by_default(quiet_home):
+    ran = quiet_home.order("apikey", "issue", "--org", "acme", "--name", "x")
+
+    assert ran.code == 2
+    for scope in ("--scope", "audit:r", "packages:install", "audit:ingest"):
+        assert scope in ran.err
+    assert keys(quiet_home) == {}
+
+
+def test_the_list_says_which_keys_to_rotate(home):
+    """Those that end soon, and those that are older than scopes."""
+    home.ask("apikey", "issue", "--org", "acme", "--name", "brief", *SENDS, "--expires", "7d")
+    home.ask("apikey", "issue", "--org", "acme", "--name", "long", *SENDS, "--expires", "never")
+
+    async def add_old(services: Services) -> None:
+        async with services.store.write() as work:
+            org = await get_org(work.session, "acme")
+            work.session.add(unscoped_key(org.id)[0])
+
+    home.change(add_old)
+    shown = home.order("apikey", "list", "--org", "acme").out
+
+    assert shown.count("expires soon: rotate it") == 1
+    assert shown.count("no scopes: rotate it") == 1
+    assert {key["name"]: key["expires_soon"] for key in keys(home).values()} == {
+        "brief": True,
+        "long": False,
+        "old proxy": False,
+    }

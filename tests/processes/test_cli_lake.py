@@ -47,7 +47,7 @@ def test_publishing_waits_for_the_process_that_changes_segments(sealed_home):
 
 def test_the_status_says_where_tables_are_and_what_they_lack(sealed_home):
     sealed_home.ask("lake", "publish", "--format", "iceberg", "--format", "delta")
-    sealed_home.ask("apikey", "issue", "--org", "acme", "--name", "ci")
+    sealed_home.ask("apikey", "issue", "--org", "acme", "--name", "ci", "--scope", "audit:ingest")
 
     delta, iceberg = sealed_home.ask("lake", "status")["tables"]
 

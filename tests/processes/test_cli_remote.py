@@ -154,10 +154,10 @@ def test_a_token_is_explained_by_the_server(signed_in):
 
 
 def test_a_key_reads_what_its_scopes_say(desk, there, server):
-    """In its own organisation, without naming it; a key without scopes reads nothing."""
+    """In its own organisation, without naming it; a key that sends rows reads nothing."""
     issue = ("apikey", "issue", "--org", "acme", "--name")
     reader = there.ask(*issue, "siem", "--scope", "audit:r")["secret"]
-    sender = there.ask(*issue, "proxy")["secret"]
+    sender = there.ask(*issue, "proxy", "--scope", "audit:ingest")["secret"]
     variables = {"COUNTERSIGN_SERVER": server.url, "COUNTERSIGN_TOKEN": reader}
 
     assert desk.ask("audit", "query", "--limit", "1", **variables)["org"] == "acme"
@@ -169,7 +169,7 @@ def test_a_key_reads_what_its_scopes_say(desk, there, server):
     )
     assert desk.order(*ADD, **variables).code == REFUSED
     sent = desk.order("audit", "query", **variables | {"COUNTERSIGN_TOKEN": sender})
-    assert "was issued without --scope" in sent.refusal
+    assert "missing capability: audit:r" in sent.refusal
     assert not desk.logins.exists()
 
 

@@ -39,7 +39,7 @@ def sign_in(home: Home, server: Server) -> dict[str, str]:
         *("session", "issue", "--org", "acme", "--member", "ada@acme.example", "--cookie"),
         base_url=server.url,
     )
-    key = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy")
+    key = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy", "--scope", "audit:ingest")
     return {
         "cookie": issued["cookie"],
         "sign_in_token": issued["link"].partition("token=")[2],

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from service.composition import Services
-from service.orgs.changes import issue_api_key
+from service.orgs.api_keys import issue_api_key
 from service.orgs.repository import get_org
 from tests.budgets import only_full
 from tests.clients.stands import stock

@@ -19,6 +19,7 @@ from service.dashboard.services import DashboardServices
 from service.errors import Conflict, Invalid, NotFound
 from service.orgs.repository import get_member
 from service.orgs.roles import Capability, Role
+from service.settings import Settings
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation
 
@@ -31,7 +32,12 @@ class Change:
     org: Organisation
     caller: Caller
     form: Form
-    public_url: str
+    settings: Settings
+
+    @property
+    def public_url(self) -> str:
+        """The address of this service."""
+        return self.settings.public_url
 
     @property
     def by(self) -> AuditContext:
@@ -79,7 +85,7 @@ async def submit(
     try:
         transaction = services.access.change(caller, org, Capability.ORG_ADMIN)
         async with transaction as (work, by, present):
-            change = Change(work, present, by, form, services.settings.public_url)
+            change = Change(work, present, by, form, services.settings)
             if is_once:
                 await spend_form(services.settings, work, by, form)
             done = await step(change)

@@ -1,8 +1,7 @@
 """The API keys page: issue, rotate and revoke the keys that proxies and scripts send rows with."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from quart import url_for
@@ -13,24 +12,25 @@ from service.dashboard.display_names import Person, find_names
 from service.dashboard.people.form_actions import Change
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
-from service.orgs.changes import issue_api_key, revoke_api_key
-from service.orgs.key_lifetimes import parse_expiry, parse_overlap, rotate_api_key
-from service.orgs.repository import get_api_key, get_project, is_live, list_api_keys, list_projects
-from service.orgs.roles import KEY_SCOPES, Capability
+from service.orgs.api_keys import (
+    NEVER,
+    KeyRequest,
+    KeyTerms,
+    expires_soon,
+    parse_overlap,
+    request_api_key,
+    revoke_api_key,
+    rotate_api_key,
+)
+from service.orgs.repository import get_api_key, is_live, list_api_keys, list_projects
+from service.orgs.roles import Capability
 from service.store.tables import ApiKey, Organisation
 from service.web.header_names import API_KEY_HEADER
 
 ENDED_MAX: Final = 100
 """How many keys that were revoked or have expired the page shows."""
 
-EXPIRES_SOON: Final = timedelta(days=14)
-
-EXPIRIES: Final = (
-    ("", "never"),
-    ("30d", "in 30 days"),
-    ("90d", "in 90 days"),
-    ("365d", "in a year"),
-)
+_EXPIRIES: Final = (("30d", "in 30 days"), ("90d", "in 90 days"), ("365d", "in a year"))
 OVERLAPS: Final = (
     ("0", "no overlap: end the old key now"),
     ("1h", "1 hour"),
@@ -41,8 +41,10 @@ OVERLAPS: Final = (
 OVERLAP_DEFAULT: Final = "24h"
 
 _USES: Final = (
-    ("", "send rows, install"),
-    ("packages:install", "install only (recommended for CI)"),
+    ("", "choose what it may do"),
+    ("packages:install", "install (for CI)"),
+    ("audit:ingest", "send rows (for a proxy of your own)"),
+    ("packages:install audit:ingest", "install and send rows"),
     ("audit:r", "read the audit log"),
     ("audit:r audit:export", "read and export the audit log"),
     ("oidc:r", "read bindings"),
@@ -69,6 +71,7 @@ async def load_keys_view(
 ) -> dict[str, Any]:
     """All live keys, and the latest that have ended, newest first."""
     now = services.clock()
+    terms = KeyTerms(services.settings.api_key_days_max)
     rows = await _rows(session, org, now)
     projects = await list_projects(session, org)
     ended = [row for row in rows if not row.is_live]
@@ -77,7 +80,8 @@ async def load_keys_view(
         "ended": ended[:ENDED_MAX],
         "replaced": {row.key.replaces for row in rows if row.key.revoked_at is None},
         "has_more": len(ended) > ENDED_MAX,
-        "expiries": EXPIRIES,
+        "expiries": _expiries(terms),
+        "expiry_default": f"{terms.default.days}d",
         "overlaps": OVERLAPS,
         "overlap_default": OVERLAP_DEFAULT,
         "project_names": {project.id: project.name for project in projects},
@@ -96,37 +100,37 @@ async def _rows(session: AsyncSession, org: Organisation, now: datetime) -> list
             key,
             None if key.created_by is None else names.person(key.created_by),
             is_live(key, now),
-            key.expires_at is not None and key.expires_at - now < EXPIRES_SOON,
+            expires_soon(key, now),
         )
         for key in keys
     ]
 
 
 async def issue_key(change: Change) -> IssuedSecret:
-    """A new key, for a project or the whole organisation.
-
-    A caller can issue only keys that read what they may read themselves.
-    """
-    scopes = change.typed("scopes").split()
-    _require_scopes(change, scopes)
-    project_id = change.typed("project")
-    project = await get_project(change.work.session, change.org, project_id) if project_id else None
-    key, secret = await issue_api_key(
-        change.work,
-        change.org,
+    """A new key, for a project or the whole organisation."""
+    asked = KeyRequest(
         change.typed("name"),
-        project,
-        change.by,
-        scopes=scopes,
-        expires_at=parse_expiry(change.typed("expires"), change.work.now),
+        change.typed("scopes").split(),
+        change.typed("project"),
+        change.typed("expires"),
+    )
+    key, secret = await request_api_key(
+        change.work, change.org, asked, _terms(change), change.by, change.caller.require
     )
     return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, key, secret))
 
 
-def _require_scopes(change: Change, scopes: Collection[str]) -> None:
-    """Raise Forbidden unless the caller has each capability in `scopes`."""
-    for scope in set(scopes) & set(KEY_SCOPES):
-        change.caller.require(Capability(scope), change.org)
+def _terms(change: Change) -> KeyTerms:
+    return KeyTerms(change.settings.api_key_days_max)
+
+
+def _expiries(terms: KeyTerms) -> list[tuple[str, str]]:
+    """The expiries to choose from, the default among them."""
+    most = terms.longest.days
+    offered = [(value, words) for value, words in _EXPIRIES if int(value[:-1]) <= most]
+    if terms.default.days not in {int(value[:-1]) for value, _ in offered}:
+        offered.append((f"{terms.default.days}d", f"in {terms.default.days} days"))
+    return [*offered, *([(NEVER, NEVER)] if terms.has_never else [])]
 
 
 async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
@@ -135,10 +139,10 @@ async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
     The caller sees its secret, so they must be allowed to do what it may.
     """
     key = await get_api_key(change.work.session, change.org, key_id)
-    # Before the new key exists: its secret would give the caller capabilities that they lack.
-    _require_scopes(change, key.scopes)
     overlap = parse_overlap(change.typed("overlap"))
-    new, secret = await rotate_api_key(change.work, change.org, key, overlap, change.by)
+    new, secret = await rotate_api_key(
+        change.work, change.org, key, overlap, _terms(change), change.by, change.caller.require
+    )
     return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, new, secret))
 
 
@@ -151,7 +155,7 @@ async def revoke_key(change: Change, key_id: str) -> str:
 
 def _trial(change: Change, key: ApiKey, secret: str) -> str:
     """A shell command that sends one row with the key, or shows what it may read."""
-    if key.scopes:
+    if Capability.AUDIT_INGEST not in key.scopes:
         return (
             f"curl {change.public_url}{url_for('own_session.show')} -H '{API_KEY_HEADER}: {secret}'"
         )

@@ -25,6 +25,7 @@ CAPABILITY_WORDS: Final[dict[Capability, str]] = {
     Capability.POLICY_WRITE: "change the install policy",
     Capability.ORG_ADMIN: "manage the organisation",
     Capability.PACKAGES_INSTALL: "issue keys that install packages",
+    Capability.AUDIT_INGEST: "issue keys that send audit rows",
 }
 
 

@@ -11,7 +11,7 @@ from service.store.tables.base import Base
 class ApiKey(Base):
     """A machine's credential, stored only as a hash.
 
-    `scopes` are all that the key may do; a key without any sends audit rows and installs.
+    `scopes` are all that the key may do. Older keys have none: they send audit rows and install.
     `created_by` is the actor who issued it; null in keys older than the column. `last_used_at` is
     written behind and up to a minute late. From `expires_at` on the key is refused; null is never.
     `replaces` is the key that it was issued for by rotation.

@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from service.errors import StoreUnavailable
-from service.orgs.changes import issue_api_key, revoke_api_key
-from service.orgs.key_lifetimes import rotate_api_key
+from service.orgs.api_keys import KeyTerms, issue_api_key, revoke_api_key, rotate_api_key
 from service.orgs.repository import get_api_key
 from service.store.tables import ApiKey
-from tests.conftest import BY_OPERATOR, START, refused, running_world
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, any_scope, refused, running_world
 from tests.databases import IS_POSTGRESQL
 from tests.other_programs import write_lock
 
@@ -22,7 +21,9 @@ ROWS = [{"event": "install_allowed", "packageName": "left-pad"}]
 async def key(world):
     """A key of acme's: its id and secret."""
     async with world.services.store.write() as work:
-        issued, secret = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+        issued, secret = await issue_api_key(
+            work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     return issued.id, secret
 
 
@@ -88,7 +89,9 @@ async def test_what_the_database_does_not_take_is_kept(settings, clock):
     impatient = replace(settings, database_wait_s=1.0 if IS_POSTGRESQL else 0.1)
     async with running_world(impatient, clock, has_sealer=False) as world:
         async with world.services.store.write() as work:
-            issued, _ = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+            issued, _ = await issue_api_key(
+                work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
+            )
         use = world.services.key_use
         use.note(issued.id, START)
         await use.flush()
@@ -139,8 +142,12 @@ async def test_a_second_rotation_gives_the_lifetime_of_the_first_key(world, life
         world.clock.advance(days=1)
         async with world.services.store.write() as work:
             old = await get_api_key(work.session, world.acme, key.id)
-            new, _ = await rotate_api_key(work, world.acme, old, timedelta(days=7), BY_OPERATOR)
-            again, _ = await rotate_api_key(work, world.acme, new, timedelta(days=7), BY_OPERATOR)
+            new, _ = await rotate_api_key(
+                work, world.acme, old, timedelta(days=7), KeyTerms(), BY_OPERATOR, any_scope
+            )
+            again, _ = await rotate_api_key(
+                work, world.acme, new, timedelta(days=7), KeyTerms(), BY_OPERATOR, any_scope
+            )
             for successor in (new, again):
                 await revoke_api_key(work, world.acme, successor, BY_OPERATOR)
         assert new.expires_at != expires_at
@@ -152,7 +159,9 @@ async def test_a_rotated_reading_key_reads_and_still_sends_nothing(world):
     old, _ = await reading_key(world)
     async with world.services.store.write() as work:
         key = await get_api_key(work.session, world.acme, old.id)
-        _, secret = await rotate_api_key(work, world.acme, key, timedelta(hours=1), BY_OPERATOR)
+        _, secret = await rotate_api_key(
+            work, world.acme, key, timedelta(hours=1), KeyTerms(), BY_OPERATOR, any_scope
+        )
 
     assert (await read(world, secret)).status_code == 200
     assert (await send(world, secret)).status_code == 403

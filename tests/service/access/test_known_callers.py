@@ -5,19 +5,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
-from service.orgs.changes import (
-    issue_api_key,
-    remove_member,
-    revoke_api_key,
-    set_role,
-    set_role_override,
-    set_tier,
-)
+from service.orgs.api_keys import issue_api_key, revoke_api_key
+from service.orgs.changes import remove_member, set_role, set_role_override, set_tier
 from service.orgs.repository import get_member, get_org
 from service.orgs.sessions import revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation
-from tests.conftest import BY_OPERATOR, World, running_world
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World, running_world
 from tests.service.audit.conftest import start_worker
 
 AUDIT = "/api/v1/admin/orgs/acme/audit"
@@ -68,7 +62,9 @@ async def test_what_another_worker_changes_the_next_request_meets(
 async def test_a_key_that_another_worker_revokes_is_none_for_the_next_request(world: World) -> None:
     """However often it was good before."""
     async with world.services.store.write() as work:
-        key, secret = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+        key, secret = await issue_api_key(
+            work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     sent = {"headers": {"x-service-api-key": secret}, "json": [{"event": "install_allowed"}]}
     for _ in range(2):
         assert (await world.client.post(f"{AUDIT}/events", **sent)).status_code == 200

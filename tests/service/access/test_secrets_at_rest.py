@@ -2,9 +2,17 @@
 
 import pytest
 
-from service.orgs.changes import issue_api_key, issue_sign_in
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import issue_sign_in
 from service.secrets import token_hash
-from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, binding_body, bindings_path
+from tests.conftest import (
+    ADMIN_TOKEN,
+    BY_OPERATOR,
+    PROXY_SCOPES,
+    World,
+    binding_body,
+    bindings_path,
+)
 from tests.other_programs import stored_bytes
 
 OWN = {"origin": "http://localhost:8080"}
@@ -15,7 +23,9 @@ async def used_secrets(world: World) -> dict[str, str]:
     async with world.services.store.write() as work:
         used_link = await issue_sign_in(work, world.acme, world.members["owner"], BY_OPERATOR)
         open_link = await issue_sign_in(work, world.acme, world.members["admin"], BY_OPERATOR)
-        _, api_key = await issue_api_key(work, world.acme, "ci", None, BY_OPERATOR)
+        _, api_key = await issue_api_key(
+            work, world.acme, "ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     client = world.client
     await client.get("/sign-in", query_string={"token": used_link})
     signed_in = await client.post("/sign-in", headers=OWN, form={"token": used_link})

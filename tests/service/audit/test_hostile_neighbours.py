@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from service.errors import AuditRowNotFound
-from service.orgs.changes import issue_api_key
+from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
-from tests.conftest import BY_OPERATOR, START, refused
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused
 
 HOSTILE = [
     "'",
@@ -181,7 +181,7 @@ async def test_a_body_cannot_name_a_tenant(neighbours):
     """A key of one organisation writes into that one, whatever its items say."""
     async with neighbours.services.store.write() as work:
         acme = await work.session.merge(neighbours.world.acme)
-        _, secret = await issue_api_key(work, acme, "proxy", None, BY_OPERATOR)
+        _, secret = await issue_api_key(work, acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES)
     item = {"event": "install_allowed", "packageName": "p", "tenant_id": neighbours.world.other.id}
     before = await text_of(neighbours, slug="other", limit=1000)
     path = "/api/v1/admin/orgs/{}/audit/events"

@@ -17,7 +17,7 @@ from werkzeug.datastructures import Headers
 from analytics.model.instants import format_us
 from analytics.storage.journal_batches import encode_days
 from service.audit import ingest, journal_room, sealer
-from service.orgs.changes import issue_api_key, revoke_api_key
+from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.settings import Settings
 from service.store import idempotency
 from service.store.idempotency import forget_old_answers
@@ -27,6 +27,7 @@ from service.store.tables import ApiKey, IdempotencyKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import (
     BY_OPERATOR,
+    PROXY_SCOPES,
     START,
     World,
     binding_body,
@@ -108,7 +109,9 @@ class IngestPrincipal:
 async def new_key(world: World, org: Organisation) -> tuple[ApiKey, dict[str, str]]:
     """An API key of the organisation, and the header that carries it."""
     async with world.services.store.write() as work:
-        key, secret = await issue_api_key(work, org, "proxy", None, BY_OPERATOR)
+        key, secret = await issue_api_key(
+            work, org, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     return key, {"x-service-api-key": secret}
 
 
@@ -540,14 +543,14 @@ class TestSenders:
 
     async def test_a_key_opens_no_other_endpoint(self, audit, proxy):
         """It sends rows; it does not read them."""
-        for method, target in [
-            ("GET", "/api/v1/admin/orgs/acme/audit"),
-            ("GET", "/api/v1/admin/orgs/acme/oidc-bindings"),
-            ("POST", "/api/v1/admin/orgs/acme/oidc-bindings"),
-            ("GET", "/admin/ui/orgs/acme/audit/export"),
+        for method, target, refusal in [
+            ("GET", "/api/v1/admin/orgs/acme/audit", (403, "missing capability: audit:r")),
+            ("GET", "/api/v1/admin/orgs/acme/oidc-bindings", (403, "missing capability: oidc:r")),
+            ("POST", "/api/v1/admin/orgs/acme/oidc-bindings", (403, "missing capability: oidc:w")),
+            ("GET", "/admin/ui/orgs/acme/audit/export", UNAUTHENTICATED),
         ]:
             answer = await audit.world.client.open(target, method=method, headers=proxy.headers)
-            assert await refused(answer) == UNAUTHENTICATED
+            assert await refused(answer) == refusal
 
     async def test_who_may_not_send_is_told_so_whatever_they_send(self, audit):
         """A stranger's body is not read."""

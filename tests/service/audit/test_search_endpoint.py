@@ -6,9 +6,9 @@ import pytest
 
 from service.audit.unknown_values import SIMILAR_CHARS_MAX
 from service.errors import QueryTooSlow
-from service.orgs.changes import issue_api_key
+from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
-from tests.conftest import BY_OPERATOR, START, refused
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ async def test_a_search_finds_what_its_filters_find(rows):
 async def test_a_key_is_found_by_its_name(rows):
     """The name is what people remember; rows have the id."""
     async with rows.services.store.write() as work:
-        key, _ = await issue_api_key(work, rows.world.acme, "storefront-ci", None, BY_OPERATOR)
+        key, _ = await issue_api_key(
+            work, rows.world.acme, "storefront-ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     await rows.accept([sample_row(START, actor=key.id)])
     page = await rows.page(q="storefront-ci")
     assert [entry["actor"] for entry in page["entries"]] == [key.id]
@@ -148,7 +150,9 @@ async def test_what_makes_no_group_is_refused(audit, query, part):
 async def test_another_organisations_key_is_not_found_by_its_name(rows):
     """Its name would tell that it exists; here it is a package like any other word."""
     async with rows.services.store.write() as work:
-        key, _ = await issue_api_key(work, rows.world.other, "their-ci", None, BY_OPERATOR)
+        key, _ = await issue_api_key(
+            work, rows.world.other, "their-ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     await rows.accept([sample_row(START, actor=key.id)])
 
     assert (await rows.page(q="their-ci"))["entries"] == []

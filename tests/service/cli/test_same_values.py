@@ -11,7 +11,7 @@ from service.audit import query_service
 from service.bindings.repository import BindingState
 from service.cli import audit, bindings, credentials, device, rejected
 from service.device_sign_in import forms
-from service.orgs.changes import API_KEY_PREFIX
+from service.orgs.api_keys import API_KEY_PREFIX
 from service.orgs.sessions import SESSION_PREFIX
 from service.rejected import listing
 from service.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY

@@ -8,10 +8,11 @@ import pytest
 
 from analytics.model.envelopes import BlocklistHit
 from service.audit.tenant_log import TenantLog
-from service.orgs.changes import issue_api_key, set_tier
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import set_tier
 from service.store.store import Store
 from tests.budgets import sample
-from tests.conftest import BY_OPERATOR, binding_body
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, binding_body
 from tests.service.dashboard.page import (
     AUDIT,
     AUDIT_SCRIPTS,
@@ -557,7 +558,9 @@ async def test_columns_are_chosen_in_the_address(world):
 async def test_a_key_is_shown_by_its_name_and_kept_in_the_details(world):
     """People know names; scripts and tickets have ids."""
     async with world.services.store.write() as work:
-        key, _ = await issue_api_key(work, world.acme, "storefront-ci", None, BY_OPERATOR)
+        key, _ = await issue_api_key(
+            work, world.acme, "storefront-ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     await add_install(world, actor=key.id)
     page = await open_page(world, f"?actor={key.id}")
 

@@ -7,10 +7,11 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import pytest_asyncio
 
-from service.orgs.changes import issue_api_key, issue_cookie, set_team_admin
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import issue_cookie, set_team_admin
 from service.store.tables import Passkey
 from service.verifier.codes import Detail
-from tests.conftest import BY_OPERATOR, World
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World
 from tests.service.dashboard.page import AUDIT, ORG, Page, open_page, send_form
 from tests.service.rejected.notes import rejection, remember
 
@@ -28,7 +29,7 @@ async def fill(world: World) -> None:
     """Give the owner something to remove on each page."""
     async with world.services.store.write() as work:
         await issue_cookie(work, world.acme, world.members["owner"], BY_OPERATOR)
-        await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+        await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES)
         await set_team_admin(work, world.team, world.members["admin"], BY_OPERATOR, is_admin=True)
         for name in ("owner", "member"):
             passkey = Passkey(

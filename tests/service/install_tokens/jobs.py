@@ -8,12 +8,12 @@ from quart import Request, g, request
 from structlog.testing import capture_logs
 
 from service.install_tokens.principal import InstallPrincipal
-from service.orgs.changes import issue_api_key, revoke_api_key
+from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.proxy.credentials import read_credentials
 from service.store.tables import ApiKey, Organisation
 from service.verifier.codes import LOG_EVENT_PREFIX
 from service.web.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
-from tests.conftest import BY_OPERATOR, World
+from tests.conftest import BY_OPERATOR, World, unscoped_key
 from tests.service.gates import Gate
 
 INSTALL = "packages:install"
@@ -30,13 +30,17 @@ class Key:
 async def new_key(
     world: World, *scopes: str, slug: str = "acme", of_project: bool = False, **more: Any
 ) -> Key:
-    """A new API key of an organisation, by default of the whole of acme."""
+    """A new API key, by default of the whole of acme and without scopes, as older keys are."""
     async with world.services.store.write() as work:
         org = await work.session.merge(world.acme if slug == "acme" else world.other)
         project = await work.session.merge(world.project) if of_project else None
-        key, secret = await issue_api_key(
-            work, org, "ci", project, BY_OPERATOR, scopes=scopes, **more
-        )
+        if not scopes:
+            key, secret = unscoped_key(org.id, project_id=project.id if project else None, **more)
+            work.session.add(key)
+        else:
+            key, secret = await issue_api_key(
+                work, org, "ci", project, BY_OPERATOR, scopes=scopes, **more
+            )
     return Key(key.id, secret)
 
 

@@ -15,7 +15,7 @@ from service.errors import (
     LacksCapability,
     OrgNotFound,
 )
-from service.orgs.changes import revoke_api_key
+from service.orgs.api_keys import revoke_api_key
 from service.store.store import Store
 from service.store.tables import ApiKey
 from tests.conftest import BY_OPERATOR, START, World

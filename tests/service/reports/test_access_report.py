@@ -8,24 +8,22 @@ from datetime import timedelta
 import pytest
 
 from analytics.model.instants import format_us
+from service.orgs.api_keys import KeyTerms, issue_api_key, revoke_api_key, rotate_api_key
 from service.orgs.changes import (
     add_member,
     create_team,
-    issue_api_key,
     remove_member,
-    revoke_api_key,
     set_role,
     set_role_override,
     set_team_admin,
 )
-from service.orgs.key_lifetimes import rotate_api_key
 from service.orgs.repository import get_org_by_id, list_members, list_team_offices, list_teams
 from service.orgs.roles import Capability, Role
 from service.store.journal import append
 from service.store.tables import ApiKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.budgets import budget
-from tests.conftest import BY_OPERATOR, START, World, refused
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, World, any_scope, refused, unscoped_key
 from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.test_import import take
 
@@ -99,7 +97,7 @@ async def test_what_changed_since_is_undone(world):
         await remove_member(work, acme, members["auditor"], BY_OPERATOR)
         await add_member(work, acme, "new@acme.example", "admin", "google", BY_OPERATOR)
         await create_team(work, acme, "later", BY_OPERATOR)
-        await issue_api_key(work, acme, "later", None, BY_OPERATOR)
+        await issue_api_key(work, acme, "later", None, BY_OPERATOR, scopes=PROXY_SCOPES)
     path = f"/api/v1/admin/orgs/acme/oidc-bindings/{created['id']}"
     assert (await world.client.delete(path, headers=world.admin)).status_code == 200
     now = await report(world)
@@ -121,11 +119,15 @@ async def test_what_changed_since_is_undone(world):
 async def test_keys_are_listed_while_they_were_accepted(world):
     """From their issue to their revocation or expiry; a rotation has both for the overlap."""
     async with world.services.store.write() as work:
-        old, _ = await issue_api_key(work, world.acme, "proxy", None, BY_OPERATOR)
+        old, _ = await issue_api_key(
+            work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     world.clock.advance(days=1)
     async with world.services.store.write() as work:
         old = await work.session.get_one(ApiKey, old.id)
-        new, _ = await rotate_api_key(work, world.acme, old, timedelta(days=2), BY_OPERATOR)
+        new, _ = await rotate_api_key(
+            work, world.acme, old, timedelta(days=2), KeyTerms(), BY_OPERATOR, any_scope
+        )
     world.clock.advance(days=10)
     async with world.services.store.write() as work:
         new = await work.session.get_one(ApiKey, new.id)
@@ -272,7 +274,9 @@ async def test_a_change_under_a_clock_that_was_set_back_is_this_organisations(wo
 async def test_a_key_that_reads_is_told_from_one_that_sends(world):
     """A report that says of every key that it sends rows hides who could read them."""
     async with world.services.store.write() as work:
-        for name, scopes in (("proxy", []), ("siem", ["audit:r", "audit:export"])):
+        key, _ = unscoped_key(world.acme.id, name="old", created_at=world.clock.now)
+        work.session.add(key)
+        for name, scopes in (("proxy", PROXY_SCOPES), ("siem", ["audit:r", "audit:export"])):
             await issue_api_key(work, world.acme, name, None, BY_OPERATOR, scopes=scopes)
         world.clock.advance(seconds=1)
     table = await world.client.get(REPORT, headers=world.admin, query_string={"format": "csv"})
@@ -284,17 +288,24 @@ async def test_a_key_that_reads_is_told_from_one_that_sends(world):
     rows = csv.DictReader(io.StringIO(await table.get_data(as_text=True)))
     may = {row["name"]: row["capabilities"] for row in rows if row["kind"] == "api_key"}
     assert {name: sorted(scopes) for name, scopes in listed.items()} == {
-        "proxy": [],
+        "old": [],
+        "proxy": ["audit:ingest", "packages:install"],
         "siem": ["audit:export", "audit:r"],
     }
-    assert may == {"proxy": "send rows, install", "siem": " ".join(listed["siem"])}
+    assert may == {
+        "old": "send rows, install (no scopes: rotate it)",
+        "proxy": "packages:install audit:ingest",
+        "siem": " ".join(listed["siem"]),
+    }
     assert 'data-label="May">' + ", ".join(listed["siem"]) in await page.get_data(as_text=True)
 
 
 async def test_as_csv_it_is_one_table(world):
     """A line for each, guarded like an export."""
     async with world.services.store.write() as work:
-        await issue_api_key(work, world.acme, "=1+1", world.project, BY_OPERATOR)
+        await issue_api_key(
+            work, world.acme, "=1+1", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     response = await world.client.get(
         REPORT, headers=world.session("auditor"), query_string={"format": "csv"}
     )

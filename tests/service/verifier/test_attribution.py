@@ -13,12 +13,20 @@ from service.access.callers import cli_caller
 from service.app import create_app
 from service.bindings.changes import add_binding, revoke_binding
 from service.composition import EXTENSION, Services
-from service.orgs.changes import create_project, create_team, issue_api_key
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import create_project, create_team
 from service.settings import REPOSITORY
 from service.store.store import SyncUnitOfWork, UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.web.header_names import CI_TOKEN_HEADER
-from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, settings_over
+from tests.conftest import (
+    BY_OPERATOR,
+    PROXY_SCOPES,
+    World,
+    binding_body,
+    bindings_path,
+    settings_over,
+)
 from tests.polling import until
 from tests.service.gates import TRUSTED, Gate, open_gate
 
@@ -31,7 +39,7 @@ async def key_of(world: World, *, of_project: bool = False, slug: str = "acme") 
     async with world.services.store.write() as work:
         org = await work.session.merge(world.acme if slug == "acme" else world.other)
         project = await work.session.merge(world.project) if of_project else None
-        _, secret = await issue_api_key(work, org, "ci", project, BY_OPERATOR)
+        _, secret = await issue_api_key(work, org, "ci", project, BY_OPERATOR, scopes=PROXY_SCOPES)
     return {"x-service-api-key": secret}
 
 

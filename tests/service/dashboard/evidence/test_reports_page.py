@@ -4,9 +4,10 @@ import pytest
 
 from analytics.model.events import Event
 from service.dashboard.evidence.reports_page import RIGHTS, SIGN_INS, VIEWS
-from service.orgs.changes import issue_api_key, remove_member
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import remove_member
 from service.store.tables import Organisation
-from tests.conftest import BY_OPERATOR, START
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START
 from tests.service.dashboard.page import ORG, Page
 from tests.service.dashboard.people.desk import actor, get, see
 
@@ -66,7 +67,9 @@ async def test_the_report_shows_the_past(world):
     """A member who was removed since, a key, a binding, as of a date."""
     await world.create()
     async with world.services.store.write() as work:
-        await issue_api_key(work, world.acme, "proxy", world.project, BY_OPERATOR)
+        await issue_api_key(
+            work, world.acme, "proxy", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
     world.clock.advance(days=2)
     async with world.services.store.write() as work:
         acme = await work.session.get_one(Organisation, world.acme.id)

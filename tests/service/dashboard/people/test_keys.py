@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from service.orgs.changes import create_project
-from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused, unscoped_key
 from tests.service.dashboard.page import ORG, Page, send_form
 from tests.service.dashboard.people.desk import (
     HOSTILE,
@@ -25,7 +25,7 @@ KEYS = f"{ORG}/keys"
 async def issue(world: World, page: Page | None = None, who: str = "owner", **fields: str):
     """A member, by default the owner, asks for a key."""
     page = page or await see(world, "keys", who)
-    typed = {"name": "npm proxy", "project": ""} | fields
+    typed = {"name": "npm proxy", "project": "", "scopes": "packages:install audit:ingest"} | fields
     return await send_form(world, page, KEYS, who=who, **typed)
 
 
@@ -167,7 +167,9 @@ async def test_a_key_of_another_organisation_is_not_found(world):
     theirs = await world.client.get("/admin/ui/orgs/other/keys", headers=world.admin)
     form = (await shown(theirs)).forms["/admin/ui/orgs/other/keys"]
     made = await world.client.post(
-        "/admin/ui/orgs/other/keys", form=form | {"name": "theirs"}, headers=world.admin
+        "/admin/ui/orgs/other/keys",
+        form=form | {"name": "theirs", "scopes": "audit:r"},
+        headers=world.admin,
     )
     key_id = (await shown(made)).all("code")[-1].text
     before = await world.audit("other")
@@ -346,7 +348,7 @@ async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
     async def fail(*arguments):
         raise RuntimeError
 
-    monkeypatch.setattr("service.orgs.key_lifetimes.revoke_api_key", fail)
+    monkeypatch.setattr("service.orgs.api_keys.revoke_api_key", fail)
     answer = await send_form(world, page, f"{KEYS}/{key_id}/rotate", overlap="0")
     assert answer.status_code == 500
 
@@ -392,7 +394,7 @@ async def test_a_key_never_changes_anything(world, scopes):
     page = await shown(await issue(world, scopes=scopes), 400)
 
     assert (
-        "scopes must be of audit:r, audit:export, oidc:r, policy:r, packages:install"
+        "scopes must be of audit:r, audit:export, oidc:r, policy:r, packages:install, audit:ingest"
         in fault_of(page, "issue-scopes")
     )
 
@@ -411,3 +413,71 @@ async def test_a_key_of_a_project_may_be_one_that_only_installs(world):
     (row, *_) = await world.audit(event="api_key_created")
     assert row["payload"]["scopes"] == ["packages:install"]
     assert row["payload"]["project_id"] == world.project.id
+
+
+async def test_a_key_needs_a_use(world):
+    """None is chosen beforehand."""
+    before = await logged(world)
+    page = await shown(await issue(world, scopes=""), 400)
+
+    assert fault_of(page, "issue-scopes") == (
+        "name at least one scope of audit:r, audit:export, oidc:r, policy:r, packages:install,"
+        " audit:ingest"
+    )
+    assert await logged(world) == before
+
+
+@pytest.mark.parametrize(
+    ("expires", "expires_at"),
+    [("", "2026-06-02T12:00:00.123Z"), ("never", None), ("30d", "2026-04-03T12:00:00.123Z")],
+)
+async def test_a_key_ends_unless_it_is_asked_not_to(world, expires, expires_at):
+    """After 90 days if nothing is chosen."""
+    await shown(await issue(world, expires=expires))
+
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["expires_at"] == expires_at
+
+
+async def test_90_days_are_chosen_beforehand(world):
+    assert chosen(await see(world, "keys"), "issue-expires") == ["90d"]
+
+
+async def test_a_member_issues_no_key_that_may_do_more_than_they(world):
+    """Neither one that sends rows nor one that installs."""
+    await grant(world, "admin", "org:admin")
+    before = await logged(world)
+    for scopes in ("packages:install", "audit:ingest"):
+        assert (await issue(world, scopes=scopes, who="admin")).status_code == 403
+
+    assert await logged(world) == before
+
+
+async def old_key(world: World, **more) -> tuple[str, str]:
+    """A key without scopes: its id and its secret."""
+    async with world.services.store.write() as work:
+        key, secret = unscoped_key(world.acme.id, **more)
+        work.session.add(key)
+    return key.id, secret
+
+
+async def test_a_key_without_scopes_works_and_is_marked(world):
+    """It is older than scopes are; its owners have to learn that it may do more than it should."""
+    key_id, secret = await old_key(world)
+    row = [{"event": "install_allowed", "packageName": "left-pad"}]
+    answer = await world.client.post(
+        "/api/v1/admin/orgs/acme/audit/events", headers={"x-service-api-key": secret}, json=row
+    )
+
+    assert answer.status_code == 200
+    assert "no scopes: rotate it" in live_row(await see(world, "keys"), key_id)
+
+
+async def test_the_successor_of_a_key_without_scopes_has_them_and_an_end(world):
+    key_id, _ = await old_key(world)
+    page = await see(world, "keys")
+    await shown(await send_form(world, page, f"{KEYS}/{key_id}/rotate", overlap="1h"))
+
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["packages:install", "audit:ingest"]
+    assert row["payload"]["expires_at"] == "2026-06-02T12:00:00.123Z"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from service.orgs.changes import create_team, issue_api_key
-from tests.conftest import BY_OPERATOR, World, bindings_path, grant
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import create_team
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World, bindings_path, grant
 from tests.service.dashboard.page import ORG, send_form
 from tests.service.dashboard.people.desk import (
     HOSTILE,
@@ -64,8 +65,10 @@ async def test_a_faulty_name_is_shown_again(world, kind, name, status, fault):
 async def test_a_project_shows_what_is_limited_to_it(world):
     """Live keys and active bindings; what has ended does not count."""
     async with world.services.store.write() as work:
-        await issue_api_key(work, world.acme, "one", world.project, BY_OPERATOR)
-        await issue_api_key(work, world.acme, "all", None, BY_OPERATOR)
+        await issue_api_key(
+            work, world.acme, "one", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
+        await issue_api_key(work, world.acme, "all", None, BY_OPERATOR, scopes=PROXY_SCOPES)
     await world.create(repository_id="1", project_id=world.project.id)
     ended = await world.create(repository_id="2", project_id=world.project.id)
     await world.create(repository_id="3")

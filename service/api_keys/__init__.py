@@ -1,0 +1,1 @@
+"""The API of API keys: list, issue, rotate and revoke them."""

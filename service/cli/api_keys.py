@@ -1,0 +1,115 @@
+"""`countersign apikey`: credentials of machines, on a server or on a data dir."""
+
+from typing import Any
+
+import click
+
+from service.cli.answers import Answer
+from service.cli.anywhere import anywhere_command
+from service.cli.backend import Backend
+from service.cli.root import root
+from service.cli.tables import Table
+from service.orgs.roles import KEY_SCOPES
+
+_COLUMNS = (
+    "id",
+    "name",
+    "scopes",
+    "created_by",
+    "created_at",
+    "last_used_at",
+    "expires_at",
+    "note",
+)
+
+
+@root.group("apikey")
+def apikey() -> None:
+    """API keys: credentials of proxies and scripts."""
+
+
+@anywhere_command(apikey, "issue", changes=True)
+@click.option("--name", required=True, help="What the key is for.")
+@click.option(
+    "--scope",
+    "scopes",
+    required=True,
+    multiple=True,
+    type=click.Choice([scope.value for scope in KEY_SCOPES]),
+    help="What the key may do, and nothing else; repeat it for more.",
+)
+@click.option("--project", metavar="PROJECT", help="Limit the key to a project (id or name).")
+@click.option(
+    "--expires",
+    metavar="WHEN",
+    help="Refuse the key from then on: a length (90d, 12h), a date, an instant, or `never`."
+    " Default: in 90 days.",
+)
+async def apikey_issue(
+    backend: Backend,
+    slug: str,
+    name: str,
+    scopes: tuple[str, ...],
+    project: str | None,
+    expires: str | None,
+) -> Answer:
+    """Issue an API key; its value is shown only once.
+
+    On a server you can issue keys that may do what you may do yourself.
+    """
+    given = {"name": name, "scopes": list(scopes), "project": project, "expires": expires}
+    asked = {member: value for member, value in given.items() if value is not None}
+    return _issued(await backend.issue_api_key(slug, asked))
+
+
+def _issued(key: dict[str, Any]) -> Answer:
+    until = f"expires {key['expires_at']}" if key["expires_at"] else "never expires"
+    lines = [f"Key {key['id']} ({key['name']}, {until}). Its value, shown only once:"]
+    return Answer(key, [*lines, key["secret"]])
+
+
+@anywhere_command(apikey, "list")
+async def apikey_list(backend: Backend, slug: str) -> Answer:
+    """List API keys with owner, last use and expiry, ended ones included."""
+    form = await backend.list_api_keys(slug)
+    keys = form["api_keys"]
+    shown = [key | {"scopes": key["scopes"] or None, "note": _note(key)} for key in keys]
+    table = Table.of(f"API keys of {slug}", shown, _COLUMNS, _COLUMNS[4:7])
+    return Answer({"api_keys": keys}, table=table)
+
+
+def _note(key: dict[str, Any]) -> str | None:
+    """What its holder has to do about a live key."""
+    if not key["is_live"]:
+        return "revoked" if key["revoked_at"] else "expired"
+    if not key["scopes"]:
+        return "no scopes: rotate it"
+    return "expires soon: rotate it" if key["expires_soon"] else None
+
+
+@anywhere_command(apikey, "rotate", changes=True)
+@click.argument("key_id")
+@click.option(
+    "--overlap",
+    default="24h",
+    show_default=True,
+    metavar="LENGTH",
+    help="How long the old key works beside the new one: 0, 12h or 7d, at most 90d.",
+)
+async def apikey_rotate(backend: Backend, slug: str, key_id: str, overlap: str) -> Answer:
+    """Issue a key in place of KEY_ID; its value is shown only once.
+
+    It has the same name, project, scopes and length of life. The old key ends after the overlap.
+    """
+    new = await backend.rotate_api_key(slug, key_id, overlap)
+    issued = _issued(new)
+    ends = f"{key_id} is refused from {new['replaced_until']} on."
+    return Answer(issued.data, [*issued.lines, ends])
+
+
+@anywhere_command(apikey, "revoke", changes=True)
+@click.argument("key_id")
+async def apikey_revoke(backend: Backend, slug: str, key_id: str) -> Answer:
+    """Revoke an API key, with immediate effect."""
+    await backend.revoke_api_key(slug, key_id)
+    return Answer({"id": key_id}, [f"Revoked {key_id}."])
