@@ -289,7 +289,7 @@ def build_services(
     installers = InstallAuthorizer(authenticator, access, verifier, store, clock)
     policy_book = PolicyBook(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
-    upstream_http = upstream_client()
+    upstream_http = upstream_client(settings.proxy_connections_max)
     artifacts = Artifacts(store)
     proxy = _proxy(
         settings,

@@ -221,12 +221,14 @@ class Metrics:
             registry=self._registry,
             multiprocess_mode="livemax",
         )
-        self._waiting = Gauge(
-            "countersign_proxy_waiting_requests",
-            "Requests to package registries that wait for a connection.",
+        self._upstream_requests = Gauge(
+            "countersign_proxy_upstream_requests",
+            "Requests to package registries that are under way or wait for a place.",
+            ["tenant", "state"],
             registry=self._registry,
             multiprocess_mode="livesum",
         )
+        self._upstream_requests_of = cache(self._upstream_requests.labels)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -281,9 +283,10 @@ class Metrics:
         """Show whether an origin of a registry is spared."""
         self._circuits_open.labels(registry, origin).set(is_open)
 
-    def proxy_requests_wait(self, requests: int) -> None:
-        """Show how many requests to registries wait."""
-        self._waiting.set(requests)
+    def proxy_requests(self, tenant_id: str, under_way: int, waiting: int) -> None:
+        """Show how many requests of an organisation are at registries, and wait for a place."""
+        self._upstream_requests_of(tenant_id, "under_way").set(under_way)
+        self._upstream_requests_of(tenant_id, "waiting").set(waiting)
 
     def upstream_began(self, ecosystem: str, seconds: float) -> None:
         """Note how long a package registry took until its response began."""

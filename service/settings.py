@@ -36,6 +36,7 @@ KeyDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
+ProxyConnections = Annotated[int, msgspec.Meta(ge=8, le=4096)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
@@ -120,6 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy_npm_upstream: str = ""
     proxy_npm_file_origins: tuple[str, ...] = ()
     proxy_cache_bytes_max: PositiveInt = 10 * 2**30
+    proxy_connections_max: ProxyConnections = 128
     proxy_index_max_age_s: UpToADay = 60.0
     proxy_stale_max_s: Seconds = 86_400.0
     blocklist_stale_s: Seconds = 7 * 24 * 3600.0

@@ -366,9 +366,37 @@ GUARDS: Final = [
     ),
     Guard(
         "an organisation has no more than its share of the connections",
-        "service/proxy/waiting_room.py::Shares.take",
-        Replace("self._by_org[holder.org] >= self._org_max", "False"),
+        "service/proxy/waiting_room.py::Shares._has_share_left",
+        Replace("self._by_org[holder.org] < free * ORG_PER_FREE", "True"),
+        f"{_PROXY}/test_waiting_room.py::TestShares"
+        "::test_an_organisation_leaves_places_at_however_many_registries",
+    ),
+    Guard(
+        "an organisation has no more than its share of the connections to one registry",
+        "service/proxy/waiting_room.py::Shares._has_share_left",
+        Replace("self._by_holder[holder] < free * REGISTRY_PER_FREE", "True"),
         f"{_PROXY}/test_waiting_room.py::TestShares::test_an_organisation_leaves_places_for_others",
+    ),
+    Guard(
+        "a download that breaks off does not keep others from the registry",
+        "service/proxy/circuit_breaker.py::CircuitBreaker.fail",
+        Replace("attempt not in self._under_way", "False"),
+        f"{_PROXY}/test_circuit_breaker.py::TestOpening"
+        "::test_a_download_that_began_and_breaks_off_says_nothing",
+    ),
+    Guard(
+        "some connections are for organisations that hold none",
+        "service/proxy/waiting_room.py::Shares._has_share_left",
+        Drop("self._units // RESERVED"),
+        f"{_PROXY}/test_waiting_room.py::TestShares"
+        "::test_however_many_organisations_leave_places_for_one_more",
+    ),
+    Guard(
+        "a place goes to the organisation that holds the fewest",
+        "service/proxy/waiting_room.py::WaitingRoom._admit_next",
+        Replace("sorted(self._queues, key=self._connections.held_by)", "list(self._queues)"),
+        f"{_PROXY}/test_waiting_room.py::TestTurns"
+        "::test_a_place_goes_to_the_organisation_that_holds_the_fewest",
     ),
     Guard(
         "a registry's credentials go to its own origin alone",

@@ -15,15 +15,15 @@ class UpstreamLimits:
     progress_s: float = 15.0
     """The longest pause between two reads. pip and npm give up on us no sooner than that."""
 
-    queue_s: float = 30.0
-    """How long a request waits for a connection while all are in use."""
-
     document_s: float = 60.0
     query_s: float = 3.0
     """How long the answer to a query may take while the registry is suspect: npm waits for that of
     its audit at the end of each install, and goes on without it."""
 
     file_s: float = 1800.0
+    slow_s: float = 30.0
+    slow_bytes: int = 64 * 1024
+    """A file of which fewer bytes arrive in so many seconds is given up: it holds a place."""
 
 
 @dataclass(frozen=True, slots=True)

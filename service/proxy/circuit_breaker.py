@@ -111,6 +111,10 @@ class CircuitBreaker:
 
     def fail(self, attempt: "Attempt") -> None:
         """See `Attempt.fail`."""
+        if attempt not in self._under_way:
+            # A file that began and broke off later: it tells nothing of other requests, and one
+            # organisation's slow downloads must not keep others from the registry.
+            return
         is_probe = self.end(attempt)
         if self._open_until is not None:
             # Requests that were sent before the circuit opened say nothing new.
@@ -150,7 +154,7 @@ class Attempt:
         self._breaker.succeed(self)
 
     def fail(self) -> None:
-        """Note that no answer came, or not all of it."""
+        """Note that no answer came, or not all of it; changes nothing after `succeed`."""
         self._breaker.fail(self)
 
     def __enter__(self) -> "Attempt":

@@ -38,7 +38,7 @@ from service.proxy.pypi.project import (
 from service.proxy.pypi.simple_json import parse_json
 from service.proxy.registries_file import FirstPartyRegistry
 from service.proxy.upstream import Upstream
-from service.proxy.waiting_room import WaitingRoom
+from service.proxy.waiting_room import RoomLimits, WaitingRoom
 from service.settings import Settings
 from service.worker_process import WorkerProcess
 
@@ -127,7 +127,9 @@ def registry_parts(
             timedelta(seconds=settings.proxy_stale_max_s),
         ),
         metrics=metrics,
-        room=WaitingRoom(observe=metrics.proxy_requests_wait),
+        room=WaitingRoom(
+            RoomLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
+        ),
     )
 
 

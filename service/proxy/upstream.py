@@ -31,7 +31,7 @@ from service.proxy.answers import (
 )
 from service.proxy.bodies import BodyFault, read_body
 from service.proxy.circuit_breaker import WORST_FIRST, Attempt, CircuitBreaker, CircuitState
-from service.proxy.waiting_room import CONNECTIONS_MAX, Holder, Place, WaitingRoom
+from service.proxy.waiting_room import Holder, Place, WaitingRoom
 
 REDIRECTS_MAX: Final = 5
 TRIALS_MAX: Final = 4
@@ -202,7 +202,7 @@ class Upstream:
                 _fail(address, f"the file is longer than {self.limits.file_bytes} bytes")
             # The bytes as sent, not decoded: the digest is of these bytes, and some registries
             # label a .tar.gz as a tar with a content coding.
-            bounded = _bounded(response.aiter_raw(), self.limits.file_bytes, address)
+            bounded = _bounded(response.aiter_raw(), self.limits, address)
             async with aclosing(bounded) as pieces:
                 yield FileStream(length, pieces)
 
@@ -265,7 +265,7 @@ class Upstream:
         if self.registry.authorization is not None and _origin(url) == self.registry.origin:
             own["authorization"] = self.registry.authorization
         limits = self.limits
-        timeout = httpx2.Timeout(limits.progress_s, connect=limits.connect_s, pool=limits.queue_s)
+        timeout = httpx2.Timeout(limits.progress_s, connect=limits.connect_s)
         begun_at = time.monotonic()
         async with self._http.stream(
             method,
@@ -345,10 +345,13 @@ async def _network_faults(url: httpx2.URL, time_max_s: float) -> AsyncGenerator[
         _fail(url, f"{type(error).__name__}{detail}", error, is_outage=True)
 
 
-def upstream_client(transport: httpx2.AsyncBaseTransport | None = None) -> httpx2.AsyncClient:
-    """The client for registries, with its own connections: sign-ins must not wait for files."""
-    limits = httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=16)
-    return outgoing_client(transport, limits)
+def upstream_client(connections: int) -> httpx2.AsyncClient:
+    """The client for registries, with its own connections: sign-ins must not wait for files.
+
+    There is one for each place of the `WaitingRoom`, so that none is waited for here.
+    """
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=16)
+    return outgoing_client(limits=limits)
 
 
 def _parse(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
@@ -403,11 +406,17 @@ def _validator(response: httpx2.Response, name: str) -> str | None:
 
 
 async def _bounded(
-    pieces: AsyncIterator[bytes], bytes_max: int, url: httpx2.URL
+    pieces: AsyncIterator[bytes], limits: UpstreamLimits, url: httpx2.URL
 ) -> AsyncGenerator[bytes, None]:
-    size = 0
+    size = recent = 0
+    since = time.monotonic()
     async for piece in pieces:
         size += len(piece)
-        if size > bytes_max:
-            _fail(url, f"the file is longer than {bytes_max} bytes")
+        recent += len(piece)
+        if size > limits.file_bytes:
+            _fail(url, f"the file is longer than {limits.file_bytes} bytes")
+        if time.monotonic() - since >= limits.slow_s:
+            if recent < limits.slow_bytes:
+                _fail(url, f"fewer than {limits.slow_bytes} bytes in {limits.slow_s:g} s")
+            recent, since = 0, time.monotonic()
         yield piece

@@ -1,20 +1,20 @@
 """Bounds the requests that a process has at registries at once, and those that wait to be sent.
 
-No organisation and no registry may have more than a share of either, so that the requests of one
-organisation, or those to a registry that does not answer, leave room for the others.
+At one registry an organisation may hold as many places as are free, and twice as many at all its
+registries together (dynamic thresholds: Choudhury and Hahne, 1998). An eighth of all places does
+not count as free for those: it is for organisations that hold none. So neither one organisation nor
+several, at however many registries that do not answer, take the last place from another. A place
+that becomes free goes to the organisation that holds the fewest.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 from service.errors import ProxyBusy
-
-CONNECTIONS_MAX: Final = 128
-"""Connections of a process to all registries."""
 
 WAITING_MAX: Final = 1024
 """Requests of a process that wait for one of them."""
@@ -22,15 +22,23 @@ WAITING_MAX: Final = 1024
 WAIT_S: Final = 15.0
 """How long they wait: package managers give up on a silent server no sooner."""
 
+REGISTRY_PER_FREE: Final = 1
+ORG_PER_FREE: Final = 2
+"""How many units an organisation may hold at one registry, and in all, for each free one."""
+
+RESERVED: Final = 8
+"""One of how many units is for organisations that hold none."""
+
+
+_Key = TypeVar("_Key")
+
 
 @dataclass(frozen=True, slots=True)
 class RoomLimits:
-    """How many requests may be under way and wait, and the part of each for one holder."""
+    """How many requests may be under way, and wait, and for how long."""
 
-    connections: int = CONNECTIONS_MAX
+    connections: int = 128
     waiting: int = WAITING_MAX
-    org_part: float = 0.5
-    registry_part: float = 0.75
     wait_s: float = WAIT_S
 
 
@@ -43,49 +51,58 @@ class Holder:
 
 
 class Shares:
-    """Units of one kind, of which each organisation and each registry may have a part."""
+    """Units of one kind, which organisations may hold in proportion to those that are free."""
 
-    def __init__(self, units: int, org_part: float, registry_part: float) -> None:
+    def __init__(self, units: int) -> None:
         self._units = units
-        self._org_max = max(1, int(units * org_part))
-        self._registry_max = max(1, int(units * registry_part))
         self._taken = 0
         self._by_org = Counter[str]()
         self._by_registry = Counter[str]()
+        self._by_holder = Counter[Holder]()
 
     @property
     def taken(self) -> int:
         """How many units are held."""
         return self._taken
 
-    def held(self, registry: str) -> int:
+    def held_by(self, org: str) -> int:
+        """How many units the organisation holds."""
+        return self._by_org[org]
+
+    def held_at(self, registry: str) -> int:
         """How many units are held for this registry."""
         return self._by_registry[registry]
 
     def take(self, holder: Holder) -> bool:
         """Take a unit; False if there is none left for the holder."""
-        if (
-            self._taken >= self._units
-            or self._by_org[holder.org] >= self._org_max
-            or self._by_registry[holder.registry] >= self._registry_max
-        ):
+        free = self._units - self._taken
+        if free <= 0 or not (self._by_org[holder.org] == 0 or self._has_share_left(holder)):
             return False
         self._taken += 1
         self._by_org[holder.org] += 1
         self._by_registry[holder.registry] += 1
+        self._by_holder[holder] += 1
         return True
+
+    def _has_share_left(self, holder: Holder) -> bool:
+        free = self._units - self._units // RESERVED - self._taken
+        return (
+            self._by_holder[holder] < free * REGISTRY_PER_FREE
+            and self._by_org[holder.org] < free * ORG_PER_FREE
+        )
 
     def give_back(self, holder: Holder) -> None:
         """Return a unit that `take` took."""
         self._taken -= 1
         _count_down(self._by_org, holder.org)
         _count_down(self._by_registry, holder.registry)
+        _count_down(self._by_holder, holder)
 
 
-def _count_down(counts: Counter[str], name: str) -> None:
-    counts[name] -= 1
-    if counts[name] <= 0:
-        del counts[name]  # names are of requests: they must not pile up
+def _count_down(counts: Counter[_Key], key: _Key) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]  # keys are of requests: they must not pile up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,15 +143,20 @@ class WaitingRoom:
         self,
         limits: RoomLimits | None = None,
         *,
-        observe: Callable[[int], None] = lambda _: None,
+        observe: Callable[[str, int, int], None] = lambda _org, _under_way, _waiting: None,
     ) -> None:
-        """`observe` gets the number of waiting requests whenever it changes, for metrics."""
+        """`observe` is for metrics.
+
+        It gets an organisation, and how many of its requests are under way and wait, whenever that
+        changes.
+        """
         limits = limits or RoomLimits()
         self.wait_s = limits.wait_s
-        parts = limits.org_part, limits.registry_part
-        self._connections = Shares(limits.connections, *parts)
-        self._waiting = Shares(limits.waiting, *parts)
-        self._queue: dict[_Waiter, None] = {}
+        self._connections = Shares(limits.connections)
+        self._waiting = Shares(limits.waiting)
+        self._queues: dict[str, dict[_Waiter, None]] = {}
+        """The requests that wait, by organisation; the one served last is the last."""
+
         self._observe = observe
 
     @property
@@ -149,12 +171,12 @@ class WaitingRoom:
 
     def held(self, registry: str) -> int:
         """How many places requests to this registry hold."""
-        return self._connections.held(registry)
+        return self._connections.held_at(registry)
 
     def try_enter(self, holder: Holder) -> Place | None:
         """A place if there is one now."""
         # No request that waits could have it: it would have got it when it became free.
-        return self._place(holder) if self._connections.take(holder) else None
+        return self._place(holder) if self._take(holder) else None
 
     async def enter(self, holder: Holder) -> Place:
         """A place; waits for one, and gives up its turn if cancelled.
@@ -167,21 +189,20 @@ class WaitingRoom:
         if not self._waiting.take(holder):
             raise ProxyBusy("too many requests wait for a connection")
         waiter = _Waiter(holder, asyncio.get_running_loop().create_future())
-        self._queue[waiter] = None
-        self._observe(self.waiting)
+        self._queues.setdefault(holder.org, {})[waiter] = None
+        self._note(holder.org)
         try:
             await self._wait(waiter)
         finally:
-            self._queue.pop(waiter, None)
-            self._waiting.give_back(holder)
-            self._observe(self.waiting)
+            self._remove(waiter)
         return self._place(holder)
 
     def refuse(self, registry: str, error: Callable[[], Exception]) -> None:
         """End the waits for this registry: each raises an exception of its own."""
-        for waiter in self._queue:
-            if waiter.holder.registry == registry and not waiter.admitted.done():
-                waiter.admitted.set_exception(error())
+        for queue in self._queues.values():
+            for waiter in queue:
+                if waiter.holder.registry == registry and not waiter.admitted.done():
+                    waiter.admitted.set_exception(error())
 
     async def _wait(self, waiter: _Waiter) -> None:
         admitted = waiter.admitted
@@ -196,12 +217,47 @@ class WaitingRoom:
                 raise ProxyBusy("no connection became free in time") from error
             raise
 
+    def _remove(self, waiter: _Waiter) -> None:
+        org = waiter.holder.org
+        del self._queues[org][waiter]
+        if not self._queues[org]:
+            del self._queues[org]
+        self._waiting.give_back(waiter.holder)
+        self._note(org)
+
     def _place(self, holder: Holder) -> Place:
         return Place(lambda: self._leave(holder))
 
+    def _take(self, holder: Holder) -> bool:
+        is_taken = self._connections.take(holder)
+        if is_taken:
+            self._note(holder.org)
+        return is_taken
+
     def _leave(self, holder: Holder) -> None:
         self._connections.give_back(holder)
-        # All of them: one of this organisation and one for this registry may both have room now.
-        for waiter in self._queue:
-            if not waiter.admitted.done() and self._connections.take(waiter.holder):
-                waiter.admitted.set_result(None)
+        self._note(holder.org)
+        # All that fit: more than one may, because what an organisation may hold grows with the
+        # places that are free.
+        while (waiter := self._admit_next()) is not None:
+            waiter.admitted.set_result(None)
+
+    def _admit_next(self) -> _Waiter | None:
+        """The next request that has a place now: of the organisation that holds the fewest."""
+        for org in sorted(self._queues, key=self._connections.held_by):
+            for waiter in self._first_of_each_registry(org):
+                if self._take(waiter.holder):
+                    self._queues[org] = self._queues.pop(org)  # the others have their turn first
+                    return waiter
+        return None
+
+    def _first_of_each_registry(self, org: str) -> Iterator[_Waiter]:
+        registries = set()
+        for waiter in self._queues[org]:
+            registry = waiter.holder.registry
+            if registry not in registries and not waiter.admitted.done():
+                registries.add(registry)
+                yield waiter
+
+    def _note(self, org: str) -> None:
+        self._observe(org, self._connections.held_by(org), self._waiting.held_by(org))

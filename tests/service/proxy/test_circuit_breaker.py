@@ -88,6 +88,18 @@ class TestOpening:
 
         assert breaker.state is CircuitState.CLOSED
 
+    def test_a_download_that_began_and_breaks_off_says_nothing(self, breaker, timer, changes):
+        """Slow files of one organisation do not keep the others from the registry."""
+        downloads = [begun(breaker) for _ in range(FAILURES_MAX)]
+        for download in downloads:
+            download.succeed()
+        timer.now += HANG_S
+        for download in downloads:
+            download.fail()
+
+        assert breaker.state is CircuitState.CLOSED
+        assert changes == []
+
     def test_a_request_that_is_abandoned_says_nothing(self, breaker, timer):
         for _ in range(2 * FAILURES_MAX):
             with begun(breaker):

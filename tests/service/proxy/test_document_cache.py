@@ -315,8 +315,8 @@ class TestRegistryThatHangs:
         await until(lambda: len(hanging.registry.asked) == asked + 1)
 
     async def test_a_full_waiting_room_is_no_reason_to_fail_where_there_is_a_copy(self, hanging):
-        places = [await hanging.upstream.admit("acme") for _ in range(64)]
-        waiting = [asyncio.create_task(hanging.upstream.admit("acme")) for _ in range(512)]
+        places = [await hanging.upstream.admit("acme") for _ in range(56)]
+        waiting = [asyncio.create_task(hanging.upstream.admit("acme")) for _ in range(448)]
         await asyncio.sleep(0)
 
         assert (await hanging.cache.get("a", "acme")).is_stale
@@ -329,7 +329,7 @@ class TestRegistryThatHangs:
 
     async def test_a_request_that_waits_for_a_place_is_not_of_another_organisation(self, hanging):
         """It does not wait behind a queue of others, even for the same document."""
-        for _ in range(64):
+        for _ in range(56):
             await hanging.upstream.admit("other")
         first = asyncio.create_task(hanging.cache.get("g", "other"))
         await asyncio.sleep(0.01)

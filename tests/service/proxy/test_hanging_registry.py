@@ -19,7 +19,7 @@ from tests.polling import HANG_S, until
 from tests.service.install_tokens.jobs import INSTALL, Key, new_key
 from tests.service.proxy.proxied import Proxied, wheel_of
 from tests.service.proxy.registry import Asked, FakeRegistry, head
-from tests.service.proxy.served import Served, serving
+from tests.service.proxy.served import Served, is_answering, serving
 from tests.tiers import IS_FULL
 
 pytestmark = pytest.mark.slow
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 REQUESTS = budget(150, 1200)
 ROUNDS = budget(1, 3)
 SLUGS = ("acme", "other")
-USABLE = 96
-"""Connections to one registry: three quarters of 128."""
+USABLE = 56
+"""Of 128 connections those that one organisation may have at one registry."""
 
 
 @dataclass
@@ -135,15 +135,15 @@ def short_time_limit(upstream: Upstream) -> Iterator[None]:
 async def usable(clients: Clients, moody: Moody, part: str) -> int:
     """How many requests reach the registry at once."""
     names = [f"usable-{part}-{number}" for number in range(USABLE)]
-    moody.offer(names)
+    moody.offer([*names, f"{names[0]}-more"])
     moody.may_answer.clear()
-    asked = asyncio.create_task(clients.ask_all(names, 60))
+    asked = asyncio.create_task(clients.ask_all([*names, f"{names[0]}-more"], 60, ("acme",)))
     await until(lambda: moody.waiting == USABLE)
     # Nothing announces that no more will come.
     await asyncio.sleep(0.3)
     reached = moody.waiting
     moody.may_answer.set()
-    assert await asked == {"200": 2 * USABLE}
+    assert await asked == {"200": USABLE + 1}
     return reached
 
 
@@ -190,12 +190,55 @@ async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody
     moody.offer([*names, "other"])
     moody.hangs = True
     first = asyncio.create_task(clients.ask_all(names, 60, ("acme",)))
-    await until(lambda: moody.left_hanging == 64)
+    await until(lambda: moody.left_hanging == USABLE)
     moody.hangs = False
     moody.may_answer.set()
 
     assert await clients.ask("other", "other", 30) == "200"
     first.cancel()
+
+
+async def test_slow_downloads_of_one_organisation_do_not_hold_up_another(
+    served: Served, clients: Clients, moody: Moody
+):
+    """Its pages and its files come from the same origin, which sends a byte from time to time."""
+    names = [f"large-{number}" for number in range(140)]
+
+    async def drip(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        moody.left_hanging += 1
+        writer.write(head(content_length="4000000") + b"x")
+        await writer.drain()
+        await moody.may_answer.wait()
+
+    for name in names:
+        served.proxied.publishes(name, wheel_of(name, "1.0", size=4_000_000))
+        moody.registry.does(f"/files/{name.replace('-', '_')}-1.0-py3-none-any.whl", drip)
+    paths = [await served.proxied.path_of(name) for name in names]
+    downloads = [asyncio.create_task(served.get(path)) for path in paths]
+    await until(lambda: moody.left_hanging == USABLE)
+    served.proxied.publishes("small-other", wheel_of("small", "1.0"))
+
+    assert await clients.ask("other", "small", 30) == "200"
+    for download in downloads:
+        download.cancel()
+    moody.may_answer.set()
+
+
+async def test_a_client_that_reads_nothing_holds_no_place(served: Served, moody: Moody):
+    """The file comes into the cache at the registry's speed."""
+    proxied, room = served.proxied, upstream_of(served).room
+    proxied.publishes("large", wheel_of("large", "1.0", bytes(16 * 2**20)))
+    path = await proxied.path_of("large")
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1)
+    writer.write(
+        f"GET /proxy/acme/{path} HTTP/1.1\r\nhost: a\r\n"
+        f"x-service-api-key: {proxied.key.secret}\r\n\r\n".encode()
+    )
+    await until(lambda: moody.registry.times("/files/large-1.0-py3-none-any.whl") == 1)
+    await until(lambda: room.under_way == 0)
+
+    assert is_answering()
+    writer.close()
 
 
 async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, moody: Moody):
@@ -206,11 +249,11 @@ async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, mood
     moody.offer(names)
     moody.hangs = True
     hasty = asyncio.create_task(clients.ask_all(names, 600, ("acme",)))
-    await until(lambda: room.waiting == 200 - 64)
+    await until(lambda: room.waiting == 200 - USABLE)
     hasty.cancel()
     await until(lambda: room.waiting == 0)
 
-    assert moody.left_hanging == 64
+    assert moody.left_hanging == USABLE
 
 
 async def test_what_is_cached_installs_while_the_registry_hangs(served: Served, moody: Moody):

@@ -192,7 +192,8 @@ class TestOpenCircuit:
         for ecosystem in SOURCES:
             labels = f'origin="{paused.registry.url}",registry="{ecosystem}"'
             assert f"countersign_proxy_circuit_open{{{labels}}} 1.0" in exposed
-        assert "countersign_proxy_waiting_requests 0.0" in exposed
+        labels = f'state="waiting",tenant="{world.acme.id}"'
+        assert f"countersign_proxy_upstream_requests{{{labels}}} 0.0" in exposed
 
 
 async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
@@ -200,8 +201,8 @@ async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
     publish(proxied, "pypi", "1.0.0")
     (registry, _) = public_registries(proxied)
     org = proxied.world.acme.id
-    places = [await registry.upstream.admit(org) for _ in range(64)]
-    waiting = [asyncio.create_task(registry.upstream.admit(org)) for _ in range(512)]
+    places = [await registry.upstream.admit(org) for _ in range(56)]
+    waiting = [asyncio.create_task(registry.upstream.admit(org)) for _ in range(448)]
     await asyncio.sleep(0)
     refused = await document(proxied, "pypi")
     other = await new_key(proxied.world, INSTALL, slug="other")

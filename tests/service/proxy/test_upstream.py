@@ -492,6 +492,15 @@ class TestFile:
         assert await received(upstream, f"{elsewhere.url}/a.whl") == b"wheel"
         assert "authorization" not in elsewhere.asked[0].headers
 
+    async def test_one_that_arrives_too_slowly_is_given_up(self, registry, http):
+        """It would hold one of the places at registries for half an hour."""
+        registry.does("/a.whl", slow)
+        limits = UpstreamLimits(slow_s=0.1)
+        upstream = Upstream(http, parse_registry(registry.url), limits)
+
+        with expect_failure("fewer than 65536 bytes in 0.1 s"):
+            await received(upstream, f"{registry.url}/a.whl")
+
     @pytest.mark.parametrize("url", ["a.whl", "file:///etc/passwd", "http://[", "", "http://"])
     async def test_what_is_no_url_is_not_asked(self, registry, http, url):
         with pytest.raises(UpstreamFailed):

@@ -9,7 +9,7 @@ from service.errors import ProxyBusy, RegistryUnavailable
 from service.proxy.waiting_room import Holder, Place, RoomLimits, WaitingRoom
 from tests.budgets import budget
 
-LIMITS = RoomLimits(connections=4, waiting=4, org_part=0.5, registry_part=0.75, wait_s=30)
+LIMITS = RoomLimits(connections=4, waiting=4, wait_s=30)
 ORGS = ("a", "b", "c")
 REGISTRIES = ("pypi", "npm")
 
@@ -41,12 +41,26 @@ class TestShares:
         assert len(fill(room, "a")) == 2
         assert room.try_enter(holder("b")) is not None
 
-    async def test_a_registry_leaves_places_for_others(self):
+    async def test_a_slow_registry_leaves_places_at_another(self):
         room = WaitingRoom(LIMITS)
-        taken = fill(room, "a") + fill(room, "b")
+        fill(room, "a")
+        assert room.try_enter(holder("a", "npm")) is not None
 
-        assert len(taken) == 3
-        assert room.try_enter(holder("b", "npm")) is not None
+    async def test_an_organisation_leaves_places_at_however_many_registries(self):
+        room = WaitingRoom(RoomLimits(connections=128))
+        at_each = [len(fill(room, "a", f"registry-{number}")) for number in range(9)]
+
+        assert at_each == [56, 19, 0, 0, 0, 0, 0, 0, 0]
+
+    @pytest.mark.parametrize("orgs", [1, 2, 5, 20])
+    async def test_however_many_organisations_leave_places_for_one_more(self, orgs: int):
+        """With two registries that do not answer, which once could hold all places."""
+        room = WaitingRoom(RoomLimits(connections=128))
+        for number in range(orgs):
+            fill(room, f"slow-{number}", "pypi")
+            fill(room, f"slow-{number}", "npm")
+
+        assert room.try_enter(holder("late", "pypi")) is not None
 
     async def test_an_organisation_leaves_room_to_wait(self):
         room = WaitingRoom(LIMITS)
@@ -58,32 +72,66 @@ class TestShares:
         with pytest.raises(ProxyBusy):
             waiting[2].result()
         assert room.waiting == 2
+        fill(room, "c")
         (other,) = await wait_for(room, holder("b", "npm"))
         assert not other.done()
         for task in [*waiting, other]:
             task.cancel()
 
     async def test_one_that_leaves_may_make_room_for_two(self):
-        """One of the same organisation, and one for the same registry."""
-        room = WaitingRoom(RoomLimits(connections=100, org_part=0.01, registry_part=0.01))
-        place = room.try_enter(holder("a", "pypi"))
-        waiting = await wait_for(room, holder("a", "npm"), holder("b", "pypi"))
+        """For one of another organisation, and for one of its own at another registry."""
+        room = WaitingRoom(RoomLimits(connections=9))
+        pairs = [("a", "first"), ("a", "second"), ("b", "first")]
+        places = [room.try_enter(holder(*pair)) for pair in pairs * 2]
+        waiting = await wait_for(room, holder("a", "third"), holder("b", "first"))
         assert not any(task.done() for task in waiting)
-        place.leave()
+        assert places[0] is not None
+        places[0].leave()
         await asyncio.gather(*waiting)
 
-        assert room.under_way == 2
+        assert room.under_way == 7
 
 
 class TestTurns:
-    async def test_the_first_who_may_is_the_next(self):
-        room = WaitingRoom(LIMITS)
-        places = fill(room, "a") + fill(room, "b")
-        waiting = await wait_for(room, holder("a"), holder("b"), holder("a"))
-        places[2].leave()  # of b
-        await asyncio.sleep(0.01)
+    async def test_a_place_goes_to_the_organisation_that_holds_the_fewest(self):
+        """Not to the one that has waited for the longest time."""
+        room = WaitingRoom(RoomLimits(connections=7))
+        places = {org: fill(room, org) for org in ("a", "b", "c")}
+        assert {org: len(held) for org, held in places.items()} == {"a": 4, "b": 2, "c": 1}
+        waiting = await wait_for(room, holder("a"), holder("b"), holder("late"))
+        places["a"][0].leave()
+        await asyncio.sleep(0)
 
-        assert [task.done() for task in waiting] == [False, True, False]
+        assert [task.done() for task in waiting] == [False, False, True]
+        for task in waiting:
+            task.cancel()
+
+    async def test_organisations_that_hold_equally_many_take_turns(self):
+        """Each gets one place, however many requests of the other were there before."""
+        room = WaitingRoom(RoomLimits(connections=7))
+        places = fill(room, "busy") + fill(room, "full") + fill(room, "more")
+        assert room.under_way == 7
+        waiting = await wait_for(room, *[holder("a")] * 3, *[holder("b")] * 3)
+        for place in places[:2]:
+            place.leave()
+        await asyncio.sleep(0)
+
+        assert [task.done() for task in waiting] == [True, False, False, True, False, False]
+        for task in waiting:
+            task.cancel()
+
+    async def test_a_request_behind_one_for_a_full_registry_is_served(self):
+        """Of the same organisation."""
+        room = WaitingRoom(RoomLimits(connections=7))
+        fill(room, "a")
+        others = fill(room, "b") + fill(room, "c")
+        assert room.under_way == 7
+        waiting = await wait_for(room, *[holder("a")] * 2, holder("a", "npm"))
+        for place in others:
+            place.leave()
+        await asyncio.sleep(0)
+
+        assert [task.done() for task in waiting] == [False, False, True]
         for task in waiting:
             task.cancel()
 
