@@ -8,7 +8,9 @@ from sqlalchemy.exc import IntegrityError
 
 from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from service.access.callers import Caller
+from service.bindings import rules
 from service.bindings.repository import (
+    count_active_up_to,
     find_active,
     find_envelope,
     find_places,
@@ -18,7 +20,7 @@ from service.bindings.repository import (
 )
 from service.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.bindings.slots import stored_slot_rule
-from service.errors import BindingExists, BindingNotFound, OutsideEnvelope
+from service.errors import BindingExists, BindingNotFound, OutsideEnvelope, TooManyBindings
 from service.ids import new_id
 from service.issuers.issuers import Issuers
 from service.store.store import UnitOfWork
@@ -36,7 +38,7 @@ async def add_binding(
 ) -> Binding:
     """Create the binding in `body`, with a new id unless one is given.
 
-    Raises Invalid, Forbidden, OutsideEnvelope, BindingExists.
+    Raises Invalid, Forbidden, OutsideEnvelope, BindingExists, TooManyBindings.
     """
     places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
     draft = parse_binding(body, issuers, places, origins)
@@ -46,6 +48,8 @@ async def add_binding(
     slot = slot_key(draft, org.id, slot_rule)
     if await find_active(work.session, slot) is not None:
         raise BindingExists
+    if await count_active_up_to(work.session, org.id, rules.ACTIVE_MAX) >= rules.ACTIVE_MAX:
+        raise TooManyBindings(limit=f"{rules.ACTIVE_MAX:,}")
     binding = Binding(
         id=binding_id or new_id("obind"),
         tenant_id=org.id,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct
 
 from analytics.model.instants import format_ms, optional_ms
 from service.bindings.listing import LIMIT_MAX, PAGE_ROWS
@@ -296,16 +297,34 @@ def shown_form(binding: Binding, ineffective_reason: str | None) -> BindingDetai
     )
 
 
-def list_form(
-    slug: str, bindings: Sequence[Binding], next_cursor: str | UnsetType | None = UNSET
-) -> BindingList:
-    """The answer to a list."""
-    return BindingList(
-        org=slug,
-        count=len(bindings),
-        bindings=[listed_form(binding) for binding in bindings],
-        next_cursor=next_cursor,
-    )
+class EncodedBindings:
+    """The answer to a list, encoded part by part: a list may be long."""
+
+    def __init__(self, limit: int | None) -> None:
+        """At most `limit` bindings; without one, the answer has no cursor."""
+        self._limit = limit
+        self._entries: list[Raw] = []
+        self._last_id: str | None = None
+        self._has_more = False
+
+    def add(self, bindings: Sequence[Binding]) -> None:
+        """Add the next bindings of the list; those beyond the limit only count as the next page."""
+        room = len(bindings) if self._limit is None else self._limit - len(self._entries)
+        self._has_more |= len(bindings) > room
+        for binding in bindings[:room]:
+            self._entries.append(Raw(msgspec.json.encode(listed_form(binding))))
+            self._last_id = binding.id
+
+    def answer(self, slug: str) -> dict[str, Any]:
+        """A BindingList of the bindings so far."""
+        answer: dict[str, Any] = {
+            "org": slug,
+            "count": len(self._entries),
+            "bindings": self._entries,
+        }
+        if self._limit is not None:
+            answer["next_cursor"] = self._last_id if self._has_more else None
+        return answer
 
 
 def _created_fields(binding: Binding) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """An organisation's bindings, filtered, whole or in pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from string import ascii_lowercase, ascii_uppercase
@@ -20,6 +20,8 @@ from service.web.request_parsing import parse_flag, parse_limit
 
 PAGE_ROWS: Final = 100
 LIMIT_MAX: Final = 1_000
+PART_ROWS: Final = 250
+"""Rows that are read and encoded at once: other requests have their turn in between."""
 PARAMETERS: Final = (
     "state",
     "active",
@@ -107,24 +109,30 @@ def parse_as_of(text: str | None) -> datetime | None:
 
 async def list_matching(
     session: AsyncSession, tenant_id: str, request: ListRequest
-) -> tuple[Sequence[Binding], str | None]:
-    """The bindings of the requested page, newest first, and the cursor of the next page or None.
+) -> AsyncIterator[Sequence[Binding]]:
+    """The matching bindings after the cursor, newest first, in parts of at most PART_ROWS.
 
-    Raises InvalidCursor.
+    With a limit one row more, which tells whether there is a next page. Raises InvalidCursor.
     """
     matching = _matching(tenant_id, request.wanted)
+    last = None
     if request.cursor is not None:
         last = await find_binding(session, tenant_id, request.cursor)
         if last is None:
             raise InvalidCursor
-        matching.append(_is_older(last))
-    query = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
-    if request.limit is None:
-        return (await session.scalars(query)).all(), None
-    # One row more than the page, which tells whether there is a next one.
-    rows = (await session.scalars(query.limit(request.limit + 1))).all()
-    has_more = len(rows) > request.limit
-    return rows[: request.limit], rows[request.limit - 1].id if has_more else None
+    missing = None if request.limit is None else request.limit + 1
+    while missing is None or missing > 0:
+        after = [] if last is None else [_is_older(last)]
+        wanted = PART_ROWS if missing is None else min(missing, PART_ROWS)
+        newest_first = select(Binding).where(*matching, *after)
+        newest_first = newest_first.order_by(Binding.added_at.desc(), Binding.id).limit(wanted)
+        rows = (await session.scalars(newest_first)).all()
+        if rows:
+            yield rows
+        if len(rows) < wanted:
+            break
+        last = rows[-1]
+        missing = None if missing is None else missing - len(rows)
 
 
 async def list_page(

@@ -52,6 +52,13 @@ async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict
     return {row[0]: row[1] for row in counts}
 
 
+async def count_active_up_to(session: AsyncSession, tenant_id: str, limit: int) -> int:
+    """How many active bindings the organisation has, `limit` for as many or more."""
+    active = select(Binding.id).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    counted = select(func.count()).select_from(active.limit(limit).subquery())
+    return await session.scalar(counted) or 0
+
+
 async def list_active_with_subs(
     session: AsyncSession, tenant_id: str, subs: Collection[str]
 ) -> Sequence[Binding]:

@@ -14,6 +14,7 @@ from service.bindings.forms import (
     BindingList,
     BindingRequest,
     CreatedBinding,
+    EncodedBindings,
     ListQuery,
     ReplacedBinding,
     ReplaceRequest,
@@ -22,7 +23,6 @@ from service.bindings.forms import (
     RevokeQuery,
     RevokeRepositoryRequest,
     created_form,
-    list_form,
     replaced_form,
     shown_form,
 )
@@ -76,11 +76,11 @@ async def list_(services: BindingServices, slug: str) -> ResponseReturnValue:
     """List the bindings of the organisation, active and revoked, newest first."""
     _, org = await services.access.authorize(slug, Capability.OIDC_READ)
     wanted = parse_list(query_parameters(request, PARAMETERS))
+    entries = EncodedBindings(wanted.limit)
     async with services.store.read() as session:
-        bindings, next_cursor = await list_matching(session, org.id, wanted)
-    if wanted.limit is None:
-        return json_answer(list_form(slug, bindings))
-    return json_answer(list_form(slug, bindings, next_cursor))
+        async for bindings in list_matching(session, org.id, wanted):
+            entries.add(bindings)
+    return json_answer(entries.answer(slug))
 
 
 @blueprint.post("/oidc-bindings")

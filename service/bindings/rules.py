@@ -35,6 +35,8 @@ from service.issuers.issuers import Issuer, Issuers
 from service.store.tables import Origin
 from service.text_rules import is_plain
 
+ACTIVE_MAX: Final = 10_000
+"""Active bindings of one organisation, at most."""
 SUB_PATTERN_MAX: Final = 1024
 REPOSITORY_ID_DIGITS_MAX: Final = 32
 ECHO_MAX: Final = 256

@@ -179,6 +179,12 @@ class CiTokenRefused(Forbidden):
     text = "missing_token: send the CI job's token in x-service-ci-oidc"
 
 
+class TooManyBindings(Invalid):
+    """The organisation has as many active bindings as it may."""
+
+    text = "limit of {limit} active bindings reached: revoke one first"
+
+
 class BindingNotFound(NotFound):
     """The id is unknown, another organisation's, or revoked already."""
 
@@ -236,5 +242,6 @@ CREATE_REFUSALS: tuple[type[Invalid], ...] = (
     TeamIdMissing,
     UnknownField,
     OutsideEnvelope,
+    TooManyBindings,
 )
 """Every 400 a create can answer with, in the order in which faults are reported."""

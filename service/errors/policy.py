@@ -35,9 +35,15 @@ class ExceptionDecided(Conflict):
 
 
 class TooManyExceptions(Conflict):
-    """The organisation has as many undecided requests as it may."""
+    """The organisation has as many open requests as it may."""
 
-    text = "200 requests for exceptions wait for a decision, and no more can: decide some first"
+    text = "limit of {limit} open requests reached: decide some first"
+
+
+class TooManyOwnExceptions(Conflict):
+    """The member has as many open requests as one member may."""
+
+    text = "limit of {limit} open requests of one member reached: wait for a decision on yours"
 
 
 class PolicyMoved(Refusal):

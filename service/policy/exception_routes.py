@@ -15,6 +15,7 @@ from service.errors import (
     NotAnObject,
     OrgNotFound,
     TooManyExceptions,
+    TooManyOwnExceptions,
     UnknownParameter,
 )
 from service.orgs.roles import Capability
@@ -86,6 +87,7 @@ async def exceptions(services: PolicyServices, slug: str) -> ResponseReturnValue
         OrgNotFound,
         ExceptionExists,
         TooManyExceptions,
+        TooManyOwnExceptions,
         *BODY_REFUSALS,
     ],
     credentials=MEMBERS,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
@@ -15,6 +15,7 @@ from service.errors import (
     ExceptionNotFound,
     Invalid,
     TooManyExceptions,
+    TooManyOwnExceptions,
 )
 from service.ids import new_id
 from service.packages.ecosystems import Ecosystem
@@ -38,6 +39,8 @@ from service.store.tables import Organisation, PolicyException
 
 OPEN_MAX: Final = 200
 """Open requests of one organisation, at most; SPEC sets no number."""
+OPEN_OF_MEMBER_MAX: Final = 20
+"""Of which one member may have so many, so that no member's requests keep out the others'."""
 LISTED_MAX: Final = 500
 
 Decided = Literal["allowed", "declined"]
@@ -82,10 +85,17 @@ def _reason(body: dict[str, Any]) -> str:
     return check_line("reason", reason, REASON_MAX)
 
 
+async def _count(session: AsyncSession, exceptions: Select[PolicyException]) -> int:
+    return await session.scalar(select(func.count()).select_from(exceptions.subquery())) or 0
+
+
 async def request_exception(
     work: UnitOfWork, org: Organisation, release: Release, reason: str, by: AuditContext
 ) -> PolicyException:
-    """Ask for a release to be let through. Raises ExceptionExists, TooManyExceptions."""
+    """Ask for a release to be let through.
+
+    Raises ExceptionExists, TooManyExceptions, TooManyOwnExceptions.
+    """
     mine = select(PolicyException).where(
         PolicyException.tenant_id == org.id, PolicyException.state == OPEN
     )
@@ -96,10 +106,11 @@ async def request_exception(
     )
     if await work.session.scalar(same.limit(1)) is not None:
         raise ExceptionExists
-    if (await work.session.scalar(select(func.count()).select_from(mine.subquery())) or 0) >= (
-        OPEN_MAX
-    ):
-        raise TooManyExceptions
+    own = mine.where(PolicyException.requested_by == by.actor)
+    if await _count(work.session, own) >= OPEN_OF_MEMBER_MAX:
+        raise TooManyOwnExceptions(limit=str(OPEN_OF_MEMBER_MAX))
+    if await _count(work.session, mine) >= OPEN_MAX:
+        raise TooManyExceptions(limit=str(OPEN_MAX))
     asked = PolicyException(
         id=new_id("pexc"),
         tenant_id=org.id,

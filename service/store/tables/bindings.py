@@ -55,6 +55,14 @@ Index(
 )
 
 
+Index(
+    "active_by_tenant",
+    Binding.tenant_id,
+    sqlite_where=Binding.revoked_at.is_(None),
+    postgresql_where=Binding.revoked_at.is_(None),
+)
+
+
 class RejectedSubject(Base):
     """A rejected CI identity: its number of rejections, and the first and last of them.
 

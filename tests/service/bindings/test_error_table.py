@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from service.errors import CREATE_REFUSALS, NotAnObject, TooManyEventNames, UnknownField
+from service.errors import (
+    CREATE_REFUSALS,
+    NotAnObject,
+    TooManyBindings,
+    TooManyEventNames,
+    UnknownField,
+)
 from service.orgs.changes import create_project, create_team
 from tests.conftest import BY_OPERATOR, ISSUER, World, refused
 from tests.service.bindings.texts import documented
@@ -80,7 +86,7 @@ TABLE: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 """Each text, and the changes to a valid body that each bring it about."""
 
-OURS = {NotAnObject, TooManyEventNames, UnknownField}
+OURS = {NotAnObject, TooManyBindings, TooManyEventNames, UnknownField}
 """Refusals of a create that the specification's table does not know."""
 
 

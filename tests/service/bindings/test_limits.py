@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import World, bindings_path, refused
+from service.bindings import rules
+from service.errors import BindingExists
+from tests.conftest import World, binding_body, bindings_path, refused
 
 SUB_TEXT = "sub_pattern must be 1..1024 chars with no whitespace / control characters"
 DIGITS_TEXT = "repository_id must be a positive integer string"
@@ -111,3 +113,54 @@ async def test_a_reason_of_1025_code_points_is_refused_and_revokes_nothing(
 
     assert await refused(answer) == (400, REASON_TEXT)
     assert [binding["revokedAt"] for binding in await world.bindings()] == [None]
+
+
+LIMIT_TEXT = "limit of 2 active bindings reached: revoke one first"
+
+
+@pytest.fixture
+async def full(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of an organisation's bindings, of which it may have no more."""
+    monkeypatch.setattr(rules, "ACTIVE_MAX", 2)
+    created = [await world.create(repository_id=number) for number in ("1", "2")]
+    return [(await answer.get_json())["id"] for answer in created]
+
+
+async def test_active_bindings_are_bounded(world: World, full: list[str]):
+    """Those of other organisations do not count, nor do revoked ones."""
+    refusal = await refused(await world.create(repository_id="3"))
+    other = await world.client.post(
+        bindings_path("other"), headers=world.admin, json=binding_body(repository_id="3")
+    )
+    await world.client.delete(bindings_path("acme", full[0]), headers=world.admin)
+    after_revoking = await world.create(repository_id="4")
+
+    assert refusal == (400, LIMIT_TEXT)
+    assert other.status_code == 201
+    assert after_revoking.status_code == 201
+    assert len(await world.audit(event="oidc_binding_created")) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"repository_id": "1"}, 409),
+        ({"repository_id": "x"}, (400, DIGITS_TEXT)),
+        ({"repository_id": "3", "unknown": 1}, (400, "unknown field: unknown")),
+    ],
+)
+async def test_every_other_refusal_comes_before_that_of_the_limit(
+    world: World, full: list[str], changes: dict[str, Any], refusal: Any
+):
+    answer = await refused(await world.create(**changes))
+
+    assert answer in (refusal, (409, BindingExists.text))
+
+
+async def test_a_full_organisation_can_replace_a_binding(world: World, full: list[str]):
+    """As many are active before and after."""
+    path = f"{bindings_path('acme', full[0])}/replace"
+
+    replaced = await world.client.post(path, headers=world.admin, json={"repository_id": "3"})
+
+    assert replaced.status_code == 201

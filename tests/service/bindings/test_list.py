@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from service.bindings import listing
 from tests.conftest import ISSUER, World, binding_body, bindings_path, refused
 
 ADDED = "2026-03-04T12:00:00.123Z"
@@ -392,3 +393,28 @@ async def test_a_cursor_of_another_organisation_is_not_accepted(world: World):
     )
 
     assert await refused(answer) == (400, "cursor is not valid for this query")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6])
+async def test_a_long_list_is_read_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch, rows: int
+):
+    """The same bindings in the same order, whole and in pages, however many are read at once."""
+    for number in range(1, 6):
+        await create(world, str(number))
+    whole = await listed(world)
+    monkeypatch.setattr(listing, "PART_ROWS", rows)
+
+    first = await (
+        await world.client.get(f"{bindings_path()}?limit=3", headers=world.admin)
+    ).get_json()
+    last = await (
+        await world.client.get(
+            f"{bindings_path()}?limit=3&cursor={first['next_cursor']}", headers=world.admin
+        )
+    ).get_json()
+
+    assert len(whole) == 5
+    assert await listed(world) == whole
+    assert [entry["repositoryId"] for entry in first["bindings"] + last["bindings"]] == whole
+    assert (first["count"], last["count"], last["next_cursor"]) == (3, 2, None)

@@ -6,8 +6,8 @@ from service.errors import CREATE_REFUSALS, DuplicateMember, Invalid, NotANumber
 
 
 def documented(refusal: type[Invalid]) -> re.Pattern[str]:
-    """What an answer of `refusal` says: its text, with anything in the place it leaves open."""
-    return re.compile(re.escape(refusal.text).replace(r"\{value\}", ".*"), re.DOTALL)
+    """What an answer of `refusal` says: its text, with anything in its places."""
+    return re.compile(re.sub(r"\\\{\w+\\\}", ".*", re.escape(refusal.text)), re.DOTALL)
 
 
 DOCUMENTED_400 = tuple(

@@ -172,8 +172,32 @@ async def test_the_same_release_is_asked_for_once_and_requests_are_bounded(
     assert same[0] == 409
     assert third == (
         409,
-        "200 requests for exceptions wait for a decision, and no more can: decide some first",
+        "limit of 2 open requests reached: decide some first",
     )
+
+
+async def test_one_member_may_not_fill_the_list(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others must still be able to ask."""
+    monkeypatch.setattr(limits, "OPEN_OF_MEMBER_MAX", 1)
+    first = await (await requested(world)).get_json()
+
+    second = await refusal(await requested(world, package="requests==2.32.4"))
+    other = await requested(world, "owner", package="requests==2.32.4")
+    await world.client.post(
+        f"/api/v1/admin/orgs/acme/policy/exceptions/{first['id']}/decide",
+        headers=world.session("owner"),
+        json={"decision": "decline"},
+    )
+    after_decision = await requested(world, package="requests==2.32.5")
+
+    assert second == (
+        409,
+        "limit of 1 open requests of one member reached: wait for a decision on yours",
+    )
+    assert other.status_code == 201
+    assert after_decision.status_code == 201
 
 
 @pytest.mark.parametrize(
