@@ -9,11 +9,12 @@ import pyarrow.compute as pc
 
 from analytics.model.schema import WIRE_COLUMNS
 
-GUARDED: Final = "=+-@'\t\r\n"
-"""The first characters of formulas and of guarded values."""
+GUARDED: Final = "=+-@＝＋－＠'\t\r\n"
+"""The first characters of formulas, full-width signs included, and of guarded values."""
 
 _FORMULA_START: Final = f"^[{re.escape(GUARDED)}]"
-_QUOTED: Final = '",\n\r'
+_QUOTED: Final = '",;\n\r'
+"""A `;` ends a cell where a comma is part of numbers: the next one could begin with a formula."""
 _ESCAPED: Final = r'["\\\x00-\x1f\x7f]'
 _FIRST, *_, _LAST = WIRE_COLUMNS
 _PAYLOAD: Final = "payload"

@@ -169,7 +169,8 @@ def report_csv(report: AccessReport) -> str:
     Values that a spreadsheet could take for a formula are guarded as in exports.
     """
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
+    # All are quoted: some spreadsheets begin a cell at a `;`, too.
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     for line in _csv_lines(report_form(report)):
         writer.writerow([guarded(cell) for cell in line])

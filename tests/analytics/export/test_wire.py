@@ -43,7 +43,10 @@ AWKWARD = [
     "{}",
     "</script>",
 ]
-FORMULAS = ["=1+1", "+1", "-1", "@acme/left-pad", "'quoted", "\tx", "\rx", "\nx", "=", "'", "''="]
+FORMULAS = [
+    *("=1+1", "+1", "-1", "@acme/left-pad", "＝1＋1", "＋1", "－1", "＠a"),
+    *("'quoted", "\tx", "\rx", "\nx", "=", "'", "''="),
+]
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 ROWS = st.lists(
     st.builds(
@@ -165,7 +168,7 @@ def test_taking_the_guard_away_restores_every_value(rows):
 
     assert [{k: unguarded(v) for k, v in row.items()} for row in guarded] == raw
     for row in guarded:
-        assert not any(value.startswith(tuple("=+-@\t\r\n")) for value in row.values())
+        assert not any(value.startswith(tuple("=+-@＝＋－＠\t\r\n")) for value in row.values())
 
 
 @sample(38)
@@ -188,6 +191,13 @@ def test_a_formula_gets_an_apostrophe_unless_raw(value):
 
     assert guarded["packageName"] == "'" + value
     assert raw["packageName"] == value
+
+
+def test_a_semicolon_is_within_quotes():
+    """Some spreadsheets begin a cell at it, which could be a formula."""
+    content = exported([sample_row(package_name="a;=1+1")], ExportFormat.CSV, is_raw=True)
+
+    assert b',"a;=1+1",' in content
 
 
 @pytest.mark.parametrize("value", ["a=b", "1-1", "user@host", "it's", "x\ty", ""])

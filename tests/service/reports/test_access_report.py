@@ -304,12 +304,13 @@ async def test_as_csv_it_is_one_table(world):
     """A line for each, guarded like an export."""
     async with world.services.store.write() as work:
         await issue_api_key(
-            work, world.acme, "=1+1", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
+            work, world.acme, "＝1;=1", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
         )
     response = await world.client.get(
         REPORT, headers=world.session("auditor"), query_string={"format": "csv"}
     )
-    rows = list(csv.DictReader(io.StringIO(await response.get_data(as_text=True))))
+    text = await response.get_data(as_text=True)
+    rows = list(csv.DictReader(io.StringIO(text)))
 
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
     assert 'filename="acme-access-20260304T120000Z.csv"' in response.headers["content-disposition"]
@@ -319,7 +320,8 @@ async def test_as_csv_it_is_one_table(world):
     ]
     team_admin = next(row for row in rows if row["name"] == "team_admin@acme.example")
     assert (team_admin["role"], team_admin["limited_to"]) == ("member", "admin of platform")
-    assert rows[-1]["name"] == "'=1+1"
+    assert rows[-1]["name"] == "'＝1;=1"
+    assert '"\'＝1;=1"' in text
     assert rows[-1]["limited_to"] == world.project.id
 
 
