@@ -31,6 +31,7 @@ _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
 _SEGMENTS = "tests/analytics/storage/test_segment_writer.py"
 _WHOLE = "tests/analytics/storage/test_verified_files.py"
+_BATCHES = "tests/analytics/storage/test_journal_batches.py"
 _DURABLE = "tests/analytics/storage/test_fsync.py"
 _VERSIONS = "tests/analytics/storage/test_schema_versions.py"
 _IMPORTED = "tests/analytics/imports/test_validation.py"
@@ -550,6 +551,28 @@ GUARDS: Final = [
         "analytics/storage/segment_reader.py::open_segment",
         DropCall("_check_owner"),
         f"{_WHOLE}::test_a_file_says_whose_it_is",
+    ),
+    Guard(
+        "a journal batch is what was stored",
+        "analytics/storage/journal_batches.py::decode_batch",
+        DropCall("_compare_checksum"),
+        f"{_BATCHES}::test_every_flipped_bit_of_a_batch_is_found",
+    ),
+    Guard(
+        "a journal batch is that of its line",
+        "analytics/storage/journal_batches.py::_checksum",
+        Drop("batch.tenant_id"),
+        f"{_BATCHES}::test_a_batch_in_another_line_is_found[tenant_id]",
+    ),
+    Guard(
+        "a damaged batch is not sealed",
+        "service/audit/sealer.py::Sealer._seal_day",
+        Replace(
+            "partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)",
+            "partial(in_parts, batches, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)",
+        ),
+        "tests/service/audit/test_maintenance.py"
+        "::test_a_damaged_batch_keeps_no_other_row_of_its_day_from_being_sealed",
     ),
     Guard(
         "a segment is synced before it has its name",

@@ -2,11 +2,16 @@
 
 A batch is encoded before its rows have a `seq`; the commit that stores it gives it a first one
 and its rows count up from there. Its number of columns tells its schema version.
+
+The commit also adds a checksum, of the bytes and of what the batch's line says of them, behind the
+Arrow stream, where readers that do not know of it do not look.
 """
 
+import struct
+import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -30,6 +35,16 @@ _WRITE_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=Fa
 _READ_OPTIONS: Final = pa.ipc.IpcReadOptions(use_threads=False)
 
 
+_END_OF_STREAM: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""The last bytes of an Arrow stream, and so of batches that were stored without a checksum."""
+
+_CHECKSUM: Final = struct.Struct("<4sI")
+_MARK: Final = b"CSJB"
+_REMEDY: Final = "restore the database from a backup"
+_MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 class CorruptBatch(StoreFault):
     """Journal bytes that do not decode to the rows they should hold."""
 
@@ -39,7 +54,8 @@ class EncodedBatch:
     """Rows of one day, ready for the journal but without their seq.
 
     `size` is what they take in memory, in bytes (0: stored before that was counted); `data` is
-    their Arrow IPC stream. No row is older than `min_created_at` or newer than `max_created_at`.
+    their Arrow IPC stream, followed by a checksum once it is stored. No row is older than
+    `min_created_at` or newer than `max_created_at`.
     """
 
     day: date
@@ -58,6 +74,7 @@ class JournalBatch(EncodedBatch):
     seq; so no row with a later seq was received earlier. None: each row says when.
     """
 
+    tenant_id: str = ""
     first_seq: int
     received_at: datetime | None = None
 
@@ -70,6 +87,13 @@ class JournalBatch(EncodedBatch):
     def max_seq(self) -> int:
         """The seq of its last row."""
         return self.first_seq + self.rows - 1
+
+    @property
+    def place(self) -> str:
+        """The batch, for messages."""
+        return (
+            f"journal batch of {self.tenant_id} on {self.day}, seq {self.min_seq} to {self.max_seq}"
+        )
 
 
 def split_by_day(rows: Iterable[AuditRow]) -> dict[date, list[AuditRow]]:
@@ -101,8 +125,65 @@ def _encode(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
+def with_checksum(batch: JournalBatch) -> JournalBatch:
+    """`batch` as it is stored."""
+    checksum = _CHECKSUM.pack(_MARK, _checksum(batch, batch.data))
+    return replace(batch, data=batch.data + checksum)
+
+
+def _checksum(batch: JournalBatch, stream: bytes) -> int:
+    """The checksum of the batch's `stream` and line: moved to another line, it differs, too."""
+    line = (
+        batch.tenant_id,
+        batch.day.toordinal(),
+        batch.rows,
+        batch.size,
+        batch.first_seq,
+        *map(_microseconds, (batch.min_created_at, batch.max_created_at, batch.received_at)),
+    )
+    return zlib.crc32(stream, zlib.crc32(repr(line).encode()))
+
+
+def _microseconds(instant: datetime | None) -> int | None:
+    return None if instant is None else (instant - _EPOCH) // _MICROSECOND
+
+
+def _has_checksum(batch: JournalBatch) -> bool:
+    return not batch.data.endswith(_END_OF_STREAM)
+
+
+def _compare_checksum(batch: JournalBatch) -> None:
+    stream, stored = batch.data[: -_CHECKSUM.size], batch.data[-_CHECKSUM.size :]
+    if stored != _CHECKSUM.pack(_MARK, _checksum(batch, stream)):
+        raise CorruptBatch(f"{batch.place}: its checksum differs: {_REMEDY}")
+
+
+def intact(
+    batches: Iterable[JournalBatch],
+) -> tuple[list[JournalBatch], list[CorruptBatch]]:
+    """Those of `batches` that are what was stored, and the faults of the others.
+
+    Those from before checksums are decoded. Raises NewerSchema.
+    """
+    whole: list[JournalBatch] = []
+    faults: list[CorruptBatch] = []
+    for batch in batches:
+        try:
+            if _has_checksum(batch):
+                _compare_checksum(batch)
+            else:
+                decode_batch(batch)
+        except CorruptBatch as fault:
+            faults.append(fault)
+        else:
+            whole.append(batch)
+    return whole, faults
+
+
 def decode_batch(batch: JournalBatch) -> pa.Table:
     """The rows of `batch` as an AUDIT_SCHEMA table. Raises CorruptBatch, NewerSchema."""
+    if _has_checksum(batch):
+        _compare_checksum(batch)
     try:
         with pa.ipc.open_stream(batch.data, options=_READ_OPTIONS) as reader:
             rows = reader.read_all()
@@ -111,12 +192,12 @@ def decode_batch(batch: JournalBatch) -> pa.Table:
         if is_as_stored:
             rows.validate(full=True)  # following an offset out of its buffer crashes the process
     except (pa.ArrowException, OSError) as error:
-        raise CorruptBatch(f"journal batch from seq {batch.first_seq} does not decode") from error
+        raise CorruptBatch(f"{batch.place}: it does not decode: {_REMEDY}") from error
     if _is_newer(rows.schema):
         # Rows of a newer node are whole: an old node must not report them as damaged.
-        raise NewerSchema(f"journal batch from seq {batch.first_seq}")
+        raise NewerSchema(batch.place)
     if not is_as_stored:
-        raise CorruptBatch(f"journal batch from seq {batch.first_seq} is not what was stored")
+        raise CorruptBatch(f"{batch.place}: it is not what was stored: {_REMEDY}")
     seq = pa.array(range(batch.first_seq, batch.first_seq + batch.rows), pa.int64())
     rows = with_nulls(rows, JOURNAL_SCHEMA)
     if batch.received_at is not None:

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from analytics.model.instants import utc_day
-from analytics.storage.journal_batches import JournalBatch, in_parts
+from analytics.storage.journal_batches import CorruptBatch, JournalBatch, in_parts, intact
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
@@ -126,10 +126,15 @@ class Sealer(LeasedJob):
     async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
         async with self._store.read() as session:
             batches = await list_batches(session, pending.tenant_id, pending.day)
+        whole, faults = await self._lake.run_in_thread(partial(intact, batches))
         parts = await self._lake.run_in_thread(
-            partial(in_parts, batches, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
+            partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
         )
-        return [await self._seal_batches(lease, pending, part) for part in parts]
+        segments = [await self._seal_batches(lease, pending, part) for part in parts]
+        # In a segment its rows would be as good as any: it stays where the fault is found.
+        if faults:
+            raise faults[0] if len(faults) == 1 else CorruptBatch("; ".join(map(str, faults)))
+        return segments
 
     async def _seal_batches(
         self, lease: HeldLease, pending: PendingDay, batches: list[JournalBatch]

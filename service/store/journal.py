@@ -11,7 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import bounds_of
 from analytics.model.rows import AuditRow
-from analytics.storage.journal_batches import EncodedBatch, JournalBatch, encode_days
+from analytics.storage.journal_batches import (
+    EncodedBatch,
+    JournalBatch,
+    encode_days,
+    with_checksum,
+)
 from service.store.batching import scalars_of
 from service.store.tables import Counter, JournalEntry
 from service.store.transaction import Transaction, within
@@ -116,25 +121,20 @@ def append_batches(
     rows = [batch.rows for _, batch in batches]
     first, received_at = next_seq(transaction, sum(rows), now)
     # Not strict: the sums have one item more, which is the next free seq.
-    lines = [
-        {
-            "first_seq": seq,
-            "tenant_id": tenant_id,
-            "received_at": received_at,
-            "damage": None,
-            **_fields(batch),
-        }
+    stored = [
+        with_checksum(
+            JournalBatch(
+                **_fields(batch), tenant_id=tenant_id, first_seq=seq, received_at=received_at
+            )
+        )
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
-    transaction.run(_APPEND, lines)
-    return [
-        JournalBatch(**_fields(batch), first_seq=line["first_seq"], received_at=received_at)
-        for line, (_, batch) in zip(lines, batches, strict=True)
-    ]
+    transaction.run(_APPEND, [{**_fields(batch), "damage": None} for batch in stored])
+    return stored
 
 
 def _fields(batch: EncodedBatch) -> dict[str, Any]:
-    return {field.name: getattr(batch, field.name) for field in fields(EncodedBatch)}
+    return {field.name: getattr(batch, field.name) for field in fields(batch)}
 
 
 def count_journal(transaction: Transaction, tenant_id: str) -> JournalSize:
@@ -156,7 +156,7 @@ def load_batches(
     lines = transaction.rows(
         _BATCHES_FROM, {"tenant_id": tenant_id, "first_seq": min(wanted, default=0)}
     )
-    return {line[-1]: _batch(line) for line in lines if line[-1] in wanted}
+    return {line[-1]: _batch(tenant_id, line) for line in lines if line[-1] in wanted}
 
 
 async def list_batches(
@@ -164,10 +164,11 @@ async def list_batches(
 ) -> list[JournalBatch]:
     """The tenant's batches, optionally of one day, in order of acceptance."""
     query = _BATCHES if day is None else _BATCHES.where(JournalEntry.day == day)
-    return [_batch(line) for line in await session.execute(query, {"tenant_id": tenant_id})]
+    lines = await session.execute(query, {"tenant_id": tenant_id})
+    return [_batch(tenant_id, line) for line in lines]
 
 
-def _batch(line: Sequence[Any]) -> JournalBatch:
+def _batch(tenant_id: str, line: Sequence[Any]) -> JournalBatch:
     day, rows, size, min_created_at, max_created_at, data, received_at, first_seq = line
     first, last = bounds_of(day)
     return JournalBatch(
@@ -177,6 +178,7 @@ def _batch(line: Sequence[Any]) -> JournalBatch:
         min_created_at or first,
         max_created_at or last,
         data,
+        tenant_id=tenant_id,
         first_seq=first_seq,
         received_at=received_at,
     )

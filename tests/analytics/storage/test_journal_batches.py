@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.journal_batches import (
     CorruptBatch,
+    JournalBatch,
     decode_batch,
     decode_batches,
     in_parts,
+    intact,
     split_by_day,
+    with_checksum,
 )
-from tests.analytics.samples import DAY, NOON, batch_of, sample_row
+from tests.analytics.samples import DAY, NOON, TENANT, batch_of, sample_row
 
 MIDNIGHT = datetime(2026, 3, 5, tzinfo=UTC)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -160,3 +163,61 @@ def test_parts_end_at_rows_and_at_decoded_bytes():
     assert sizes([short], 1, 1) == [1]
     # One from before sizes were stored is decoded to learn it.
     assert sizes([replace(long, size=0)] * 5, 10**9, 650_000) == [3, 2]
+
+
+def stored(rows, first_seq: int = 1, tenant_id: str = TENANT) -> JournalBatch:
+    batch = replace(batch_of(rows, first_seq), tenant_id=tenant_id, received_at=NOON)
+    return with_checksum(batch)
+
+
+def test_a_stored_batch_is_decoded_as_before():
+    rows = [sample_row(NOON + timedelta(seconds=second)) for second in range(3)]
+
+    assert decode_batch(stored(rows)).equals(
+        decode_batch(replace(batch_of(rows), received_at=NOON))
+    )
+    assert intact([stored(rows), batch_of(rows)])[1] == []
+
+
+def test_every_flipped_bit_of_a_batch_is_found():
+    """In its rows, in the frame around them, in the checksum."""
+    batch = stored([sample_row(NOON)])
+    for place in range(len(batch.data)):
+        content = bytearray(batch.data)
+        content[place] ^= 1 << place % 8
+
+        damaged = replace(batch, data=bytes(content))
+        with pytest.raises(CorruptBatch, match=f"{TENANT} on {DAY}, seq 1 to 1"):
+            decode_batch(damaged)
+        assert len(intact([damaged])[1]) == 1
+
+
+def test_a_batch_that_was_cut_is_found():
+    """Unless all that is missing is the checksum."""
+    rows = decode_batch(batch := stored([sample_row(NOON)]))
+    for length in range(len(batch.data)):
+        cut = replace(batch, data=batch.data[:length])
+        if length == len(batch.data) - 8:
+            assert decode_batch(cut).equals(rows)
+            continue
+        with pytest.raises(CorruptBatch):
+            decode_batch(cut)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tenant_id": "org_other"},
+        {"day": DAY + timedelta(days=1)},
+        {"rows": 2},
+        {"first_seq": 9},
+        {"received_at": NOON + timedelta(microseconds=1)},
+        {"min_created_at": NOON - timedelta(days=1)},
+        {"max_created_at": NOON + timedelta(days=1)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_batch_in_another_line_is_found(change):
+    """That of another organisation or day, or with another seq."""
+    with pytest.raises(CorruptBatch, match="checksum"):
+        decode_batch(replace(stored([sample_row(NOON)]), **change))

@@ -7,14 +7,16 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
+from analytics.storage.journal_batches import CorruptBatch
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
 from service.background_jobs import maintenance
+from service.store.catalog import list_live_segments
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
@@ -125,6 +127,27 @@ async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
         sealed = set(await session.scalars(select(SegmentEntry.day)))
     assert {day for _, day, *_ in left} == {utc_day(START - timedelta(days=1))}
     assert {utc_day(START), utc_day(START - timedelta(days=2))} <= sealed
+
+
+async def test_a_damaged_batch_keeps_no_other_row_of_its_day_from_being_sealed(audit):
+    """And it is not sealed: in a segment its rows would be as good as any."""
+    await audit.seal()
+    for name in ("first", "second", "third"):
+        await audit.accept([sample_row(START, package_name=name)])
+    async with audit.services.store.write() as work:
+        damaged = await work.session.scalar(select(func.max(JournalEntry.first_seq) - 1))
+        row = await work.session.get_one(JournalEntry, damaged)
+        content = bytearray(row.data)
+        content[len(content) // 2] ^= 1
+        row.data = bytes(content)
+
+    with pytest.raises(CorruptBatch, match=f"{START.date()}, seq {damaged} to {damaged}"):
+        await audit.services.sealer.seal_due(everything=True)
+
+    async with audit.services.store.read() as session:
+        assert list(await session.scalars(select(JournalEntry.first_seq))) == [damaged]
+        sealed = await list_live_segments(session, audit.world.acme.id)
+    assert [s.rows for s in sealed if s.min_seq <= damaged <= s.max_seq] == [2]
 
 
 async def test_a_journal_that_grows_large_is_sealed_without_waiting_for_the_next_round(audit):

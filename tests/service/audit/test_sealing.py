@@ -235,7 +235,7 @@ async def test_rows_that_cannot_be_sealed_keep_no_other_day_waiting(audit):
             update(JournalEntry).where(damaged).values(day=TODAY - timedelta(days=8))
         )
 
-    with pytest.raises(StoreFault, match="in the segment of"):
+    with pytest.raises(StoreFault, match="checksum"):
         await audit.services.sealer.seal_due(everything=True)
 
     async with audit.services.store.read() as session:
