@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from analytics.storage.fsync import mkdir_synced
-from service.audit.clock_guard import begin_clock_record
+from service.audit.clock_guard import ClockGuard, begin_clock_record
 from service.bindings.slots import keep_slot_rule
-from service.clock import Clock, utc_now
+from service.clock import Clock, machine_uptime, utc_now
 from service.errors import StorageReadOnly
 from service.installation import keep_prefix
 from service.secrets import with_secrets
@@ -38,7 +38,7 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
         await migrate(engines)
         store = Store(engines, clock)
         await keep_slot_rule(store, settings.binding_slot)
-        await begin_clock_record(store)
+        await begin_clock_record(store, await ClockGuard(store, machine_uptime).read())
         await keep_prefix(settings, store)
     finally:
         await engines.dispose()

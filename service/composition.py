@@ -11,6 +11,7 @@ from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.key_use import KeyUse
 from service.api_keys.routes import ApiKeyServices
+from service.audit.clock_guard import ClockGuard
 from service.audit.compactor import Compactor
 from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
@@ -25,7 +26,7 @@ from service.audit.sealer import Sealer
 from service.audit.services import AuditServices, IngestServices
 from service.bindings.cache import BindingCache
 from service.bindings.services import BindingServices
-from service.clock import Clock
+from service.clock import Clock, machine_uptime
 from service.dashboard.live_places import LivePlaces
 from service.dashboard.services import DashboardServices
 from service.errors import StoreUnavailable
@@ -96,6 +97,7 @@ class Services:
     compactor: Compactor
     indexer: Indexer
     pruner: Pruner
+    clock_guard: ClockGuard
     publisher: Publisher
     garbage_collector: GarbageCollector
     scrubber: Scrubber
@@ -270,6 +272,7 @@ def build_services(
     lease = LeaseKeeper(store, settings.data_dir, lease_time)
     scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
     job = (settings, store, lake, lease, clock)
+    clock_guard = ClockGuard(store, machine_uptime)
     sealer = Sealer(*job)
     compactor = Compactor(*job)
     publisher = Publisher(*job, compactor)
@@ -321,7 +324,8 @@ def build_services(
         sealer=sealer,
         compactor=compactor,
         indexer=Indexer(store, lake, lease),
-        pruner=Pruner(settings, store, lease, clock),
+        pruner=Pruner(settings, store, lease, clock_guard),
+        clock_guard=clock_guard,
         publisher=publisher,
         garbage_collector=GarbageCollector(*job, publisher),
         scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),

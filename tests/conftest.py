@@ -25,6 +25,7 @@ from quart.typing import TestClientProtocol
 from service.access.callers import cli_caller
 from service.app import create_app
 from service.bootstrap import prepare
+from service.clock import Uptime
 from service.composition import EXTENSION, Services
 from service.ids import new_id
 from service.orgs.changes import (
@@ -186,9 +187,19 @@ class SettableClock:
     """A clock that moves only when it is told to."""
 
     now: datetime = START
+    jumped: timedelta = timedelta(0)
 
     def __call__(self) -> datetime:
         return self.now
+
+    def uptime(self) -> Uptime:
+        """How long the machine of this clock has been running."""
+        return Uptime("start of the tests", (self.now - self.jumped - START).total_seconds())
+
+    def jump(self, by: timedelta) -> None:
+        """Show another time, although none has passed."""
+        self.now += by
+        self.jumped += by
 
     def advance(self, **by: float) -> None:
         """Move on by a timedelta's keyword arguments."""

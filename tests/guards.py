@@ -40,6 +40,7 @@ _MERGING = "tests/analytics/storage/test_compaction.py"
 _COMPACTION = "tests/service/audit/test_compaction.py"
 _IMPORT = "tests/service/audit/test_import.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
+_CLOCKS = "tests/service/audit/test_clock_guard.py"
 _RECEIVED = "tests/service/audit/test_received_at.py"
 _REMOVAL = "tests/service/lake_table/test_removal.py"
 _PUBLISHING = "tests/service/lake_table/test_publishing.py"
@@ -1295,16 +1296,28 @@ GUARDS: Final = [
         f"{_PRUNING}::test_a_hold_set_before_the_commit_wins",
     ),
     Guard(
-        "pruning drops the tenant's segments only",
-        "service/store/day_deletion.py::drop_days",
-        Drop("SegmentEntry.tenant_id == tenant_id"),
+        "pruning drops the tenant's days only",
+        "service/store/day_deletion.py::_is_past",
+        Drop("table.tenant_id == tenant_id"),
         f"{_PRUNING}::test_other_organisations_keep_theirs",
     ),
     Guard(
-        "pruning drops the tenant's journal only",
-        "service/store/day_deletion.py::drop_days",
-        Drop("JournalEntry.tenant_id == tenant_id"),
-        f"{_PRUNING}::test_other_organisations_keep_theirs",
+        "pruning spares days that a slow clock dated",
+        "service/store/day_deletion.py::_is_past",
+        Drop("table.day.not_in(received_since)"),
+        f"{_CLOCKS}::test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right",
+    ),
+    Guard(
+        "days that a slow clock dates are noted",
+        "service/store/journal.py::append_batches",
+        Replace("received_at - now > PRUNE_DELAY", "False"),
+        f"{_CLOCKS}::test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right",
+    ),
+    Guard(
+        "a day is deleted 48 hours after its retention",
+        "service/audit/pruner.py::_past_days",
+        Replace("now - PRUNE_DELAY", "now"),
+        f"{_PRUNING}::test_after_a_lower_tier_nothing_more_goes_for_seven_days",
     ),
     Guard(
         "a tier that was left counts for seven days",
@@ -1332,10 +1345,36 @@ GUARDS: Final = [
     ),
     Guard(
         "a clock that stepped is not trusted",
-        "service/audit/clock_guard.py::check_clock",
-        Replace("now - last_run_at > STEP_MAX", "False"),
-        "tests/service/audit/test_clock_guard.py"
-        "::test_a_clock_far_past_the_last_run_is_refused_and_nothing_changes",
+        "service/audit/clock_guard.py::ClockRecord._refusal",
+        Replace("clocks.now - self.last_run_at > STEP_MAX", "False"),
+        f"{_CLOCKS}::test_a_clock_far_past_the_last_run_is_refused_and_nothing_changes",
+    ),
+    Guard(
+        "many small steps of a clock are not trusted",
+        "service/audit/clock_guard.py::ClockRecord._refusal",
+        Replace("ahead_s > STEP_MAX.total_seconds()", "False"),
+        f"{_CLOCKS}::test_jumps_that_each_pass_do_not_add_up",
+    ),
+    Guard(
+        "a clock that goes back gains nothing",
+        "service/audit/clock_guard.py::ClockRecord.ahead_s",
+        Replace(
+            "max(0.0, last.ahead_s + moved_s - (clocks.uptime.seconds - last.uptime_s))",
+            "last.ahead_s + moved_s - (clocks.uptime.seconds - last.uptime_s)",
+        ),
+        f"{_CLOCKS}::test_a_clock_that_goes_back_gains_nothing",
+    ),
+    Guard(
+        "clocks that differ are not trusted",
+        "service/audit/clock_guard.py::ClockRecord._refusal",
+        Replace("abs(clocks.store - clocks.machine) > DIFFERENCE_MAX", "False"),
+        f"{_CLOCKS}::test_two_clocks_must_agree",
+    ),
+    Guard(
+        "of two clocks the earlier one counts",
+        "service/audit/clock_guard.py::Clocks.now",
+        Replace("min", "max"),
+        f"{_CLOCKS}::test_two_clocks_must_agree",
     ),
     Guard(
         "rows past the floor are hidden",

@@ -155,6 +155,16 @@ class AuditPruned(Envelope, frozen=True, kw_only=True):
     rows: Count
 
 
+class ClockAccepted(Envelope, frozen=True, kw_only=True):
+    """The operator confirmed the clock of a pruning run that would have been refused."""
+
+    event = Event.CLOCK_ACCEPTED
+    clock: str
+    machine_clock: str
+    last_run_at: str | None
+    reason: str
+
+
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope for envelope in Envelope.__subclasses__()
 }

@@ -64,6 +64,7 @@ class Event(StrEnum):
     AUDIT_EXPORT_FINISHED = "audit_export_finished"
     AUDIT_IMPORTED = "audit_imported"
     AUDIT_PRUNED = "audit_pruned"
+    CLOCK_ACCEPTED = "clock_accepted"
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

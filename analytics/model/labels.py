@@ -54,6 +54,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.AUDIT_EXPORT_FINISHED: "Export finished",
     Event.AUDIT_IMPORTED: "Rows imported",
     Event.AUDIT_PRUNED: "Old days dropped",
+    Event.CLOCK_ACCEPTED: "Clock confirmed",
 }
 """Each event in plain words, no two alike."""
 

@@ -29,6 +29,10 @@ LEFT_TIER_COUNTS: Final = timedelta(days=7)
 """How long the retention of a former tier still counts, so that a change made by mistake can be
 undone without a loss."""
 
+PRUNE_DELAY: Final = timedelta(hours=48)
+"""How long after its retention a day is deleted, so that a clock that is ahead by no more than this
+deletes nothing early. Its rows are hidden meanwhile."""
+
 
 def retention_floor(tier: Tier, now: datetime) -> datetime | None:
     """The oldest instant that the tier shows, inclusive; None if there is no limit."""

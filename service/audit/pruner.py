@@ -1,8 +1,8 @@
-"""The pruner: deletes days that are past every retention their organisation had this week.
+"""The pruner: deletes days that were past every retention their organisation had this week.
 
-Queries already hide such rows; pruning frees their space. A whole day, its journal batches and
-segments, is deleted in one transaction per organisation. Segments are only retired: existing
-readers continue, and the sweeper unlinks the files after the grace period.
+Queries hide such rows at once; pruning frees their space, PRUNE_DELAY later. A whole day, its
+journal batches and segments, is deleted in one transaction per organisation. Segments are only
+retired: existing readers continue, and the sweeper unlinks the files after the grace period.
 """
 
 from collections import Counter
@@ -12,14 +12,20 @@ from datetime import date, datetime
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.envelopes import AuditPruned
-from analytics.model.instants import format_ms
-from analytics.model.retention import Tier, prunable_before, tiers_held
+from analytics.model.envelopes import AuditPruned, ClockAccepted
+from analytics.model.instants import format_us, optional_us
+from analytics.model.retention import PRUNE_DELAY, Tier, prunable_before, tiers_held
 from analytics.model.rows import AuditContext
 from service.access.callers import service_context
-from service.audit.clock_guard import check_clock, record_clock
+from service.audit.clock_guard import (
+    ClockGuard,
+    Clocks,
+    accepted_record,
+    admit,
+    load_record,
+    store_record,
+)
 from service.audit.lease import HeldLease, LeaseKeeper
-from service.clock import Clock
 from service.errors import ClockNotTrusted
 from service.orgs.repository import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.settings import Settings
@@ -44,11 +50,13 @@ class Pruned:
 class Pruner:
     """Prunes under the lease, so that any number of processes may run a pruner."""
 
-    def __init__(self, settings: Settings, store: Store, lease: LeaseKeeper, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, lease: LeaseKeeper, clock_guard: ClockGuard
+    ) -> None:
         self._settings = settings
         self._store = store
         self._lease = lease
-        self._clock = clock
+        self._clock_guard = clock_guard
 
     async def prune_in_background(self) -> None:
         """`prune` for all organisations, in the service's name; also logs a refused clock."""
@@ -57,8 +65,10 @@ class Pruner:
         except ClockNotTrusted as refusal:
             _log.error(
                 "prune_refused",
-                clock=format_ms(refusal.now),
-                last_run_at=format_ms(refusal.last_run_at),
+                reason=refusal.reason,
+                why=refusal.why,
+                clock=format_us(refusal.now),
+                last_run_at=optional_us(refusal.last_run_at),
             )
             raise
 
@@ -71,29 +81,30 @@ class Pruner:
         ClockNotTrusted (unless `is_clock_accepted`), LeaseTaken, LeaseLost.
         """
         # All commits use the time that passed the guard, because the clock could jump after it.
-        now = self._clock()
-        due = await self._due(now, slug=slug, is_clock_accepted=is_clock_accepted)
+        clocks = await self._clock_guard.read()
+        due = await self._due(clocks, slug=slug, is_clock_accepted=is_clock_accepted)
         async with self._lease.hold() as lease:
             async with lease.write() as work:
-                await record_clock(work.session, now)
-            pruned = [await self._drop(lease, past.tenant_id, now, by) for past in due]
+                await _record_clocks(work, clocks, by, is_accepted=is_clock_accepted)
+            pruned = [await self._drop(lease, past.tenant_id, clocks.now, by) for past in due]
         return [past for past in pruned if past.days]
 
     async def forecast(
         self, *, slug: str | None = None, is_clock_accepted: bool = False
     ) -> list[Pruned]:
         """What `prune` would return now, without changes. Raises OrgNotFound, ClockNotTrusted."""
-        return await self._due(self._clock(), slug=slug, is_clock_accepted=is_clock_accepted)
+        clocks = await self._clock_guard.read()
+        return await self._due(clocks, slug=slug, is_clock_accepted=is_clock_accepted)
 
     async def _due(
-        self, now: datetime, *, slug: str | None, is_clock_accepted: bool
+        self, clocks: Clocks, *, slug: str | None, is_clock_accepted: bool
     ) -> list[Pruned]:
-        """The organisations with days past retention by `now`, which must pass the guard."""
+        """The organisations with days to delete by `clocks`, which must pass the guard."""
         async with self._store.read() as session:
             orgs = await list_orgs(session) if slug is None else [await get_org(session, slug)]
             if not is_clock_accepted:
-                await check_clock(session, now)
-            past = [await _past_days(session, org, now) for org in orgs]
+                admit(await load_record(session), clocks)
+            past = [(await _past_days(session, org, clocks.now))[1] for org in orgs]
         return [pruned for pruned in past if pruned.days]
 
     async def _drop(
@@ -106,23 +117,54 @@ class Pruner:
         """
         async with lease.write() as work:
             org = await get_org_by_id(work.session, tenant_id)
-            past = await _past_days(work.session, org, now)
-            if past.is_held or not past.days:
+            before, past = await _past_days(work.session, org, now)
+            if before is None or past.is_held or not past.days:
                 return past
-            rows = await drop_days(work.session, org.id, past.days[-1], work.now)
+            rows = await drop_days(work.session, org.id, before, work.now)
             dropped = _pruned(org, rows)
             _record(work, dropped, by)
         _log.info("days_pruned", org=org.slug, days=len(dropped.days), rows=dropped.rows)
         return dropped
 
 
-async def _past_days(session: AsyncSession, org: Organisation, now: datetime) -> Pruned:
-    """The days of `org` that are past retention by `now`, held or not."""
+async def _record_clocks(
+    work: UnitOfWork, clocks: Clocks, by: AuditContext, *, is_accepted: bool
+) -> None:
+    """Record a run; if it was refused but for `is_accepted`, in each organisation's log, too.
+
+    All of them: the record decides about later runs, whichever organisation this one is for.
+    Raises ClockNotTrusted.
+    """
+    try:
+        # Again under the write lock: another process may have run meanwhile.
+        record = admit(await load_record(work.session), clocks)
+    except ClockNotTrusted as refusal:
+        if not is_accepted:
+            raise
+        record = accepted_record(clocks)
+        envelope = ClockAccepted(
+            clock=format_us(clocks.store),
+            machine_clock=format_us(clocks.machine),
+            last_run_at=optional_us(refusal.last_run_at),
+            reason=refusal.reason,
+        )
+        for org in await list_orgs(work.session):
+            work.record(org.id, envelope, by)
+    await store_record(work.session, record)
+
+
+async def _past_days(
+    session: AsyncSession, org: Organisation, now: datetime
+) -> tuple[date | None, Pruned]:
+    """The days of `org` that were past retention PRUNE_DELAY before `now`, held or not.
+
+    Also the day before which they are, None if no day ever is.
+    """
     left_at = await list_former_tiers(session, org)
-    before = prunable_before(tiers_held(Tier(org.tier), left_at, now), now)
-    if before is None:
-        return _pruned(org, Counter())
-    return _pruned(org, await count_days(session, org.id, before))
+    judged_at = now - PRUNE_DELAY
+    before = prunable_before(tiers_held(Tier(org.tier), left_at, judged_at), judged_at)
+    rows = Counter[date]() if before is None else await count_days(session, org.id, before)
+    return before, _pruned(org, rows)
 
 
 def _pruned(org: Organisation, rows: Counter[date]) -> Pruned:

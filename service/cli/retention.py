@@ -21,7 +21,7 @@ from service.cli.tables import Table
     "--accept-clock",
     "is_clock_accepted",
     is_flag=True,
-    help="Confirm that the clock is right although the last run is over 48 hours ago.",
+    help="Confirm that the clock is right although a run is refused; leaves a row in each log.",
 )
 @wait_option
 async def audit_prune(
@@ -34,8 +34,8 @@ async def audit_prune(
 ) -> Answer:
     """Drop the days that are past retention now.
 
-    The service does this automatically. A day is dropped when all of it is past the longest
-    retention that its organisation had in the last 7 days, and never under a legal hold.
+    The service does this automatically. A day is dropped 48 hours after all of it was past the
+    longest retention that its organisation had in the 7 days before, and never under a legal hold.
     """
     pruner = context.services.pruner
     if is_dry:

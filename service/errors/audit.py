@@ -1,8 +1,8 @@
 """Refusals of requests that send, read, export, hold or prune audit rows."""
 
 from datetime import datetime
+from enum import StrEnum
 
-from analytics.model.instants import format_ms
 from service.errors.base import Busy, Conflict, Forbidden, Invalid, NotFound, Refusal
 from service.errors.requests import BodyTooLarge, NotJson
 
@@ -50,25 +50,31 @@ class ExportNotFinished(Conflict):
     text = "the export is {value}: only a finished export has a receipt"
 
 
+class ClockRefusal(StrEnum):
+    """Why pruning is refused, see `service.audit.clock_guard`."""
+
+    LATE = "late"
+    AHEAD = "ahead"
+    DIFFERENT = "different"
+    NO_RECORD = "no_record"
+
+
 class ClockNotTrusted(Conflict):
     """The clock may have jumped ahead; pruning by it could drop recent rows."""
 
     text = (
-        "the clock says {now}, over 48 hours past the last pruning run ({last_run_at});"
-        " if it is right, run `countersign audit prune --accept-clock`"
+        "{why}; correct the clock, or if it is right, run `countersign audit prune --accept-clock`"
         " (with --dry-run first to see what would go)"
     )
 
-    def __init__(self, now: datetime, last_run_at: datetime) -> None:
-        super().__init__(now=format_ms(now), last_run_at=format_ms(last_run_at))
+    def __init__(
+        self, reason: ClockRefusal, why: str, now: datetime, last_run_at: datetime | None
+    ) -> None:
+        super().__init__(why=why)
+        self.reason = reason
+        self.why = why
         self.now = now
         self.last_run_at = last_run_at
-
-
-class NoClockRecord(Conflict):
-    """No earlier instant to compare the clock with: no `init` of this version has run."""
-
-    text = "no instant is on record to check the clock against: run `countersign init`"
 
 
 class KeyReused(Conflict):

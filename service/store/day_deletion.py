@@ -3,22 +3,21 @@
 from collections import Counter
 from datetime import date, datetime
 
-from sqlalchemy import delete, func, select, union_all, update
+from sqlalchemy import ColumnElement, and_, delete, func, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.store.tables import JournalEntry, SegmentEntry
+from analytics.model.instants import midnight
+from service.store.tables import JournalEntry, MisdatedDay, SegmentEntry
 
 
 async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Counter[date]:
-    """The number of rows on each of the tenant's days before `before`."""
+    """The number of rows on each of the tenant's days before `before`, see `_is_past`."""
     stored = union_all(
         select(JournalEntry.day, JournalEntry.rows).where(
-            JournalEntry.tenant_id == tenant_id, JournalEntry.day < before
+            _is_past(JournalEntry, tenant_id, before)
         ),
         select(SegmentEntry.day, SegmentEntry.rows).where(
-            SegmentEntry.tenant_id == tenant_id,
-            SegmentEntry.day < before,
-            SegmentEntry.retired_at.is_(None),
+            _is_past(SegmentEntry, tenant_id, before), SegmentEntry.retired_at.is_(None)
         ),
     ).subquery()
     counted = await session.execute(
@@ -28,29 +27,38 @@ async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Cou
 
 
 async def drop_days(
-    session: AsyncSession, tenant_id: str, through: date, retired_at: datetime
+    session: AsyncSession, tenant_id: str, before: date, retired_at: datetime
 ) -> Counter[date]:
-    """Hide the tenant's days up to `through` from new readers; returns the rows of each day.
+    """Hide the days that `count_days` counts from new readers; returns the rows of each day.
 
     Segments are retired (see `service.store.catalog.retire_segments`). Journal batches are
     deleted, because readers hold copies of them.
     """
     retired = await session.execute(
         update(SegmentEntry)
-        .where(
-            SegmentEntry.tenant_id == tenant_id,
-            SegmentEntry.day <= through,
-            SegmentEntry.retired_at.is_(None),
-        )
+        .where(_is_past(SegmentEntry, tenant_id, before), SegmentEntry.retired_at.is_(None))
         .values(retired_at=retired_at)
         .returning(SegmentEntry.day, SegmentEntry.rows)
     )
     deleted = await session.execute(
         delete(JournalEntry)
-        .where(JournalEntry.tenant_id == tenant_id, JournalEntry.day <= through)
+        .where(_is_past(JournalEntry, tenant_id, before))
         .returning(JournalEntry.day, JournalEntry.rows)
     )
     rows = Counter[date]()
     for day, count in [*retired, *deleted]:
         rows[day] += count
     return rows
+
+
+def _is_past(
+    table: type[JournalEntry | SegmentEntry], tenant_id: str, before: date
+) -> ColumnElement[bool]:
+    """Whether a line is of the tenant and a day before `before`, and was not received after it.
+
+    A clock that was far behind dated rows long before they were received, see MisdatedDay.
+    """
+    received_since = select(MisdatedDay.day).where(
+        MisdatedDay.tenant_id == tenant_id, MisdatedDay.received_at >= midnight(before)
+    )
+    return and_(table.tenant_id == tenant_id, table.day < before, table.day.not_in(received_since))

@@ -10,6 +10,7 @@ from sqlalchemy import Table, bindparam, case, delete, func, insert, select, upd
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import bounds_of
+from analytics.model.retention import PRUNE_DELAY
 from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import (
     EncodedBatch,
@@ -18,7 +19,7 @@ from analytics.storage.journal_batches import (
     with_checksum,
 )
 from service.store.batching import scalars_of
-from service.store.tables import Counter, JournalEntry
+from service.store.tables import Counter, JournalEntry, MisdatedDay
 from service.store.transaction import Transaction, within
 
 SEQ = "audit_seq"
@@ -57,6 +58,12 @@ _TAKE_SEQ: Final = (
     .returning(Counter.value, Counter.received_at)
 )
 _APPEND: Final = insert(cast("Table", JournalEntry.__table__))
+_MISDATED: Final = cast("Table", MisdatedDay.__table__)
+_FORGET_MISDATED: Final = delete(_MISDATED).where(
+    MisdatedDay.tenant_id == bindparam("of_tenant", type_=MisdatedDay.tenant_id.type),
+    MisdatedDay.day == bindparam("of_day", type_=MisdatedDay.day.type),
+)
+_ADD_MISDATED: Final = insert(_MISDATED)
 _WAITING: Final = select(
     func.coalesce(func.sum(JournalEntry.rows), 0),
     func.count(),
@@ -130,7 +137,18 @@ def append_batches(
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
     transaction.run(_APPEND, [{**_fields(batch), "damage": None} for batch in stored])
+    if received_at - now > PRUNE_DELAY:
+        _note_misdated(transaction, {(batch.tenant_id, batch.day) for batch in stored}, received_at)
     return stored
+
+
+def _note_misdated(
+    transaction: Transaction, days: Collection[tuple[str, date]], received_at: datetime
+) -> None:
+    """Keep the tenants' `days`, which a clock far behind the last commit may have dated."""
+    transaction.run(_FORGET_MISDATED, [{"of_tenant": owner, "of_day": day} for owner, day in days])
+    misdated = [{"tenant_id": owner, "day": day, "received_at": received_at} for owner, day in days]
+    transaction.run(_ADD_MISDATED, misdated)
 
 
 def _fields(batch: EncodedBatch) -> dict[str, Any]:

@@ -155,6 +155,18 @@ class Store:
         with store_faults():
             return await self._engines.read_at_once(query)
 
+    async def read_clocks(self) -> tuple[datetime, datetime]:
+        """The time by this store's clock, which is asked now, and by this machine's.
+
+        Both are the same unless the database has a clock of its own.
+        """
+        if not self._has_database_clock:
+            now = self.clock()
+            return now, now
+        with store_faults():
+            await self._engines.watch.version()  # each look reads the database's clock
+        return self.clock(), utc_now()
+
     def _now(self, began_at: datetime | None) -> datetime:
         """The time of a write transaction that has the lock, so that it follows commit order."""
         return began_at if began_at and self._has_database_clock else self.clock()

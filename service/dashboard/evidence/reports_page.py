@@ -108,6 +108,7 @@ VIEWS: Final = (
                 Event.AUDIT_EXPORT_FINISHED,
                 Event.AUDIT_IMPORTED,
                 Event.AUDIT_PRUNED,
+                Event.CLOCK_ACCEPTED,
                 Event.LEGAL_HOLD_CHANGED,
                 Event.ORG_TIER_CHANGED,
             )

@@ -31,6 +31,19 @@ class JournalEntry(Base):
     damage: Mapped[str | None]
 
 
+class MisdatedDay(Base):
+    """A tenant's day with rows that a clock which was far behind dated before they were received.
+
+    `received_at` is that of the last of them. They are kept as long as rows of that instant.
+    """
+
+    __tablename__ = "misdated_days"
+
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"), primary_key=True)
+    day: Mapped[date] = mapped_column(primary_key=True)
+    received_at: Mapped[datetime]
+
+
 class IdempotencyKey(Base):
     """The stored answer to a repeatable request."""
 

@@ -1,6 +1,8 @@
 """A clock that has stepped ahead must not make history look old."""
 
 import asyncio
+import contextlib
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
@@ -8,15 +10,19 @@ import pytest
 from sqlalchemy import delete, select
 from structlog.testing import capture_logs
 
+from analytics.model.instants import format_us
+from service.audit.clock_guard import DIFFERENCE_MAX, ClockRecord, Clocks
 from service.background_jobs import maintenance
 from service.bootstrap import prepare
-from service.errors import ClockNotTrusted, NoClockRecord
+from service.clock import Uptime
+from service.errors import ClockNotTrusted
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
 from tests.polling import HANG_S
 from tests.service.audit.meanwhile import before_transaction
 from tests.service.audit.pruning import (
+    DAY,
     STEP,
     add_past,
     always_on,
@@ -33,6 +39,13 @@ SAFE = 48 * HOUR
 def settings(tmp_path):
     """Rounds that follow each other at once."""
     return msgspec.structs.replace(settings_over(tmp_path), seal_interval_s=0.001)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, clock):
+    """A machine whose uptime is known: it counts on unless the clock jumps."""
+    for module in ("composition", "bootstrap"):
+        monkeypatch.setattr(f"service.{module}.machine_uptime", clock.uptime)
 
 
 @pytest.fixture
@@ -93,6 +106,108 @@ async def test_an_accepted_clock_is_the_record_from_then_on(past):
     assert await guarded(past) == []
 
 
+async def test_jumps_that_each_pass_do_not_add_up(past):
+    """By 47 hours before each run: two of them are more than the machine has run."""
+    assert await guarded(past) == [12]
+    past.clock.jump(47 * HOUR)
+    assert await guarded(past) == []
+    before = await recorded(past)
+    past.clock.advance(hours=1)
+    past.clock.jump(47 * HOUR)
+
+    with pytest.raises(ClockNotTrusted, match="moved 94 hours further") as refused:
+        await guarded(past)
+
+    assert refused.value.reason == "ahead"
+    assert await recorded(past) == before
+    past.clock.jump(-94 * HOUR)
+    assert await guarded(past) == []
+
+
+async def test_a_clock_that_goes_back_gains_nothing(past):
+    """Otherwise a clock that was wrong when the service began could jump by as much later."""
+    await guarded(past)
+    past.clock.jump(-400 * DAY)
+    await guarded(past)
+    for _ in range(2):
+        past.clock.jump(25 * HOUR)
+        with contextlib.suppress(ClockNotTrusted):
+            await guarded(past)
+
+    with pytest.raises(ClockNotTrusted, match="moved 50 hours further"):
+        await guarded(past)
+
+
+async def test_another_start_of_the_machine_begins_with_what_was_measured(past, monkeypatch):
+    """A restart between two jumps does not forget the first one."""
+    await guarded(past)
+    past.clock.jump(47 * HOUR)
+    await guarded(past)
+
+    monkeypatch.setattr(
+        past.services.clock_guard, "_uptime", lambda: replace(past.clock.uptime(), boot="another")
+    )
+    await guarded(past)
+    past.clock.jump(2 * HOUR)
+
+    with pytest.raises(ClockNotTrusted, match="moved 49 hours further"):
+        await guarded(past)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_two_clocks_must_agree(sign):
+    """Within five minutes, that instant included; the earlier one is used and recorded."""
+    record = ClockRecord(START, {})
+    uptime = Uptime("a", 0.0)
+    agreeing = Clocks(START, START + sign * DIFFERENCE_MAX, uptime)
+    assert record.admit(agreeing).last_run_at == min(agreeing.store, agreeing.machine)
+    differing = Clocks(START, START + sign * (DIFFERENCE_MAX + STEP), uptime)
+
+    with pytest.raises(ClockNotTrusted, match="the database's clock says") as refused:
+        record.admit(differing)
+
+    assert refused.value.reason == "different"
+
+
+async def test_an_accepted_clock_is_a_row_of_each_organisation(past):
+    """It says what was confirmed, and why it had to be; a clock that passes needs no row."""
+    await prune(past)
+    assert await past.pages(event="clock_accepted") == []
+    past.clock.now = START + 49 * HOUR
+
+    await prune(past, slug="acme")
+
+    (row,) = await past.pages(event="clock_accepted")
+    assert row["payload"] == {
+        "clock": format_us(START + 49 * HOUR),
+        "machine_clock": format_us(START + 49 * HOUR),
+        "last_run_at": format_us(START),
+        "reason": "late",
+    }
+    assert (row["actor"], row["verdict_source"]) == ("system:cli", "cli")
+    assert len(await past.pages(slug="other", event="clock_accepted")) == 1
+
+
+async def test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right(audit):
+    """They are hidden by the instant that they bear, and not deleted by it."""
+    await always_on(audit, "free")
+    audit.clock.jump(-400 * DAY)
+    await audit.accept([sample_row(audit.clock.now)])
+    (dated,) = await left(audit)
+    audit.clock.jump(400 * DAY)
+    audit.clock.advance(days=8)
+    assert await prune(audit) == []
+    assert await left(audit) == [dated]
+    await audit.seal()
+    audit.clock.now = START + 9 * DAY
+    assert await prune(audit) == []
+    assert await left(audit) == [dated]
+    audit.clock.advance(days=1)
+
+    assert await prune(audit) != []
+    assert await left(audit) == []
+
+
 async def test_a_clock_behind_the_record_is_trusted_and_its_way_back_is_not(past):
     """By an early clock less is old. Set right again it stands far past the record."""
     past.clock.now = START - 49 * HOUR
@@ -116,7 +231,7 @@ async def test_preparing_makes_the_record_that_is_missing(past, settings):
     """Without one there is nothing to go by, and no run does."""
     async with past.services.store.write() as work:
         await work.session.execute(delete(Fact).where(Fact.name == "pruner_clock"))
-    with pytest.raises(NoClockRecord):
+    with pytest.raises(ClockNotTrusted, match="no earlier run is on record"):
         await guarded(past)
 
     await prepare(settings, past.clock)
@@ -169,10 +284,15 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
     assert first == {
         "event": "prune_refused",
         "log_level": "error",
-        "clock": "2026-03-06T13:00:00.123Z",
-        "last_run_at": "2026-03-04T12:00:00.123Z",
+        "reason": "late",
+        "why": (
+            "the clock says 2026-03-06T13:00:00.123Z,"
+            " over 48 hours past the last pruning run (2026-03-04T12:00:00.123Z)"
+        ),
+        "clock": "2026-03-06T13:00:00.123456Z",
+        "last_run_at": "2026-03-04T12:00:00.123456Z",
     }
-    assert second["clock"] == "2026-03-06T14:00:00.123Z"
+    assert second["clock"] == "2026-03-06T14:00:00.123456Z"
     assert not {"maintenance_failed", "days_pruned"} & {line["event"] for line in logs}
     shown = past.services.metrics.exposition().decode()
     assert 'countersign_maintenance_failures_total{task="prune"} 2.0' in shown

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from analytics.model.filters import Query
+from analytics.model.retention import PRUNE_DELAY
 from service.audit.lease import LeaseLost, LeaseTaken
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release
@@ -63,7 +64,7 @@ async def past(audit):
 @pytest.mark.parametrize(
     ("last_past_the_floor", "is_dropped"), [(-STEP, False), (timedelta(0), False), (STEP, True)]
 )
-async def test_a_day_goes_once_its_last_microsecond_is_past_the_floor(
+async def test_a_day_goes_48_hours_after_its_last_microsecond_is_past_the_floor(
     audit, tier, days, is_sealed, last_past_the_floor, is_dropped
 ):
     """From the journal as from segments; the day after it stays."""
@@ -72,7 +73,7 @@ async def test_a_day_goes_once_its_last_microsecond_is_past_the_floor(
     await audit.accept([sample_row(last), sample_row(last + STEP)])
     if is_sealed:
         await audit.seal()
-    audit.clock.now = last + timedelta(days=days) + last_past_the_floor
+    audit.clock.now = last + timedelta(days=days) + PRUNE_DELAY + last_past_the_floor
 
     dropped = await prune(audit)
 
@@ -85,7 +86,7 @@ async def test_a_day_that_is_past_but_for_one_instant_is_kept_whole(audit):
     await always_on(audit, "free")
     last = last_instant(START)
     await audit.accept([sample_row(last - timedelta(hours=23)), sample_row(last)])
-    audit.clock.now = last + timedelta(days=7)
+    audit.clock.now = last + timedelta(days=7) + PRUNE_DELAY
 
     assert await prune(audit) == []
     assert len(await left(audit)) == 2
@@ -178,7 +179,7 @@ async def test_after_a_lower_tier_nothing_more_goes_for_seven_days(audit):
     """That instant included: a clock that is set back has lost nothing."""
     await add_past(audit)
     await move(audit, "free")
-    audit.clock.now = START + 7 * DAY
+    audit.clock.now = START + 7 * DAY + PRUNE_DELAY
     assert await prune(audit) == []
     assert len(await left(audit)) == 12
 
@@ -214,7 +215,7 @@ async def test_a_tier_raised_and_lowered_counts_for_the_week_after(past):
     await move(past, "enterprise")
     past.clock.advance(minutes=1)
     await move(past, "free")
-    past.clock.advance(days=7)
+    past.clock.now += 7 * DAY + PRUNE_DELAY
     assert await prune(past) == []
 
     past.clock.advance(microseconds=1)
