@@ -84,7 +84,7 @@ VIEWS: Final = (
     View(
         "API keys, bindings, install tokens",
         "issued, rotated, created, revoked",
-        {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED)},
+        {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED, Event.ADMIN_TOKEN_CHANGED)},
     ),
     View(
         "What may be installed",
