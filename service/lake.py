@@ -47,6 +47,7 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
+from analytics.storage.verified_files import DamagedFile, no_wait
 from service.errors import QueryTooSlow
 from service.file_faults import file_fault
 from service.ids import new_id
@@ -203,6 +204,17 @@ class Lake:
             return self.segments.put_index(
                 lambda folder: reindex(self.segments.root, segment, folder)
             )
+
+    async def restore(self, segment: Segment, source: Path) -> None:
+        """See `SegmentStore.restore`; what is stored then is verified. Raises DamagedFile."""
+        await self.confirm_prefix()
+
+        def restore() -> None:
+            self.segments.restore(segment, source)
+            if (fault := verify_stored(self.segments, segment, no_wait)) is not None:
+                raise DamagedFile(f"{segment.path(self.segments.root)}: {fault.text}")
+
+        await _write(restore)
 
     def damaged(self) -> list[Segment]:
         """The segments whose index a query found missing or damaged since the last call."""

@@ -46,6 +46,8 @@ _REMOVAL = "tests/service/lake_table/test_removal.py"
 _PUBLISHING = "tests/service/lake_table/test_publishing.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
+_PLACING = "tests/analytics/storage/test_place_segment.py"
+_SEGMENT_RESTORE = "tests/service/backup/test_segment_restore.py"
 _SCRUBBING = "tests/service/audit/test_scrubber.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
 _TAKING = "tests/service/backup/test_create.py"
@@ -1460,6 +1462,30 @@ GUARDS: Final = [
         "analytics/storage/segment_store.py::LocalFolder.verify",
         DropCall("os.utime"),
         f"{_SCRUBBING}::test_damage_that_leaves_a_files_times_is_no_longer_served",
+    ),
+    Guard(
+        "a restored file is verified before it has its name",
+        "analytics/storage/segment_writer.py::place_segment",
+        DropCall("verify_file"),
+        f"{_PLACING}::test_a_copy_that_changed_meanwhile_is_not_put_in_place",
+    ),
+    Guard(
+        "the name of a restored file is durable",
+        "analytics/storage/segment_writer.py::place_segment",
+        DropCall("fsync"),
+        f"{_PLACING}::test_a_restored_file_is_durable_before_and_after_it_has_its_name",
+    ),
+    Guard(
+        "a copy that does not match the catalog is not used",
+        "service/backup/segment_restore.py::SegmentRestore._fetch",
+        Replace("fault is None", "True"),
+        f"{_SEGMENT_RESTORE}::test_a_copy_that_does_not_match_is_not_used",
+    ),
+    Guard(
+        "a segment that was removed is not restored",
+        "service/backup/segment_restore.py::SegmentRestore._put_in_place",
+        Replace("not await is_live(work.session, segment.segment_id)", "False"),
+        f"{_SEGMENT_RESTORE}::test_a_segment_that_is_merged_meanwhile_is_not_restored",
     ),
     Guard(
         "a copied file is synced",

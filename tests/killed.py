@@ -15,6 +15,7 @@ import msgspec
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
+from service.backup.segment_restore import SegmentRestore, choose_segments, open_sources
 from service.composition import Services, build_services
 from service.orgs.repository import get_org
 from service.policy.blocklist import BlocklistImporter
@@ -55,6 +56,14 @@ async def publish(services: Services) -> None:
     await services.publisher.publish(services.settings.lake_formats)
 
 
+async def restore_segments(services: Services) -> None:
+    """Those that are damaged, from the backup that standard input names."""
+    sources = open_sources(services.settings, [sys.stdin.read()])
+    work = SegmentRestore(services, sources, cli_caller("org_platform").audit_context)
+    for segment in await choose_segments(services, None, None, ()):
+        await work.restore(segment)
+
+
 WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "seal": lambda services: services.sealer.seal_due(everything=True),
     "prune": lambda services: services.pruner.prune_in_background(),
@@ -63,6 +72,7 @@ WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "expire": lambda services: services.publisher.expire(),
     "import": import_file,
     "blocklist": import_blocklist,
+    "restore-segments": restore_segments,
 }
 
 

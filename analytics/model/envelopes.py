@@ -165,6 +165,17 @@ class ClockAccepted(Envelope, frozen=True, kw_only=True):
     reason: str
 
 
+class AuditSegmentRestored(Envelope, frozen=True, kw_only=True):
+    """The damaged or missing file of a segment is being replaced by a whole copy of it."""
+
+    event = Event.AUDIT_SEGMENT_RESTORED
+    segment_id: str
+    day: str
+    rows: Count
+    damage: str
+    source: Literal["backup", "bucket", "copy"]
+
+
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope for envelope in Envelope.__subclasses__()
 }

@@ -65,6 +65,7 @@ class Event(StrEnum):
     AUDIT_IMPORTED = "audit_imported"
     AUDIT_PRUNED = "audit_pruned"
     CLOCK_ACCEPTED = "clock_accepted"
+    AUDIT_SEGMENT_RESTORED = "audit_segment_restored"
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

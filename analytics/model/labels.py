@@ -55,6 +55,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.AUDIT_IMPORTED: "Rows imported",
     Event.AUDIT_PRUNED: "Old days dropped",
     Event.CLOCK_ACCEPTED: "Clock confirmed",
+    Event.AUDIT_SEGMENT_RESTORED: "Damaged rows restored",
 }
 """Each event in plain words, no two alike."""
 

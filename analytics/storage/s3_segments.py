@@ -138,6 +138,13 @@ class S3Segments:
             self._take(folder, [path, index])
         return segment
 
+    def restore(self, segment: Segment, source: Path) -> None:
+        """See SegmentStore. A damaged object is replaced in one request; a copy is dropped."""
+        path = segment.path(self.root)
+        if not self._objects.create(self._key(path), source):
+            self._objects.replace(self._key(path), source)
+        self._cache.remove(path)
+
     def put_index(self, write: Write) -> Segment:
         """See SegmentStore."""
         return self._cache.with_room(lambda: self._put_index(write))

@@ -17,7 +17,7 @@ from analytics.storage import audit_files
 from analytics.storage.cache_folder import CachedFile
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import check_present
-from analytics.storage.segment_writer import remove_segments
+from analytics.storage.segment_writer import place_segment, remove_segments
 from analytics.storage.verified_files import (
     DamagedFile,
     VerifiedFiles,
@@ -122,6 +122,12 @@ class SegmentStore(Protocol):
 
     def put(self, write: Write) -> Segment:
         """Store the new segment that `write` writes; it is durable when this returns."""
+
+    def restore(self, segment: Segment, source: Path) -> None:
+        """Put the verified file `source` in place of the file of `segment`, missing or damaged.
+
+        It is durable when this returns. Only under the lease, so that the segment is not removed.
+        """
 
     def put_index(self, write: Write) -> Segment:
         """Store the index that `write` writes, replacing an existing one."""
@@ -238,6 +244,10 @@ class LocalFolder:
     def put(self, write: Write) -> Segment:
         """See SegmentStore."""
         return write(self.root)
+
+    def restore(self, segment: Segment, source: Path) -> None:
+        """See SegmentStore."""
+        place_segment(self.root, segment, source)
 
     def put_index(self, write: Write) -> Segment:
         """See SegmentStore."""

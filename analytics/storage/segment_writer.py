@@ -1,6 +1,7 @@
 """Writing segments: immutable Parquet files, each one tenant and one UTC day, rows newest first."""
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import date
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
-from analytics.storage.file_copy import sha256_of
+from analytics.storage.file_copy import FileCopy, sha256_of
 from analytics.storage.fsync import fsync, mkdir_synced, write_synced
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.layout import index_path, segment_path
@@ -23,6 +24,7 @@ from analytics.storage.segment_metadata import (
     check_rows,
     owner_metadata,
 )
+from analytics.storage.verified_files import rows_file, verify_file
 
 # Measured: small row groups let a rare value skip most of the file, and short pages most of the
 # row group. What repeats within a day compresses best as a dictionary. What differs from row to row
@@ -139,6 +141,27 @@ def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
     write_synced(segment.index_path(root), content, 0o600)
     digest = hashlib.sha256(content).hexdigest()
     return replace(segment, index_size=len(content), index_sha256=digest)
+
+
+def place_segment(root: Path, segment: Segment, source: Path) -> None:
+    """Put a copy of the verified file `source` in the place of the file of `segment`.
+
+    Readers meet the former file or all of the new one; when this returns, it is durable. A process
+    that dies on the way leaves a file for `analytics.storage.audit_files`.
+    """
+    target = segment.path(root)
+    mkdir_synced(target.parent, within=root)
+    # Not the name of the segment: no sweep would remove it.
+    pending = target.with_name(f"restored-{secrets.token_hex(8)}.pending")
+    try:
+        for _ in FileCopy(source, pending):
+            pass
+        verify_file(replace(rows_file(root, segment), path=pending))
+    except BaseException:
+        pending.unlink(missing_ok=True)
+        raise
+    pending.rename(target)  # replaces a damaged file at once
+    fsync(target.parent)
 
 
 def remove_segments(root: Path, segments: Iterable[Segment]) -> None:

@@ -141,3 +141,18 @@ class NoVersions(Conflict):
         "segments are not in a bucket that keeps versions: turn versioning on, or leave out"
         " --by-version"
     )
+
+
+class NotASource(Invalid):
+    """What was given as the source of a segment is no bucket."""
+
+    text = "{value} {reason}: give the folder of a backup, or s3://bucket/prefix"
+
+
+class UnknownSegment(Invalid):
+    """The catalog has no such segment, or not where it was looked for."""
+
+    text = (
+        "{value} is no segment of the catalog here: `countersign audit stats` and `audit check`"
+        " name damaged ones"
+    )

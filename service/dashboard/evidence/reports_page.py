@@ -101,13 +101,14 @@ VIEWS: Final = (
     ),
     View(
         "Exports, imports, dropped rows",
-        "what left, came in, or was deleted after retention",
+        "what left, came in, was deleted after retention, or restored",
         {
             "event": (
                 Event.AUDIT_EXPORTED,
                 Event.AUDIT_EXPORT_FINISHED,
                 Event.AUDIT_IMPORTED,
                 Event.AUDIT_PRUNED,
+                Event.AUDIT_SEGMENT_RESTORED,
                 Event.CLOCK_ACCEPTED,
                 Event.LEGAL_HOLD_CHANGED,
                 Event.ORG_TIER_CHANGED,

@@ -1,0 +1,122 @@
+"""`countersign audit restore-segment`: put back files of segments that are damaged or missing."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from service.cli.answers import Answer
+from service.cli.audit import audit
+from service.cli.context import CommandContext, command
+from service.cli.lease_wait import wait_option, when_lease_is_free
+from service.cli.progress import byte_progress
+from service.exit_codes import ExitCode
+from service.orgs.repository import get_org, list_orgs
+
+if TYPE_CHECKING:
+    from service.backup.segment_restore import Outcome
+
+
+@command(audit, "restore-segment", changes=True)
+@click.argument("ids", metavar="[SEGMENT]...", nargs=-1)
+@click.option("--all", "is_all", is_flag=True, help="Every damaged segment.")
+@click.option("--org", "slug", metavar="SLUG", help="The damaged ones of this organisation.")
+@click.option(
+    "--day",
+    metavar="DAY",
+    type=click.DateTime(["%Y-%m-%d"]),
+    help="The damaged ones of this UTC day.",
+)
+@click.option(
+    "--from",
+    "sources",
+    metavar="SOURCE",
+    multiple=True,
+    help="Folder of a backup, or s3://bucket/prefix. Repeat it to try several in order.",
+)
+@wait_option
+async def audit_restore_segment(
+    context: CommandContext,
+    ids: tuple[str, ...],
+    slug: str | None,
+    day: datetime | None,
+    sources: tuple[str, ...],
+    *,
+    is_all: bool,
+    wait_s: float,
+) -> Answer:
+    """Put back the files of segments that are damaged or missing, from a copy.
+
+    Each chosen segment is read first, and left as it is if it matches the catalog. A copy that does
+    not match is not used. The service may be running. Each restored segment is an audit row of its
+    organisation. With segments on S3, this machine's copies are tried before SOURCE.
+
+    Exit code 1 means that segments are still damaged: no source has a whole copy of them.
+    """
+    from service.backup.segment_restore import SegmentRestore, choose_segments, open_sources
+
+    if not (ids or is_all or slug or day):
+        raise click.UsageError("name segments, or give --all, --org or --day")
+    if ids and is_all:
+        raise click.UsageError("name segments or give --all, not both")
+    services = context.services
+    async with services.store.read() as session:
+        org = None if slug is None else await get_org(session, slug)
+        slugs = {each.id: each.slug for each in await list_orgs(session)}
+    chosen = await choose_segments(
+        services, None if org is None else org.id, None if day is None else day.date(), ids
+    )
+    restore = SegmentRestore(
+        services, open_sources(services.settings, sources), context.audit_context
+    )
+    total, done = sum(segment.size for segment in chosen), 0
+    outcomes: list[Outcome] = []
+    with byte_progress("Restoring") as show:
+        for segment in chosen:
+            outcomes.append(await when_lease_is_free(partial(restore.restore, segment), wait_s))
+            done += segment.size
+            show(done, total)
+    return _answer(outcomes, slugs)
+
+
+def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
+    from service.backup.segment_restore import Result
+
+    count = {result: sum(each.result is result for each in outcomes) for result in Result}
+    forms = [_form(each, slugs) for each in outcomes if each.result is not Result.WHOLE]
+    lines = [line for form in forms for line in _lines(form)]
+    lost = count[Result.LOST]
+    rows = sum(each.segment.rows for each in outcomes if each.result is Result.LOST)
+    lines.append(f"Restored {count[Result.RESTORED]} segments; {count[Result.WHOLE]} were whole.")
+    if lost:
+        lines.append(
+            f"NOT RESTORED: {lost} segments with {rows} rows. Give --from with another backup or"
+            " bucket. Until then requests that need these rows get a 503; all others are answered."
+        )
+    data = {"segments": forms, **{result.value: number for result, number in count.items()}}
+    return Answer(data, lines, code=ExitCode.FAILED if lost else ExitCode.DONE)
+
+
+def _form(outcome: "Outcome", slugs: dict[str, str]) -> dict[str, Any]:
+    segment = outcome.segment
+    return {
+        "result": outcome.result.value,
+        "org": slugs.get(segment.tenant_id, segment.tenant_id),
+        "day": segment.day.isoformat(),
+        "segment": segment.segment_id,
+        "rows": segment.rows,
+        "damage": outcome.damage,
+        "source": outcome.source or None,
+        "not_used": list(outcome.reasons),
+    }
+
+
+def _lines(form: dict[str, Any]) -> list[str]:
+    source = f" from {form['source']}" if form["source"] else ""
+    return [
+        f"{form['result']}: {form['org']} {form['day']} {form['segment']} ({form['rows']} rows)"
+        f"{source}: {form['damage']}",
+        *(f"  not used: {reason}" for reason in form["not_used"]),
+    ]

@@ -1,0 +1,64 @@
+"""`countersign audit restore-segment`: what it says to people, to scripts, and by its exit code."""
+
+import pytest
+
+from tests.processes.homes import Home
+
+pytestmark = pytest.mark.slow
+
+RESTORE = ("audit", "restore-segment")
+
+
+@pytest.fixture
+def damaged_home(home: Home) -> Home:
+    """Acme with one segment, which is damaged, and a backup from before."""
+    home.ask("audit", "seal")
+    home.ask("backup", str(home.folder / "backup"))
+    path = segment_of(home)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    return home
+
+
+def segment_of(home: Home):
+    (path,) = (home.data_dir / "audit").rglob("*.parquet")
+    return path
+
+
+def test_a_damaged_segment_is_restored_and_the_answer_says_from_where(damaged_home):
+    """And once more: then it is whole."""
+    path, backup = segment_of(damaged_home), str(damaged_home.folder / "backup")
+
+    ran = damaged_home.order(*RESTORE, "--all", "--from", backup)
+    again = damaged_home.ask(*RESTORE, path.stem, "--from", backup)
+
+    assert ran.code == 0
+    first, total = ran.out.splitlines()
+    assert first.startswith(f"restored: acme {path.parent.name[4:]} {path.stem} (1 rows) from")
+    assert total == "Restored 1 segments; 0 were whole."
+    assert again == {"segments": [], "whole": 1, "restored": 0, "lost": 0, "removed": 0}
+    assert damaged_home.order("audit", "check").code == 0
+    (row,) = damaged_home.ask(
+        "audit", "query", "--org", "acme", "--event", "audit_segment_restored"
+    )["entries"]
+    assert row["payload"]["segment_id"] == path.stem
+
+
+def test_exit_code_1_says_that_rows_are_lost(damaged_home):
+    """Which, why no source was used, and what still works."""
+    path = segment_of(damaged_home)
+
+    ran = damaged_home.run(*RESTORE, "--org", "acme", "--day", path.parent.name[4:])
+    shown = damaged_home.ask("audit", "stats")["verification"]
+
+    assert ran.code == 1
+    assert f"lost: acme {path.parent.name[4:]} {path.stem} (1 rows): wrong_sha256" in ran.out
+    assert "NOT RESTORED: 1 segments with 1 rows. Give --from" in ran.out
+    assert [line["segment"] for line in shown["damaged"]] == [path.stem]
+
+
+def test_what_to_restore_has_to_be_said(damaged_home):
+    """Rather than everything by an oversight."""
+    for given in ((), ("seg_a", "--all")):
+        assert damaged_home.order(*RESTORE, *given).code == 2
+    unknown = damaged_home.order(*RESTORE, "seg_unknown")
+    assert (unknown.code, "is no segment of the catalog" in unknown.refusal) == (1, True)
