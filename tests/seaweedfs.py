@@ -6,6 +6,7 @@ and a prefix of its own for each test.
 
 import json
 import secrets
+import signal
 import socket
 import subprocess
 import tempfile
@@ -52,6 +53,7 @@ _IDENTITIES: Final = {
         }
     ]
 }
+SOCKETS: Final = Path("/tmp")  # noqa: S108 - where the server puts them
 _PARTS: Final = ("master", "volume", "filer", "s3")
 _OPTIONS: Final = (
     "-master.telemetry=false",
@@ -89,6 +91,11 @@ class SeaweedFS:
         return f"http://127.0.0.1:{self._ports['s3.port']}"
 
     @property
+    def ports(self) -> list[int]:
+        """All that it listens on."""
+        return list(self._ports.values())
+
+    @property
     def environment(self) -> dict[str, str]:
         """The AWS_* variables of a client."""
         return {
@@ -122,12 +129,14 @@ class SeaweedFS:
         if self._process is None:
             return
         process, self._process = self._process, None
+        process.send_signal(signal.SIGCONT)  # a paused one would not see the next signal
         process.terminate()
         try:
             process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._remove_sockets()
 
     def kill(self) -> None:
         """End it without warning."""
@@ -135,6 +144,23 @@ class SeaweedFS:
             self._process.kill()
             self._process.wait()
             self._process = None
+            self._remove_sockets()
+
+    def pause(self) -> None:
+        """Keep it from running: connections stay, nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _remove_sockets(self) -> None:
+        """Remove what it leaves in /tmp, a place that no option changes for most of them."""
+        for port in self.ports:
+            for left in SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
     @property
     def _has_data(self) -> bool:
