@@ -280,7 +280,7 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
             loops += [sealing(services)]
         running = [loop.run(stop) for loop in loops]
         warming = (services.keys.warm_up(), services.lake.warm_up())
-        app.extensions["background"] = asyncio.gather(*warming, *running)
+        app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
 
     @app.after_serving
     async def finish() -> None:
@@ -291,5 +291,7 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
         await services.sign_in.close()
         # Before the background jobs end: a merge may take longer than the server waits for us.
         await services.flush()
-        await app.extensions["background"]
+        for ended in await app.extensions["background"]:
+            if isinstance(ended, Exception):  # a loop logs its own: this one never began
+                _log.error("background_failed", exc_info=ended)
         await services.close()

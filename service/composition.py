@@ -185,11 +185,11 @@ class Services:
         # Both before the store is closed: an end or a change that waits would be lost.
         await self.exporter.drain()
         await self.group_commit.drain()
-        for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):
-            try:
+        try:
+            for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):
                 await flush()
-            except StoreUnavailable as error:  # a few counts less; the rest must still be closed
-                _log.error("last_flush_failed", reason=error.reason)
+        except StoreUnavailable as error:  # a few counts less; the rest must still be closed
+            _log.error("last_flush_failed", reason=error.reason)
 
     async def close(self) -> None:
         """Finish what is under way, then release the network, the database and the engine."""

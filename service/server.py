@@ -1,12 +1,16 @@
 """Serving: one event loop in each process, and a graceful end."""
 
 import asyncio
+import atexit
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -19,7 +23,7 @@ from service import hypercorn_server
 from service.app import create_app
 from service.bootstrap import prepare
 from service.composition import EXTENSION, Services
-from service.errors import Refusal
+from service.errors import Refusal, StoreUnavailable
 from service.exit_codes import exit_code
 from service.hypercorn_server import ServerConfig
 from service.issuers.issuers import load_issuers
@@ -27,12 +31,19 @@ from service.logs import configure_logs
 from service.proxy.registries_file import load_registries
 from service.settings import InvalidSetting, Settings
 from service.sign_in.providers import load_providers
-from service.supervisor import Supervisor
+from service.store.faults import is_outage
+from service.supervisor import KILL_AFTER_S, Supervisor
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a thread that computes keeps the event loop waiting. Python's 5 ms would be waited for
 at each of a dozen steps of a request while rows are taken in."""
+
+RETRY_S: Final = 1.0
+"""How long after a failed start the next one begins."""
+
+REQUEST_S: Final = 5.0
+"""How long a request may take to arrive while there is nothing to serve it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -40,13 +51,15 @@ _log = structlog.get_logger(__name__)
 def serve(settings: Settings, listener: socket.socket | None = None) -> int:
     """Prepare the data dir and serve (on `listener`, if given) until SIGTERM or SIGINT.
 
-    On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish. Answers
-    with the exit code. Raises InvalidSetting when the address is taken, or is none of this
-    machine's.
+    On a signal no new request is taken; those in flight have `shutdown_grace_s` to finish, and
+    KILL_AFTER_S later the process has ended. While the database does not answer at the start, it is
+    waited for. Returns the exit code: that of a stop by a signal is 0 at any time. Raises
+    InvalidSetting when the address is taken, or is none of this machine's.
     """
     configure_logs(settings.log_level)
+    _on_signals(_leave)
     with listener or listen(settings.host, settings.port) as held:
-        ready = asyncio.run(prepare(settings))
+        ready = asyncio.run(_prepare(settings, held))
         if ready.workers == 1:
             serve_alone(ready, held)
             return 0
@@ -54,9 +67,87 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         load_issuers(ready.issuers_file)
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
-        return Supervisor(
+        code = Supervisor(
             partial(_serve_as_one, ready, held), ready.workers, ready.shutdown_grace_s
         ).run()
+        _ignore_signals()
+        return code
+
+
+async def _prepare(settings: Settings, listener: socket.socket) -> Settings:
+    """As `prepare`, repeated during an outage of the database; requests get 503 meanwhile.
+
+    Else each node that is started in an outage would be gone after it.
+    """
+    async with AsyncExitStack() as stack:
+        is_answered = False
+        while True:
+            try:
+                return await prepare(settings)
+            except StoreUnavailable as fault:
+                if not is_outage(fault):
+                    raise
+                _log.warning("start_waits_for_database", reason=fault.reason, try_again_s=RETRY_S)
+            if not is_answered:
+                await stack.enter_async_context(_unavailable(listener))
+                is_answered = True
+            await asyncio.sleep(RETRY_S)
+
+
+@asynccontextmanager
+async def _unavailable(listener: socket.socket) -> AsyncIterator[None]:
+    """Answer every request at `listener` with 503 in the block."""
+    answering: set[asyncio.Task[None]] = set()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_answer_503(reader, writer))
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+
+    async with await asyncio.start_server(begin, sock=listener.dup()):
+        yield
+    if answering:
+        await asyncio.wait(answering, timeout=REQUEST_S)
+
+
+async def _answer_503(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    body = f'{{"error":"{StoreUnavailable.text}"}}'
+    answer = (
+        f"HTTP/1.1 {StoreUnavailable.status} Service Unavailable\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"retry-after: {StoreUnavailable.retry_after_s}\r\nconnection: close\r\n\r\n{body}"
+    )
+    try:
+        async with asyncio.timeout(REQUEST_S):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer.encode())
+            await writer.drain()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        _log.debug("request_not_answered", reason=str(error))
+    finally:
+        writer.close()
+
+
+def _on_signals(handler: Callable[..., object] | signal.Handlers) -> None:
+    """Have SIGTERM and SIGINT handled by `handler` from now on."""
+    if threading.current_thread() is threading.main_thread():  # others cannot, and need not
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    """The process is ending: the next signal must not end it with a code of its own.
+
+    Not by a function of ours: Python takes those away before it ends.
+    """
+    _on_signals(signal.SIG_IGN)
+
+
+def _leave(*_: object) -> None:
+    """Stop before anything is served: what is under way is rolled back."""
+    _ignore_signals()
+    _end_after(KILL_AFTER_S)
+    sys.exit(0)
 
 
 def serve_alone(settings: Settings, listener: socket.socket) -> None:
@@ -96,8 +187,15 @@ async def _serve(
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    end_s = settings.shutdown_grace_s + KILL_AFTER_S
+
+    def begin_stop() -> None:
+        if not stop.is_set():
+            stop.set()
+            _end_after(end_s)
+
+    # Not the loop's own handlers: it resets them when it ends, and the next signal would kill.
+    _on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))
     app = create_app(settings, is_first=is_first)
     # Objects that exist by now live as long as the process. To look through them again every
     # hundred batches of rows or so takes the garbage collector 80 ms, in which no request runs.
@@ -105,9 +203,34 @@ async def _serve(
     gc.freeze()
     _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
     on_serving()
-    await _answer(app, listener, settings, stop)
+    try:
+        await _answer(app, listener, settings, stop)
+    except Exception:
+        if not stop.is_set():
+            raise
+        # Such as a database that is away: nothing that was acknowledged is lost by it.
+        _log.exception("stop_incomplete")
+    finally:
+        _ignore_signals()
     gc.unfreeze()  # else libraries report at exit that their objects were never released
     _log.info("stopped")
+
+
+def _end_after(seconds: float) -> None:
+    """End the process in so many seconds, if it is there then: a thread may wait for a bucket."""
+
+    def end() -> None:
+        _log.error("stop_cut_short", after_s=seconds)
+        os._exit(0)
+
+    def cancel() -> None:
+        timer.cancel()
+        timer.join()  # what a thread refers to is never released, which libraries report
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    atexit.register(cancel)  # called once the other threads have ended
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -30,6 +30,8 @@ _METRICS_BYTES: Final = {
     "counter": 2**18,
     "gauge_max": 2**18,
     "gauge_livemin": 2**18,
+    "gauge_livemax": 2**16,
+    "gauge_livesum": 2**16,
     "histogram": 2**20,
 }
 """By prometheus_client's kind of file: several times what all routes and statuses need."""
@@ -54,8 +56,8 @@ class _Worker:
 class Supervisor:
     """Runs processes 0 to `count` - 1 of `target` until SIGTERM or SIGINT.
 
-    A process that dies is replaced; the requests it was answering are lost. One that ends before it
-    has ever served ends them all.
+    A process that ends is replaced, with any exit code; the requests it was answering are lost.
+    Only if one fails before any has ever served, all end: the settings or the data are wrong.
     """
 
     def __init__(self, target: Target, count: int, grace_s: float) -> None:
@@ -68,7 +70,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until a signal; returns the exit code."""
-        with _shared_metrics(len(self._workers)), _on_signals(self._stop):
+        with _on_signals(self._stop), _shared_metrics(len(self._workers)):
             try:
                 while self._exit_code is None:
                     self._start_due()
@@ -106,14 +108,14 @@ class Supervisor:
             if code is None or self._exit_code is not None:
                 continue
             worker.process = None
+            # By a signal, such as that of a machine without memory, it may end at any time.
+            if code > 0 and not any(one.has_served.value for one in self._workers):
+                self._exit_code = code  # it has logged the reason; to start it again is no help
+                continue
             pause_s = self._delay(worker)
-            if code <= 0 or worker.has_served.value:
-                _log.error(
-                    "serving_process_died", number=number, exit_code=code, next_start_in_s=pause_s
-                )
-            # A process that never served would fail again: the settings or the data are wrong.
-            if not worker.has_served.value:
-                self._exit_code = max(code, 1)
+            _log.error(
+                "serving_process_died", number=number, exit_code=code, next_start_in_s=pause_s
+            )
 
     @staticmethod
     def _delay(worker: _Worker) -> float:

@@ -26,6 +26,7 @@ class Guard:
 
 
 _ERRORS = "tests/service/web/test_error_shape.py"
+_HANGS = "tests/fleet/test_hangs.py"
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
@@ -2614,6 +2615,30 @@ GUARDS: Final = [
         "service/error_handlers.py::_answer_as",
         Replace("refusal.retry_after_s is not None", "False"),
         f"{_ERRORS}::test_a_missing_file_says_when_to_try_again",
+    ),
+    Guard(
+        "a node that is started in an outage waits for the database",
+        "service/server.py::_prepare",
+        Replace("not is_outage(fault)", "True"),
+        f"{_HANGS}::test_a_node_is_stopped_and_started_during_a_hang",
+    ),
+    Guard(
+        "a wrong password is not waited for",
+        "service/store/faults.py::is_outage",
+        Replace('str(getattr(cause, "sqlstate", None) or "").startswith(_WRONG)', "False"),
+        f"{_POSTGRES}/test_outages.py::test_only_an_outage_is_waited_for",
+    ),
+    Guard(
+        "a connection to a machine that is gone is closed by the kernel",
+        "service/store/postgres/connection.py::Connector.open",
+        DropCall("_notice_loss"),
+        f"{_POSTGRES}/test_half_open.py::test_both_sides_notice_that_the_others_machine_is_gone",
+    ),
+    Guard(
+        "an ordered stop has exit code 0 before anything is served",
+        "service/server.py::serve",
+        Drop("_on_signals(_leave)"),
+        f"{_HANGS}::test_a_node_is_stopped_and_started_during_a_hang",
     ),
     Guard(
         "watching does not keep a session alive",

@@ -171,6 +171,15 @@ class PostgresServer:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Paused in the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
     def close(self) -> None:
         """Stop it and remove its data."""
         self.stop(is_crash=True)

@@ -1,5 +1,6 @@
 """What Linux tells of running processes in `/proc`: they may close files and end meanwhile."""
 
+import signal
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,3 +32,12 @@ def open_names(process_id: int | str) -> list[str]:
             with suppress(*_ENDED):
                 names.append(str(link.readlink()))
     return names
+
+
+def catches_sigterm(process_id: int) -> bool:
+    """True once it has a handler of its own for SIGTERM."""
+    with suppress(*_ENDED):
+        for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False

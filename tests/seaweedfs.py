@@ -156,6 +156,15 @@ class SeaweedFS:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Paused in the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
     def _remove_sockets(self) -> None:
         """Remove what it leaves in /tmp, a place that no option changes for most of them."""
         for port in self.ports:

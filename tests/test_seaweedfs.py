@@ -1,4 +1,4 @@
-"""The S3 server of tests leaves nothing behind, and can stand still."""
+"""The S3 server of tests leaves nothing behind, and can be paused."""
 
 from pathlib import Path
 

@@ -3,6 +3,7 @@
 The processes that the server spawns import this module first: it imports nothing else.
 """
 
+import signal
 import sys
 from typing import Any, Final
 
@@ -10,8 +11,15 @@ _INTERRUPTED: Final = 130
 """ExitCode.INTERRUPTED, before that can be imported."""
 
 
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the next one would be a failure
+    sys.exit(0)
+
+
 def main(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as click's commands take them
     """Run the command line. Ctrl-C ends it quietly from here on, while it loads as well."""
+    if sys.argv[1:2] == ["serve"]:  # to stop a service is no failure, however early
+        signal.signal(signal.SIGTERM, _end)
     try:
         from service.cli.root import root
     except KeyboardInterrupt:

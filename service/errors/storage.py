@@ -20,7 +20,8 @@ class StoreUnavailable(Refusal):
     @property
     def reason(self) -> str:
         """What the database or the file system said: for logs and the operator, no bound values."""
-        return str(getattr(self.__cause__, "orig", self.__cause__))
+        cause = getattr(self.__cause__, "orig", self.__cause__)
+        return str(cause) or type(cause).__name__  # a TimeoutError has no text
 
 
 class StorageFull(StoreUnavailable):

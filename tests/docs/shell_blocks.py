@@ -123,6 +123,7 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("README.md", "make demo "): "all other blocks run against this demo; `make test` runs them",
     ("README.md", "make serve "): "serves until Ctrl-C; tests/processes/ starts servers",
     ("docs/fleet.md", "make fleet"): "needs the cores of a whole fleet",
+    ("docs/fleet.md", "make .venv/.installed-dev"): "takes half an hour",
     ("docs/deployment.md", "VERSION=…"): _ROOT,
     ("docs/deployment.md", "cd /opt/countersign/docs/deployment"): _ROOT,
     ("docs/deployment.md", "systemctl daemon-reload"): _ROOT,

@@ -1,6 +1,7 @@
 """A fleet for tests."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,25 @@ EAGER = {
 """Sealing, merging and sweeping all the time, so that many faults hit them."""
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """Three nodes with the organisation acme; the clocks of two are off by ten minutes."""
-    with running_fleet(tmp_path, (0, 600, -600), **EAGER) as running:
+@contextmanager
+def fleet_of_acme(folder: Path, *clocks_off_s: float) -> Iterator[Fleet]:
+    """Nodes with the organisation acme, the clocks of which are off by so much."""
+    with running_fleet(folder, clocks_off_s, **EAGER) as running:
         running.run("org", "add", "acme", "--tier", "org")
         yield running
         for node in running.nodes:
             node.home.end()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """Three nodes; the clocks of two are off by ten minutes."""
+    with fleet_of_acme(tmp_path, 0, 600, -600) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Two nodes for the tests of a module, each of which leaves them working."""
+    with fleet_of_acme(tmp_path_factory.mktemp("fleet"), 0, 0) as running:
+        yield running

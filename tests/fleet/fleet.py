@@ -28,7 +28,11 @@ class Node:
 
     def start(self, **changes: str) -> Server:
         """Serve; returns once the node is ready."""
-        self.server = self.home.serve(port=str(self.port), **changes)
+        return self.begin(**changes).wait_ready()
+
+    def begin(self, **changes: str) -> Server:
+        """Start to serve."""
+        self.server = self.home.start(port=str(self.port), **changes)
         return self.server
 
     @contextmanager
@@ -41,17 +45,28 @@ class Node:
         finally:
             self.server.process.send_signal(signal.SIGCONT)
 
+    @property
+    def url(self) -> str:
+        """Where it is reached without the balancer."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def check_runs(self) -> None:
+        """Fail if its process has ended by itself."""
+        assert self.server is not None
+        code = self.server.process.poll()
+        assert code is None, f"the node is gone, with exit code {code}:\n{self.server.logged()}"
+
     def kill(self) -> None:
         """End it as a power cut would; its data dir stays."""
         if self.server is not None:
             self.server.kill()
             self.server = None
 
-    def stop(self) -> None:
-        """Ask it to stop, and wait for that."""
-        if self.server is not None:
-            self.server.stop()
-            self.server = None
+    def stop(self) -> int:
+        """Ask it to stop, and wait for that; its exit code."""
+        assert self.server is not None
+        server, self.server = self.server, None
+        return server.stop()
 
 
 @dataclass

@@ -18,10 +18,22 @@ from tests.talking import PLAIN
 EVENTS: Final = "/api/v1/admin/orgs/acme/audit/events"
 BATCH: Final = 20
 DAYS: Final = 3
+LOOKS: Final = (
+    "/api/v1/admin/orgs/acme/audit?limit=100",
+    "/api/v1/admin/orgs/acme/audit/summary",
+    "/api/v1/admin/orgs/acme/oidc-bindings",
+    "/admin/ui/orgs/acme/audit",
+    "/readyz",
+)
 ANSWER_MAX_S: Final = 30.0
 """A request without an answer for so long has hung: what is gone must be said sooner."""
 
+STORED_MAX_S: Final = 300.0
+"""A change that is not stored for so long never will be: no fault lasts as long."""
+
 UNAVAILABLE: Final = frozenset({429, 503, 507})
+SILENT: Final = "503 without Retry-After"
+"""Counted in `answers` beside the statuses: there must be none."""
 
 
 def fleet_client(url: str) -> httpx2.Client:
@@ -37,18 +49,11 @@ def fleet_client(url: str) -> httpx2.Client:
 
 
 @dataclass
-class Writer:
-    """Sends batches of rows and adds bindings, each again until it is answered.
-
-    A batch has an idempotency key; of a binding sent again, a 409 says that it was added before.
-    """
+class Client:
+    """Sends requests to `url` from a thread of its own until it is stopped, and counts answers."""
 
     name: str
     url: str
-    rows: list[str] = field(default_factory=list)
-    """Package names of acknowledged rows; no two rows have the same."""
-    bindings: list[str] = field(default_factory=list)
-    """Subject patterns of acknowledged bindings."""
     answers: Counter[int | str] = field(default_factory=Counter)
     """How many answers had which status; by the error's name, connections that broke."""
 
@@ -58,7 +63,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Begin to send."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -69,21 +74,71 @@ class Writer:
         if self._failed:
             raise self._failed[0]
 
+    def step(self, client: httpx2.Client, number: int) -> None:
+        """What is done again and again."""
+        raise NotImplementedError
+
     def _run(self) -> None:
-        chance = random.Random(self.name)
         number = 0
         try:
             with fleet_client(self.url) as client:
                 while not self._stop.is_set():
-                    if chance.random() < 0.2:
-                        self._add_binding(client, number)
-                    else:
-                        self._add_rows(client, number)
+                    self.step(client, number)
                     number += 1
         except BaseException as error:
             self._failed.append(error)
 
-    def _add_rows(self, client: httpx2.Client, number: int) -> None:
+    def ask(
+        self, client: httpx2.Client, method: str, path: str, **given: Any
+    ) -> httpx2.Response | None:
+        """The answer, which is counted; None if the connection broke. Raises TimeoutException."""
+        try:
+            answer = client.request(method, path, **given)
+        except httpx2.TimeoutException:
+            raise
+        except httpx2.TransportError as error:
+            self.answers[type(error).__name__] += 1
+            return None
+        self.answers[answer.status_code] += 1
+        if answer.status_code == 503 and not int(answer.headers.get("retry-after", 0)):
+            self.answers[SILENT] += 1
+        return answer
+
+
+class Reader(Client):
+    """Looks at the log, at a day of it, at the pages and at the nodes' readiness in turn."""
+
+    def step(self, client: httpx2.Client, number: int) -> None:
+        """One look, whatever becomes of it: what is stored is compared at the end."""
+        self.ask(client, "GET", LOOKS[number % len(LOOKS)])
+        time.sleep(0.05)
+
+
+@dataclass
+class Writer(Client):
+    """Sends batches of rows and adds bindings, each again until it is answered.
+
+    A batch has an idempotency key; of a binding sent again, a 409 says that it was added before.
+    """
+
+    rows: list[str] = field(default_factory=list)
+    """Package names of acknowledged rows; no two rows have the same."""
+    bindings: list[str] = field(default_factory=list)
+    """Subject patterns of acknowledged bindings."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._chance = random.Random(self.name)
+
+    def step(self, client: httpx2.Client, number: int) -> None:
+        """Add rows or a binding."""
+        if self._chance.random() < 0.2:
+            self._add_binding(client, number)
+        else:
+            self.add_rows(client, number)
+
+    def add_rows(self, client: httpx2.Client, number: int) -> None:
+        """Add a batch of rows, of `number`."""
         now = utc_now()
         names = [f"{self.name}/{number}/{item}" for item in range(BATCH)]
         items = [
@@ -111,16 +166,10 @@ class Writer:
         self, client: httpx2.Client, path: str, body: Any, headers: dict[str, str]
     ) -> httpx2.Response:
         """The first answer that is not "try again"."""
+        ends_at = time.monotonic() + STORED_MAX_S
         while True:
-            try:
-                answer = client.post(path, json=body, headers=headers)
-            except httpx2.TimeoutException:
-                raise
-            except httpx2.TransportError as error:
-                self.answers[type(error).__name__] += 1
-                time.sleep(0.05)
-                continue
-            self.answers[answer.status_code] += 1
-            if answer.status_code not in UNAVAILABLE:
+            assert time.monotonic() < ends_at, f"{self.name} stores nothing: {self.answers}"
+            answer = self.ask(client, "POST", path, json=body, headers=headers)
+            if answer is not None and answer.status_code not in UNAVAILABLE:
                 return answer
-            time.sleep(0.1)
+            time.sleep(0.05 if answer is None else 0.1)

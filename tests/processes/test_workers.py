@@ -205,6 +205,57 @@ def end_after_serving(number: int, on_serving: Callable[[], object]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_at_the_first_start(folder: Path, number: int, on_serving: Callable[[], object]) -> None:
+    """A process that is killed before it serves, as on a machine without memory; then it serves."""
+    if not (folder / "started").exists():
+        (folder / "started").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    on_serving()
+    (folder / "serves").touch()
+    signal.pause()
+
+
+def fail_beside_one_that_serves(
+    folder: Path, number: int, on_serving: Callable[[], object]
+) -> None:
+    """The first serves; the second fails each time, once the first serves."""
+    if number == 0:
+        on_serving()
+        (folder / "serves").touch()
+        signal.pause()
+    eventually((folder / "serves").exists, "the first serves")
+    with (folder / "failed").open("a") as file:
+        file.write("x")
+    raise SystemExit(3)
+
+
+def stop_once(is_so: Callable[[], object]) -> None:
+    """SIGTERM to this process once `is_so`."""
+
+    def stop() -> None:
+        eventually(is_so, "what is waited for")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop, daemon=True).start()
+
+
+@only_full
+def test_a_process_that_is_killed_before_it_serves_is_replaced(tmp_path: Path) -> None:
+    """The node is not gone because a machine was short of memory for a moment."""
+    stop_once((tmp_path / "serves").exists)
+
+    assert Supervisor(partial(die_at_the_first_start, tmp_path), 1, grace_s=5).run() == 0
+
+
+@only_full
+def test_a_process_that_fails_beside_one_that_serves_is_replaced(tmp_path: Path) -> None:
+    """Whatever its exit code: what serves goes on."""
+    failed = tmp_path / "failed"
+    stop_once(lambda: failed.exists() and len(failed.read_text()) >= 2)
+
+    assert Supervisor(partial(fail_beside_one_that_serves, tmp_path), 2, grace_s=5).run() == 0
+
+
 @only_full
 def test_a_process_that_never_serves_ends_them_all() -> None:
     """With its exit code: to start it again would not help."""

@@ -3,6 +3,17 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from socket import (
+    AF_INET,
+    AF_INET6,
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_USER_TIMEOUT,
+)
 from typing import Any, Final
 
 import asyncpg
@@ -25,6 +36,10 @@ DURABLE: Final = ("on", "remote_apply", "remote_write")
 _CLOSE_S: Final = 0.2
 """How long a graceful close may take: a process that ends closes ten connections in turn."""
 
+_PROBES: Final = 3
+"""How many keepalive probes without an answer end a connection."""
+
+_DAY_S: Final = 86_400
 _ON_SERVER: Final = 0.9
 """The share of a wait after which the server ends it: before we give the connection up."""
 _CHECK: Final = """
@@ -74,6 +89,7 @@ class Connector:
                         command_timeout=self.wait_s if self.limits_statements else None,
                         server_settings=self._settings(),
                     )
+                    _notice_loss(connection, self.wait_s)
                     await _check(connection)
             except asyncpg.PostgresError as error:
                 # Such as a wrong password or a database that is not there: nothing was asked yet.
@@ -93,7 +109,31 @@ class Connector:
             # A paused process must not keep the writer's lock from all others.
             "idle_in_transaction_session_timeout": limit if self.limits_statements else "0",
             "client_connection_check_interval": "1000",
+            # A node whose machine is gone must not keep its connections, of which there are few.
+            "tcp_keepalives_idle": str(_whole(self.wait_s)),
+            "tcp_keepalives_interval": str(_whole(self.wait_s / _PROBES)),
+            "tcp_keepalives_count": str(_PROBES),
+            "tcp_user_timeout": str(_whole(self.wait_s) * 1000),
         }
+
+
+def _whole(seconds: float) -> int:
+    """The same in whole seconds, as TCP has it: one at least, and a day at most."""
+    return min(max(1, round(seconds)), _DAY_S)
+
+
+def _notice_loss(connection: Connection, wait_s: float) -> None:
+    """Have the kernel end the connection once the server's machine has not answered for long.
+
+    Otherwise each connection of a pool would be found lost by a request, which waits for it.
+    """
+    used = connection._transport.get_extra_info("socket")
+    if used is not None and used.family in {AF_INET, AF_INET6}:
+        used.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        used.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, _whole(wait_s))
+        used.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, _whole(wait_s / _PROBES))
+        used.setsockopt(IPPROTO_TCP, TCP_KEEPCNT, _PROBES)
+        used.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, _whole(wait_s) * 1000)
 
 
 async def _check(connection: Connection) -> None:

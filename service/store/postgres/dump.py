@@ -23,6 +23,15 @@ _CONNECTIONS: Final = sa.text("""
     SELECT pid FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = :application
 """)
+_WAITS: Final = (
+    "connect_timeout=30 keepalives_idle=30 keepalives_interval=10 keepalives_count=3"
+    " tcp_user_timeout=60000"
+)
+"""For the programs: what they do may take any time, but not with a machine that is gone.
+
+The rest of how they connect is in their environment: other users of the machine see arguments.
+"""
+
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 
 
@@ -73,7 +82,8 @@ async def dump(url: str, snapshot: str, target: Path) -> None:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     process = await asyncio.create_subprocess_exec(
         program,
-        *("--format=custom", f"--snapshot={snapshot}", "--no-password", f"--file={target}"),
+        *("--format=custom", f"--snapshot={snapshot}", "--no-password", f"--dbname={_WAITS}"),
+        f"--file={target}",
         env=program_environment(make_url(url), os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -94,15 +104,14 @@ def restore(url: str, dumped: Path) -> None:
 
     Owner and privileges are those of the user in `url`. Raises ProgramMissing, ProgramFailed.
     """
-    parsed = make_url(url)
     # Our own arguments and a path; no shell reads them.
     ended = subprocess.run(  # noqa: S603
         [
             _program("pg_restore"),
             *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
-            *("--no-password", f"--dbname={parsed.database or ''}", str(dumped)),
+            *("--no-password", f"--dbname={_WAITS}", str(dumped)),
         ],
-        env=program_environment(parsed, os.environ),
+        env=program_environment(make_url(url), os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

@@ -6,8 +6,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from service.errors import StoreUnavailable
+from service.clock import utc_now
+from service.errors import StorageReadOnly, StoreUnavailable
 from service.orgs.repository import find_org
+from service.store.engines import create_engines
+from service.store.faults import is_outage
+from service.store.store import Store
 from service.store.tables import Member
 from tests.budgets import only_full
 from tests.conftest import START, running_world
@@ -171,3 +175,15 @@ async def test_over_http_a_locked_database_is_a_503(settings, clock, method, pat
             "error": "storage is busy: nothing was changed, try again"
         }
         assert await world.bindings() == []
+
+
+@pytest.mark.sqlite_only(reason="a file; PostgreSQL's outages: postgres/test_outages.py")
+async def test_a_file_that_cannot_be_opened_is_no_outage(tmp_path):
+    """It is there or it is not: a start that waits for it would never say so."""
+    engines = create_engines(f"sqlite+aiosqlite:///{tmp_path}/missing/db", 1.0)
+    with pytest.raises(StoreUnavailable) as raised:
+        await Store(engines, utc_now).ping()
+    await engines.dispose()
+
+    assert not is_outage(raised.value)
+    assert not is_outage(StorageReadOnly())

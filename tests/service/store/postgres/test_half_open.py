@@ -2,12 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from socket import (
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+    TCP_USER_TIMEOUT,
+)
 from typing import Any, TypeAlias
 
 import pytest
 from sqlalchemy import make_url
 
 from service.errors import StoreUnavailable
+from service.store.postgres.connection import Connector
+from service.store.postgres.connection_url import driver_options
 from service.store.store import Store
 from tests.budgets import only_full
 from tests.half_open import HalfOpenForwarder, half_open
@@ -82,3 +93,20 @@ async def test_connections_that_are_lost_without_a_word_are_replaced(
         await asyncio.wait_for(use_all_connections(node, [work]), WAIT_S * 4)
 
     assert await use_all_connections(node, [work]) == 0
+
+
+async def test_both_sides_notice_that_the_others_machine_is_gone(own_postgres: PostgresServer):
+    """The kernels do: a machine that is gone closes no connection."""
+    url = make_url(own_postgres.url(own_postgres.create_database()))
+    connection = await Connector(driver_options(url), wait_s=9.0).open()
+    ours = connection._transport.get_extra_info("socket")
+    names = ("idle", "interval", "count")
+    theirs = [await connection.fetchval(f"SHOW tcp_keepalives_{name}") for name in names]
+
+    assert ours.getsockopt(SOL_SOCKET, SO_KEEPALIVE)
+    options = (TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT)
+    assert [ours.getsockopt(IPPROTO_TCP, option) for option in options] == [9, 3, 3]
+    assert ours.getsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT) == 9_000
+    assert theirs == ["9", "3", "3"]
+    assert await connection.fetchval("SHOW tcp_user_timeout") == "9000"
+    await connection.close()

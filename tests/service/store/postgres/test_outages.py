@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, make_url, text
 
 from service.errors import (
     StorageBusy,
@@ -17,6 +17,7 @@ from service.errors import (
     StoreUnavailable,
 )
 from service.orgs.repository import find_org
+from service.store.faults import is_outage
 from service.store.postgres.faults import fault_of
 from service.store.store import Store
 from tests.polling import HANG_S
@@ -229,3 +230,30 @@ async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresSer
 def test_faults_are_told_from_refusals_by_their_code(error, fault):
     """A refused statement is an error of ours: 503 would hide it."""
     assert fault_of(error) is fault
+
+
+async def fault_at(url: str) -> StoreUnavailable:
+    """How a node over `url` fails."""
+    node = open_store(url, wait_s=WAIT_S)
+    with pytest.raises(StoreUnavailable) as raised:
+        await node.ping()
+    await node.close()
+    return raised.value
+
+
+async def test_only_an_outage_is_waited_for(own_postgres: PostgresServer):
+    """A start that waits for a password to become right would never say that it is wrong."""
+    url = make_url(own_postgres.url(own_postgres.create_database()))
+
+    def written(**changes: Any) -> str:
+        return url.set(**changes).render_as_string(hide_password=False)
+
+    assert not is_outage(await fault_at(written(password="wrong")))
+    assert not is_outage(await fault_at(written(database="missing")))
+    assert not is_outage(await fault_at(written(database="postgres")))  # no table of ours
+    own_postgres.pause()
+    assert is_outage(await fault_at(written()))
+    own_postgres.resume()
+    await asyncio.to_thread(own_postgres.stop)
+    assert is_outage(await fault_at(written()))
+    assert is_outage(await fault_at(written(host="no-such-host.invalid")))
