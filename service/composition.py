@@ -212,6 +212,7 @@ def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
         settings.export_max_s,
         per_org_max=settings.exports_per_org_max,
         per_actor_max=settings.exports_per_actor_max,
+        all_max=settings.exports_max,
     )
 
 
@@ -252,6 +253,8 @@ def build_services(
         settings,
         metrics.segment_cache if settings.segments_url else None,
         prefix_guard(settings, store),
+        metrics.query_turns,
+        metrics.export_turns,
     )
     issuers = load_issuers(settings.issuers_file)
     http = outgoing_client(transport)

@@ -43,6 +43,7 @@ class Bounds:
     """How many jobs run and wait. The limits of one caller count what runs and what waits."""
 
     at_once: int
+    per_tenant: int
     long_at_once: int
     long_per_tenant: int
     waiting_per_tenant: int
@@ -52,13 +53,17 @@ class Bounds:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A place in a FairQueue. `began_at` is None while it waits."""
+    """A place in a FairQueue. `began_at` is None while it waits.
+
+    `is_only` says that no other job of its organisation ran when it began.
+    """
 
     tenant_id: str
     caller: str
     length: Length
     added_at: float
     began_at: float | None = None
+    is_only: bool = False
 
 
 @dataclass(slots=True)
@@ -173,6 +178,7 @@ class FairQueue:
         self._turns += 1
         share.served = self._turns
         job = share.waiting[length].popleft()
+        job.is_only = not share.running
         job.began_at = share.running[job] = now
         return job
 
@@ -183,7 +189,7 @@ class FairQueue:
         for share in self._shares.values():
             if length is Length.LONG and share.running_long() >= bounds.long_per_tenant:
                 continue
-            if share.waiting[length]:
+            if share.waiting[length] and len(share.running) < bounds.per_tenant:
                 yield share
 
     def _level(self, now: float) -> float:
@@ -204,14 +210,29 @@ class FairQueue:
 class TurnObserver(Protocol):
     """What is told of turns, for metrics."""
 
-    def began(self, job: Job, waited_s: float) -> None:
+    def waiting(self, length: Length, jobs: int) -> None:
+        """So many jobs wait now."""
+
+    def began(self, length: Length, waited_s: float) -> None:
         """A job begins after it waited so long."""
 
-    def ended(self, job: Job, used_s: float) -> None:
+    def ended(self, tenant_id: str, length: Length, used_s: float) -> None:
         """A job that had begun has ended."""
 
-    def refused(self, tenant_id: str, length: Length) -> None:
+    def refused(self, tenant_id: str) -> None:
         """A job was refused, or waited too long."""
+
+
+class _NoObserver:
+    """Counts nothing."""
+
+    def waiting(self, length: Length, jobs: int) -> None: ...
+
+    def began(self, length: Length, waited_s: float) -> None: ...
+
+    def ended(self, tenant_id: str, length: Length, used_s: float) -> None: ...
+
+    def refused(self, tenant_id: str) -> None: ...
 
 
 class FairTurns:
@@ -222,7 +243,7 @@ class FairTurns:
     ) -> None:
         self.queue = FairQueue(bounds)
         self._wait_max_s = wait_max_s
-        self._observer = observer
+        self._observer = observer or _NoObserver()
         self._waiters: dict[Job, asyncio.Future[None]] = {}
 
     async def begin(self, tenant_id: str, length: Length) -> Job:
@@ -236,10 +257,11 @@ class FairTurns:
             waiter = self._waiters[job] = asyncio.get_running_loop().create_future()
             self._begin_waiting()
             if not waiter.done():
+                self._observer.waiting(length, self.queue.count_waiting(length))
                 await self._wait(job, waiter)
+                self._observer.waiting(length, self.queue.count_waiting(length))
         except (TooManyWaiting, ServerBusy):
-            if self._observer is not None:
-                self._observer.refused(tenant_id, length)
+            self._observer.refused(tenant_id)
             raise
         return job
 
@@ -251,6 +273,7 @@ class FairTurns:
             # It may have begun meanwhile: its place is free again either way.
             self._waiters.pop(job, None)
             self.end(job)
+            self._observer.waiting(job.length, self.queue.count_waiting(job.length))
             if isinstance(error, TimeoutError):
                 raise WaitedTooLong from error
             raise
@@ -258,8 +281,9 @@ class FairTurns:
     def end(self, job: Job) -> None:
         """Free the place of `job`: the next one begins."""
         self.queue.end(job)
-        if self._observer is not None and job.began_at is not None:
-            self._observer.ended(job, time.monotonic() - job.began_at)
+        if job.began_at is not None:
+            used_s = time.monotonic() - job.began_at
+            self._observer.ended(job.tenant_id, job.length, used_s)
         self._begin_waiting()
 
     @asynccontextmanager
@@ -276,8 +300,7 @@ class FairTurns:
 
     def _begin_waiting(self) -> None:
         while (job := self.queue.begin_next()) is not None:
-            if self._observer is not None:
-                self._observer.began(job, (job.began_at or job.added_at) - job.added_at)
+            self._observer.began(job.length, (job.began_at or job.added_at) - job.added_at)
             waiter = self._waiters.pop(job)
             if not waiter.done():  # a caller that is cancelled ends its job when it runs
                 waiter.set_result(None)

@@ -1,6 +1,7 @@
 """Runs the audit lake for the event loop, in threads."""
 
 import asyncio
+import sys
 import time
 from collections.abc import (
     AsyncGenerator,
@@ -49,12 +50,19 @@ from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
 from analytics.storage.verified_files import DamagedFile, no_wait
 from service.errors import QueryTooSlow
+from service.fair_queue import Bounds, FairTurns, Length, TurnObserver
 from service.file_faults import file_fault
 from service.ids import new_id
 from service.installation import PrefixGuard
 from service.segment_stores import open_segments
 from service.settings import Settings
-from service.threads import consume_exception, in_thread, new_pool, run_uncancellable
+from service.threads import (
+    BACKGROUND_NICENESS,
+    consume_exception,
+    in_thread,
+    new_pool,
+    run_uncancellable,
+)
 
 _Result = TypeVar("_Result")
 _Step = TypeVar("_Step")
@@ -76,17 +84,23 @@ class Lake:
         settings: Settings,
         observer: CacheObserver | None = None,
         guard: PrefixGuard | None = None,
+        query_turns: TurnObserver | None = None,
+        export_turns: TurnObserver | None = None,
     ) -> None:
         """With segments in a bucket `observer` is told what their cache does.
 
-        `guard` confirms that the bucket's prefix is ours before anything in it is changed.
+        `query_turns` and `export_turns` are told what waits and runs. `guard` confirms that the
+        prefix of the bucket is ours before anything in it is changed.
         """
         self._guard = guard
         self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
         self._query_max_s = settings.query_max_s
-        # Python runs one thread at a time, so more threads slow each other. Measured with 16
-        # clients: one more thread than cores answers an eighth more requests than six threads.
-        self._query_threads = new_pool(settings.engine_threads + 1, "query")
+        bounds = query_bounds(settings)
+        self._query_turns = FairTurns(bounds, settings.query_wait_max_s, query_turns)
+        self._query_threads = new_pool(bounds.at_once, "query")
+        self._background_threads = new_pool(bounds.at_once, "background", BACKGROUND_NICENESS)
+        self._export_turns = FairTurns(export_bounds(settings), settings.export_max_s, export_turns)
+        self._export_threads = new_pool(settings.engine_threads, "export", BACKGROUND_NICENESS)
         # Measured with four clients that send 1,000 rows a request: one thread accepts an eighth
         # more rows than six, which slow each other and the event loop.
         self._row_thread = new_pool(1, "rows")
@@ -114,18 +128,31 @@ class Lake:
     async def warm_up(self) -> None:
         """Open the engine before the first query needs it."""
         with suppress(StoreFault):  # the first query tries again, and reports it
-            await in_thread(self._engine.open, pool=self._query_threads)
+            # DuckDB's own threads inherit the niceness of the one that opens it.
+            await in_thread(self._engine.open, pool=self._background_threads)
 
     async def query(
-        self, function: Callable[[Reader], _Result], time_max_s: float | None = None
+        self,
+        function: Callable[[Reader], _Result],
+        time_max_s: float | None = None,
+        *,
+        tenant_id: str = "",
+        length: Length = Length.SHORT,
     ) -> _Result:
         """The result of `function` in a thread of queries, within `time_max_s` or `query_max_s`.
 
-        It is stopped when its caller is cancelled. Raises QueryTooSlow.
+        Before that it waits for the turn of the organisation, see `FairTurns.begin`. It is stopped
+        when its caller is cancelled. Raises QueryTooSlow, and what `begin` raises.
         """
+        job = await self._query_turns.begin(tenant_id, length)
         stop = Cancellation()
         reader = self._reader.cancelled_by(stop)
-        answer = asyncio.create_task(in_thread(function, reader, pool=self._query_threads))
+        # What an organisation runs besides its first short query must not slow the others'.
+        is_first = job.is_only and length is Length.SHORT
+        pool = self._query_threads if is_first else self._background_threads
+        answer = asyncio.create_task(in_thread(function, reader, pool=pool))
+        # When the thread ends, and not when its caller goes: until then it takes processor time.
+        answer.add_done_callback(lambda _: self._query_turns.end(job))
         try:
             async with asyncio.timeout(time_max_s or self._query_max_s):
                 # Shielded: a thread cannot be cancelled. `_abandon` stops its work.
@@ -146,10 +173,10 @@ class Lake:
         stop = Cancellation()
         tables = self._reader.cancelled_by(stop).stream(snapshot, query)
         pieces = export_pieces(tables, snapshot.tenant_id, form)
-        coming = _begin_piece(pieces, ends_at)
+        coming = self._begin_piece(snapshot.tenant_id, pieces, ends_at)
         try:
             while (piece := await asyncio.shield(coming)) is not None:
-                coming = _begin_piece(pieces, ends_at)
+                coming = self._begin_piece(snapshot.tenant_id, pieces, ends_at)
                 yield piece
         finally:
             self._abandon(asyncio.create_task(_close(pieces, coming)), stop)
@@ -361,10 +388,28 @@ class Lake:
 
     def close(self) -> None:
         """Release the threads, the engine and the segments."""
-        for threads in (self._query_threads, self._row_thread, self._scrub_thread):
+        for threads in (
+            self._query_threads,
+            self._background_threads,
+            self._export_threads,
+            self._row_thread,
+            self._scrub_thread,
+        ):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
         self.segments.close()
+
+    def _begin_piece(
+        self, tenant_id: str, pieces: Iterator[Piece], ends_at: float
+    ) -> asyncio.Task[Piece | None]:
+        """The next of `pieces` (None: there are no more), made when it is the tenant's turn."""
+        if time.monotonic() > ends_at:
+            raise QueryTooSlow
+        return asyncio.create_task(self._make_piece(tenant_id, pieces))
+
+    async def _make_piece(self, tenant_id: str, pieces: Iterator[Piece]) -> Piece | None:
+        async with self._export_turns.turn(tenant_id, Length.LONG):
+            return await run_uncancellable(next, pieces, None, pool=self._export_threads)
 
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """Stop the work of `answer`, whose caller does not wait for it any more."""
@@ -377,19 +422,46 @@ class Lake:
         stopping.add_done_callback(self._stopping.discard)
 
 
+def query_bounds(settings: Settings) -> Bounds:
+    """How many queries run and wait in a process.
+
+    Python runs one thread at a time, so more threads slow each other. Measured with 16 clients:
+    one more thread than cores answers an eighth more requests than six threads. That is what one
+    organisation may have; one place more is for the others.
+    """
+    threads = settings.engine_threads
+    return Bounds(
+        at_once=threads + 2,
+        per_tenant=threads + 1,
+        long_at_once=threads,
+        long_per_tenant=min(settings.long_queries_per_org_max, threads),
+        waiting_per_tenant=settings.queries_waiting_per_org_max,
+        waiting=settings.queries_waiting_max,
+        per_caller=settings.queries_per_caller_max,
+    )
+
+
+def export_bounds(settings: Settings) -> Bounds:
+    """How many pieces of exports are made at once. `Exporter` limits the exports."""
+    threads = settings.engine_threads
+    unlimited = sys.maxsize
+    return Bounds(
+        at_once=threads,
+        per_tenant=threads,
+        long_at_once=threads,
+        long_per_tenant=threads,
+        waiting_per_tenant=unlimited,
+        waiting=unlimited,
+        per_caller=unlimited,
+    )
+
+
 async def _end(answer: asyncio.Task[Any], stop: Cancellation) -> None:
     """Stop a query until its thread is free again."""
     while not answer.done():
         stop.set()
         await asyncio.wait([answer], timeout=_STOP_AGAIN_S)
     consume_exception(answer)
-
-
-def _begin_piece(pieces: Iterator[Piece], ends_at: float) -> asyncio.Task[Piece | None]:
-    """The next of `pieces` (None: there are no more), which is already being made."""
-    if time.monotonic() > ends_at:
-        raise QueryTooSlow
-    return asyncio.create_task(in_thread(next, pieces, None))
 
 
 async def _close(pieces: Generator[Piece, None, None], coming: asyncio.Task[Piece | None]) -> None:

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from service.fair_queue import Length
 from service.process_metrics import ProcessesCollector
 from service.store.storage_stats import StorageStats, total_of
 from service.version import service_version
@@ -70,6 +71,81 @@ class SegmentCacheMetrics:
     def dropped(self, files: int) -> None:
         """Count files that were dropped."""
         self._dropped.inc(files)
+
+
+TENANTS_MAX: Final = 500
+"""So many organisations have a series of their own in one process; the others share one."""
+
+
+WORK: Final = ("short query", "long query", "export")
+"""What organisations take turns at."""
+
+
+class TurnMetrics:
+    """What is counted of turns."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.used = Counter(
+            "countersign_tenant_work_seconds",
+            "Of each tenant: time that its queries and pieces of its exports ran.",
+            ["tenant", "work"],
+            registry=registry,
+        )
+        self.refused = Counter(
+            "countersign_tenant_work_refused",
+            "Of each tenant: queries that were refused, or waited too long for their turn.",
+            ["tenant"],
+            registry=registry,
+        )
+        self.waits = Histogram(
+            "countersign_turn_wait_seconds",
+            "Time that a query, or a piece of an export, waited for its turn.",
+            ["work"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "countersign_turns_waiting",
+            "Queries and pieces of exports that wait for their turn.",
+            ["work"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        for work in WORK:
+            self.waits.labels(work)
+            self.waiting.labels(work)
+        self._tenants: set[str] = set()
+
+    def label(self, tenant_id: str) -> str:
+        """The tenant, or `other` for one of more than have a series of their own."""
+        if len(self._tenants) < TENANTS_MAX:
+            self._tenants.add(tenant_id)
+        return tenant_id if tenant_id in self._tenants else "other"
+
+
+class TurnsAt:
+    """Counts the turns of one FairTurns, whose jobs are named by their length."""
+
+    def __init__(self, metrics: TurnMetrics, short: str, long: str) -> None:
+        self._metrics = metrics
+        self._work = {Length.SHORT: short, Length.LONG: long}
+
+    def waiting(self, length: Length, jobs: int) -> None:
+        """Show how many jobs wait."""
+        self._metrics.waiting.labels(self._work[length]).set(jobs)
+
+    def began(self, length: Length, waited_s: float) -> None:
+        """Note how long a job waited."""
+        self._metrics.waits.labels(self._work[length]).observe(waited_s)
+
+    def ended(self, tenant_id: str, length: Length, used_s: float) -> None:
+        """Count the time that a job ran."""
+        tenant = self._metrics.label(tenant_id)
+        self._metrics.used.labels(tenant, self._work[length]).inc(used_s)
+
+    def refused(self, tenant_id: str) -> None:
+        """Count a job that was refused."""
+        self._metrics.refused.labels(self._metrics.label(tenant_id)).inc()
 
 
 class ListedFeed(Protocol):
@@ -152,6 +228,9 @@ class Metrics:
         self._add_token_metrics()
         self._add_proxy_metrics()
         self.segment_cache = SegmentCacheMetrics(self._registry)
+        turns = TurnMetrics(self._registry)
+        self.query_turns = TurnsAt(turns, "short query", "long query")
+        self.export_turns = TurnsAt(turns, "export", "export")
 
     def _add_token_metrics(self) -> None:
         """What is counted of CI tokens, and of the keys they are verified with."""

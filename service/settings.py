@@ -97,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     export_max_s: Seconds = 6 * 3600.0
     exports_per_org_max: PositiveInt = 4
     exports_per_actor_max: PositiveInt = 2
+    exports_max: PositiveInt = 32
     metrics_token: str = ""
     metrics_open: bool = False
     components_page: bool = False
@@ -113,6 +114,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segments_wait_s: Seconds = 10.0
     segment_cache_mb: PositiveInt = 10_240
     query_max_s: Seconds = 30.0
+    query_wait_max_s: Seconds = 30.0
+    long_queries_per_org_max: PositiveInt = 1
+    queries_per_caller_max: PositiveInt = 32
+    queries_waiting_per_org_max: PositiveInt = 64
+    queries_waiting_max: PositiveInt = 512
     shutdown_grace_s: Seconds = 20.0
     keep_alive_s: Seconds = 75.0
     send_timeout_s: Seconds = 60.0

@@ -1,18 +1,32 @@
 """Threads for the event loop, which never waits for a disk or a long computation itself."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _Result = TypeVar("_Result")
 
 
-def new_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool of at most so many threads, which are named after it."""
-    return ThreadPoolExecutor(threads, name)
+BACKGROUND_NICENESS: Final = 19
+"""What runs in the background takes the processor time that nothing else wants."""
+
+
+def new_pool(threads: int, name: str, niceness: int = 0) -> ThreadPoolExecutor:
+    """A pool of at most so many threads, which are named after it and have this niceness.
+
+    Threads that they start inherit it. Outside of Linux all threads of a process have the same.
+    """
+    return ThreadPoolExecutor(threads, name, initializer=_be_nice, initargs=(niceness,))
+
+
+def _be_nice(niceness: int) -> None:
+    if niceness and hasattr(os, "sched_setscheduler"):  # only Linux has niceness by thread
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
 
 
 async def in_thread(
@@ -23,12 +37,14 @@ async def in_thread(
     return await asyncio.get_running_loop().run_in_executor(pool, run, function, *arguments)
 
 
-async def run_uncancellable(function: Callable[..., _Result], *arguments: object) -> _Result:
+async def run_uncancellable(
+    function: Callable[..., _Result], *arguments: object, pool: Executor | None = None
+) -> _Result:
     """As `in_thread`, but a caller that is cancelled waits until the thread has ended.
 
     For work on files that are then closed or removed.
     """
-    running = asyncio.ensure_future(in_thread(function, *arguments))
+    running = asyncio.ensure_future(in_thread(function, *arguments, pool=pool))
     try:
         return await asyncio.shield(running)
     finally:

@@ -65,6 +65,7 @@ _ATTACKS_ON_KEYS = "tests/service/verifier/test_attacks_on_keys.py"
 _ATTRIBUTION = "tests/service/verifier/test_attribution.py"
 _HOLDING = "tests/service/rejected/test_holding.py"
 _USAGE = "tests/service/verifier/test_usage.py"
+_FAIR = "tests/service/audit/test_fair_queries.py"
 _TURNS = "tests/service/test_fair_queue.py"
 _REPLACE = "tests/service/bindings/test_replace.py"
 _REPOSITORY = "tests/service/bindings/test_revoke_repository.py"
@@ -177,6 +178,33 @@ GUARDS: Final = [
             "    return"
         ),
         f"{_TURNS}::test_long_jobs_leave_a_place_to_short_ones",
+    ),
+    Guard(
+        "a turn at queries ends with the thread and not with its caller",
+        "service/lake.py::Lake.query",
+        Replace(
+            "answer.add_done_callback(lambda _: self._query_turns.end(job))",
+            "self._query_turns.end(job)",
+        ),
+        f"{_FAIR}::test_a_query_that_has_ended_gives_its_turn_back_also_if_its_caller_is_gone",
+    ),
+    Guard(
+        "what an organisation runs besides its first query has low priority",
+        "service/lake.py::Lake.query",
+        Replace("job.is_only and length is Length.SHORT", "length is Length.SHORT"),
+        f"{_FAIR}::test_what_is_long_or_not_the_first_has_low_priority",
+    ),
+    Guard(
+        "one organisation leaves a thread to the others",
+        "service/fair_queue.py::FairQueue._that_may_begin",
+        Drop("len(share.running) < bounds.per_tenant"),
+        f"{_FAIR}::test_pages_of_one_organisation_leave_a_thread_to_others",
+    ),
+    Guard(
+        "the queries of a key are limited",
+        "service/access/authorization.py::Authorizer._authenticate",
+        Drop("CALLER.set(caller.limited_as)"),
+        f"{_FAIR}::test_a_key_has_a_limit_of_its_own",
     ),
     Guard(
         "a caller that goes leaves the queue",

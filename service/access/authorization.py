@@ -20,6 +20,7 @@ from service.access.callers import (
     is_allowed,
 )
 from service.errors import CrossSite, Unauthenticated
+from service.fair_queue import CALLER
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store, UnitOfWork
@@ -152,6 +153,7 @@ class Authorizer:
     ) -> tuple[Caller, Organisation]:
         # Before the organisation: strangers must not learn which slugs exist.
         caller = await self._authenticator.caller(request, origin, keeps_alive=keeps_alive)
+        CALLER.set(caller.limited_as)
         org = await self.org(slug)
         return await self.attributed(caller, org, _ci_tokens()), org
 

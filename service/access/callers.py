@@ -79,6 +79,10 @@ class Principal(Protocol):
     def audit_context(self) -> AuditContext:
         """The audit context of the sender's actions."""
 
+    @property
+    def limited_as(self) -> str:
+        """The key or session whose concurrent queries are limited; empty for the operator."""
+
     def belongs_to(self, org: Organisation) -> bool:
         """True if the credential is valid for `org`."""
 
@@ -141,6 +145,11 @@ class ApiKeyPrincipal(_FromRequest):
     scopes: frozenset[str] = frozenset()
 
     @property
+    def limited_as(self) -> str:
+        """The key."""
+        return self.key_id
+
+    @property
     def audit_context(self) -> AuditContext:
         """The audit context, with the key's id as the actor."""
         return self.origin.audit_context(self.key_id, "api_key")
@@ -194,6 +203,11 @@ class Operator(_FromRequest):
     actor: str
     actor_source: str
     actor_tenant_id: str | None = None
+
+    @property
+    def limited_as(self) -> str:
+        """Empty: the operator is not limited."""
+        return ""
 
     @property
     def audit_context(self) -> AuditContext:
@@ -257,6 +271,11 @@ class MemberPrincipal(_FromRequest):
     identity_provider: str
     admin_of: frozenset[str]
     is_cross_site: bool
+
+    @property
+    def limited_as(self) -> str:
+        """The session."""
+        return self.session_id
 
     @property
     def audit_context(self) -> AuditContext:

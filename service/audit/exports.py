@@ -17,7 +17,13 @@ from analytics.model.rows import AuditContext
 from service.audit.export_entries import add_export, end_export
 from service.audit.export_progress import Progress, ProgressWriter
 from service.audit.tenant_log import TenantLog, open_log
-from service.errors import QueryTooSlow, StoreUnavailable, TooManyExports, TooManyOwnExports
+from service.errors import (
+    QueryTooSlow,
+    StoreUnavailable,
+    TooManyExports,
+    TooManyExportsOfAll,
+    TooManyOwnExports,
+)
 from service.ids import new_id
 from service.lake import Lake
 from service.store.store import Store
@@ -29,10 +35,6 @@ _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Pauses between attempts to record the end of an export."""
 
 _log = structlog.get_logger(__name__)
-
-
-COUNTS_AT_ONCE_MAX: Final = 2
-"""A count may take long. More at once could take every thread that queries have."""
 
 
 class ExportBroken(Exception):
@@ -91,7 +93,7 @@ class Export:
 class Exporter:
     """Starts exports, streams them and records their end.
 
-    Limits the concurrent exports of each organisation, and of each of its actors, in this process.
+    Limits the concurrent exports of this process, of each organisation, and of each of its actors.
     """
 
     def __init__(
@@ -102,16 +104,17 @@ class Exporter:
         *,
         per_org_max: int,
         per_actor_max: int,
+        all_max: int,
     ) -> None:
         self._store = store
         self._lake = lake
         self._time_max_s = time_max_s
         self._per_org_max = per_org_max
         self._per_actor_max = per_actor_max
+        self._all_max = all_max
         self._under_way: Counter[tuple[str, str]] = Counter()
         """By tenant id and actor."""
 
-        self._counting = asyncio.Semaphore(COUNTS_AT_ONCE_MAX)
         self._progress = ProgressWriter(store)
         self._closing: set[asyncio.Task[None]] = set()
         self._is_last_call = asyncio.Event()
@@ -127,8 +130,8 @@ class Exporter:
         """Take the snapshot, count its rows and record the export.
 
         The returned export must be started: it counts as running until it ends. Raises
-        TooManyExports, TooManyOwnExports, StoreFault, StoreUnavailable: an export that cannot be
-        recorded is not made.
+        TooManyExports, TooManyOwnExports, TooManyExportsOfAll, StoreFault, StoreUnavailable: an
+        export that cannot be recorded is not made.
         """
         # Before anything is awaited: concurrent requests must not all find the slot free.
         self._take_slot(org.id, audit_context.actor)
@@ -151,8 +154,7 @@ class Exporter:
     ) -> Export:
         fixed_at = time.monotonic()
         log = await open_log(self._store, self._lake, org, now)
-        async with self._counting:
-            rows = await log.count(query, self._time_max_s)
+        rows = await log.count(query, self._time_max_s)
         return Export(
             export_id=new_id("exp"),
             log=log,
@@ -225,6 +227,8 @@ class Exporter:
         of_org = sum(count for slot, count in self._under_way.items() if slot[0] == tenant_id)
         if of_org >= self._per_org_max:
             raise TooManyExports
+        if self._under_way.total() >= self._all_max:
+            raise TooManyExportsOfAll
         self._under_way[tenant_id, actor] += 1
 
     def _free_slot(self, tenant_id: str, actor: str) -> None:

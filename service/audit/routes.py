@@ -37,11 +37,12 @@ from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
 from service.errors import (
     ORG_REFUSALS,
+    QUERY_REFUSALS,
     AuditRowNotFound,
     Invalid,
     InvalidCursor,
-    QueryTooSlow,
     TooManyExports,
+    TooManyExportsOfAll,
     TooManyOwnExports,
 )
 from service.orgs.roles import Capability
@@ -62,7 +63,7 @@ _AUDIT = "/api/v1/admin/orgs/<slug>/audit"
     Tag.AUDIT,
     answers={200: AuditPage},
     querystring=PageQuery,
-    refusals=[Invalid, *ORG_REFUSALS, InvalidCursor, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, InvalidCursor, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -78,7 +79,7 @@ async def page(services: AuditServices, slug: str) -> ResponseReturnValue:
     Tag.AUDIT,
     answers={200: AuditSummary},
     querystring=SummaryQuery,
-    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -96,7 +97,7 @@ async def summary(services: AuditServices, slug: str) -> ResponseReturnValue:
     Tag.AUDIT,
     answers={200: AuditGroups},
     querystring=GroupsQuery,
-    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -113,7 +114,7 @@ async def groups(services: AuditServices, slug: str) -> ResponseReturnValue:
     Tag.AUDIT,
     answers={200: UnknownValues},
     querystring=ValuesQuery,
-    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -130,7 +131,7 @@ async def unknown(services: AuditServices, slug: str) -> ResponseReturnValue:
     Tag.AUDIT,
     answers={200: AcceptedRows},
     querystring=AcceptedQuery,
-    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
@@ -147,7 +148,7 @@ async def accepted(services: AuditServices, slug: str) -> ResponseReturnValue:
     "get_audit_row",
     Tag.AUDIT,
     answers={200: AuditEntry},
-    refusals=[*ORG_REFUSALS, AuditRowNotFound, QueryTooSlow],
+    refusals=[*ORG_REFUSALS, AuditRowNotFound, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def entry(services: AuditServices, slug: str, audit_id: str) -> ResponseReturnValue:
@@ -162,7 +163,14 @@ _documented_export = partial(
     tag=Tag.EXPORTS,
     answers={200: EXPORT_MEDIA},
     querystring=ExportQuery,
-    refusals=[Invalid, *ORG_REFUSALS, TooManyExports, TooManyOwnExports],
+    refusals=[
+        Invalid,
+        *ORG_REFUSALS,
+        *QUERY_REFUSALS,
+        TooManyExports,
+        TooManyOwnExports,
+        TooManyExportsOfAll,
+    ],
     headers=EXPORT_HEADERS,
 )
 

@@ -1,8 +1,9 @@
 """The audit log of one organisation: the only way from an organisation to its rows."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -12,12 +13,17 @@ from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
 from analytics.query.aggregates import Group, groups_of
 from analytics.query.buckets import Bucket
+from analytics.query.cost import is_long_count, is_long_page, reads_many
 from analytics.query.executor import ScanReport
+from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise
 from analytics.storage.snapshot import Snapshot
+from service.fair_queue import Length
 from service.lake import Lake
 from service.store.store import Store
 from service.store.tables import Organisation
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +53,25 @@ class TenantLog:
     ) -> pa.Table:
         """The rows that follow `after` in the query's order. Appends what each scan has read."""
         within = self.within(query)
-        return await self.lake.query(
-            lambda reader: reader.page(self.snapshot, within, limit, after, reports), time_max_s
+        return await self._query(
+            lambda reader: reader.page(self.snapshot, within, limit, after, reports),
+            is_long_page(self.snapshot, within),
+            time_max_s,
         )
 
     async def row(self, seq: int) -> pa.Table:
         """The row with this `seq`, or none."""
         within = self.within(Query())
-        return await self.lake.query(lambda reader: reader.row(self.snapshot, seq, within))
+        return await self._query(lambda reader: reader.row(self.snapshot, seq, within))
 
     async def count(self, query: Query, time_max_s: float) -> int:
         """How many rows the query has."""
         within = self.within(query)
-        return await self.lake.query(lambda reader: reader.count(self.snapshot, within), time_max_s)
+        return await self._query(
+            lambda reader: reader.count(self.snapshot, within),
+            is_long_count(self.snapshot, within),
+            time_max_s,
+        )
 
     async def summary(
         self,
@@ -69,8 +81,9 @@ class TenantLog:
         tops: Sequence[str] = TOP_PARAMETERS,
     ) -> Summary:
         """Counts over time and the most frequent values of the filters `tops`."""
-        return await self.lake.query(
+        return await self._query(
             lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket, tops),
+            is_long_count(self.snapshot, self.within(query)),
             time_max_s,
         )
 
@@ -79,8 +92,10 @@ class TenantLog:
     ) -> list[tuple[str, int]]:
         """The most frequent values of `column` and their counts."""
         within = self.within(query)
-        return await self.lake.query(
-            lambda reader: reader.count_values(self.snapshot, within, column, limit), time_max_s
+        return await self._query(
+            lambda reader: reader.count_values(self.snapshot, within, column, limit),
+            is_long_count(self.snapshot, within),
+            time_max_s,
         )
 
     async def groups(
@@ -88,8 +103,10 @@ class TenantLog:
     ) -> list[Group]:
         """The largest groups with equal values of `columns`, most rows first."""
         within = self.within(query)
-        groups = await self.lake.query(
-            lambda reader: reader.groups(self.snapshot, within, columns, limit), time_max_s
+        groups = await self._query(
+            lambda reader: reader.groups(self.snapshot, within, columns, limit),
+            reads_many(self.snapshot, within),
+            time_max_s,
         )
         return groups_of(groups)
 
@@ -98,9 +115,19 @@ class TenantLog:
     ) -> pa.Table:
         """The rows accepted after `seq`, in the order of their acceptance."""
         within = self.within(query)
-        return await self.lake.query(
-            lambda reader: reader.accepted_after(self.snapshot, within, seq, limit), time_max_s
+        return await self._query(
+            lambda reader: reader.accepted_after(self.snapshot, within, seq, limit),
+            time_max_s=time_max_s,
         )
+
+    async def _query(
+        self,
+        function: Callable[[Reader], _Result],
+        is_long: bool = False,
+        time_max_s: float | None = None,
+    ) -> _Result:
+        length = Length.LONG if is_long else Length.SHORT
+        return await self.lake.query(function, time_max_s, tenant_id=self.org.id, length=length)
 
     def export(self, query: Query, form: FileForm, ends_at: float) -> AsyncGenerator[Piece, None]:
         """The file of all rows, see `Lake.export`."""

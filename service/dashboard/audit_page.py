@@ -24,18 +24,22 @@ from service.dashboard.summary_panel import (
     load_summary_panel,
     or_unavailable,
 )
-from service.errors import Invalid, QueryTooSlow
+from service.errors import QUERY_REFUSALS, Invalid, QueryTooSlow
 from service.searches.saved import list_searches
 from service.store.tables import Organisation, SavedSearch
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why no rows are shown. `name` is the parameter to correct, if it is about one."""
+    """Why no rows are shown. `name` is the parameter to correct, if it is about one.
+
+    `is_slow` says that a shorter window would help.
+    """
 
     status: int
     text: str
     name: str | None = None
+    is_slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +147,8 @@ async def _load(
     except (InvalidQuery, Invalid) as error:
         name = error.field if error.field in state.given else None
         draft.fault = Fault(Invalid.status, str(error), name)
-    except QueryTooSlow as error:
-        draft.fault = Fault(error.status, error.text)
+    except QUERY_REFUSALS as error:
+        draft.fault = Fault(error.status, error.text, is_slow=isinstance(error, QueryTooSlow))
 
 
 async def _find(

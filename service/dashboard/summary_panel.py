@@ -17,7 +17,7 @@ from service.audit.tenant_log import TenantLog
 from service.dashboard.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.dashboard.histogram import Histogram, bucket_of, draw
 from service.dashboard.state import State
-from service.errors import QueryTooSlow, StoreUnavailable
+from service.errors import QUERY_REFUSALS, StoreUnavailable
 from service.store.store import Store
 
 GLANCE_MAX_S: Final = 3.0
@@ -159,7 +159,9 @@ async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavail
     """The result of `answer`, or why there is none, as a part of the page is already sent."""
     try:
         return await answer
-    except (QueryTooSlow, InvalidQuery):
+    except InvalidQuery:
+        return SummaryUnavailable.SLOW
+    except QUERY_REFUSALS:
         return SummaryUnavailable.SLOW
     except (StoreFault, StoreUnavailable) as error:
         _log.error("store_fault", reason=str(error))

@@ -3,7 +3,18 @@
 from datetime import datetime
 from enum import StrEnum
 
-from service.errors.base import Busy, Conflict, Forbidden, Invalid, NotFound, Refusal
+from service.errors.base import (
+    Busy,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Refusal,
+    ServerBusy,
+    TooManyWaiting,
+    TooManyWaitingOfCaller,
+    WaitedTooLong,
+)
 from service.errors.requests import BodyTooLarge, NotJson
 
 
@@ -123,6 +134,13 @@ class TooManyOwnExports(TooManyExports):
     text = "too many exports of yours at once: wait until one of them ends"
 
 
+class TooManyExportsOfAll(ServerBusy):
+    """The process has the maximum number of exports of all organisations under way."""
+
+    text = "too many exports run on this server: try again later"
+    retry_after_s = 30
+
+
 class TooManyStreams(Refusal):
     """The maximum number of pages that show live rows are open."""
 
@@ -136,3 +154,13 @@ class QueryTooSlow(Refusal):
 
     status = 503
     text = "the query took too long and was stopped: ask for a shorter window"
+
+
+QUERY_REFUSALS: tuple[type[Refusal], ...] = (
+    QueryTooSlow,
+    TooManyWaiting,
+    TooManyWaitingOfCaller,
+    ServerBusy,
+    WaitedTooLong,
+)
+"""What a query may be refused for, besides what is wrong with it."""

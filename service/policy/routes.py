@@ -10,12 +10,12 @@ from analytics.model.filters import only
 from service.audit.tenant_log import open_log
 from service.errors import (
     BODY_REFUSALS,
+    QUERY_REFUSALS,
     Forbidden,
     Invalid,
     NotAnObject,
     OrgNotFound,
     PolicyMoved,
-    QueryTooSlow,
     Refusal,
     RevisionMissing,
     RevisionNotFound,
@@ -135,7 +135,7 @@ async def check(services: PolicyServices, slug: str) -> ResponseReturnValue:
     answers={200: PreviewForm},
     request=PolicyDocument,
     request_example=DOCUMENT_EXAMPLE,
-    refusals=[*_BODY, QueryTooSlow],
+    refusals=[*_BODY, *QUERY_REFUSALS],
 )
 @receives(PolicyServices)
 async def preview(services: PolicyServices, slug: str) -> ResponseReturnValue:

@@ -8,7 +8,7 @@ from quart.typing import ResponseReturnValue
 from analytics.model.filters import only
 from service.audit.services import AuditServices
 from service.bindings.listing import parse_as_of
-from service.errors import ORG_REFUSALS, Invalid, QueryTooSlow
+from service.errors import ORG_REFUSALS, QUERY_REFUSALS, Invalid
 from service.orgs.roles import Capability
 from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
 from service.reports.access_report import report_access
@@ -28,7 +28,7 @@ _FORMATS: Final = ("json", "csv")
     Tag.REPORTS,
     answers={200: {JSON_TYPE: AccessReportForm, "text/csv": str}},
     querystring=AccessQuery,
-    refusals=[Invalid, *ORG_REFUSALS, QueryTooSlow],
+    refusals=[Invalid, *ORG_REFUSALS, *QUERY_REFUSALS],
 )
 @receives(AuditServices)
 async def access_report(services: AuditServices, slug: str) -> ResponseReturnValue:

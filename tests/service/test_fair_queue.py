@@ -23,6 +23,7 @@ from tests.polling import HANG_S
 
 BOUNDS = Bounds(
     at_once=3,
+    per_tenant=3,
     long_at_once=2,
     long_per_tenant=1,
     waiting_per_tenant=1_000,
@@ -142,6 +143,19 @@ def test_long_jobs_leave_a_place_to_short_ones():
     assert page.began_at == 0.0
 
 
+def test_one_organisation_leaves_a_place_to_the_others():
+    """However many jobs it has, that of another begins at once."""
+    machine = Machine(replace(BOUNDS, per_tenant=2))
+    first, second, third = (machine.add("a", 100.0) for _ in range(3))
+    machine.begin()
+    page = machine.add("b", 1.0)
+
+    machine.begin()
+
+    assert [job.began_at for job in (first, second, third, page)] == [0.0, 0.0, None, 0.0]
+    assert [job.is_only for job in (first, second, page)] == [True, False, True]
+
+
 def test_short_jobs_do_not_starve_a_long_one():
     """A flood of short jobs of one organisation lets a long one through."""
     machine = Machine(ONE)
@@ -189,6 +203,7 @@ def test_each_bound_has_its_refusal():
     queue = FairQueue(
         Bounds(
             at_once=1,
+            per_tenant=1,
             long_at_once=1,
             long_per_tenant=1,
             waiting_per_tenant=2,

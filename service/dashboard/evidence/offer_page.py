@@ -14,7 +14,7 @@ from service.dashboard.chips import named_by
 from service.dashboard.display_names import find_names
 from service.dashboard.evidence.exports_page import filter_words
 from service.dashboard.state import parse_state
-from service.errors import QueryTooSlow
+from service.errors import QUERY_REFUSALS
 from service.store.tables import Organisation
 
 _NAMES_GUARDED: Final = Condition(
@@ -84,5 +84,5 @@ def _cuts_off(org: Organisation, query: Query, floor: datetime | None) -> bool:
 async def _count(log: TenantLog, query: Query, time_max_s: float) -> int | None:
     try:
         return await log.count(query, time_max_s)
-    except QueryTooSlow:
+    except QUERY_REFUSALS:
         return None

@@ -130,7 +130,7 @@ async def test_a_client_gone_before_the_first_byte_is_recorded(filled):
 async def test_an_export_that_takes_too_long_breaks_off(filled):
     """Files that were replaced meanwhile are kept only so long (EXPORT_MAX_S)."""
     hasty = Exporter(
-        filled.services.store, filled.services.lake, -1.0, per_org_max=1, per_actor_max=1
+        filled.services.store, filled.services.lake, -1.0, per_org_max=1, per_actor_max=1, all_max=1
     )
 
     with pytest.raises(ExportBroken):

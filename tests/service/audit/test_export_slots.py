@@ -5,16 +5,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from service.audit.exports import COUNTS_AT_ONCE_MAX
-from service.audit.tenant_log import TenantLog
-from service.errors import TooManyOwnExports
+from service.errors import TooManyExportsOfAll, TooManyOwnExports
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
-from tests.conftest import BY_OPERATOR, START, refused
+from tests.conftest import BY_OPERATOR, START, refused, running_world
+from tests.polling import until
+from tests.service.audit.conftest import AuditWorld
 
 AT_ONCE = 2
 FULL = (429, "too many exports of yours at once: wait until one of them ends")
@@ -72,27 +73,20 @@ async def test_one_person_leaves_slots_to_the_others(filled):
         await stream.aclose()
 
 
-async def test_counts_leave_a_thread_to_queries(filled, monkeypatch):
-    """A count may take long; pages of all organisations wait for the same threads."""
-    count, under_way, most = TenantLog.count, 0, 0
+async def test_exports_of_all_organisations_have_a_limit(settings, clock):
+    """Many organisations with one export each must not take all there is, either."""
+    changed = structs.replace(settings, exports_max=1)
+    async with running_world(changed, clock, has_sealer=False) as world:
+        audit = AuditWorld(world)
+        held = await start(audit)
 
-    async def observed(self, query, time_max_s):
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        await asyncio.sleep(0.01)
-        rows = await count(self, query, time_max_s)
-        under_way -= 1
-        return rows
+        response = await audit.export(format="csv")
 
-    monkeypatch.setattr(TenantLog, "count", observed)
-    streams = await asyncio.gather(
-        *(start(filled, f"google:mem_{number}") for number in range(OF_ORG))
-    )
-
-    assert most == COUNTS_AT_ONCE_MAX < filled.services.settings.engine_threads + 1
-    for stream in streams:
-        await stream.aclose()
+        assert await refused(response) == (503, TooManyExportsOfAll.text)
+        assert int(response.headers["retry-after"]) > 0
+        await held.aclose()
+        await until(lambda: not world.services.exporter._under_way)
+        assert await is_free(audit)
 
 
 async def test_another_organisation_is_not_held_up(filled):
