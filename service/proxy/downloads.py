@@ -26,7 +26,7 @@ from service.file_faults import file_fault
 from service.proxy.answers import FileStream
 from service.proxy.cache_folder import CacheFolder, Part
 from service.proxy.cached_file import READ_BYTES, CachedFile, read_at
-from service.proxy.file_keys import FileKey
+from service.proxy.file_keys import CacheKey
 from service.proxy.upstream import AdmittedFile
 from service.threads import run_uncancellable
 
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 class Expected:
     """The digest and size that the file must have; the size is None if it is not known."""
 
-    key: FileKey
+    key: CacheKey
     size: int | None
 
 
@@ -82,7 +82,7 @@ class Download:
         self._expected = expected
         self._folder = folder
         self._abandoned_s = abandoned_s
-        self._hash = expected.key.new_hash()
+        self._hash = expected.key.file.new_hash()
         self._sha256 = hashlib.sha256()
         self._part: Part | None = None
         self._users = 1
@@ -116,8 +116,8 @@ class Download:
     @property
     def sha256(self) -> str | None:
         """The file's SHA-256 in hex: as its document states, else once all of it has arrived."""
-        if self._expected.key.algorithm == "sha256":
-            return self._expected.key.hex
+        if self._expected.key.file.algorithm == "sha256":
+            return self._expected.key.file.hex
         return self._sha256.hexdigest() if self.is_verified else None
 
     @property
@@ -213,14 +213,14 @@ class Download:
             count = os.pwrite(self.descriptor, left, at)
             left, at = left[count:], at + count
         self._hash.update(content)
-        if self._expected.key.algorithm != "sha256":
+        if self._expected.key.file.algorithm != "sha256":
             self._sha256.update(content)
 
     def _verify(self) -> None:
         expected = self._expected
         if expected.size is not None and self.written != expected.size:
             raise self._lie(f"the registry sent {self.written} bytes instead of {expected.size}")
-        if self._hash.hexdigest() != expected.key.hex:
+        if self._hash.hexdigest() != expected.key.file.hex:
             raise self._lie("the registry sent a file with another digest than its document states")
         self.size = self.written
         self.is_verified = True
@@ -232,7 +232,7 @@ class Download:
         assert part is not None  # noqa: S101 - for the type checker: `_receive` has made it
         try:
             return await run_uncancellable(
-                partial(_keep, self._folder, part, str(self._expected.key))
+                partial(_keep, self._folder, part, self._expected.key.name)
             )
         except OSError as error:
             _log.warning("package_not_cached", key=str(self._expected.key), reason=str(error))

@@ -8,7 +8,7 @@ from quart import Request, Response
 from service.proxy.cached_file import CachedFile, LoadedFile
 from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
-from service.proxy.file_keys import FileKey
+from service.proxy.file_keys import CacheKey, FileKey
 from service.proxy.ranges import RangeUnsatisfiable, is_later_part, parse_range, wants_range
 from service.proxy.transfers import Recorded, Recorder, followed, recorded
 from service.web.header_names import API_KEY_HEADER
@@ -31,30 +31,30 @@ def is_known(request: Request, key: FileKey) -> bool:
 async def file_answer(
     request: Request,
     files: FileCache,
-    key: FileKey,
+    key: CacheKey,
     size: int | None,
     admit: Admit,
     record: Recorder | None = None,
 ) -> Response:
-    """The file with this digest, or the requested part of it.
+    """The file with this digest at its registry, or the requested part of it.
 
     `record` is awaited before the first byte, once that can be sent. Raises what it raises, and
     UpstreamMissing, UpstreamFailed and StoreUnavailable; a later failure breaks the connection.
     """
     headers = {
-        "etag": key.etag,
+        "etag": key.file.etag,
         "accept-ranges": "bytes",
         # Clients ask again each time: what is allowed may change at any moment.
         "cache-control": "private, no-cache",
         "vary": f"authorization, {API_KEY_HEADER}",
     }
-    if is_known(request, key):
+    if is_known(request, key.file):
         return Response(status=304, headers=headers)
     if request.method == "HEAD" and size is not None:
         return _answer(b"", 200, headers | {"content-length": str(size)})
     opened = files.loaded(key, size) or await _opened(files, key, size, admit)
     asked = request.headers.get("range")
-    if wants_range(asked, request.headers.get("if-range"), key.etag) and asked is not None:
+    if wants_range(asked, request.headers.get("if-range"), key.file.etag) and asked is not None:
         return await _part(request, await _whole(opened), asked, headers, record)
     if request.method == "HEAD":
         await opened.close()
@@ -70,7 +70,7 @@ async def file_answer(
 
 
 async def _opened(
-    files: FileCache, key: FileKey, size: int | None, admit: Admit
+    files: FileCache, key: CacheKey, size: int | None, admit: Admit
 ) -> CachedFile | LoadedFile | DownloadReader:
     opened = await files.open(key, size, admit)
     return await files.load(key, opened) if isinstance(opened, CachedFile) else opened

@@ -1,4 +1,4 @@
-"""Package files by digest: each is fetched once, verified, and from then on served from disk.
+"""Package files by registry and digest: fetched once, verified, and from then on served from disk.
 
 Several processes share the folder. Each downloads for itself, and the later rename replaces the
 earlier file with the same bytes: waiting for another process would need a lock that outlives it.
@@ -40,7 +40,7 @@ from service.proxy.downloads import (
     DownloadReader,
     Expected,
 )
-from service.proxy.file_keys import FileKey
+from service.proxy.file_keys import CacheKey
 from service.proxy.single_flight import SingleFlight
 from service.proxy.upstream import AdmittedFile
 from service.threads import run_uncancellable
@@ -101,16 +101,16 @@ class FileCache:
         self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
         self._observe = observe
         self._abandoned_s = abandoned_s
-        self._downloads: dict[FileKey, Download] = {}
+        self._downloads: dict[CacheKey, Download] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._checks = SingleFlight[Verified | None]()
-        self._verified = LRUCache[FileKey, Verified](_VERIFIED_MAX)
-        self._loaded = TTLCache[FileKey, LoadedFile](
+        self._verified = LRUCache[CacheKey, Verified](_VERIFIED_MAX)
+        self._loaded = TTLCache[CacheKey, LoadedFile](
             LOADED_BYTES_MAX, LOADED_S, timer, getsizeof=attrgetter("size")
         )
         self._added_bytes = 0
 
-    def loaded(self, key: FileKey, expected_size: int | None) -> LoadedFile | None:
+    def loaded(self, key: CacheKey, expected_size: int | None) -> LoadedFile | None:
         """The file if it is in memory. Raises UpstreamFailed if its size is not as expected."""
         loaded = self._loaded.get(key)
         if loaded is not None:
@@ -118,7 +118,7 @@ class FileCache:
             self._count("hits")
         return loaded
 
-    async def load(self, key: FileKey, file: CachedFile) -> CachedFile | LoadedFile:
+    async def load(self, key: CacheKey, file: CachedFile) -> CachedFile | LoadedFile:
         """`file`, which `open` returned; a small one is loaded into memory and closed."""
         if file.size > LOADED_FILE_BYTES_MAX:
             return file
@@ -126,7 +126,7 @@ class FileCache:
         return loaded
 
     async def open(
-        self, key: FileKey, expected_size: int | None, admit: Admit
+        self, key: CacheKey, expected_size: int | None, admit: Admit
     ) -> CachedFile | DownloadReader:
         """The file, from disk or as it arrives; the caller closes it.
 
@@ -150,7 +150,7 @@ class FileCache:
         self._count("joined")
         return await found.join()
 
-    async def _look(self, key: FileKey) -> CachedFile | Download | None:
+    async def _look(self, key: CacheKey) -> CachedFile | Download | None:
         """The file on disk, or its download; None if it must be requested."""
         download = self._joinable(key)
         if download is not None:
@@ -163,7 +163,7 @@ class FileCache:
         setattr(self.counts, name, getattr(self.counts, name) + 1)
         self._observe(name)
 
-    async def has(self, key: FileKey) -> bool:
+    async def has(self, key: CacheKey) -> bool:
         """Whether the file is on disk and has its digest. Raises StoreUnavailable."""
         cached = await self._find(key)
         if cached is not None:
@@ -199,9 +199,9 @@ class FileCache:
         self._count("hits")
         return cached
 
-    async def _find(self, key: FileKey) -> CachedFile | None:
+    async def _find(self, key: CacheKey) -> CachedFile | None:
         """The file, if it is on disk and has its digest. Raises StoreUnavailable."""
-        path = self._folder.path(str(key))
+        path = self._folder.path(key.name)
         try:
             for _ in range(_OPENED_MAX):
                 cached = await open_file(path)
@@ -220,14 +220,14 @@ class FileCache:
             raise file_fault(error) from error
         return None  # other processes keep replacing it: fetch it
 
-    async def _verify(self, key: FileKey, path: Path) -> Verified | None:
+    async def _verify(self, key: CacheKey, path: Path) -> Verified | None:
         verified, was_there = await run_uncancellable(partial(_check, key, path))
         if verified is None and was_there:
             self._count("damaged")
             _log.error("cached_package_damaged", key=str(key))
         return verified
 
-    def _joinable(self, key: FileKey) -> Download | None:
+    def _joinable(self, key: CacheKey) -> Download | None:
         """The file's download, unless it has failed and is only being cleaned up."""
         download = self._downloads.get(key)
         return None if download is None or download.fault is not None else download
@@ -240,7 +240,7 @@ class FileCache:
         task.add_done_callback(self._tasks.discard)
         return download
 
-    async def _receive(self, key: FileKey, download: Download, admitted: AdmittedFile) -> None:
+    async def _receive(self, key: CacheKey, download: Download, admitted: AdmittedFile) -> None:
         try:
             status = await download.receive(admitted.stream)
         finally:
@@ -273,13 +273,13 @@ def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> Non
         )
 
 
-def _check(key: FileKey, path: Path) -> tuple[Verified | None, bool]:
+def _check(key: CacheKey, path: Path) -> tuple[Verified | None, bool]:
     """The file's identity if its digest is right, else None; and whether the file existed.
 
     Reads the whole file. A damaged one is removed.
     """
-    content_hash = key.new_hash()
-    sha256 = content_hash if key.algorithm == "sha256" else hashlib.sha256()
+    content_hash = key.file.new_hash()
+    sha256 = content_hash if key.file.algorithm == "sha256" else hashlib.sha256()
     try:
         with path.open("rb") as file:
             # Of the open file: the name may lead to another one by the time it has been read.
@@ -293,7 +293,7 @@ def _check(key: FileKey, path: Path) -> tuple[Verified | None, bool]:
     except OSError:  # a bad block
         path.unlink(missing_ok=True)
         return None, True
-    if content_hash.hexdigest() == key.hex:
+    if content_hash.hexdigest() == key.file.hex:
         return Verified(identity, sha256.hexdigest()), True
     path.unlink(missing_ok=True)
     return None, True

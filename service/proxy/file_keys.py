@@ -8,6 +8,9 @@ from typing import Any, Final
 ALGORITHMS: Final = frozenset({"sha256", "sha512", "sha1"})
 """sha1 is for npm documents from before 2017, which state no other digest."""
 
+_REGISTRY_CHARS: Final = 32
+"""128 bits of the identity, which is a digest of settings: no one can choose it freely."""
+
 _HEX: Final = re.compile(r"[0-9a-f]+")
 
 
@@ -41,6 +44,30 @@ class FileKey:
     def new_hash(self) -> Any:  # noqa: ANN401 - hashlib has no public type for it
         """A hash object of the algorithm."""
         return hashlib.new(self.algorithm, usedforsecurity=True)
+
+    def at(self, registry: str) -> "CacheKey":
+        """The key of the file as the registry with this identity has it."""
+        return CacheKey(self, registry)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """A file of one registry, see `Registry.identity`.
+
+    Not the digest alone: who can have a registry list a digest would get the file with it that
+    another organisation's registry has.
+    """
+
+    file: FileKey
+    registry: str
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    @property
+    def name(self) -> str:
+        """Its name in the cache."""
+        return f"{self.file}{self.registry[:_REGISTRY_CHARS]}"
 
 
 def parse_file_key(text: str) -> FileKey:

@@ -36,13 +36,15 @@ _log = structlog.get_logger(__name__)
 class OfferedFile:
     """A file that a registry's document offers.
 
-    `size` and `sha256` are None if the document does not state them. `is_offered` is False for the
-    file that was served before under the name of the one that is offered now.
+    `registry` is the identity of its registry. `size` and `sha256` are None if the document does
+    not state them. `is_offered` is False for the file that was served before under the name of the
+    one that is offered now.
     """
 
     artifact: ArtifactName
     release: Release
     key: FileKey
+    registry: str
     size: int | None
     sha256: str | None
     admit: Admit
@@ -86,7 +88,7 @@ class Installer:
         if known.is_same(file.release.digests):
             return await self._serve(file.known_as(known))
         decision = _changed(file, known)
-        if not await self.services.files.has(known.key):
+        if not await self.services.files.has(known.key.at(file.registry)):
             return await self._refuse(file, decision)
         before = file.before(known)
         if not _gets_no_byte(before):
@@ -106,7 +108,7 @@ class Installer:
         return await file_answer(
             request,
             self.services.files,
-            file.key,
+            file.key.at(file.registry),
             file.size,
             file.admit,
             None if _gets_no_byte(file) else record,

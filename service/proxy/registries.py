@@ -61,6 +61,11 @@ class PackageRegistry(Generic[_Value]):
     origins: dict[str, Origin]
     artifacts_url: str
 
+    @property
+    def identity(self) -> str:
+        """What its documents and files are cached under, see `Registry.identity`."""
+        return self.upstream.registry.identity
+
     def file_url(self, origin: str, path: str) -> str:
         """The registry's URL of the file at `path` on the origin with this key."""
         return f"{self.origins[origin]}{path}"

@@ -41,8 +41,7 @@ class Located(Generic[_Value]):
     @property
     def identity(self) -> tuple[str, str, str, str]:
         """Everything that its pages depend on, except the time."""
-        registry = self.registry.upstream.registry.identity
-        return registry, self.policy.name, self.document.version, self.policy.version
+        return self.registry.identity, self.policy.name, self.document.version, self.policy.version
 
     def artifact(self, file_name: str) -> ArtifactName:
         """The name of a file of the package."""

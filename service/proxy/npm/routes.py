@@ -152,6 +152,7 @@ async def _file(
         located.artifact(file_name(policy.name, listed.version)),
         _release(policy, listed),
         _key(listed),
+        registry.identity,
         None,
         _sha256(listed),
         partial(

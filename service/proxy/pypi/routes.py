@@ -98,6 +98,7 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
         located.artifact(listed.filename),
         _release(policy, listed),
         _key(listed),
+        registry.identity,
         listed.size,
         listed.hashes.get("sha256"),
         partial(
@@ -119,11 +120,12 @@ async def _metadata(
     digest = (listed.metadata_hashes or {}).get("sha256")
     if digest is not None:
         admit = partial(registry.upstream.admit_file, f"{url}{METADATA_SUFFIX}", org.id)
-        return await file_answer(request, services.files, FileKey("sha256", digest), None, admit)
+        key = FileKey("sha256", digest).at(registry.identity)
+        return await file_answer(request, services.files, key, None, admit)
     if listed.kind is not Kind.WHEEL:
         raise PackageFileMissing
     admit = partial(registry.upstream.admit_file, url, org.id)
-    opened = await services.files.open(_key(listed), listed.size, admit)
+    opened = await services.files.open(_key(listed).at(registry.identity), listed.size, admit)
     wheel = opened if isinstance(opened, CachedFile) else await opened.complete()
     try:
         extract = partial(extract_metadata, name=policy.name, version=listed.version)

@@ -16,7 +16,7 @@ from service.proxy.answers import UpstreamLimits
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import Admit, DownloadReader
 from service.proxy.file_cache import FileCache
-from service.proxy.file_keys import FileKey
+from service.proxy.file_keys import CacheKey, FileKey
 from service.proxy.upstream import Upstream
 from tests.polling import until
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
@@ -29,8 +29,8 @@ BIG = bytes(range(256)) * 4096
 """A megabyte: more than is written or held back at once."""
 
 
-def key_of(content: bytes, algorithm: str = "sha256") -> FileKey:
-    return FileKey(algorithm, hashlib.new(algorithm, content).hexdigest())
+def key_of(content: bytes, algorithm: str = "sha256", registry: str = "01" * 32) -> CacheKey:
+    return FileKey(algorithm, hashlib.new(algorithm, content).hexdigest()).at(registry)
 
 
 @dataclass
@@ -47,11 +47,11 @@ class Files:
         return partial(self.upstream.admit_file, self.registry.url + PATH, "acme")
 
     async def open(
-        self, key: FileKey, expected_size: int | None = None
+        self, key: CacheKey, expected_size: int | None = None
     ) -> CachedFile | DownloadReader:
         return await self.cache.open(key, expected_size, self.admit)
 
-    async def get(self, key: FileKey, expected_size: int | None = None) -> bytes:
+    async def get(self, key: CacheKey, expected_size: int | None = None) -> bytes:
         """All of the file."""
         return await read(await self.open(key, expected_size))
 
@@ -67,8 +67,8 @@ class Files:
         """The temporary files."""
         return list(self.folder.glob("parts/*"))
 
-    def path(self, key: FileKey) -> Path:
-        return self.folder / "kept" / key.hex[:2] / str(key)
+    def path(self, key: CacheKey) -> Path:
+        return self.folder / "kept" / key.file.hex[:2] / key.name
 
 
 async def read(file: CachedFile | DownloadReader) -> bytes:

@@ -25,14 +25,14 @@ from tests.service.proxy.registry import FakeRegistry
 
 KEY = key_of(BIG)
 STEPS_MAX = 40
-NAMED = KEY.hex
+NAMED = KEY.file.hex
 
 
 async def get_in_process(
     folder: Path, registry: FakeRegistry, last: int = 0
 ) -> subprocess.CompletedProcess[Any]:
     """Get the file in a process of its own, see `Order`."""
-    order = Order(str(folder), registry.url, f"{KEY.algorithm}:{KEY.hex}", last)
+    order = Order(str(folder), registry.url, KEY.file.digest, last)
     given = msgspec.json.encode(order).decode()
     return await asyncio.to_thread(run_module, "tests.service.proxy.cache_process", given)
 
@@ -135,7 +135,7 @@ class TestNoRoom:
             with pytest.raises(PackageCacheFull):
                 await files.cache.open(key_of(b"b"), 2**60, admit)
 
-            assert files.kept() == [str(KEY)]
+            assert files.kept() == [KEY.name]
 
     @pytest.mark.parametrize("step", ["fsync", "rename"])
     async def test_a_file_that_cannot_be_kept_is_served_all_the_same(

@@ -15,7 +15,7 @@ from service.proxy.answers import FileStream, UpstreamLimits
 from service.proxy.cached_file import CachedFile
 from service.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
-from service.proxy.file_keys import FileKey, parse_file_key
+from service.proxy.file_keys import CacheKey, parse_file_key
 from service.proxy.upstream import AdmittedFile
 from service.proxy.waiting_room import Place
 from tests.polling import until
@@ -38,6 +38,45 @@ KEY = key_of(BIG)
 def descriptors() -> int:
     """How many this process has open below a folder of parts or kept files."""
     return sum("/parts/" in name or "/kept/" in name for name in open_names("self"))
+
+
+class TestRegistries:
+    async def test_a_file_of_one_registry_is_not_that_of_another(self, files):
+        """Nor is what was cached before registries were told apart, by the digest alone."""
+        files.registry.says(PATH, BIG)
+        await files.get(KEY)
+        await files.settled()
+        files.registry.says(PATH, b"", status=404)
+        other = key_of(BIG, registry="02" * 32)
+        before = files.folder / "kept" / KEY.file.hex[:2] / str(KEY.file)
+        before.write_bytes(BIG)
+
+        assert not await files.cache.has(other)
+        with pytest.raises(UpstreamMissing):
+            await files.open(other)
+        assert await files.get(KEY) == BIG
+
+    async def test_a_file_in_memory_is_of_its_registry_alone(self, files):
+        files.registry.says(PATH, b"small")
+        key = key_of(b"small")
+        await files.get(key)
+        await files.settled()
+        await files.cache.load(key, await files.open(key))
+
+        assert files.cache.loaded(key, None) is not None
+        assert files.cache.loaded(key_of(b"small", registry="02" * 32), None) is None
+
+    async def test_a_download_is_joined_only_at_its_registry(self, files):
+        valve = Valve(BIG[:100], BIG[100:])
+        files.registry.does(PATH, valve)
+        first = asyncio.create_task(files.get(KEY))
+        await valve.has_begun.wait()
+        files.registry.says(PATH, b"", status=404)
+
+        with pytest.raises(UpstreamMissing):
+            await files.open(key_of(BIG, registry="02" * 32))
+        valve.is_open.set()
+        assert await first == BIG
 
 
 class TestLoaded:
@@ -86,7 +125,7 @@ class TestServing:
 
         assert await files.get(key, size) == content
         await files.settled()
-        assert files.kept() == [str(key)]
+        assert files.kept() == [key.name]
         again = await files.open(key, size)
 
         assert isinstance(again, CachedFile)
@@ -160,7 +199,7 @@ class TestServing:
         valve.is_open.set()
 
         await files.settled()
-        assert files.kept() == [str(KEY)]
+        assert files.kept() == [KEY.name]
         assert await files.get(KEY) == BIG
         assert files.registry.times(PATH) == 1
 
@@ -187,7 +226,7 @@ class TestServing:
 
         assert waiting.cancelled()
         valve.is_open.set()
-        await until(lambda: files.kept() == [str(KEY)] and descriptors() == 0)
+        await until(lambda: files.kept() == [KEY.name] and descriptors() == 0)
 
     async def test_closing_ends_downloads(self, tmp_path, registry, http):
         registry.does(PATH, Valve(BIG[:600_000], BIG[600_000:]))
@@ -330,7 +369,7 @@ class TestOnDisk:
         files.registry.says(PATH, BIG)
         await files.get(KEY)
         await files.settled()
-        assert files.kept() == [str(KEY)]
+        assert files.kept() == [KEY.name]
 
     async def test_the_cache_survives_a_restart(self, files, tmp_path, registry, http):
         await self.cached(files)
@@ -377,7 +416,7 @@ class TestOnDisk:
         with pytest.raises(UpstreamFailed):
             await files.open(KEY, 17)
 
-        assert files.kept() == [str(KEY)]
+        assert files.kept() == [KEY.name]
         assert descriptors() == 0
 
     async def test_a_file_that_becomes_shorter_while_it_is_read_breaks_off(self, files):
@@ -402,7 +441,7 @@ class TestOnDisk:
 
 
 class TestEviction:
-    async def filled(self, files, count: int = 4) -> list[FileKey]:
+    async def filled(self, files, count: int = 4) -> list[CacheKey]:
         """Files of 1,000 bytes, last used a minute apart, the first one longest ago."""
         keys = []
         for number in range(count):
@@ -428,7 +467,7 @@ class TestEviction:
         async with open_files(tmp_path, registry, http, bytes_max=2400) as files:
             await files.cache.sweep()
 
-            assert files.kept() == sorted([str(keys[0]), str(keys[3])])
+            assert files.kept() == sorted([keys[0].name, keys[3].name])
             assert await files.cache.usage() == type(await files.cache.usage())(2, 2000)
 
     async def test_downloads_keep_the_cache_within_its_limit(self, tmp_path, registry, http):
@@ -436,7 +475,7 @@ class TestEviction:
             keys = await self.filled(files, 8)
             await until(lambda: len(files.kept()) <= 3)
 
-            assert str(keys[-1]) in files.kept()
+            assert keys[-1].name in files.kept()
 
     async def test_a_file_that_is_read_stays_readable(self, files, tmp_path, registry, http):
         """Its name goes; its bytes go with the last one who reads them."""
@@ -479,7 +518,7 @@ async def test_two_processes_may_download_the_same(files, tmp_path, registry, ht
 
         assert await asyncio.gather(*both) == [BIG, BIG]
         await until(lambda: files.parts() == [])
-        assert files.kept() == [str(KEY)]
+        assert files.kept() == [KEY.name]
         assert await files.get(KEY) == await other.get(KEY) == BIG
         assert registry.times(PATH) == 2
 

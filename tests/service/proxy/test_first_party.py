@@ -208,6 +208,52 @@ async def test_accounts_at_one_url_have_files_of_their_own(
             world.acme, world.other = world.other, world.acme
 
 
+async def test_a_digest_that_another_registry_lists_does_not_open_its_file(
+    settings: Settings, registry: FakeRegistry, elsewhere: FakeRegistry, tmp_path: Path
+):
+    """Neither from the cache nor from a public registry that names it: the file is acme's."""
+    file = tmp_path / "registries.toml"
+    urls = {"acme": elsewhere.url.replace("://", "://ci:pass@"), "other": f"{registry.url}/own"}
+    file.write_text(
+        "".join(
+            f'[registries.of-{org}]\necosystem="pypi"\norgs=["{org}"]\nurl="{url}/simple/"\n'
+            for org, url in urls.items()
+        )
+    )
+    async with running_proxy(settings, registry, proxy_registries_file=file) as proxied:
+        world = proxied.world
+        private = wheel_of("acme-lib", "1.0", b"private to acme" * 1000)
+        inside = Proxied(world, elsewhere, proxied.key, proxied.client)
+        inside.publishes("acme-lib", private)
+        await inside.policy(first_party=[{**PYPI, "registry": "of-acme"}])
+        served = await inside.get(await inside.path_of("acme-lib"))
+        assert await served.get_data() == private.content
+
+        stranger = Proxied(
+            world, registry, await new_key(world, INSTALL, slug="other"), proxied.client
+        )
+        world.acme, world.other = world.other, world.acme
+        await stranger.policy(first_party=[{**PYPI, "registry": "of-other"}])
+        for name, at in (
+            ("acme-lib", "/own/simple/acme-lib/"),
+            ("public-lib", "/simple/public-lib/"),
+        ):
+            listed = wheel_of(name, "1.0", private.content)
+            stranger.publishes(name, listed)
+            registry.answers[at] = registry.answers[f"/simple/{name}/"]
+            registry.says(f"/files/{listed.filename}", status=404)
+            page = await stranger.send(
+                "GET",
+                f"pypi/simple/{name}/",
+                slug="other",
+                accept="application/vnd.pypi.simple.v1+json",
+            )
+            path = (await page.get_json())["files"][0]["url"].partition("/proxy/other/")[2]
+            for headers in ({}, {"range": "bytes=0-9"}):
+                answer = await stranger.send("GET", path, slug="other", **headers)
+                assert (await shown(answer))[0] == 404
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
