@@ -95,6 +95,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: Seconds = 60.0
     orphan_grace_s: Seconds = 3600.0
     export_max_s: Seconds = 6 * 3600.0
+    import_max_s: Seconds = 6 * 3600.0
+    import_rows_max: PositiveInt = 100_000_000
     exports_per_org_max: PositiveInt = 4
     exports_per_actor_max: PositiveInt = 2
     exports_max: PositiveInt = 32

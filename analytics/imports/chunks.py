@@ -19,6 +19,10 @@ CHUNK_BYTES: Final = 16 * 1024 * 1024
 """A chunk ends with the item that reaches one of these; bytes are counted where rows are text."""
 
 
+ROWS_MAX: Final = 100_000_000
+"""Rows of one file, at most, unless the caller says otherwise."""
+
+
 READ_BYTES: Final = 1024 * 1024
 
 
@@ -43,6 +47,12 @@ class UnreadableFile(ValueError):
     def __init__(self, reason: str, line: int | None = None) -> None:
         super().__init__(reason if line is None else f"line {line}: {reason}")
         self.line = line
+
+
+def check_row_count(rows: int, rows_max: int) -> None:
+    """Raises UnreadableFile if a file has too many rows."""
+    if rows > rows_max:
+        raise UnreadableFile(f"the file has more than {rows_max:,} rows: split it")
 
 
 _FORMATS: Final = {

@@ -15,6 +15,7 @@ from analytics.imports.chunks import (
     Entry,
     UnreadableFile,
     check_columns,
+    check_row_count,
     item_of,
 )
 from analytics.imports.items import ITEM_COLUMNS, ImportItem
@@ -24,10 +25,13 @@ from analytics.model.row_validation import RowRefused
 _INSTANT_TEXT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def read_parquet(file: BinaryIO, size: int) -> Iterator[Chunk]:
+def read_parquet(file: BinaryIO, size: int, rows_max: int) -> Iterator[Chunk]:
     """Read a page of a row group at a time, so that no row group has to fit into memory."""
     with _parquet_faults():
         metadata = pq.read_metadata(file)
+    # Before the first is read: a file of a few kilobytes can have any number of equal rows.
+    check_row_count(metadata.num_rows, rows_max)
+    with _parquet_faults():
         paths = {metadata.schema.column(n).path for n in range(metadata.num_columns)}
         parquet = pq.ParquetFile(
             file,

@@ -15,12 +15,14 @@ from analytics.export.compression import Compression
 from analytics.export.csv_json import unguarded
 from analytics.imports import chunks
 from analytics.imports.chunks import (
+    ROWS_MAX,
     Chunk,
     Entry,
     FileKind,
     ImportFormat,
     UnreadableFile,
     check_columns,
+    check_row_count,
     item_of,
 )
 from analytics.imports.items import ITEM_COLUMNS, ImportItem, read_object
@@ -32,11 +34,24 @@ from analytics.model.row_validation import RowRefused
 _MAGIC: Final = {b"\x1f\x8b": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
 
 
-def read_chunks(file: BinaryIO, size: int, kind: FileKind) -> Iterator[Chunk]:
-    """All rows of `file`, a seekable one of `size` bytes. Raises UnreadableFile midway."""
+def read_chunks(
+    file: BinaryIO, size: int, kind: FileKind, rows_max: int = ROWS_MAX
+) -> Iterator[Chunk]:
+    """All rows of `file`, a seekable one of `size` bytes.
+
+    Raises UnreadableFile midway, also for a file of more than `rows_max` rows.
+    """
+    rows = 0
+    for chunk in _chunks(file, size, kind, rows_max):
+        rows += len(chunk.entries)
+        check_row_count(rows, rows_max)
+        yield chunk
+
+
+def _chunks(file: BinaryIO, size: int, kind: FileKind, rows_max: int) -> Iterator[Chunk]:
     file.seek(0)
     if kind.format is ImportFormat.PARQUET:
-        yield from read_parquet(file, size)
+        yield from read_parquet(file, size, rows_max)
         return
     lines = Lines(_unpacked(file, kind.compression))
     read = _ndjson if kind.format is ImportFormat.NDJSON else _csv

@@ -49,6 +49,15 @@ class FileChanged(Conflict):
     text = "the file changed while it was read: nothing of it was imported"
 
 
+class ImportTooLong(Conflict):
+    """The rows of the file were not read in time."""
+
+    text = (
+        "the import took longer than {seconds} s and nothing was imported: split the file, or raise"
+        " COUNTERSIGN_IMPORT_MAX_S"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An open, seekable file with its size in bytes and its display name."""
@@ -99,8 +108,9 @@ class Importer(LeasedJob):
         """Import the file completely, apart from rows that `job.is_partial` skips, or not at all.
 
         Waits for the lease for `wait_s` seconds, or as long as the import took so far if that is
-        longer. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged, UnreadableFile,
-        StoreFault, StoreUnavailable; except for the last one, nothing was imported then.
+        longer. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged, ImportTooLong,
+        UnreadableFile, StoreFault, StoreUnavailable; nothing was imported then, except perhaps for
+        the last one.
         """
         sha256 = await self._digest(job.source)
         if known := await self._find(job.org, sha256):
@@ -161,12 +171,17 @@ class Importer(LeasedJob):
         window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
         row_importer = RowImporter(job.audit_context, window)
         refused = 0
-        chunks = read_chunks(job.source.file, job.source.size, job.source.kind)
+        limits = self._settings
+        gives_up_at = time.monotonic() + limits.import_max_s
+        source = job.source
+        chunks = read_chunks(source.file, source.size, source.kind, limits.import_rows_max)
         steps = import_steps(chunks, row_importer, files.buffer, is_partial=job.is_partial)
         async for step in self._lake.iterate_in_thread(steps):
             refused += len(step.refused)
             watch.on_refused(step.refused)
             watch.on_progress(step.position)
+            if time.monotonic() > gives_up_at:
+                raise ImportTooLong(seconds=f"{limits.import_max_s:g}")
             await files.keep()
         return refused
 

@@ -523,6 +523,17 @@ def test_a_long_text_that_many_parquet_rows_share_is_spelt_out_for_a_few_at_a_ti
     assert chunks[-1].position == len(content)
 
 
+def test_a_parquet_file_of_too_many_rows_is_refused_before_one_is_read():
+    """Its rows are equal: 3 MB of memory as a column, and a kilobyte as a file."""
+    content = parquet_of({"created_at": ["x"] * 100_000, "event": ["y"] * 100_000})
+    assert len(content) < 4_000
+
+    chunks = read_chunks(io.BytesIO(content), len(content), FileKind(PARQUET), rows_max=99_999)
+
+    with pytest.raises(UnreadableFile, match="more than 99,999 rows: split it"):
+        next(chunks)
+
+
 def test_a_parquet_file_that_says_it_has_no_rows_and_has_some_is_refused():
     """Its footer counts them twice: in all, and by row group."""
     content = parquet_of({"created_at": ["x"] * 77, "event": ["y"] * 77})

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import event, func, select
 
@@ -25,7 +26,7 @@ from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.org_envelopes import LinkSignInSucceeded, RoleOverrideChanged, SignInFailed
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
-from service.audit.importer import FileChanged, Imported, Job, Source, Watch
+from service.audit.importer import FileChanged, Imported, ImportTooLong, Job, Source, Watch
 from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.audit.unnamed_files import ImportOvertaken
 from service.composition import Services
@@ -344,6 +345,34 @@ async def test_a_damaged_file_imports_nothing_even_in_part(audit):
     for is_partial in (True, False):
         with pytest.raises(UnreadableFile, match="cut off"):
             await take(audit, source(content, kind), is_partial=is_partial)
+
+    assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
+
+
+@pytest.mark.parametrize("is_partial", [True, False])
+async def test_a_file_of_too_many_rows_imports_none(audit, monkeypatch, is_partial):
+    """Compressed, a small file has any number of equal rows."""
+    importer = audit.services.importer
+    limited = msgspec.structs.replace(importer._settings, import_rows_max=9_999)
+    monkeypatch.setattr(importer, "_settings", limited)
+
+    with pytest.raises(UnreadableFile, match="more than 9,999 rows: split it"):
+        await take(audit, line() * 10_000, is_partial=is_partial)
+
+    assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
+    assert (await take(audit, line() * 9_999)).rows == 9_999
+
+
+async def test_an_import_that_takes_too_long_ends_without_a_row(audit, in_pieces, monkeypatch):
+    now_s = 0.0
+
+    def slow() -> None:
+        nonlocal now_s
+        now_s += 3 * 3600 + 1
+
+    monkeypatch.setattr("service.audit.importer.time", SimpleNamespace(monotonic=lambda: now_s))
+    with pytest.raises(ImportTooLong, match="longer than 21600 s"):
+        await take_with(audit, named(4), slow)
 
     assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
 
