@@ -161,6 +161,7 @@ class Services:
                 policy,
                 self.proxy,
                 self.packages,
+                self.clock_guard,
             ),
         )
 
@@ -327,7 +328,7 @@ def build_services(
         sealer=sealer,
         compactor=compactor,
         indexer=Indexer(store, lake, lease),
-        pruner=Pruner(settings, store, lease, clock_guard),
+        pruner=Pruner(settings, store, lease, clock_guard, metrics),
         clock_guard=clock_guard,
         publisher=publisher,
         garbage_collector=GarbageCollector(*job, publisher),

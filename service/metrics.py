@@ -217,6 +217,12 @@ class Metrics:
             "Runs of a background job that failed.",
             "task",
         )
+        self._prune_refused = Gauge(
+            "countersign_prune_refused",
+            "1 while the last pruning run of a process was refused because of the clock.",
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
         self._scrubbed_bytes = self._counter(
             "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
         )
@@ -391,6 +397,10 @@ class Metrics:
     def maintenance_failed(self, job: str) -> None:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
+
+    def prune_refused(self, *, is_refused: bool) -> None:
+        """Show whether the last pruning run was refused because of the clock."""
+        self._prune_refused.set(is_refused)
 
     def keeps_keys_of(self, issuer: str) -> None:
         """Show `issuer`, by its name in the issuers file, from now on."""

@@ -170,8 +170,7 @@ class ClockGuard:
     async def refusal(self) -> ClockNotTrusted | None:
         """Why a run would be refused now; None if it would not. Raises StoreUnavailable."""
         clocks = await self.read()
-        async with self._store.read() as session:
-            record = await load_record(session)
+        record = await self._store.cached("the clock record", load_record)
         try:
             admit(record, clocks)
         except ClockNotTrusted as refusal:

@@ -27,6 +27,7 @@ from service.audit.clock_guard import (
 )
 from service.audit.lease import HeldLease, LeaseKeeper
 from service.errors import ClockNotTrusted
+from service.metrics import Metrics
 from service.orgs.repository import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.settings import Settings
 from service.store.day_deletion import count_days, drop_days
@@ -51,18 +52,25 @@ class Pruner:
     """Prunes under the lease, so that any number of processes may run a pruner."""
 
     def __init__(
-        self, settings: Settings, store: Store, lease: LeaseKeeper, clock_guard: ClockGuard
+        self,
+        settings: Settings,
+        store: Store,
+        lease: LeaseKeeper,
+        clock_guard: ClockGuard,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._store = store
         self._lease = lease
         self._clock_guard = clock_guard
+        self._metrics = metrics
 
     async def prune_in_background(self) -> None:
-        """`prune` for all organisations, in the service's name; also logs a refused clock."""
+        """`prune` for all organisations, in the service's name; also tells of a refused clock."""
         try:
             await self.prune(service_context(self._settings.platform_tenant_id))
         except ClockNotTrusted as refusal:
+            self._metrics.prune_refused(is_refused=True)
             _log.error(
                 "prune_refused",
                 reason=refusal.reason,
@@ -71,6 +79,7 @@ class Pruner:
                 last_run_at=optional_us(refusal.last_run_at),
             )
             raise
+        self._metrics.prune_refused(is_refused=False)
 
     async def prune(
         self, by: AuditContext, *, slug: str | None = None, is_clock_accepted: bool = False

@@ -91,7 +91,8 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
 async def audit_stats(context: CommandContext) -> Answer:
     """Show what is stored for each organisation and in total, and how old the blocklist is.
 
-    Also which segments were damaged when they were last verified, and how many were verified.
+    Also which segments were damaged when they were last verified, and how many were verified; and
+    why pruning is refused, if it is.
     """
     from service.audit.stats import list_stats, verification_data
 
@@ -102,12 +103,23 @@ async def audit_stats(context: CommandContext) -> Answer:
         stats = await list_stats(session, services.lake)
         feeds = await load_feed_states(session)
         verification = await verification_data(session, verified_since)
+    refusal = await services.clock_guard.refusal()
+    refused = None if refusal is None else {"reason": refusal.reason, "text": refusal.text}
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
     return Answer(
-        stats | {"verification": verification, "blocklist": feed_data(feeds, *age)},
-        [*_verification_lines(verification), *feed_lines(feeds, *age)],
+        stats
+        | {
+            "verification": verification,
+            "prune_refused": refused,
+            "blocklist": feed_data(feeds, *age),
+        },
+        [
+            *_verification_lines(verification),
+            *([] if refusal is None else [f"Pruning is refused: {refusal.text}."]),
+            *feed_lines(feeds, *age),
+        ],
         Table("Audit log", ["org", *total], cells, total=last),
     )
 

@@ -132,7 +132,8 @@ class _LogParts:
 class Overview:
     """The page's data for one caller. A part that they may not see is None.
 
-    `owners` are the addresses of some owners, who could grant them access.
+    `owners` are the addresses of some owners, who could grant them access. `prune_refused` says why
+    no old rows are dropped at present, None if they are.
     """
 
     retention: RetentionWindow
@@ -141,6 +142,7 @@ class Overview:
     log: LogView | None
     owners: list[str]
     first_steps: list[Step]
+    prune_refused: str | None
 
 
 async def load_overview(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
@@ -160,7 +162,9 @@ async def load_overview(services: DashboardServices, caller: Caller, org: Organi
         async with services.store.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
     role = caller.role if isinstance(caller, MemberPrincipal) else None
-    return Overview(retention, role, trust, log, owners, steps)
+    refusal = await services.clock_guard.refusal()
+    why = None if refusal is None else refusal.why
+    return Overview(retention, role, trust, log, owners, steps, why)
 
 
 def _last_day(org: Organisation) -> State:

@@ -6,6 +6,7 @@ from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.callers import Caller
+from service.audit.clock_guard import ClockGuard
 from service.audit.services import AuditServices
 from service.bindings.services import BindingServices
 from service.clock import Clock
@@ -36,6 +37,7 @@ class DashboardServices:
     policy: PolicyServices
     proxy: ProxyServices
     packages: PackageCaches
+    clock_guard: ClockGuard
 
     async def authorize(
         self, slug: str, capability: Capability, *, keeps_alive: bool = True

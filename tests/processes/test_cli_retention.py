@@ -187,11 +187,16 @@ def test_a_clock_that_may_have_stepped_is_refused_in_one_line(past_home, flags):
     ran = past_home.order("audit", "prune", *flags)
 
     assert ran.code == REFUSED
+    refused = past_home.ask("audit", "stats")["prune_refused"]
+    assert refused == {"reason": "late", "text": refused["text"]}
+    assert "over 48 hours past the last pruning run" in refused["text"]
+    assert "Pruning is refused: the clock says" in past_home.order("audit", "stats").out
     assert "if it is right, run `countersign audit prune --accept-clock`" in ran.refusal
     assert days_ago[:23] in ran.refusal
     assert (stored(past_home), last_run(past_home)) == (before, days_ago)
     assert past_home.ask("audit", "prune", "--accept-clock", *flags)["rows"] == 9
     assert (last_run(past_home) > days_ago) is (flags == ())
+    assert (past_home.ask("audit", "stats")["prune_refused"] is None) is (flags == ())
 
 
 def test_pruning_while_another_process_changes_segments_is_exit_code_3(past_home):

@@ -30,6 +30,7 @@ from tests.service.audit.pruning import (
     prune,
     pruned_rows,
 )
+from tests.service.dashboard.page import ORG, open_page
 
 HOUR = timedelta(hours=1)
 SAFE = 48 * HOUR
@@ -296,7 +297,22 @@ async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
     assert not {"maintenance_failed", "days_pruned"} & {line["event"] for line in logs}
     shown = past.services.metrics.exposition().decode()
     assert 'countersign_maintenance_failures_total{task="prune"} 2.0' in shown
+    assert "countersign_prune_refused 1.0" in shown
     assert len(await left(past)) == 12
+    await prune(past)
+    await past.services.pruner.prune_in_background()
+    assert "countersign_prune_refused 0.0" in past.services.metrics.exposition().decode()
+
+
+async def test_the_overview_says_that_nothing_is_dropped(past):
+    """People who wonder about old rows see why."""
+    past.clock.now = START + SAFE
+    assert "none are dropped" not in (await open_page(past.world, ORG, **past.world.admin)).html
+    past.clock.now = START + 49 * HOUR
+
+    page = await open_page(past.world, ORG, **past.world.admin)
+
+    assert "none are dropped at present: the clock says 2026-03-06T13:00:00.123Z" in page.html
 
 
 async def test_the_background_prunes_by_itself(past):
