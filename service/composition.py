@@ -127,7 +127,13 @@ class Services:
             self.exporter,
         )
         policy = PolicyServices(
-            self.clock, self.access, self.store, self.lake, self.policy_book, self.release_dates
+            self.clock,
+            self.access,
+            self.store,
+            self.lake,
+            self.policy_book,
+            self.release_dates,
+            self.worker,
         )
         return (
             audit,
@@ -235,6 +241,7 @@ def _proxy(
         artifacts=artifacts,
         pages=PageCache(parts.clock, partial(parts.metrics.package_cache_used, "pages")),
         files=parts.caches.files,
+        worker=parts.worker,
         pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
         npm=npm_registries(settings.npm_registry, own_registries, parts),
     )

@@ -1,4 +1,4 @@
-"""Worker processes for long computations.
+"""Worker processes for long computations, which organisations use in turns.
 
 Python runs one thread at a time, so a computation in a thread of the server slows every request.
 """
@@ -15,7 +15,9 @@ from typing import Final, TypeVar
 import structlog
 
 from service.child_process import answer, prepare_process
+from service.fair_queue import Bounds, FairTurns, Length
 from service.lake import Lake
+from service.threads import consume_exception
 
 RETRY_S: Final = 60.0
 """Delay before processes are started again after they failed to start."""
@@ -24,15 +26,38 @@ _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-class WorkerProcess:
-    """Computes in `processes` processes, which are started on first use.
+WAIT_MAX_S: Final = 60.0
+"""How long a computation waits for its turn."""
 
-    Uses a thread until they are ready, after one has died, and if `processes` is 0.
+WAITING_PER_TENANT: Final = 256
+_WAITING: Final = 2048
+_PER_CALLER: Final = 128
+
+
+class WorkerProcess:
+    """Computes in up to `processes` processes and one more, which are started on first use.
+
+    The additional one is for long computations, such as a document of a package with all its
+    versions: they leave `processes` for short ones. Of one organisation one long computation runs
+    at a time, and it never has all places. Uses a thread until the processes are ready, after one
+    has died, and if `processes` is 0.
     """
 
     def __init__(self, lake: Lake, processes: int) -> None:
         self._lake = lake
         self._processes = processes
+        self._turns = FairTurns(
+            Bounds(
+                at_once=processes + 1,
+                per_tenant=max(1, processes),
+                long_at_once=max(1, processes),
+                long_per_tenant=1,
+                waiting_per_tenant=WAITING_PER_TENANT,
+                waiting=_WAITING,
+                per_caller=_PER_CALLER,
+            ),
+            WAIT_MAX_S,
+        )
         self._pool: ProcessPoolExecutor | None = None
         self._is_ready = False
         self._decided: Future[None] | None = None
@@ -42,16 +67,33 @@ class WorkerProcess:
         """A reading of the monotonic clock."""
 
     async def compute(
-        self, function: Callable[..., _Result], *arguments: object, start_s: float = 0.0
+        self,
+        tenant_id: str,
+        function: Callable[..., _Result],
+        *arguments: object,
+        length: Length = Length.SHORT,
+        start_s: float = 0.0,
     ) -> _Result:
         """What `function` returns or raises; it must be picklable and free of side effects.
 
-        Processes that are starting are waited for up to `start_s` seconds.
+        Processes that are starting are waited for up to `start_s` seconds. Raises TooManyWaiting,
+        ServerBusy.
         """
         if self._pool is None and self._processes and time.monotonic() >= self._starts_after:
             self._start()
         if self._decided is not None and start_s > 0:
             await asyncio.wait([asyncio.wrap_future(self._decided)], timeout=start_s)
+        job = await self._turns.begin(tenant_id, length)
+        running = asyncio.create_task(self._run(function, *arguments))
+        # A process or a thread does not end when its caller is cancelled: nor does its turn.
+        running.add_done_callback(lambda _: self._turns.end(job))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.add_done_callback(consume_exception)
+            raise
+
+    async def _run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
         if self._pool is not None and self._is_ready:
             try:
                 return await asyncio.wrap_future(self._pool.submit(function, *arguments))
@@ -70,7 +112,7 @@ class WorkerProcess:
         """Start the processes; runs in the event loop, so that two requests cannot both do it."""
         # Not forked: a fork inherits locks held by threads that it does not have.
         self._pool = pool = ProcessPoolExecutor(
-            self._processes, mp_context=get_context("spawn"), initializer=prepare_process
+            self._processes + 1, mp_context=get_context("spawn"), initializer=prepare_process
         )
         self._decided = decided = Future[None]()
 

@@ -2933,11 +2933,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a version that cannot be read is in every range",
-        "service/policy/evaluation.py::PackagePolicy._denied",
-        Replace(
-            "version is None or rule.includes(version)",
-            "version is not None and rule.includes(version)",
-        ),
+        "service/policy/evaluation.py::Rules.first_or_any",
+        Replace("self._rules[0] if self._rules else None", "None"),
         "tests/service/policy/test_evaluation.py"
         "::test_a_version_that_cannot_be_read_is_in_every_range_of_its_package[latest]",
     ),
@@ -2952,8 +2949,10 @@ GUARDS: Final = [
     ),
     Guard(
         "a local build of the last affected version is affected",
-        "service/policy/advisories.py::_is_after",
-        Replace("without_local(version)", "version"),
+        "service/policy/advisories.py::_reached",
+        Replace(
+            "after_builds(bound) if kind == 'last_affected' else before(bound)", "before(bound)"
+        ),
         "tests/service/policy/test_evaluation.py::test_nothing_gets_past_a_rule_by_spelling_on_pypi",
     ),
     Guard(
@@ -2970,10 +2969,47 @@ GUARDS: Final = [
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
     ),
     Guard(
-        "many ranges are not tried in the event loop",
+        "a document is judged in the event loop only if it is small",
         "service/proxy/services.py::Located.judge",
-        Replace("self.policy.is_slow", "False"),
-        "tests/service/proxy/test_preview_dates.py::test_many_ranges_are_tried_in_a_thread",
+        Replace("JUDGED_BYTES", "None"),
+        f"{_PROXY}/test_npm_routes.py::test_many_versions_are_judged_in_a_thread",
+    ),
+    Guard(
+        "an audit query names a bounded number of packages",
+        "service/proxy/npm/audit_queries.py::HiddenNames.__call__",
+        Replace("self._left < 0", "False"),
+        f"{_PROXY}/npm/test_audit_queries.py::test_a_query_that_names_too_many_packages_is_refused",
+    ),
+    Guard(
+        "an audit query has a bounded number of characters to compare",
+        "service/proxy/npm/audit_queries.py::HiddenNames.__call__",
+        Replace("self._chars_left < 0", "False"),
+        f"{_PROXY}/npm/test_audit_queries.py::test_a_query_that_names_too_many_packages_is_refused",
+    ),
+    Guard(
+        "a long audit query is not read in the event loop",
+        "service/proxy/npm/audit_queries.py::is_short",
+        Replace("len(_unpacked(body, coding, AT_ONCE_BYTES)) <= AT_ONCE_BYTES", "True"),
+        f"{_PROXY}/npm/test_audit_queries.py::test_only_a_short_query_is_read_in_the_event_loop",
+    ),
+    Guard(
+        "a gzip body has a bounded number of members",
+        "service/proxy/bodies.py::Gunzip._feed",
+        Replace("self._members > MEMBERS_MAX", "False"),
+        f"{_PROXY}/test_upstream.py::TestDocument::test_gzip_of_very_many_members_is_refused",
+    ),
+    Guard(
+        "a preview takes a bounded number of steps",
+        "service/policy/preview.py::judge_releases",
+        Replace("steps >= STEPS_MAX", "False"),
+        "tests/service/policy/test_preview_steps.py"
+        "::test_hostile_rules_end_a_preview_after_a_number_of_steps",
+    ),
+    Guard(
+        "a long policy is compiled in a thread",
+        "service/policy/book.py::_computed",
+        Replace("size <= AT_ONCE_BYTES", "True"),
+        "tests/service/policy/test_book.py::test_a_long_policy_is_compiled_in_a_thread",
     ),
     Guard(
         "an exception is of one package, also if its name has a `*`",
@@ -3017,7 +3053,7 @@ GUARDS: Final = [
     ),
     Guard(
         "no rule that compares spellings is accepted",
-        "service/packages/versions.py::_pypi_range",
+        "service/packages/versions.py::_specifiers",
         Replace("specifier.operator == '==='", "specifier.operator == ''"),
         "tests/service/packages/test_pypi_versions.py"
         "::test_a_range_that_could_be_evaded_is_refused",

@@ -108,7 +108,7 @@ class Ingest:
 
         Time passes between authorisation and commit: the body is read, and other writes go first.
         """
-        prepared = await self._prepare(body, principal.audit_context, window)
+        prepared = await self._prepare(tenant_id, body, principal.audit_context, window)
         ci = principal.origin.ci
         is_seal_due = False
 
@@ -131,7 +131,7 @@ class Ingest:
                 self._sealer.wanted.set()
 
     async def _prepare(
-        self, body: Body, audit_context: AuditContext, window: AcceptedInterval
+        self, tenant_id: str, body: Body, audit_context: AuditContext, window: AcceptedInterval
     ) -> Prepared:
         if _is_small(body.content):
             return prepare_body(body, audit_context, window)
@@ -139,7 +139,7 @@ class Ingest:
             return await self._lake.run_in_thread(
                 partial(prepare_body, body, audit_context, window)
             )
-        return await self._worker.compute(prepare_body, body, audit_context, window)
+        return await self._worker.compute(tenant_id, prepare_body, body, audit_context, window)
 
     async def _as_trusted_now(self, tenant_id: str, principal: IngestPrincipal) -> IngestPrincipal:
         """`principal` with its CI job, if the re-read organisation still trusts it."""

@@ -128,7 +128,9 @@ async def _preview(
 ) -> Answer:
     services, now = context.services, context.services.clock()
     log = await open_log(services.store, services.lake, org, now)
-    previewed = await preview_policy(log, wanted, services.release_dates, now, _PREVIEW_MAX_S)
+    previewed = await preview_policy(
+        log, wanted, services.release_dates, services.worker, now, _PREVIEW_MAX_S
+    )
     form = preview_form(org.slug, previewed)
     lines = [*_difference_lines(changes), form.summary]
     lines += [

@@ -1,10 +1,12 @@
 """npm's versions and ranges, as its client's semver reads them with `includePrerelease`."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
+
+from service.packages.intervals import AFTER, BEFORE, FIRST, LAST, Interval
 
 TEXT_MAX: Final = 256
 """Characters in a version, npm's own limit; also in a range."""
@@ -86,12 +88,17 @@ class NpmRange:
 
     alternatives: tuple[tuple[Comparator, ...], ...]
 
-    def contains(self, version: NpmVersion) -> bool:
-        """True if the range includes `version`."""
-        return any(
-            all(compare(version, bound) for compare, bound in comparators)
-            for comparators in self.alternatives
-        )
+    def intervals(self) -> Iterator[Interval]:
+        """The versions between the highest lower and the lowest upper bound of each alternative."""
+        for comparators in self.alternatives:
+            start, end = FIRST, LAST
+            for compare, bound in comparators:
+                if compare in {eq, ge, gt}:
+                    start = max(start, (bound, AFTER if compare is gt else BEFORE))
+                if compare in {eq, le, lt}:
+                    end = min(end, (bound, BEFORE if compare is lt else AFTER))
+            if start < end:
+                yield start, end
 
 
 def parse_npm_range(text: str) -> NpmRange:

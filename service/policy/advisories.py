@@ -1,20 +1,23 @@
 """Advisories: which releases of a package an OSV record affects."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
 import msgspec
 
 from service.packages.ecosystems import Ecosystem
+from service.packages.intervals import FIRST, LAST, Cut, Interval, IntervalIndex
 from service.packages.versions import (
     ExactVersions,
     InvalidVersion,
     Version,
-    has_local,
+    after_builds,
+    before,
+    folded,
     parse_version,
-    without_local,
+    sort_key,
 )
 
 Boundary = tuple[str, str]
@@ -67,21 +70,27 @@ class AffectedRange:
                 events.append((_version(ecosystem, kind, text), kind))
         return cls(_sorted(events), () if is_unlimited else tuple(limits))
 
-    def contains(self, version: Version) -> bool:
-        """True if `version` is affected (OSV schema, evaluation)."""
-        if self.limits and not any(version < limit for limit in self.limits):  # type: ignore[operator]
-            return False
-        is_affected = False
-        for bound, kind in self.events:
-            if kind == "introduced":
-                if bound is None or version >= bound:  # type: ignore[operator]
-                    is_affected = True
-            elif kind == "fixed":
-                if version >= bound:  # type: ignore[operator]
-                    is_affected = False
-            elif _is_after(version, bound):
-                is_affected = False
-        return is_affected
+    def intervals(self) -> Iterator[Interval]:
+        """The affected versions: at each, the last event that it has reached counts.
+
+        (OSV schema, evaluation)
+        """
+        end = max(map(before, self.limits), default=LAST)
+        start: Cut | None = None
+        last = 0
+        for cut, number in sorted(
+            (_reached(*event), place) for place, event in enumerate(self.events)
+        ):
+            last = max(last, number)
+            is_affected = self.events[last][1] == "introduced"
+            if is_affected and start is None:
+                start = cut
+            elif not is_affected and start is not None:
+                if start < min(cut, end):
+                    yield start, min(cut, end)
+                start = None
+        if start is not None and start < end:
+            yield start, end
 
 
 def _version(ecosystem: Ecosystem, kind: str, text: str) -> Version:
@@ -99,11 +108,12 @@ def _sorted(
     return (*(event for event in events if event[0] is None), *known)
 
 
-def _is_after(version: Version, last: Version | None) -> bool:
-    """True if `version` is above `last`; a local build of `last` itself is not."""
-    if last is not None and not has_local(last):
-        version = without_local(version)
-    return last is not None and version > last  # type: ignore[operator]
+def _reached(bound: Version | None, kind: str) -> Cut:
+    """The cut from which on a version has reached an event."""
+    if bound is None:
+        return FIRST
+    # A local build of the last affected version is affected, too.
+    return after_builds(bound) if kind == "last_affected" else before(bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +137,52 @@ class Advisory:
             frozenset(spec.digests),
         )
 
-    def affects(self, text: str, version: Version | None, digests: frozenset[str]) -> bool:
-        """True for a release with this version or one of these digests.
+    def intervals(self) -> Iterator[Interval]:
+        """The affected versions."""
+        yield from self.versions.intervals
+        for range_ in self.ranges:
+            yield from range_.intervals()
 
-        `version` is None if `text` is not a version: then every range affects the release, because
-        it cannot be shown to lie outside.
+
+class PackageAdvisories:
+    """The advisories on one package, of which the first that affects a release is found.
+
+    A look-up takes the same time for one advisory as for hundreds.
+    """
+
+    def __init__(self, advisories: Sequence[Advisory]) -> None:
+        self._ids = [advisory.advisory_id for advisory in advisories]
+        self._index = IntervalIndex([list(advisory.intervals()) for advisory in advisories])
+        self._by_digest: dict[str, int] = {}
+        self._by_text: dict[str, int] = {}
+        # A version that cannot be read cannot be shown to lie outside a range.
+        with_ranges = (number for number, each in enumerate(advisories) if each.ranges)
+        self._first_with_ranges = next(with_ranges, None)
+        for number, advisory in enumerate(advisories):
+            for digest in advisory.digests:
+                self._by_digest.setdefault(digest, number)
+            for text in advisory.versions.unreadable:
+                self._by_text.setdefault(text, number)
+        told = sorted((advisory.advisory_id, advisory.fingerprint) for advisory in advisories)
+        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+        """Changes whenever an advisory does."""
+
+    def __bool__(self) -> bool:
+        """True if there is any."""
+        return bool(self._ids)
+
+    def first(self, text: str, version: Version | None, digests: frozenset[str]) -> str | None:
+        """The id of the first advisory on a release with this version or one of these digests.
+
+        `version` is None if `text` is not a version.
         """
-        if not self.digests.isdisjoint(digests):
-            return True
         if version is None:
-            return bool(self.ranges) or self.versions.contains_text(text)
-        return self.versions.contains(version) or any(
-            range_.contains(version) for range_ in self.ranges
-        )
+            numbers = [self._first_with_ranges, self._by_text.get(folded(text))]
+        else:
+            numbers = [self._index.first(sort_key(version))]
+        numbers += map(self._by_digest.get, digests)
+        number = min((each for each in numbers if each is not None), default=None)
+        return None if number is None else self._ids[number]
+
+
+NO_ADVISORIES: Final = PackageAdvisories(())

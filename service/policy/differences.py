@@ -31,8 +31,9 @@ def difference(before: InstallPolicy, after: InstallPolicy) -> PolicyDifference:
         if old[part] == new[part]:
             continue
         for lines, others, into in ((old[part], new[part], gone), (new[part], old[part], added)):
-            changed = [line for line in lines if line not in others]
-            if set(lines) == set(others):
+            known = set(others)
+            changed = [line for line in lines if line not in known]
+            if set(lines) == known:
                 changed = list(lines)
             if changed:
                 into[part] = changed[:LINES_MAX]

@@ -4,15 +4,18 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from functools import lru_cache, partial
+from typing import Final, TypeVar
 
 from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.events import Event
 from analytics.model.instants import format_ms
 from service.packages.ecosystems import Ecosystem
+from service.packages.intervals import IntervalIndex
+from service.packages.names import NamePattern, PatternIndex
 from service.packages.release import Release
-from service.packages.versions import InvalidVersion, Version, parse_version
-from service.policy.advisories import Advisory
+from service.packages.versions import InvalidVersion, Version, parse_version, sort_key
+from service.policy.advisories import NO_ADVISORIES, PackageAdvisories
 from service.policy.model import (
     ADVISED,
     DENIED,
@@ -20,11 +23,15 @@ from service.policy.model import (
     Decision,
     InstallPolicy,
     Mode,
+    PackagePattern,
     ReleaseRule,
 )
 
-RANGES_AT_ONCE: Final = 100
-"""Ranges of one package that a decision may try in the event loop: 2.5 µs each."""
+_SETS_KEPT: Final = 64
+"""Different sets of a policy's rules that are kept merged: rules with globs are on many packages.
+A set of all the ranges that a policy may have takes 2 MB."""
+
+_Value = TypeVar("_Value")
 
 _ALLOWED: Final = Decision(
     Event.INSTALL_ALLOWED,
@@ -34,6 +41,55 @@ _ALLOWED: Final = Decision(
     rule_id=None,
     reason="no rule is against it",
 )
+
+
+class Rules:
+    """Rules on one package, of which the first that includes a version decides.
+
+    `fingerprint` changes whenever one of them does.
+    """
+
+    def __init__(self, rules: Sequence[ReleaseRule]) -> None:
+        self._rules = rules
+        self._index = IntervalIndex([list(rule.intervals()) for rule in rules])
+        told = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
+        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def __bool__(self) -> bool:
+        """True if there is any."""
+        return bool(self._rules)
+
+    def __len__(self) -> int:
+        """How many rules there are."""
+        return len(self._rules)
+
+    @property
+    def cuts(self) -> int:
+        """How many bounds of ranges were merged."""
+        return len(self._index)
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges the rules have."""
+        return sum(len(rule.texts) for rule in self._rules)
+
+    def first(self, version: Version) -> ReleaseRule | None:
+        """The first rule that includes `version`, found by one binary search."""
+        number = self._index.first(sort_key(version))
+        return None if number is None else self._rules[number]
+
+    def first_or_any(self, version: Version | None) -> ReleaseRule | None:
+        """As `first`; the very first one for a version that cannot be read (None).
+
+        It cannot be shown to lie outside any range.
+        """
+        if version is None:
+            return self._rules[0] if self._rules else None
+        return self.first(version)
+
+    def first_without_range(self) -> ReleaseRule | None:
+        """The first rule for all versions, those that cannot be read among them."""
+        return next((rule for rule in self._rules if not rule.texts), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +105,9 @@ class PackagePolicy:
     name: str
     mode: Mode
     registry: str | None
-    deny: tuple[ReleaseRule, ...]
-    advisories: tuple[Advisory, ...]
-    allow: tuple[ReleaseRule, ...]
+    deny: Rules
+    advisories: PackageAdvisories
+    allow: Rules
     min_age: timedelta | None
     version: str
 
@@ -67,12 +123,6 @@ class PackagePolicy:
             or self._cooling(release, version, now)
             or _ALLOWED
         )
-
-    @property
-    def is_slow(self) -> bool:
-        """True if a decision may take so long that many must not be made in the event loop."""
-        rules = sum(len(rule.ranges) for rule in (*self.deny, *self.allow))
-        return rules + sum(len(advisory.ranges) for advisory in self.advisories) > RANGES_AT_ONCE
 
     def next_change_at(
         self, published_ats: Iterable[datetime | None], now: datetime
@@ -109,27 +159,23 @@ class PackagePolicy:
         )
 
     def _denied(self, version: Version | None) -> Decision | None:
-        for rule in self.deny:
-            # A version that cannot be parsed cannot be shown to lie outside the range.
-            if version is None or rule.includes(version):
-                text = f"{DENIED}{rule.rule_id}"
-                if rule.reason is not None:
-                    text = f"{text}: {rule.reason}"
-                return self._blocked(
-                    BlocklistHit(rule_id=rule.rule_id, source="operator"), rule.rule_id, text
-                )
-        return None
+        rule = self.deny.first_or_any(version)
+        if rule is None:
+            return None
+        text = f"{DENIED}{rule.rule_id}"
+        if rule.reason is not None:
+            text = f"{text}: {rule.reason}"
+        return self._blocked(
+            BlocklistHit(rule_id=rule.rule_id, source="operator"), rule.rule_id, text
+        )
 
     def _advised(self, release: Release, version: Version | None) -> Decision | None:
-        for advisory in self.advisories:
-            if advisory.affects(release.version, version, release.digests):
-                advisory_id = advisory.advisory_id
-                return self._blocked(
-                    BlocklistHit(rule_id=advisory_id, source="osv"),
-                    advisory_id,
-                    f"{ADVISED}{advisory_id}",
-                )
-        return None
+        advisory_id = self.advisories.first(release.version, version, release.digests)
+        if advisory_id is None:
+            return None
+        return self._blocked(
+            BlocklistHit(rule_id=advisory_id, source="osv"), advisory_id, f"{ADVISED}{advisory_id}"
+        )
 
     def _cooling(self, release: Release, version: Version | None, now: datetime) -> Decision | None:
         """Blocked as too young, allowed by an exception from that, or None."""
@@ -138,18 +184,17 @@ class PackagePolicy:
         # cooldown otherwise.
         if self.min_age is None or (published_at and now - published_at >= self.min_age):
             return None
-        for rule in self.allow:
-            # Unlike a deny rule: a version that cannot be parsed cannot be shown to lie inside the
-            # range.
-            if not rule.ranges or (version is not None and rule.includes(version)):
-                return Decision(
-                    Event.INSTALL_ALLOWED,
-                    InstallAllowed(),
-                    is_blocked=False,
-                    is_enforced=True,
-                    rule_id=rule.rule_id,
-                    reason=f"rule {rule.rule_id} lifts the cooldown",
-                )
+        # Unlike a deny rule: a version that cannot be read cannot be shown to lie inside a range.
+        rule = self.allow.first_without_range() if version is None else self.allow.first(version)
+        if rule is not None:
+            return Decision(
+                Event.INSTALL_ALLOWED,
+                InstallAllowed(),
+                is_blocked=False,
+                is_enforced=True,
+                rule_id=rule.rule_id,
+                reason=f"rule {rule.rule_id} lifts the cooldown",
+            )
         days = self.min_age.days
         # The envelope requires an instant: a release without one counts as published now.
         at = format_ms(published_at or now)
@@ -178,51 +223,77 @@ class PackagePolicy:
         )
 
 
-def package_policy(
-    policy: InstallPolicy, advisories: Sequence[Advisory], ecosystem: Ecosystem, name: str
-) -> PackagePolicy:
-    """What `policy` and the `advisories` on the package `name` (canonical) say about it."""
-    registries = (
-        entry.registry for entry in policy.first_party if entry.packages.matches(ecosystem, name)
-    )
-    registry = next(registries, None)
-    deny = _matching(policy.deny, ecosystem, name)
-    allow = _matching(policy.allow, ecosystem, name)
-    min_age = _min_age(policy, ecosystem, name)
-    told = sorted((advisory.advisory_id, advisory.fingerprint) for advisory in advisories)
-    said = (str(policy.mode), registry, _told(deny), _told(allow), min_age, told)
-    return PackagePolicy(
-        ecosystem=ecosystem,
-        name=name,
-        mode=policy.mode,
-        registry=registry,
-        deny=deny,
-        advisories=tuple(advisories),
-        allow=allow,
-        min_age=min_age,
-        version=hashlib.sha256(repr(said).encode()).hexdigest()[:16],
-    )
+class CompiledPolicy:
+    """A policy in the form in which decisions are made; it is made once for each revision.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, policy: InstallPolicy) -> None:
+        self._policy = policy
+        self._first_party = _indexes(
+            (entry.packages, entry.registry) for entry in policy.first_party
+        )
+        self._deny = _numbered(policy.deny)
+        self._allow = _numbered(policy.allow)
+        exempt = () if policy.cooldown is None else policy.cooldown.exempt
+        self._exempt = _indexes((entry, None) for entry in exempt)
+        self._deny_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.deny))
+        self._allow_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.allow))
+
+    def first_party_patterns(self, ecosystem: Ecosystem) -> tuple[NamePattern, ...]:
+        """The packages that come from the organisation's registries alone."""
+        return tuple(
+            entry.packages.pattern
+            for entry in self._policy.first_party
+            if entry.packages.ecosystem is ecosystem
+        )
+
+    def on(
+        self,
+        ecosystem: Ecosystem,
+        name: str,
+        advisories: PackageAdvisories = NO_ADVISORIES,
+    ) -> PackagePolicy:
+        """What the policy and the `advisories` on the package `name` (canonical) say about it."""
+        registry = next(iter(self._first_party[ecosystem].matches(name)), None)
+        deny = self._deny_rules(*self._deny[ecosystem].matches(name))
+        allow = self._allow_rules(*self._allow[ecosystem].matches(name))
+        mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
+        said = (
+            str(mode),
+            registry,
+            deny.fingerprint,
+            allow.fingerprint,
+            min_age,
+            advisories.fingerprint,
+        )
+        version = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+        return PackagePolicy(
+            ecosystem, name, mode, registry, deny, advisories, allow, min_age, version
+        )
+
+    def _min_age(self, ecosystem: Ecosystem, name: str) -> timedelta | None:
+        cooldown = self._policy.cooldown
+        if cooldown is None or self._exempt[ecosystem].is_match(name):
+            return None
+        return timedelta(days=cooldown.min_age_days)
 
 
-def decide(
-    policy: InstallPolicy, advisories: Sequence[Advisory], release: Release, now: datetime
-) -> Decision:
-    """The decision on one release; `advisories` are those on its package."""
-    return package_policy(policy, advisories, release.ecosystem, release.name).decide(release, now)
+def _indexes(
+    patterns: Iterable[tuple[PackagePattern, _Value]],
+) -> dict[Ecosystem, PatternIndex[_Value]]:
+    by_ecosystem: dict[Ecosystem, list[tuple[NamePattern, _Value]]] = {
+        ecosystem: [] for ecosystem in Ecosystem
+    }
+    for packages, value in patterns:
+        by_ecosystem[packages.ecosystem].append((packages.pattern, value))
+    return {ecosystem: PatternIndex(entries) for ecosystem, entries in by_ecosystem.items()}
 
 
-def _matching(
-    rules: Iterable[ReleaseRule], ecosystem: Ecosystem, name: str
-) -> tuple[ReleaseRule, ...]:
-    return tuple(rule for rule in rules if rule.packages.matches(ecosystem, name))
+def _numbered(rules: Sequence[ReleaseRule]) -> dict[Ecosystem, PatternIndex[int]]:
+    return _indexes((rule.packages, number) for number, rule in enumerate(rules))
 
 
-def _min_age(policy: InstallPolicy, ecosystem: Ecosystem, name: str) -> timedelta | None:
-    cooldown = policy.cooldown
-    if cooldown is None or any(entry.matches(ecosystem, name) for entry in cooldown.exempt):
-        return None
-    return timedelta(days=cooldown.min_age_days)
-
-
-def _told(rules: Iterable[ReleaseRule]) -> list[tuple[str, tuple[str, ...], str | None]]:
-    return [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
+def _rules(rules: Sequence[ReleaseRule], *numbers: int) -> Rules:
+    return Rules([rules[number] for number in numbers])

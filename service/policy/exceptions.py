@@ -24,7 +24,6 @@ from service.packages.release import Release
 from service.packages.versions import (
     InvalidRange,
     InvalidVersion,
-    VersionRange,
     parse_range,
     parse_version,
 )
@@ -36,6 +35,7 @@ from service.policy.parsing import check_line, decode_document, parse_policy, to
 from service.policy.repository import find_revision
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
+from service.threads import in_thread
 
 OPEN_MAX: Final = 200
 """Open requests of one organisation, at most; SPEC sets no number."""
@@ -61,7 +61,7 @@ def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
     except InvalidVersion as error:
         raise Invalid(f"version: {error}", field="version") from error
     # Else it could be requested and never allowed.
-    _range_of(release.ecosystem, release.version)
+    _check_range(release.ecosystem, release.version)
     _package_of(release.ecosystem, release.name)
     return release, _reason(body)
 
@@ -175,7 +175,7 @@ async def decide_exception(
     if state == ALLOWED:
         current = await find_revision(work.session, org.id)
         policy = NO_POLICY if current is None else decode_document(current.document)
-        await set_policy(work, org, _with_rule(policy, asked), by)
+        await set_policy(work, org, await in_thread(_with_rule, policy, asked), by)
     asked.state = state
     asked.decided_by = by.actor
     asked.decided_at = work.now
@@ -196,10 +196,10 @@ async def decide_exception(
     return asked
 
 
-def _range_of(ecosystem: Ecosystem, version: str) -> VersionRange:
-    """The range of this version alone. Raises Invalid for a spelling that rules do not have."""
+def _check_range(ecosystem: Ecosystem, version: str) -> None:
+    """Raise Invalid for a spelling that rules do not have."""
     try:
-        return parse_range(ecosystem, version)
+        parse_range(ecosystem, version)
     except InvalidRange as error:
         raise Invalid(
             "version must be spelled as in a rule, such as 1.2.3 or 1.2.3-rc.1", field="version"
@@ -216,11 +216,11 @@ def _package_of(ecosystem: Ecosystem, name: str) -> PackagePattern:
 def _with_rule(policy: InstallPolicy, asked: PolicyException) -> InstallPolicy:
     """`policy` with an allow rule for the release, under the id of the request. Raises Invalid."""
     ecosystem = Ecosystem(asked.ecosystem)
+    _check_range(ecosystem, asked.version)
     rule = ReleaseRule(
         rule_id=asked.id,
         packages=_package_of(ecosystem, asked.package),
         texts=(asked.version,),
-        ranges=(_range_of(ecosystem, asked.version),),
         reason=asked.reason,
     )
     # Parsed again, because the limits of a policy apply to this way to change it, too.

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from service.errors import Invalid, NotStorableText
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, parse_pattern
-from service.packages.versions import InvalidRange, VersionRange, parse_range
+from service.packages.versions import InvalidRange, parse_range
 from service.policy.document import (
     DOCUMENT_BYTES_MAX,
     REASON_MAX,
@@ -33,6 +33,7 @@ from service.policy.model import (
 from service.text_rules import is_encodable
 
 _PLACE: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_STORED: Final = msgspec.json.Decoder(PolicyDocument)
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
@@ -45,21 +46,25 @@ def parse_policy(document: object) -> InstallPolicy:
     except UnicodeEncodeError as error:  # of a member's name, or where one of several texts fits
         raise _unencodable(document) from error
     _check_counts(parsed)
-    policy = InstallPolicy(
-        mode=parsed.mode,
-        first_party=tuple(
-            _first_party(f"first_party[{number}]", entry)
-            for number, entry in enumerate(parsed.first_party)
-        ),
-        deny=_rules("deny", parsed.deny),
-        allow=_rules("allow", parsed.allow),
-        cooldown=None if parsed.cooldown is None else _cooldown(parsed.cooldown),
-    )
+    policy = _policy(parsed, _rule)
     _require_unique_ids(policy)
     # The stored form counts: with canonical names and all ids it can be longer than what was sent.
     if len(encode_document(policy)) > DOCUMENT_BYTES_MAX:
         raise Invalid(f"the policy must be at most {DOCUMENT_BYTES_MAX} bytes of compact JSON")
     return policy
+
+
+def _policy(parsed: PolicyDocument, rule: Callable[[str, RuleEntry], ReleaseRule]) -> InstallPolicy:
+    return InstallPolicy(
+        mode=parsed.mode,
+        first_party=tuple(
+            _first_party(f"first_party[{number}]", entry)
+            for number, entry in enumerate(parsed.first_party)
+        ),
+        deny=tuple(rule(f"deny[{number}]", entry) for number, entry in enumerate(parsed.deny)),
+        allow=tuple(rule(f"allow[{number}]", entry) for number, entry in enumerate(parsed.allow)),
+        cooldown=None if parsed.cooldown is None else _cooldown(parsed.cooldown),
+    )
 
 
 def _with_whole_days(document: object) -> object:
@@ -109,8 +114,11 @@ def encode_document(policy: InstallPolicy) -> bytes:
 
 
 def decode_document(stored: bytes) -> InstallPolicy:
-    """The policy that `encode_document` stored."""
-    return parse_policy(msgspec.json.decode(stored))
+    """The policy that `encode_document` stored.
+
+    Its ranges are read once they are asked for: pages only show them.
+    """
+    return _policy(_STORED.decode(stored), _stored_rule)
 
 
 def _named(text: str) -> Invalid:
@@ -160,24 +168,27 @@ def _first_party(field: str, entry: FirstPartyEntry) -> FirstParty:
     return FirstParty(_packages(field, entry.ecosystem, entry.package), registry)
 
 
-def _rules(field: str, entries: Iterable[RuleEntry]) -> tuple[ReleaseRule, ...]:
-    return tuple(_rule(f"{field}[{number}]", entry) for number, entry in enumerate(entries))
-
-
 def _rule(field: str, entry: RuleEntry) -> ReleaseRule:
     packages = _packages(field, entry.ecosystem, entry.package)
     texts = (entry.versions,) if isinstance(entry.versions, str) else tuple(entry.versions)
     texts = tuple(" ".join(text.split()) for text in texts)
+    for text in texts:
+        _check_range(f"{field}.versions", entry.ecosystem, text)
     rule_id = entry.id if entry.id is not None else _default_id(packages, texts)
     return ReleaseRule(
         rule_id=check_line(f"{field}.id", rule_id, RULE_ID_MAX),
         packages=packages,
         texts=texts,
-        ranges=tuple(_range(f"{field}.versions", entry.ecosystem, text) for text in texts),
         reason=None
         if entry.reason is None
         else check_line(f"{field}.reason", entry.reason, REASON_MAX),
     )
+
+
+def _stored_rule(field: str, entry: RuleEntry) -> ReleaseRule:
+    """A rule that was checked when it was stored, as `_rule_entry` wrote it."""
+    packages = _packages(field, entry.ecosystem, entry.package)
+    return ReleaseRule(entry.id or "", packages, tuple(entry.versions), entry.reason)
 
 
 def _rule_entry(rule: ReleaseRule) -> RuleEntry:
@@ -212,9 +223,9 @@ def _packages(field: str, ecosystem: Ecosystem, text: str) -> PackagePattern:
         raise _invalid(f"{field}.package", str(error)) from error
 
 
-def _range(field: str, ecosystem: Ecosystem, text: str) -> VersionRange:
+def _check_range(field: str, ecosystem: Ecosystem, text: str) -> None:
     try:
-        return parse_range(ecosystem, text)
+        parse_range(ecosystem, text)
     except InvalidRange as error:
         raise _invalid(field, str(error)) from error
 

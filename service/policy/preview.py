@@ -3,24 +3,27 @@
 The blocklist is not considered: it is in force with or without the policy.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, Protocol
 
 from analytics.model.filters import Query, literal, parse_query
 from analytics.model.instants import format_us
 from analytics.query.aggregates import Group
 from service.audit.tenant_log import TenantLog
+from service.fair_queue import Length
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.release import Release
 from service.packages.versions import InvalidVersion, Version, parse_version
-from service.policy.evaluation import PackagePolicy, package_policy
+from service.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.policy.model import InstallPolicy
+from service.policy.parsing import decode_document, encode_document
+from service.worker_process import WorkerProcess
 
 WINDOW: Final = timedelta(days=30)
 RELEASES_MAX: Final = 10_000
@@ -35,14 +38,19 @@ STRADDLING_MAX: Final = 50
 COOLDOWN: Final = "cooldown"
 """What blocks a release that is too young, among the ids of rules."""
 TOP: Final = 10
-JUDGING_MAX_S: Final = 10.0
-"""How long releases are judged: the most often installed ones first."""
-_TURN_S: Final = 0.01
-"""How long releases are judged before other requests get their turn."""
+RELEASES_AT_ONCE: Final = 500
+"""How many releases one computation of the worker process judges: a part of a second at most."""
+STEPS_MAX: Final = 1_000_000
+"""How much work the judgements may be: each release and each character of a package's name is one
+step, each range of the rules on a package STEPS_PER_RANGE. 10,000 packages with usual names and ten
+ranges each are less."""
+STEPS_PER_RANGE: Final = 6
 _COLUMNS: Final = ("ecosystem", "package_name", "version")
 _JOB_COLUMNS: Final = (*_COLUMNS, "subject")
 
 _LONG_AGO: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_LONG_AFTER: Final = datetime.fromisoformat("2970-01-01T00:00:00+00:00")
+"""No cooldown lasts so long."""
 
 _Key = tuple[str | None, ...]
 
@@ -96,17 +104,31 @@ async def preview_policy(
     log: TenantLog,
     policy: InstallPolicy,
     dates: ReleaseDates,
+    worker: WorkerProcess,
     now: datetime,
     time_max_s: float,
 ) -> Preview:
     """What `policy` would have done to the installs in `log`. Raises QueryTooSlow, StoreFault."""
     previewing = _Previewing(Preview(now - WINDOW), log, now, time_max_s)
-    await previewing.judge(policy)
+    await previewing.judge(worker, policy)
     ends_at = time.monotonic() + DATING_MAX_S
     await previewing.date(dates, ends_at)
     await previewing.count_jobs()
     await previewing.count_early()
     return previewing.preview
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy says about a release.
+
+    `blocked_by` is the rule that blocks it at any age. `min_age` is set if the cooldown applies.
+    """
+
+    release: Release
+    is_first_party: bool = False
+    blocked_by: str | None = None
+    min_age: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,48 +165,46 @@ class _Previewing:
     cooling: list[_Cooling] = field(default_factory=list)
     straddling: list[_Straddling] = field(default_factory=list)
 
-    async def judge(self, policy: InstallPolicy) -> None:
+    async def judge(self, worker: WorkerProcess, policy: InstallPolicy) -> None:
         """Count the installs that would be blocked at any age of their release.
 
         Those that depend on that age are `cooling`.
         """
         preview, query = self.preview, self._installs()
         preview.installs = await self.log.count(query, self.time_max_s)
-        policies: dict[tuple[Ecosystem, str], PackagePolicy] = {}
         groups = await self._groups(query, _COLUMNS, RELEASES_MAX)
-        ends_at = time.monotonic() + JUDGING_MAX_S
-        turn_ends_at = 0.0
-        for group in groups:
-            # With the most and widest rules that a policy may have, one release takes 15 ms.
-            if time.monotonic() >= turn_ends_at:
-                await asyncio.sleep(0)
-                turn_ends_at = time.monotonic() + _TURN_S
-            if time.monotonic() >= ends_at:
+        document, steps = encode_document(policy), 0
+        for start in range(0, len(groups), RELEASES_AT_ONCE):
+            if steps >= STEPS_MAX:
                 preview.is_complete = False
                 break
-            release = _release(group.values)
-            if release is None:
-                preview.unjudged += group.rows
-                continue
-            key = release.ecosystem, release.name
-            if key not in policies:
-                policies[key] = package_policy(policy, (), *key)
-            self._judge(policies[key], release, group)
+            part = groups[start : start + RELEASES_AT_ONCE]
+            judged, taken = await worker.compute(
+                self.log.org.id,
+                judge_releases,
+                document,
+                [group.values for group in part],
+                length=Length.LONG,
+            )
+            steps += taken
+            for group, judgement in zip(part, judged, strict=False):
+                self._count(group, judgement)
+            preview.is_complete &= len(judged) == len(part)
 
-    def _judge(self, policy: PackagePolicy, release: Release, group: Group) -> None:
-        # As if published long ago: then the cooldown alone is left out.
-        decision = policy.decide(release, self.now)
-        if policy.registry is not None:
+    def _count(self, group: Group, judgement: Judgement | None) -> None:
+        if judgement is None:
+            self.preview.unjudged += group.rows
+        elif judgement.is_first_party:
             self.preview.first_party += group.rows
-        elif decision.is_blocked:
-            self.preview.add_blocked(release, decision.rule_id or "", group.rows)
+        elif judgement.blocked_by is not None:
+            self.preview.add_blocked(judgement.release, judgement.blocked_by, group.rows)
             self.blocked.add(group.values)
-        elif policy.min_age is not None and policy.decide(_new(release), self.now).is_blocked:
-            version = _version(release)
+        elif judgement.min_age is not None:
+            version = _version(judgement.release)
             if version is None:
                 self.preview.undated += group.rows
             else:
-                self.cooling.append(_Cooling(release, version, group, policy.min_age))
+                self.cooling.append(_Cooling(judgement.release, version, group, judgement.min_age))
 
     async def date(self, dates: ReleaseDates, ends_at: float) -> None:
         """Count the installs of releases that were too young, as far as their dates are known.
@@ -249,6 +269,50 @@ class _Previewing:
         groups = await self.log.groups(query, columns, groups_max + 1, self.time_max_s)
         self.preview.is_complete &= len(groups) <= groups_max
         return groups[:groups_max]
+
+
+def judge_releases(document: bytes, releases: Sequence[_Key]) -> tuple[list[Judgement | None], int]:
+    """The judgement on each release, None without a valid name; and how many steps it took.
+
+    For a worker process. Stops after STEPS_MAX steps: then the list is shorter.
+    """
+    policy = _compiled(document)
+    judged: list[Judgement | None] = []
+    packages: dict[tuple[Ecosystem, str], PackagePolicy] = {}
+    steps = 0
+    for values in releases:
+        if steps >= STEPS_MAX:
+            break
+        steps += 1
+        release = _release(values)
+        if release is None:
+            judged.append(None)
+            continue
+        key = release.ecosystem, release.name
+        if key not in packages:
+            packages[key] = policy.on(*key)
+            rules = packages[key].deny.ranges + packages[key].allow.ranges
+            steps += len(release.name) + STEPS_PER_RANGE * rules
+        judged.append(_judgement(packages[key], release))
+    return judged, steps
+
+
+@lru_cache(maxsize=4)
+def _compiled(document: bytes) -> CompiledPolicy:
+    """The policy in `document`, which several calls ask for."""
+    return CompiledPolicy(decode_document(document))
+
+
+def _judgement(policy: PackagePolicy, release: Release) -> Judgement:
+    if policy.registry is not None:
+        return Judgement(release, is_first_party=True)
+    # As if published long ago: then the cooldown alone is left out.
+    decision = policy.decide(release, _LONG_AFTER)
+    if decision.is_blocked:
+        return Judgement(release, blocked_by=decision.rule_id or "")
+    if policy.min_age is not None and policy.decide(_new(release), _LONG_AFTER).is_blocked:
+        return Judgement(release, min_age=policy.min_age)
+    return Judgement(release)
 
 
 def _release(values: _Key) -> Release | None:

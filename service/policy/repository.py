@@ -18,8 +18,6 @@ from service.policy.blocklist_contents import (
     feed_states,
     own_id,
 )
-from service.policy.model import NO_POLICY, InstallPolicy
-from service.policy.parsing import decode_document
 from service.store.tables import AdvisoryEntry, BlocklistImport, PolicyRevision
 from service.store.transaction import Transaction
 
@@ -80,28 +78,25 @@ def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
     return InForce(int(revision), int(generation))
 
 
-def load_policy(
-    transaction: Transaction, tenant_id: str, revision: int
-) -> tuple[InstallPolicy, int]:
-    """The organisation's policy as of `revision`, and the size of its stored form.
-
-    NO_POLICY and 0 if there is no such revision.
-    """
+def load_document(transaction: Transaction, tenant_id: str, revision: int) -> bytes | None:
+    """The stored document of the organisation's policy as of `revision`; None without one."""
     for (document,) in transaction.rows(_POLICY, {"tenant_id": tenant_id, "revision": revision}):
-        return decode_document(document), len(document)
-    return NO_POLICY, 0
+        return bytes(document)
+    return None
 
 
 def load_advisories(
     transaction: Transaction, generation: int, ecosystem: Ecosystem, package: str
-) -> tuple[tuple[Advisory, ...], int]:
-    """The advisories on a package, by id, and the size of their stored form."""
+) -> list[tuple[str, bytes]]:
+    """The ids and stored forms of the advisories on a package, by id."""
     where = {"generation": generation, "ecosystem": str(ecosystem), "package": package}
     rows = transaction.rows(_ADVISORIES, where)
-    advisories = tuple(
-        Advisory.of(ecosystem, own_id(stored_id), _SPEC.decode(spec)) for stored_id, spec in rows
-    )
-    return advisories, sum(len(spec) for _, spec in rows)
+    return [(own_id(stored_id), spec) for stored_id, spec in rows]
+
+
+def decode_advisories(ecosystem: Ecosystem, stored: Sequence[tuple[str, bytes]]) -> list[Advisory]:
+    """What `load_advisories` loaded."""
+    return [Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in stored]
 
 
 async def find_revision(

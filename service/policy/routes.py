@@ -41,6 +41,7 @@ from service.policy.parsing import parse_policy
 from service.policy.preview import preview_policy
 from service.policy.repository import find_revision
 from service.policy.services import PolicyServices
+from service.threads import in_thread
 from service.web.dependencies import receives
 from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
@@ -102,7 +103,7 @@ async def replace(services: PolicyServices, slug: str) -> ResponseReturnValue:
     caller, org = await services.access.authorize(slug, Capability.POLICY_WRITE)
     query_parameters(request, ())
     replaces = _replaced_revision(request)
-    policy = parse_policy(await json_object(request))
+    policy = await in_thread(parse_policy, await json_object(request))
     async with services.access.change(caller, org, Capability.POLICY_WRITE) as (work, caller, org):
         revision = await set_policy(work, org, policy, caller.audit_context, replaces=replaces)
     return _with_etag(policy_form(slug, revision))
@@ -142,10 +143,12 @@ async def preview(services: PolicyServices, slug: str) -> ResponseReturnValue:
     """What a policy would have done to the installs of the last 30 days. Nothing is changed."""
     _, org = await services.access.authorize(slug, Capability.POLICY_READ)
     query_parameters(request, ())
-    policy = parse_policy(await json_object(request))
+    policy = await in_thread(parse_policy, await json_object(request))
     now = services.clock()
     log = await open_log(services.store, services.lake, org, now)
-    previewed = await preview_policy(log, policy, services.dates, now, PREVIEW_MAX_S)
+    previewed = await preview_policy(
+        log, policy, services.dates, services.worker, now, PREVIEW_MAX_S
+    )
     return json_answer(preview_form(slug, previewed))
 
 

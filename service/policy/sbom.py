@@ -11,13 +11,15 @@ from service.errors import Conflict, Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.release import Release
-from service.policy.evaluation import decide
+from service.policy.advisories import PackageAdvisories
+from service.policy.evaluation import CompiledPolicy
 from service.policy.model import NO_POLICY
-from service.policy.repository import find_in_force, load_advisories
+from service.policy.repository import decode_advisories, find_in_force, load_advisories
 from service.store.transaction import Transaction
 
 SBOM_BYTES_MAX: Final = 64 * 2**20
 
+_NO_POLICY: Final = CompiledPolicy(NO_POLICY)
 _DIGESTS: Final = {"SHA-1": "sha1", "SHA-256": "sha256", "SHA-512": "sha512"}
 
 
@@ -116,9 +118,11 @@ def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Com
 def _advisory_ids(
     transaction: Transaction, generation: int, release: Release, now: datetime
 ) -> tuple[str, ...]:
-    advisories, _ = load_advisories(transaction, generation, release.ecosystem, release.name)
+    stored = load_advisories(transaction, generation, release.ecosystem, release.name)
     return tuple(
         advisory.advisory_id
-        for advisory in advisories
-        if decide(NO_POLICY, (advisory,), release, now).is_blocked
+        for advisory in decode_advisories(release.ecosystem, stored)
+        if _NO_POLICY.on(release.ecosystem, release.name, PackageAdvisories([advisory]))
+        .decide(release, now)
+        .is_blocked
     )

@@ -8,6 +8,7 @@ from service.lake import Lake
 from service.policy.book import PolicyBook
 from service.policy.preview import ReleaseDates
 from service.store.store import Store
+from service.worker_process import WorkerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,4 @@ class PolicyServices:
     lake: Lake
     book: PolicyBook
     dates: ReleaseDates
+    worker: WorkerProcess

@@ -11,6 +11,10 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _STEP_BYTES: Final = 256 * 1024
 """What is decompressed at once: about a millisecond of the event loop."""
 
+_PIECE_BYTES: Final = 4096
+MEMBERS_MAX: Final = 1000
+"""Of a gzip body, each of which takes longer than its bytes; clients and registries send one."""
+
 
 class BodyFault(Exception):
     """Why a body cannot be read; the text repeats no part of it."""
@@ -46,6 +50,7 @@ class Gunzip:
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
         self._has_input = False
+        self._members = 1
 
     @property
     def is_complete(self) -> bool:
@@ -54,9 +59,16 @@ class Gunzip:
 
     def feed(self, received: bytes) -> Iterator[bytes]:
         """The output for `received`, in steps, each produced on demand. Raises BodyFault."""
-        left = received
+        # In pieces: zlib copies the data after each member, and all members may be tiny.
+        for at in range(0, len(received), _PIECE_BYTES):
+            yield from self._feed(received[at : at + _PIECE_BYTES])
+
+    def _feed(self, left: bytes) -> Iterator[bytes]:
         while left:
             if self._stream.eof:  # a member follows another one (RFC 1952, 2.2)
+                self._members += 1
+                if self._members > MEMBERS_MAX:
+                    raise BodyFault(f"is gzip of more than {MEMBERS_MAX} members")
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)
             self._has_input = True
             try:

@@ -21,6 +21,7 @@ from cachetools import LRUCache
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.clock import Clock
 from service.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
+from service.fair_queue import Length
 from service.proxy.answers import Document
 from service.proxy.decoded_documents import DecodedDocuments
 from service.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
@@ -30,8 +31,18 @@ from service.proxy.upstream import Upstream
 from service.proxy.waiting_room import Place
 from service.worker_process import WorkerProcess
 
+PARSED_BYTES: Final = 16 * 1024
+"""Smaller documents are parsed in the event loop, larger ones in another process: a registry that
+wants to makes a document take 0.3 µs a byte."""
+
+JUDGED_BYTES: Final = 16 * 1024
+"""Smaller documents are judged and rendered in the event loop: some 80 files or 30 versions."""
+
 HEAVY_BYTES: Final = 256 * 1024
-"""Smaller documents are parsed in the event loop, in a few milliseconds at most."""
+"""In smaller documents one file is looked for in the event loop, in 2 ms at most."""
+
+LONG_BYTES: Final = 4 * 2**20
+"""Parsing a larger document takes a fifth of a second or more: it leaves a process for others."""
 
 MISSING_FOR: Final = timedelta(seconds=10)
 """How long a newly published package may stay unknown: clients retry for longer than that."""
@@ -223,14 +234,15 @@ class DocumentCache(Generic[_Value]):
         document: CachedDocument,
         function: Callable[[_Value], _Result],
         *,
-        is_slow: bool = False,
+        bytes_at_once: int | None = None,
     ) -> _Result:
         """The result of `function` on the document, of which it may keep single entries only.
 
-        One that `is_slow` runs in a thread for small documents, too.
+        Runs in a thread for documents of more than `bytes_at_once` bytes, by default HEAVY_BYTES.
         """
         work = partial(self._decoded.use, document.stored, function)
-        if is_slow or self.is_heavy(document):
+        limit = self._heavy_bytes if bytes_at_once is None else bytes_at_once
+        if document.stored.encoded_bytes > min(limit, self._heavy_bytes):
             return await self._files.run_in_thread(work)
         return work()
 
@@ -299,7 +311,7 @@ class DocumentCache(Generic[_Value]):
         place = self._upstream.try_admit(org)
         if place is None:
             return self._keep_copy(name, copy)
-        self._refreshes.start(name, partial(self._refresh, name, place))
+        self._refreshes.start(name, partial(self._refresh, name, org, place))
         return copy
 
     async def _renewed(self, name: str, org: str) -> _Known:
@@ -317,12 +329,12 @@ class DocumentCache(Generic[_Value]):
                 if known is not None:
                     place.leave()
                     return known
-                running = self._refreshes.start(name, partial(self._refresh, name, place))
+                running = self._refreshes.start(name, partial(self._refresh, name, org, place))
             else:
                 place.leave()
         return await asyncio.shield(running)
 
-    async def _refresh(self, name: str, place: Place) -> _Known:
+    async def _refresh(self, name: str, org: str, place: Place) -> _Known:
         """What the registry says about `name`, or what is known if it fails."""
         with place:
             known = await self._newest(name)
@@ -330,7 +342,7 @@ class DocumentCache(Generic[_Value]):
             if known is not None and known.confirmed_within(self._ages.fresh, now):
                 return self._keep(name, known)  # by another process, meanwhile
             try:
-                return self._keep(name, await self._ask(name, known))
+                return self._keep(name, await self._ask(name, org, known))
             except UpstreamMissing:
                 # The registry itself said so: what it withdrew must not come back in an outage.
                 await self._files.remove(self._key(name))
@@ -358,7 +370,7 @@ class DocumentCache(Generic[_Value]):
             return known  # the registry has answered meanwhile
         return before if loaded is None else self._keep(name, self._fresh(*loaded))
 
-    async def _ask(self, name: str, known: _Known | None) -> _Known:
+    async def _ask(self, name: str, org: str, known: _Known | None) -> _Known:
         """What the registry says now."""
         # Read before the request: the answer may be as old as that, and must not count as younger.
         now = self._clock()
@@ -375,24 +387,33 @@ class DocumentCache(Generic[_Value]):
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
         self._count("fetched")
-        packed, stored = await self._pack(answer, name)
+        packed, stored = await self._pack(answer, name, org)
         if packed.is_empty and document is not None:
             await self._refuse_emptied(name, document, answer)
         self._emptied_at.pop(name, None)
         await self._files.save(self._key(name), packed.content, now)
         return self._fresh(stored, now)
 
-    async def _pack(self, document: Document, name: str) -> tuple["_Contents", StoredDocument]:
+    async def _pack(
+        self, document: Document, name: str, org: str
+    ) -> tuple["_Contents", StoredDocument]:
         """`document` as it is stored. Raises UpstreamFailed."""
         codec = self._codec
         work = codec.parse, codec.is_empty, codec.encode
         try:
-            if document.size <= self._heavy_bytes:
+            if document.size <= min(self._heavy_bytes, PARSED_BYTES):
                 packed = _pack_document(*work, document, name)
                 return packed, unpack(packed.content)
             squeezed = await self._files.run_in_thread(partial(squeeze, document))
+            is_long = document.size > LONG_BYTES
             packed = await self._worker.compute(
-                _pack_squeezed, *work, squeezed, name, start_s=START_S
+                org,
+                _pack_squeezed,
+                *work,
+                squeezed,
+                name,
+                length=Length.LONG if is_long else Length.SHORT,
+                start_s=START_S,
             )
             return packed, await self._files.run_in_thread(partial(unpack, packed.content))
         except codec.invalid as error:

@@ -16,7 +16,7 @@ from service.policy.book import PolicyBook
 from service.policy.evaluation import PackagePolicy
 from service.proxy.artifacts import ArtifactName, Artifacts, KnownFile
 from service.proxy.credentials import read_credentials
-from service.proxy.document_cache import CachedDocument
+from service.proxy.document_cache import JUDGED_BYTES, CachedDocument
 from service.proxy.file_cache import FileCache
 from service.proxy.install_log import InstallLog
 from service.proxy.npm.document import Package
@@ -24,6 +24,7 @@ from service.proxy.page_cache import PageCache
 from service.proxy.pypi.project import Project
 from service.proxy.registries import PackageRegistry, Registries
 from service.store.tables import Organisation
+from service.worker_process import WorkerProcess
 
 _Value = TypeVar("_Value")
 _Entry = TypeVar("_Entry")
@@ -55,7 +56,7 @@ class Located(Generic[_Value]):
     async def judge(self, function: Callable[[_Value], _Result]) -> _Result:
         """As `read`, for a function that decides on every release of the document."""
         documents = self.registry.documents
-        return await documents.read(self.document, function, is_slow=self.policy.is_slow)
+        return await documents.read(self.document, function, bytes_at_once=JUDGED_BYTES)
 
     def marked(self, answer: Response) -> Response:
         """`answer`, which says so if the document is stale (RFC 9211)."""
@@ -77,6 +78,7 @@ class ProxyServices:
     artifacts: Artifacts
     pages: PageCache
     files: FileCache
+    worker: WorkerProcess
     pypi: Registries[Project]
     npm: Registries[Package]
 

@@ -6,6 +6,7 @@ from typing import Final, cast
 from quart import Request
 
 from service.errors import BodyTooLarge, IdempotencyKeyInvalid, NotGzip, UnknownEncoding
+from service.threads import in_thread
 
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
@@ -25,7 +26,7 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
     raw = cast("bytes", await request.get_data(as_text=False))
     if len(raw) > bytes_max:
         raise BodyTooLarge
-    return _gunzip(raw, bytes_max) if encoding == "gzip" else raw
+    return await in_thread(_gunzip, raw, bytes_max) if encoding == "gzip" else raw
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -27,6 +27,7 @@ from service.policy.parsing import decode_document
 from service.policy.preview import TOP, Preview, preview_policy
 from service.policy.repository import find_revision
 from service.store.tables import Organisation, PolicyRevision
+from service.threads import in_thread
 
 PREVIEW_MAX_S: Final = 10.0
 REPLACES: Final = "replaces"
@@ -109,14 +110,16 @@ async def load_preview_view(
                 current, names.person(current.changed_by), _since(before, seen, current)
             )
     old = _policy(current)
-    new = propose(edit, old)
+    new = await in_thread(propose, edit, old)
     now = services.clock()
     log = await open_log(services.store, services.audit.lake, org, now)
     has_links = may(caller, Capability.AUDIT_READ, org)
 
     async def load() -> ShownPreview | SummaryUnavailable:
         preview = await or_unavailable(
-            preview_policy(log, new, services.policy.dates, now, PREVIEW_MAX_S)
+            preview_policy(
+                log, new, services.policy.dates, services.policy.worker, now, PREVIEW_MAX_S
+            )
         )
         if isinstance(preview, SummaryUnavailable):
             return preview
@@ -145,7 +148,7 @@ async def save_edit(
         current = await find_revision(work.session, present.id)
         if (0 if current is None else current.revision) != seen:
             raise PolicyMoved(value=str(current.revision if current else 0))
-        policy = propose(edit, _policy(current))
+        policy = await in_thread(propose, edit, _policy(current))
         await set_policy(work, present, policy, by.audit_context, replaces=seen)
 
 

@@ -5,11 +5,13 @@ an organisation's own registry, and their names would tell a stranger what to pu
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from service.errors import Invalid
+from service.packages.names import NamePattern, PatternIndex
 from service.proxy.bodies import BodyFault, Gunzip
 
 QUERIES: Final = frozenset({"advisories/bulk", "audits", "audits/quick"})
@@ -19,6 +21,16 @@ QUERY_BYTES_MAX: Final = 2**20
 """Of a query as sent: compressed, that is a project of tens of thousands of packages."""
 
 UNPACKED_BYTES_MAX: Final = 8 * 2**20
+NAMES_MAX: Final = 200_000
+"""Names in a query, also repeated ones: older clients name each dependency of each package."""
+
+DIFFERENT_CHARS_MAX: Final = 2**20
+"""Characters of all different names, each of which is compared with first-party patterns: 30,000
+packages with long names."""
+
+AT_ONCE_BYTES: Final = 4096
+"""A shorter query is read in the event loop."""
+
 _DEPTH_MAX: Final = 200
 _TREES: Final = ("dependencies", "requires")
 _SPECIFIERS: Final = ("install", "remove")
@@ -27,20 +39,64 @@ _SPECIFIERS: Final = ("install", "remove")
 Json = dict[str, Any]
 
 
-def parse_query(body: bytes, coding: str) -> Json:
-    """The query in `body`, whose content coding is `coding`. Raises Invalid."""
+def is_short(body: bytes, coding: str) -> bool:
+    """True for a query that may be read in the event loop."""
+    try:
+        return len(_unpacked(body, coding, AT_ONCE_BYTES)) <= AT_ONCE_BYTES
+    except BodyFault:
+        return False
+
+
+def public_query(body: bytes, coding: str, path: str, hidden: tuple[NamePattern, ...]) -> bytes:
+    """The query in `body` for the endpoint `path`, as JSON and without the hidden packages.
+
+    `coding` is its content coding. For a worker process: with all names that a query may have, and
+    all patterns, it takes seconds. Raises Invalid.
+    """
     query: Any
     try:
-        query = msgspec.json.decode(_unpacked(body, coding.strip().lower()))
+        query = msgspec.json.decode(_unpacked(body, coding, UNPACKED_BYTES_MAX))
     except (msgspec.DecodeError, RecursionError, BodyFault) as error:
         raise Invalid(f"the audit query cannot be read: {error}") from error
     if not isinstance(query, dict):
         raise Invalid("the audit query must be a JSON object")
-    return query
+    return _public(query, path, HiddenNames(_index(hidden)))
 
 
-def public_query(query: Json, path: str, is_hidden: Callable[[str], bool]) -> bytes:
-    """`query` for the endpoint `path`, as JSON and without the hidden packages."""
+class HiddenNames:
+    """Which names of one query are hidden. Each is looked up once, and how many is bounded."""
+
+    def __init__(self, index: PatternIndex[None]) -> None:
+        self._index = index
+        self._known: dict[str, bool] = {}
+        self._left = NAMES_MAX
+        self._chars_left = DIFFERENT_CHARS_MAX
+
+    def __call__(self, name: str) -> bool:
+        """True if `name` is hidden. Raises Invalid for more names than a query may have."""
+        self._left -= 1
+        if self._left < 0:
+            raise Invalid(
+                f"the audit query names more than {NAMES_MAX} packages: audit parts of the project"
+            )
+        is_hidden = self._known.get(name)
+        if is_hidden is None:
+            self._chars_left -= len(name)
+            if self._chars_left < 0:
+                raise Invalid(
+                    f"the audit query has more than {DIFFERENT_CHARS_MAX} characters of different"
+                    " names: audit parts of the project"
+                )
+            is_hidden = self._known[name] = self._index.is_match(name)
+        return is_hidden
+
+
+@lru_cache(maxsize=8)
+def _index(patterns: tuple[NamePattern, ...]) -> PatternIndex[None]:
+    return PatternIndex((pattern, None) for pattern in patterns)
+
+
+def _public(query: Json, path: str, is_hidden: Callable[[str], bool]) -> bytes:
     if path == "advisories/bulk":
         return msgspec.json.encode(_without(query, is_hidden))
     if isinstance(query.get("name"), str) and is_hidden(query["name"]):
@@ -82,7 +138,9 @@ def _without(names: Json, is_hidden: Callable[[str], bool]) -> Json:
     return {name: value for name, value in names.items() if not is_hidden(name)}
 
 
-def _unpacked(body: bytes, coding: str) -> bytes:
+def _unpacked(body: bytes, coding: str, bytes_max: int) -> bytes:
+    """The query, of at most so many bytes. Raises BodyFault."""
+    coding = coding.strip().lower()
     if coding in {"", "identity"}:
         return body
     if coding not in {"gzip", "x-gzip"}:
@@ -90,8 +148,8 @@ def _unpacked(body: bytes, coding: str) -> bytes:
     unpacked, decoder = bytearray(), Gunzip()
     for piece in decoder.feed(body):
         unpacked += piece
-        if len(unpacked) > UNPACKED_BYTES_MAX:
-            raise BodyFault(f"it is longer than {UNPACKED_BYTES_MAX} bytes")
+        if len(unpacked) > bytes_max:
+            raise BodyFault(f"it is longer than {bytes_max} bytes")
     if not decoder.is_complete:
         raise BodyFault("its gzip ends too early")
     return bytes(unpacked)

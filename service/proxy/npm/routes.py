@@ -1,6 +1,6 @@
 """npm's registry API for one organisation: documents, tarballs, and what else installs need."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -13,11 +13,10 @@ from service.install_tokens.principal import InstallPrincipal
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
 from service.policy.evaluation import PackagePolicy
-from service.policy.model import FirstParty
 from service.proxy.artifacts import KnownFile
 from service.proxy.file_keys import FileKey, parse_file_key
 from service.proxy.installs import Installer, OfferedFile
-from service.proxy.npm.audit_queries import QUERIES, parse_query, public_query
+from service.proxy.npm.audit_queries import QUERIES, is_short, public_query
 from service.proxy.npm.blocked_tarballs import without_folder
 from service.proxy.npm.document import Package, PackageVersion, file_name, find_file, with_known
 from service.proxy.npm.render import (
@@ -81,10 +80,14 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
     if query not in QUERIES:
         raise NotFound
     upstream = _public(services).upstream
-    asked = parse_query(await request.body, request.headers.get("content-encoding", ""))
+    asked, coding = await request.body, request.headers.get("content-encoding", "")
     # After the body has arrived, which a client can delay: a name may have become first-party.
-    first_party = await services.policies.first_party(org)
-    body = public_query(asked, query, partial(_is_first_party, first_party))
+    policy = await services.policies.current(org)
+    work = (public_query, asked, coding, query, policy.first_party_patterns(Ecosystem.NPM))
+    if is_short(asked, coding):
+        body = public_query(*work[1:])
+    else:
+        body = await services.worker.compute(org.id, *work)
     with await upstream.admit(org.id):
         answer = await upstream.post(f"-/npm/v1/security/{query}", body, {"content-type": FULL})
     return Response(answer.body, content_type=FULL)
@@ -167,10 +170,6 @@ def _public(services: ProxyServices) -> PackageRegistry[Package]:
     if services.npm.public is None:
         raise EcosystemNotServed(value=Ecosystem.NPM)
     return services.npm.public
-
-
-def _is_first_party(first_party: Iterable[FirstParty], name: str) -> bool:
-    return any(entry.packages.matches(Ecosystem.NPM, name) for entry in first_party)
 
 
 def _split(wanted: str) -> tuple[str, str]:

@@ -16,7 +16,13 @@ from service.packages.npm_versions import (
     parse_npm_range,
     parse_npm_version,
 )
-from service.packages.versions import InvalidVersion, parse_version
+from service.packages.versions import (
+    InvalidRange,
+    InvalidVersion,
+    VersionRange,
+    parse_range,
+    parse_version,
+)
 from tests.budgets import budget
 from tests.service.packages.node import ask_npm
 
@@ -181,11 +187,11 @@ def test_ranges_hold_what_npm_holds_them_to() -> None:
     assert len(read) > len(texts) // 3
 
 
-def read_range(text: str) -> Any:
+def read_range(text: str) -> VersionRange | None:
     """The range, or None if it is refused."""
     try:
-        return parse_npm_range(text)
-    except InvalidNpmRange:
+        return parse_range(Ecosystem.NPM, text)
+    except InvalidRange:
         return None
 
 

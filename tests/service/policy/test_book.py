@@ -1,5 +1,6 @@
 """Policies are in memory, and a change holds for the next request in every process."""
 
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 from service.composition import Services, build_services
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
+from service.policy import book
 from service.policy.book import PolicyBook
 from service.policy.changes import set_policy
+from service.policy.evaluation import CompiledPolicy
+from service.policy.model import InstallPolicy
 from service.policy.parsing import parse_policy
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -134,3 +138,22 @@ async def test_the_look_up_uses_the_index(world: World) -> None:
     (step,) = await store.read_at_once(plan)
 
     assert step.startswith("SEARCH advisories USING PRIMARY KEY")
+
+
+async def test_a_long_policy_is_compiled_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all ranges that it may have, that takes a tenth of a second."""
+    threads = []
+
+    def compiled(policy: InstallPolicy) -> CompiledPolicy:
+        threads.append(threading.current_thread())
+        return CompiledPolicy(policy)
+
+    monkeypatch.setattr(book, "CompiledPolicy", compiled)
+    rules = [DENY["deny"][0] | {"id": f"{number}", "reason": "r" * 99} for number in range(30)]
+    for document in (DENY, {"deny": rules}):
+        await put(world.services.store, world.acme, document)
+        assert await is_refused(world.services, world.acme)
+
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]

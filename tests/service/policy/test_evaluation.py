@@ -11,8 +11,8 @@ from analytics.model.events import Event
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import canonical_name
 from service.packages.release import Release
-from service.policy.advisories import Advisory, AdvisorySpec
-from service.policy.evaluation import decide, package_policy
+from service.policy.advisories import Advisory, AdvisorySpec, PackageAdvisories
+from service.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.policy.model import NO_POLICY, Decision, InstallPolicy
 from service.policy.parsing import parse_policy
 
@@ -46,14 +46,26 @@ def decided(
     """The decision on one release under the policy of `document`."""
     name = canonical_name(ecosystem, name)
     release = Release(ecosystem, name, version, published_at, digests)
-    return decide(parse_policy(document), advisories, release, NOW)
+    return policy_on(parse_policy(document), *advisories, name=name, ecosystem=ecosystem).decide(
+        release, NOW
+    )
+
+
+def policy_on(
+    policy: InstallPolicy,
+    *advisories: Advisory,
+    name: str = "left-pad",
+    ecosystem: Ecosystem = Ecosystem.NPM,
+) -> PackagePolicy:
+    """What the policy and the advisories say about a package."""
+    return CompiledPolicy(policy).on(ecosystem, name, PackageAdvisories(advisories))
 
 
 def test_without_a_policy_what_nothing_speaks_against_is_allowed() -> None:
     """Also the youngest release: a cooldown is chosen, not given."""
     release = Release(Ecosystem.PYPI, "requests", "not a version")
 
-    decision = decide(NO_POLICY, (), release, NOW)
+    decision = CompiledPolicy(NO_POLICY).on(Ecosystem.PYPI, "requests").decide(release, NOW)
 
     assert decision.kind is Event.INSTALL_ALLOWED
     assert not decision.is_blocked
@@ -254,17 +266,17 @@ def test_introduced_and_fixed_enclose_a_half_open_range(bounds: list[int], minor
 
 def test_when_time_alone_changes_a_decision() -> None:
     """The end of the first cooldown under way; nothing for what is old or has no date."""
-    policy = package_policy(parse_policy({"cooldown": COOLDOWN}), (), Ecosystem.NPM, "left-pad")
+    policy = policy_on(parse_policy({"cooldown": COOLDOWN}))
     young, younger = NOW - timedelta(days=3), NOW - timedelta(days=1)
 
     assert policy.next_change_at([None, OLD, younger, young], NOW) == young + timedelta(days=7)
     assert policy.next_change_at([None, OLD], NOW) is None
     assert policy.next_change_at([datetime.max.replace(tzinfo=UTC)], NOW) is None
-    assert package_policy(NO_POLICY, (), Ecosystem.NPM, "a").next_change_at([young], NOW) is None
+    assert policy_on(NO_POLICY).next_change_at([young], NOW) is None
 
 
 def _version(policy: InstallPolicy, *advisories: Advisory) -> str:
-    return package_policy(policy, advisories, Ecosystem.NPM, "left-pad").version
+    return policy_on(policy, *advisories).version
 
 
 def test_the_version_of_a_policy_changes_with_what_it_decides() -> None:

@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from service.proxy.npm.audit_queries import QUERY_BYTES_MAX
+from service.proxy.npm.audit_queries import AT_ONCE_BYTES, QUERY_BYTES_MAX
 from tests.conftest import START
 from tests.service.install_tokens.jobs import bearer
 from tests.service.proxy.proxied import BIG, Proxied, deny, npm_content, second_process, shown
@@ -259,18 +260,36 @@ async def test_small_questions_are_answered(proxied: Proxied):
     assert await (await proxied.get("npm/-/npm/v1/keys")).get_json() == {"keys": []}
 
 
+async def test_many_versions_are_judged_in_a_thread(proxied: Proxied):
+    """Else a page of a thousand versions stops the event loop, and every organisation."""
+    proxied.publishes_npm("few", "1.0.0")
+    proxied.publishes_npm("many", *(f"1.0.{number}" for number in range(200)))
+
+    async def thread(name: str) -> threading.Thread:
+        located = await proxied.world.services.proxy.package(proxied.world.acme, name)
+        return await located.judge(lambda _: threading.current_thread())
+
+    assert await thread("few") is threading.main_thread()
+    assert await thread("many") is not threading.main_thread()
+
+
 async def test_an_audit_query_is_passed_on_without_first_party_names(proxied: Proxied):
     """A public registry learns no name that a stranger could take there."""
     path = "/npm/-/npm/v1/security/advisories/bulk"
     proxied.registry.says(path, b'{"left-pad":[]}', content_type="application/json")
     await proxied.policy(first_party=[FIRST_PARTY])
     query = json.dumps({"left-pad": ["1.0.0"], "@acme/secret": ["1.0.0"]}).encode()
-    for body, coding in ((query, "identity"), (gzip.compress(query), "gzip")):
+    long = query + b" " * AT_ONCE_BYTES
+    for body, coding in (
+        (query, ""),
+        (gzip.compress(query), "gzip"),
+        (gzip.compress(long), "gzip"),
+    ):
         answer = await _audit(proxied, "advisories/bulk", body, coding)
         assert await answer.get_json() == {"left-pad": []}
 
     sent = [json.loads(asked.body) for asked in proxied.registry.asked]
-    assert sent == [{"left-pad": ["1.0.0"]}] * 2
+    assert sent == [{"left-pad": ["1.0.0"]}] * 3
     assert all("authorization" not in asked.headers for asked in proxied.registry.asked)
 
 

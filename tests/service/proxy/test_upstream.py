@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits, Validators
+from service.proxy.bodies import MEMBERS_MAX
 from service.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.proxy.upstream import REDIRECTS_MAX, Upstream
 from service.proxy.waiting_room import RoomLimits, WaitingRoom
@@ -192,6 +193,19 @@ class TestDocument:
 
         assert document is not None
         assert document.body == b"one two"
+
+    async def test_gzip_of_very_many_members_is_refused(self, registry, http):
+        """Each takes the event loop longer than its 20 bytes, and yields nothing to count."""
+        empty = gzip.compress(b"")
+        registry.says("/simple/a/", empty * (MEMBERS_MAX + 1), content_encoding="gzip")
+
+        with expect_failure(f"is gzip of more than {MEMBERS_MAX} members"):
+            await upstream_of(registry, http).document("a/", "*/*")
+
+        registry.says("/simple/a/", empty * MEMBERS_MAX, content_encoding="gzip")
+        document = await upstream_of(registry, http).document("a/", "*/*")
+        assert document is not None
+        assert document.body == b""
 
     @pytest.mark.parametrize(
         ("answer", "reason"),
