@@ -324,13 +324,17 @@ class Lake:
         return await in_thread(check_files, store.root, paths, places, store.is_there)
 
     async def check_batches(
-        self, tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet
+        self,
+        tenant_id: str,
+        batches: Sequence[JournalBatch],
+        seen: SeqSet,
+        on_rows: Callable[[pa.Table], object],
     ) -> list[Finding]:
-        """See `analytics.storage.integrity.check_batches`."""
-        return await in_thread(check_batches, tenant_id, batches, seen)
+        """See `analytics.storage.integrity.check_batches`; `on_rows` is called from a thread."""
+        return await in_thread(check_batches, tenant_id, batches, seen, on_rows)
 
     async def check_segment(
-        self, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
+        self, segment: Segment, seen: SeqSet, on_rows: Callable[[pa.Table], object]
     ) -> list[Finding]:
         """See `analytics.storage.integrity.check_segment`; `on_rows` is called from a thread.
 

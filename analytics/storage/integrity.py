@@ -34,7 +34,7 @@ from analytics.storage.segment_metadata import (
 from analytics.storage.segment_reader import OtherSchema, OtherSegment, SegmentFile, open_segment
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing, SegmentStore
 from analytics.storage.verified_files import (
-    DamagedFile,
+    REMEDY,
     WantedFile,
     WrongDigest,
     WrongSize,
@@ -69,6 +69,7 @@ class Kind(StrEnum):
     UNFINISHED_FILE = "unfinished_file"
     ORPHAN_FILE = "orphan_file"
     FOREIGN_FILE = "foreign_file"
+    WRONG_RECEIPT = "wrong_receipt"
 
 
 _KINDS: Final[dict[type[Exception], Kind]] = {
@@ -91,6 +92,24 @@ _FILE_KINDS: Final = {
     Role.ORPHAN: Kind.ORPHAN_FILE,
     Role.FOREIGN: Kind.FOREIGN_FILE,
 }
+
+_OLD_BACKUP: Final = (
+    "restore a backup taken before the fault elsewhere, and compare what it has of this day"
+)
+_REMEDIES: Final = {
+    Kind.WRONG_INDEX: "run `countersign audit reindex`",
+    Kind.WRONG_STATISTICS: _OLD_BACKUP,
+    Kind.DUPLICATE_SEQ: _OLD_BACKUP,
+    Kind.UNKNOWN_SEQ: "stop the service, and restore the database from a backup that is not older",
+    Kind.UNKNOWN_TENANT: "restore the database from a backup that has the organisation",
+    Kind.MISPLACED_FILE: "move it back; a copy may be deleted",
+    Kind.FOREIGN_FILE: "move it elsewhere",
+    Kind.ORPHAN_FILE: "none: the service removes it",
+    Kind.UNFINISHED_FILE: "none: the service removes it",
+    Kind.WRONG_RECEIPT: "use the audit row audit_export_finished, not the receipt, and restore the"
+    " database from a backup",
+}
+"""What to do; for all others to restore the segment, or the database with its journal."""
 
 _STATISTICS: Final = (
     "rows",
@@ -118,6 +137,11 @@ class Finding:
     def text(self) -> str:
         """What is wrong, without where."""
         return f"{self.kind}: {self.detail}"
+
+    @property
+    def remedy(self) -> str:
+        """What the operator can do."""
+        return _REMEDIES.get(self.kind, _OLD_BACKUP if self.segment is None else REMEDY)
 
 
 @dataclass(slots=True)
@@ -158,22 +182,6 @@ def _runs(seq: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
         yield first, end - start
 
 
-def verify_segment(
-    root: Path, segment: Segment, on_read: Callable[[int], object] = lambda size: None
-) -> Finding | None:
-    """What is wrong with the bytes of the file of `segment`, whose rows are not decoded.
-
-    `on_read` is called with the size of each part that was read; it may wait, to read slowly.
-    """
-    try:
-        verify_file(rows_file(root, segment), on_read)
-    except StoreFault as fault:
-        return Finding(
-            _kind_of(fault), str(fault), segment.tenant_id, segment.day, segment.segment_id
-        )
-    return None
-
-
 def _kind_of(error: Exception) -> Kind:
     # What opens a file raises a StoreFault whose cause is the missing file.
     is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
@@ -181,12 +189,13 @@ def _kind_of(error: Exception) -> Kind:
 
 
 def check_segment(
-    root: Path, segment: Segment, seen: SeqSet, on_rows: Callable[[int], None]
+    root: Path, segment: Segment, seen: SeqSet, on_rows: Callable[[pa.Table], object]
 ) -> list[Finding]:
     """How the file of `segment` differs from what the catalog says of it.
 
     `seen` has the seq of all that was checked before, and then those of this file as well;
-    `on_rows` is told how many rows were read. Reading ends at rows that cannot be in a segment.
+    `on_rows` gets all rows that are read. None are of a file with other bytes: its rows could make
+    others look wrong. Reading ends at rows that cannot be in a segment.
     """
     findings: list[Finding] = []
 
@@ -196,17 +205,14 @@ def check_segment(
         )
 
     try:
-        try:
-            verify_file(rows_file(root, segment))
-        except DamagedFile as damage:
-            found(_kind_of(damage), str(damage))
+        verify_file(rows_file(root, segment))
         index = IndexBuilder(same_bits(root, segment))
         with open_segment(root, segment) as opened:
             for kind, detail in _check_contents(opened, seen, index, on_rows):
                 found(kind, detail)
         # An index built from wrong rows differs, too: only right rows can show that it is wrong.
         if not findings and (fault := index_fault(root, segment, index)) is not None:
-            found(Kind.WRONG_INDEX, f"{fault}: run `countersign audit reindex`")
+            found(Kind.WRONG_INDEX, fault)
     except _FAULTS as error:
         found(_kind_of(error), str(error))
     return findings
@@ -253,7 +259,7 @@ def _stored_fault(
 
 
 def _check_contents(
-    opened: SegmentFile, seen: SeqSet, index: IndexBuilder, on_rows: Callable[[int], None]
+    opened: SegmentFile, seen: SeqSet, index: IndexBuilder, on_rows: Callable[[pa.Table], object]
 ) -> Iterator[tuple[Kind, str]]:
     segment = opened.segment
     if not opened.file.schema_arrow.equals(opened.schema):
@@ -280,7 +286,7 @@ def _check_contents(
 
 
 def _read(
-    opened: SegmentFile, seen: SeqSet, repeated: list[int], on_rows: Callable[[int], None]
+    opened: SegmentFile, seen: SeqSet, repeated: list[int], on_rows: Callable[[pa.Table], object]
 ) -> Iterator[pa.Table]:
     for group in range(opened.row_group_count):
         rows = opened.rows(group)
@@ -289,7 +295,7 @@ def _read(
         if not _is_newest_first(rows):
             raise WrongOrder(f"the rows of row group {group} are not newest first")
         yield rows
-        on_rows(rows.num_rows)
+        on_rows(rows)
 
 
 def _indexed(tables: Iterable[pa.Table], index: IndexBuilder) -> Iterator[pa.Table]:
@@ -317,18 +323,26 @@ def _duplicates(repeated: Sequence[int]) -> str:
     )
 
 
-def check_batches(tenant_id: str, batches: Sequence[JournalBatch], seen: SeqSet) -> list[Finding]:
-    """What is wrong with journal batches of a tenant; `seen` as for `check_segment`."""
+def check_batches(
+    tenant_id: str,
+    batches: Sequence[JournalBatch],
+    seen: SeqSet,
+    on_rows: Callable[[pa.Table], object] = lambda rows: None,
+) -> list[Finding]:
+    """What is wrong with journal batches of a tenant; `seen`, `on_rows` as for `check_segment`."""
     return [
         Finding(kind, f"journal batch from seq {batch.first_seq}: {detail}", tenant_id, batch.day)
         for batch in batches
-        for kind, detail in _check_batch(batch, seen)
+        for kind, detail in _check_batch(batch, seen, on_rows)
     ]
 
 
-def _check_batch(batch: JournalBatch, seen: SeqSet) -> Iterator[tuple[Kind, str]]:
+def _check_batch(
+    batch: JournalBatch, seen: SeqSet, on_rows: Callable[[pa.Table], object]
+) -> Iterator[tuple[Kind, str]]:
     try:
         rows = decode_batch(batch)
+        on_rows(rows)
         if repeated := seen.add(rows.column("seq")):
             yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
         check_rows(rows, batch.day)

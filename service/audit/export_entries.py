@@ -144,6 +144,14 @@ async def _list_silent(session: AsyncSession, now: datetime) -> Sequence[ExportE
     return (await session.scalars(query)).all()
 
 
+async def list_ended(session: AsyncSession, tenant_id: str | None) -> Sequence[ExportEntry]:
+    """All exports that have ended, of one organisation or of all (None)."""
+    query = select(ExportEntry).where(ExportEntry.ended_at.is_not(None))
+    if tenant_id is not None:
+        query = query.where(ExportEntry.tenant_id == tenant_id)
+    return (await session.scalars(query)).all()
+
+
 async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry | None:
     """The organisation's export with this id, or None."""
     return await session.scalar(

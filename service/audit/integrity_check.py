@@ -5,23 +5,30 @@ committed in between is in the catalog. Catalog and journal are read in one tran
 row being sealed is in one of them. A missing file is a fault only if the catalog still lists it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.events import Event
+from analytics.model.instants import utc_day
 from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
+from service.audit.export_entries import list_ended
 from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
 from service.store.store import Store
-from service.store.tables import Organisation
+from service.store.tables import ExportEntry, Organisation
 from service.store.transaction import within
 
 
@@ -48,7 +55,40 @@ class Report:
             "day": None if finding.day is None else finding.day.isoformat(),
             "kind": finding.kind.value,
             "detail": finding.detail,
+            "remedy": finding.remedy,
         }
+
+
+class ExportEnd(msgspec.Struct, frozen=True):
+    """How an export ended."""
+
+    export_id: str
+    complete: bool | None
+    rows: int
+    bytes: int
+    sha256: str | None
+
+    def __str__(self) -> str:
+        state = "complete" if self.complete else "broken off"
+        return f"{state}, {self.rows} rows, {self.bytes} bytes, SHA-256 {self.sha256}"
+
+
+@dataclass(slots=True)
+class ExportEnds:
+    """The ends of exports by the audit rows that were read, the last one of each export."""
+
+    by_export: dict[str, tuple[int, ExportEnd]] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Look for ends of exports in `rows`."""
+        is_end = pc.equal(rows.column("event"), Event.AUDIT_EXPORT_FINISHED.value)
+        ends = rows.select(["seq", "payload"]).filter(is_end)
+        for seq, payload in zip(*(column.to_pylist() for column in ends.columns), strict=True):
+            # An imported row may have another payload, and tells of no export of this service.
+            with suppress(msgspec.MsgspecError):
+                end = msgspec.json.decode(payload, type=ExportEnd)
+                if seq > self.by_export.get(end.export_id, (0, end))[0]:
+                    self.by_export[end.export_id] = seq, end
 
 
 class Check:
@@ -74,6 +114,7 @@ class Check:
         self._is_quick = is_quick
         self._sizes: dict[Path, int] = {}
         self._seen = SeqSet()
+        self._ends = ExportEnds()
         self._last_seq = 0
         self._sealed_rows = 0
         self._report = Report()
@@ -87,11 +128,13 @@ class Check:
             self._last_seq = await within(session, last_seq)
             places = await list_places(session)
             segments = await list_live_segments(session, self._tenant_id)
+            exports = await list_ended(session, self._tenant_id)
             await self._check_journal(session)
         staying, swept = await self._lake.check_files(files, places)
         self._report.findings += staying
         self._report.notes += swept
         await self._check_segments(segments)
+        self._report.findings += self._check_receipts(exports)
         return self._report
 
     async def _check_journal(self, session: AsyncSession) -> None:
@@ -100,7 +143,9 @@ class Check:
             if self._tenant_id not in {None, tenant_id}:
                 continue
             batches = await list_batches(session, tenant_id, day)
-            self._report.findings += await self._lake.check_batches(tenant_id, batches, self._seen)
+            self._report.findings += await self._lake.check_batches(
+                tenant_id, batches, self._seen, self._ends.add
+            )
             highest = max(batch.first_seq + batch.rows - 1 for batch in batches)
             self._report.findings += self._check_line(tenant_id, day, highest)
             self._report.batches += len(batches)
@@ -111,7 +156,7 @@ class Check:
         for segment in segments:
             if self._is_quick:
                 findings = await self._check_listed(segment)
-                self._read_rows(total, 0)
+                self._advance(total, 0)
             else:
                 read = partial(self._read_rows, total)
                 findings = await self._lake.check_segment(segment, self._seen, read)
@@ -135,7 +180,11 @@ class Check:
             return [Finding(Kind.WRONG_SIZE, detail, *place)]
         return []
 
-    def _read_rows(self, total: int, rows: int) -> None:
+    def _read_rows(self, total: int, rows: pa.Table) -> None:
+        self._ends.add(rows)
+        self._advance(total, rows.num_rows)
+
+    def _advance(self, total: int, rows: int) -> None:
         self._report.rows += rows
         self._sealed_rows += rows
         self._on_progress(self._sealed_rows, total)
@@ -146,6 +195,17 @@ class Check:
             return False
         async with self._store.read() as session:
             return not await is_live(session, segment.segment_id)
+
+    def _check_receipts(self, exports: Sequence[ExportEntry]) -> Iterator[Finding]:
+        """Ended exports whose receipts differ from their audit rows, if these were read."""
+        for export in exports:
+            sent = export.is_complete, export.sent_rows, export.sent_bytes, export.sha256
+            said = ExportEnd(export.id, *sent)
+            _, recorded = self._ends.by_export.get(export.id, (0, said))
+            if recorded != said:
+                detail = f"the receipt of export {export.id}: {said}; its audit row: {recorded}"
+                day = utc_day(export.started_at)
+                yield Finding(Kind.WRONG_RECEIPT, detail, export.tenant_id, day)
 
     def _check_line(
         self, tenant_id: str, day: date, max_seq: int, segment_id: str | None = None

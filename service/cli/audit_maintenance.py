@@ -66,7 +66,10 @@ async def audit_check(context: CommandContext, slug: str | None, *, is_quick: bo
 
 def _sentence(what: str, line: dict[str, str | None]) -> str:
     place = " ".join(line[name] or "–" for name in ("org", "day", "segment"))
-    return f"{what}: {line['kind']}: {place}: {line['detail']}"
+    remedy = line["remedy"] or ""
+    # What readers say of damaged files names the remedy, too.
+    said = "" if remedy in (line["detail"] or "") else f": {remedy}"
+    return f"{what}: {line['kind']}: {place}: {line['detail']}{said}"
 
 
 @command(audit, "reindex", changes=True)

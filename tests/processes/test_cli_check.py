@@ -68,6 +68,7 @@ def test_exit_code_1_says_that_something_was_found(sealed_home):
     assert (ran.code, ran.err) == (scripted.code, scripted.err) == (FOUND, "")
     line, total = ran.out.splitlines()
     assert line.startswith(f"finding: missing_file: acme {path.parent.name[4:]} {path.stem}: ")
+    assert line.endswith(": run `countersign audit restore-segment`")
     assert total.endswith(": 1 findings.")
     (finding,) = scripted.json["findings"]
     assert finding | {"detail": ""} == {
@@ -76,6 +77,7 @@ def test_exit_code_1_says_that_something_was_found(sealed_home):
         "day": path.parent.name[4:],
         "kind": "missing_file",
         "detail": "",
+        "remedy": "run `countersign audit restore-segment`",
     }
 
 
@@ -87,7 +89,10 @@ def test_a_segment_that_cannot_be_read_is_a_finding_and_no_failure(sealed_home):
     ran = sealed_home.order(*CHECK, "--json")
 
     assert ran.code == FOUND
-    assert [line["kind"] for line in ran.json["findings"]] == ["wrong_sha256", "unreadable"]
+    assert [line["kind"] for line in ran.json["findings"]] == ["wrong_sha256"]
+    assert [line["remedy"] for line in ran.json["findings"]] == [
+        "run `countersign audit restore-segment`"
+    ]
 
 
 def test_what_a_sweep_removes_is_said_but_is_no_finding(sealed_home):

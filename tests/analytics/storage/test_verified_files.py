@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.storage.integrity import Kind, SeqSet, check_segment, verify_segment
+from analytics.storage.integrity import Kind, SeqSet, check_segment, verify_stored
 from analytics.storage.segment_metadata import VERSION_KEY
 from analytics.storage.segment_reader import OtherSegment, open_segment
 from analytics.storage.segment_store import LocalFolder
@@ -20,6 +20,7 @@ from analytics.storage.verified_files import (
     DamagedFile,
     VerifiedFiles,
     WrongDigest,
+    no_wait,
     rows_file,
     verify_file,
 )
@@ -169,13 +170,13 @@ def test_reading_can_be_ended(tmp_path, segment, verified):
 def test_a_finding_names_the_damaged_file(tmp_path, segment):
     """For checks that read no rows."""
     reads = Reads()
-    assert verify_segment(tmp_path, segment, reads) is None
+    assert verify_stored(LocalFolder(tmp_path), segment, reads) is None
     assert reads.bytes == segment.size
 
     flip(segment.path(tmp_path))
-    damaged = verify_segment(tmp_path, segment)
+    damaged = verify_stored(LocalFolder(tmp_path), segment, no_wait)
     segment.path(tmp_path).unlink()
-    missing = verify_segment(tmp_path, segment)
+    missing = verify_stored(LocalFolder(tmp_path), segment, no_wait)
 
     assert damaged is not None
     assert missing is not None

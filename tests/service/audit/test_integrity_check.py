@@ -121,6 +121,7 @@ async def test_a_finding_says_what_where_and_whose(filled):
         "day": str(utc_day(YESTERDAY)),
         "kind": "missing_file",
         "detail": line["detail"],
+        "remedy": "run `countersign audit restore-segment`",
     }
     assert str(lost) in line["detail"]
 
@@ -303,3 +304,56 @@ async def test_checks_beside_everything_that_changes_segments_find_nothing(fille
         assert lines(await check(filled)) == []
     stop.set()
     await churning
+
+
+async def test_a_receipt_is_compared_with_the_audit_row_of_its_export(filled):
+    """In the journal, and in a segment; one whose row is gone has nothing to compare with."""
+    await (await filled.export(format="ndjson")).get_data()
+    await (await filled.export(format="csv")).get_data()
+    assert lines(await check(filled)) == []
+    await execute(filled, "UPDATE exports SET sent_rows = sent_rows + 1 WHERE format = 'csv'")
+
+    (line,) = lines(await check(filled))
+    assert (line["kind"], line["org"], line["segment"]) == ("wrong_receipt", "acme", None)
+    assert "audit_export_finished" in line["remedy"]
+    await filled.seal()
+    assert lines(await check(filled)) == [line]
+    assert lines(await check(filled, filled.world.other)) == []
+
+
+async def test_a_damaged_file_makes_no_other_look_wrong(filled):
+    """Another segment's file in its place has the same seq again: they are not reported twice."""
+    first, second, *_ = files(filled)
+    first.write_bytes(second.read_bytes())
+
+    (line,) = lines(await check(filled))
+
+    assert (line["segment"], line["org"]) == (first.stem, "acme")
+    assert line["kind"] in {"wrong_sha256", "wrong_size"}
+
+
+async def test_all_damage_is_found_at_once(filled):
+    """The check goes on behind each fault."""
+    missing, cut, flipped = files(filled)
+    missing.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    content = flipped.read_bytes()
+    flipped.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    (index,) = filled.services.settings.audit_dir.glob(
+        f"tenant={filled.world.other.id}/day={utc_day(YESTERDAY)}/*.index"
+    )
+    index.write_bytes(b"damaged")
+    await execute(
+        filled, f"UPDATE journal SET data = x'00' WHERE tenant_id = '{filled.world.other.id}'"
+    )
+
+    found = lines(await check(filled))
+
+    assert {line["kind"] for line in found} == {
+        "missing_file",
+        "wrong_size",
+        "wrong_sha256",
+        "wrong_index",
+        "unreadable",
+    }
+    assert all(line["remedy"] and line["org"] and line["day"] for line in found)
