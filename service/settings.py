@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_wait_s: Seconds = 10.0
     session_idle_s: Seconds = 12 * 3600.0
     session_absolute_s: Seconds = 7 * 24 * 3600.0
+    recent_sign_in_s: Seconds = 600.0
     api_key_days_max: KeyDays = 0
     install_token_s: InstallSeconds = 3600.0
     seal_rows: PositiveInt = 50_000

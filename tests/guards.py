@@ -87,6 +87,7 @@ _POSTGRES = "tests/service/store/postgres"
 _COMMIT_CACHE = "tests/service/store/test_commit_cache.py"
 _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
+_AGAIN = "tests/service/passkeys/test_signing_in_again.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
 _EXCHANGE = "tests/service/install_tokens/test_exchange.py"
@@ -848,6 +849,24 @@ GUARDS: Final = [
         "service/orgs/api_keys.py::KeyTerms.parse_expiry",
         Replace("text == NEVER and self.has_never", "text == NEVER"),
         "tests/service/test_api_keys.py::test_the_operator_sets_a_longest_life",
+    ),
+    Guard(
+        "a change that gives access needs a recent sign-in",
+        "service/access/authenticate.py::Authenticator.require_recent_sign_in",
+        Drop("if self._clock() >= caller.authenticated_at + recent:\n    raise SignInAgain"),
+        f"{_AGAIN}::test_the_api_asks_for_a_recent_sign_in",
+    ),
+    Guard(
+        "the passkey of another member confirms nothing",
+        "service/passkeys/sign_in.py::sign_in_again_with_passkey",
+        Replace("proved.member.id != caller.member_id", "False"),
+        f"{_AGAIN}::test_the_passkey_of_another_member_confirms_nothing",
+    ),
+    Guard(
+        "a new sign-in ends the former cookie",
+        "service/orgs/sessions.py::renew_session",
+        Drop("entry.token_hash = token_hash(token)"),
+        f"{_AGAIN}::test_the_former_cookie_ends",
     ),
     Guard(
         "a known organisation is that of its path",

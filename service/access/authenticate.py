@@ -22,7 +22,7 @@ from service.access.callers import (
 from service.access.cross_site import is_cross_site
 from service.access.key_use import KeyUse
 from service.clock import Clock
-from service.errors import ApiKeyExpired, Unauthenticated
+from service.errors import ApiKeyExpired, SignInAgain, Unauthenticated
 from service.orgs.repository import KeyScope, find_live_key
 from service.orgs.roles import Role
 from service.orgs.sessions import (
@@ -210,6 +210,18 @@ class Authenticator:
             *signed_in, teams, caller.origin, is_cross_site=caller.is_cross_site
         )
 
+    def require_recent_sign_in(self, caller: Caller) -> None:
+        """Raise SignInAgain if the caller is a member whose sign-in is too long ago.
+
+        A stolen session must not be enough to give its thief lasting access. The admin token is no
+        session, and no API key makes such changes.
+        """
+        recent = timedelta(seconds=self._settings.recent_sign_in_s)
+        if not isinstance(caller, MemberPrincipal):
+            return
+        if self._clock() >= caller.authenticated_at + recent:
+            raise SignInAgain
+
     def origin(self, request: Request, verdict_source: VerdictSource) -> RequestOrigin:
         """The origin of `request`; checks no credentials."""
         address = source_ip(request, self._settings.trusted_proxies)
@@ -255,6 +267,7 @@ def _member_principal(
         tenant_id=member.tenant_id,
         role=Role(member.role),
         identity_provider=member.identity_provider,
+        authenticated_at=entry.authenticated_at or entry.created_at,
         admin_of=teams,
         origin=origin,
         is_cross_site=is_cross_site,

@@ -104,23 +104,41 @@ class Authorizer:
             raise CrossSite
         return caller
 
+    def require_recent_sign_in(self, caller: Caller) -> None:
+        """Raise SignInAgain unless `caller` has signed in recently, or needs no sign-in."""
+        self._authenticator.require_recent_sign_in(caller)
+
     async def reauthorize_self(
-        self, session: AsyncSession, caller: MemberPrincipal
+        self, session: AsyncSession, caller: MemberPrincipal, *, is_sensitive: bool = False
     ) -> tuple[MemberPrincipal, Member]:
         """`caller` and their membership, re-read inside the transaction that makes a change.
 
-        Raises Unauthenticated if their session has ended meanwhile.
+        Raises Unauthenticated if their session has ended meanwhile, and if the change
+        `is_sensitive`, SignInAgain unless they have signed in recently.
         """
         present = await self._authenticator.refreshed_member(session, caller)
+        if is_sensitive:
+            self._authenticator.require_recent_sign_in(present)
         return present, await session.get_one(Member, present.member_id)
 
     @asynccontextmanager
     async def change(
-        self, caller: Caller, org: Organisation, capability: Capability
+        self,
+        caller: Caller,
+        org: Organisation,
+        capability: Capability,
+        *,
+        is_sensitive: bool = False,
     ) -> AsyncIterator[tuple[UnitOfWork, Caller, Organisation]]:
-        """One write transaction, and `caller` and `org` as they are in it, see `reauthorize`."""
+        """One write transaction, and `caller` and `org` as they are in it, see `reauthorize`.
+
+        A change `is_sensitive` that gives access: it needs a recent sign-in. Raises SignInAgain.
+        """
         async with self._store.write() as work:
-            yield work, *await self.reauthorize(work.session, caller, org, capability)
+            present, present_org = await self.reauthorize(work.session, caller, org, capability)
+            if is_sensitive:
+                self._authenticator.require_recent_sign_in(present)
+            yield work, present, present_org
 
     @asynccontextmanager
     async def change_as_member(

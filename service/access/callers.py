@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol, Self
 
 from analytics.model.rows import AuditContext, VerdictSource
@@ -262,13 +263,17 @@ def service_context(platform_tenant_id: str) -> AuditContext:
 
 @dataclass(frozen=True, slots=True)
 class MemberPrincipal(_FromRequest):
-    """A member with a session, in a browser or with its cookie in a script."""
+    """A member with a session, in a browser or with its cookie in a script.
+
+    `authenticated_at` is when they last proved who they are.
+    """
 
     session_id: str
     member_id: str
     tenant_id: str
     role: Role
     identity_provider: str
+    authenticated_at: datetime
     admin_of: frozenset[str]
     is_cross_site: bool
 

@@ -20,7 +20,7 @@ from service.api_keys.forms import (
     parse_rotation,
 )
 from service.clock import Clock
-from service.errors import BODY_REFUSALS, ORG_REFUSALS, Conflict, Invalid, NotFound
+from service.errors import BODY_REFUSALS, ORG_REFUSALS, Conflict, Invalid, NotFound, SignInAgain
 from service.orgs.api_keys import (
     KeyTerms,
     parse_overlap,
@@ -74,7 +74,7 @@ async def list_(services: ApiKeyServices, slug: str) -> ResponseReturnValue:
     answers={201: IssuedApiKey},
     request=NewApiKey,
     request_example=REQUEST_EXAMPLE,
-    refusals=[Invalid, *ORG_REFUSALS, NotFound, *BODY_REFUSALS],
+    refusals=[Invalid, *ORG_REFUSALS, SignInAgain, NotFound, *BODY_REFUSALS],
     credentials=MEMBERS,
 )
 @receives(ApiKeyServices)
@@ -83,7 +83,7 @@ async def issue(services: ApiKeyServices, slug: str) -> ResponseReturnValue:
     caller, org = await services.access.authorize(slug, Capability.ORG_ADMIN)
     query_parameters(request, ())
     asked = parse_key_request(await json_object(request))
-    transaction = services.access.change(caller, org, Capability.ORG_ADMIN)
+    transaction = services.access.change(caller, org, Capability.ORG_ADMIN, is_sensitive=True)
     async with transaction as (work, by, org):
         key, secret = await request_api_key(
             work, org, asked, services.terms, by.audit_context, by.require
@@ -99,7 +99,7 @@ async def issue(services: ApiKeyServices, slug: str) -> ResponseReturnValue:
     answers={201: IssuedApiKey},
     request=ApiKeyRotation,
     request_example=ROTATION_EXAMPLE,
-    refusals=[Invalid, *ORG_REFUSALS, NotFound, Conflict, *BODY_REFUSALS],
+    refusals=[Invalid, *ORG_REFUSALS, SignInAgain, NotFound, Conflict, *BODY_REFUSALS],
     credentials=MEMBERS,
 )
 @receives(ApiKeyServices)
@@ -108,7 +108,7 @@ async def rotate(services: ApiKeyServices, slug: str, key_id: str) -> ResponseRe
     caller, org = await services.access.authorize(slug, Capability.ORG_ADMIN)
     query_parameters(request, ())
     overlap = parse_overlap(parse_rotation(await json_object(request)))
-    transaction = services.access.change(caller, org, Capability.ORG_ADMIN)
+    transaction = services.access.change(caller, org, Capability.ORG_ADMIN, is_sensitive=True)
     async with transaction as (work, by, org):
         key = await get_api_key(work.session, org, key_id)
         new, secret = await rotate_api_key(

@@ -86,7 +86,12 @@ async def _on_server(target: Remote, work: Callable[[Backend], Awaitable[Answer]
     from service.cli.remote_backend import RemoteBackend
     from service.cli.server_client import ServerClient
 
-    async with ServerClient(target.server, target.credential) as client:
+    sign_in_again = None
+    if target.is_stored and target.credential.kind == "session":
+        from service.cli.login import renew_login
+
+        sign_in_again = functools.partial(renew_login, target.server)
+    async with ServerClient(target.server, target.credential, sign_in_again) as client:
         return await work(RemoteBackend(client, target.org))
 
 

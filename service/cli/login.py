@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -18,7 +19,7 @@ from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal, expected_answers
 from service.cli.tables import padded
 from service.cli.target import Local, Remote, parse_server
-from service.errors import NotFound
+from service.errors import Conflict, NotFound
 from service.settings import load_settings
 
 SESSION_PATH: Final = "/api/v1/session"
@@ -115,6 +116,29 @@ async def _by_browser(server: str) -> tuple[Credential, dict[str, Any]]:
         token = await sign_in_by_browser(client, _ask_to_approve)
     credential = session_credential(token)
     return credential, await _who(server, credential)
+
+
+async def renew_login(server: str) -> Credential:
+    """The credential of a new sign-in to `server`, stored in place of the login that is there.
+
+    The session of the former login is ended.
+    """
+    former = _stored_login(server)
+    click.echo(f"{server} wants you to sign in again to do this.", err=True)
+    credential, who = await _by_browser(server)
+    renewed = Login(server, credential, who["org"], _user(who), former.is_insecure)
+    with changed_logins() as held:
+        current = held[0].current
+        held[0] = replace(held[0].with_login(renewed), current=current)
+    note = await _end_session(former)
+    if note is not None:
+        click.echo(f"countersign: {note}", err=True)
+    if (former.user, former.org) != (renewed.user, renewed.org):
+        raise Conflict(
+            f"you signed in to {server} as {renewed.user}{_of_org(who)}, and the command was"
+            f" {former.user}'s: run it again if you want it done by the new login"
+        )
+    return credential
 
 
 def _ask_to_approve(codes: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,7 +15,7 @@ from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import parse_server
-from service.errors import Invalid
+from service.errors import Invalid, SignInAgain
 from service.origins import is_loopback
 from service.tls import client_tls
 from service.version import service_version
@@ -46,9 +46,16 @@ class OpenDownload:
 class ServerClient:
     """Requests to one origin, with at most one credential. Redirects are not followed."""
 
-    def __init__(self, server: str, credential: Credential | None) -> None:
+    def __init__(
+        self,
+        server: str,
+        credential: Credential | None,
+        sign_in_again: Callable[[], Awaitable[Credential]] | None = None,
+    ) -> None:
+        """`sign_in_again` is called once if the server requires a recent sign-in."""
         self.server = server
         self._credential = credential
+        self._sign_in_again = sign_in_again
         host = urlsplit(server).hostname or ""
         self._http = httpx2.AsyncClient(
             base_url=server,
@@ -108,6 +115,16 @@ class ServerClient:
                 await response.aclose()
 
     async def _json(self, method: str, path: str, **more: Any) -> Answered:  # noqa: ANN401
+        try:
+            return await self._json_once(method, path, **more)
+        except ServerRefusal as refusal:
+            if refusal.code != SignInAgain.text or self._sign_in_again is None:
+                raise
+            sign_in, self._sign_in_again = self._sign_in_again, None
+        self._credential = await sign_in()
+        return await self._json_once(method, path, **more)
+
+    async def _json_once(self, method: str, path: str, **more: Any) -> Answered:  # noqa: ANN401
         with self._network_failures():
             response = await self._http.send(self._request(method, path, **more), stream=True)
             try:

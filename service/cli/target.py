@@ -51,6 +51,8 @@ class Remote:
     credential: Credential
     why: str
     org: str | None = None
+    is_stored: bool = False
+    """Whether the credential is that of the stored login."""
 
     @property
     def place(self) -> str:
@@ -98,7 +100,7 @@ def choose_target(
     logins = load_logins()
     if chosen.is_stored:
         login = logins.by_server[chosen.server]
-        return Remote(login.server, login.credential, chosen.why, login.org)
+        return Remote(login.server, login.credential, chosen.why, login.org, is_stored=True)
     token = os.environ.get(TOKEN_VARIABLE) or None
     return _server(chosen.server, chosen.why, token, logins, is_insecure=is_insecure)
 
@@ -147,7 +149,9 @@ def _server(
         return Remote(server, credential_of(token), f"{why}, with {TOKEN_VARIABLE}")
     if login is None:
         raise NotSignedIn(value=server)
-    return Remote(server, login.credential, f"{why}, with the stored login", login.org)
+    return Remote(
+        server, login.credential, f"{why}, with the stored login", login.org, is_stored=True
+    )
 
 
 def parse_server(text: str, *, is_insecure: bool = False) -> str:

@@ -216,6 +216,7 @@ class OrganisationBuilder:
             tenant_id=org.id,
             role=Role(member.role),
             identity_provider=member.identity_provider,
+            authenticated_at=self._work.now,
             admin_of=frozenset(self._teams[team].id for team in teams),
             origin=origin,
             is_cross_site=False,

@@ -10,7 +10,7 @@ from service.dashboard.form_auth import own_form
 from service.dashboard.navigation import render_page
 from service.device_sign_in.codes import parse_user_code
 from service.device_sign_in.grants import decide, get_undecided
-from service.errors import Invalid, UserCodeUnknown
+from service.errors import Invalid, SignInAgain, UserCodeUnknown
 from service.orgs.repository import get_org_by_id
 from service.sign_in.services import SignInServices
 from service.store.tables import DeviceSignIn, Member, Organisation
@@ -67,11 +67,26 @@ async def decision(services: SignInServices) -> ResponseReturnValue:
     code = parse_user_code(form.get("code", ""))
     try:
         async with services.store.write() as work:
-            present, _ = await services.access.reauthorize_self(work.session, caller)
+            present, _ = await services.access.reauthorize_self(
+                work.session, caller, is_sensitive=is_approved
+            )
             await decide(work, code, services.settings.secret_key, present, is_approved=is_approved)
     except UserCodeUnknown as refusal:
         return await _page(services, caller, refusal.status, fault=refusal.text)
+    except SignInAgain as refusal:
+        return await _asked_again(services, caller, code, refusal)
     return await _page(services, caller, done="approved" if is_approved else "denied")
+
+
+async def _asked_again(
+    services: SignInServices, caller: MemberPrincipal, code: str | None, refusal: SignInAgain
+) -> ResponseReturnValue:
+    """The same question, which can be answered once the member has signed in again."""
+    async with services.store.write() as work:
+        entry = await get_undecided(work, code, services.settings.secret_key)
+        work.session.expunge(entry)
+    asked = Asked(code or "", entry)
+    return await _page(services, caller, refusal.status, asked=asked, needs_sign_in=True)
 
 
 async def _page(
@@ -81,5 +96,12 @@ async def _page(
         member = await session.get_one(Member, caller.member_id)
         org: Organisation = await get_org_by_id(session, member.tenant_id)
     return await render_page(
-        services.settings, caller, org, "device.html", status, member=member, **shown
+        services.settings,
+        caller,
+        org,
+        "device.html",
+        status,
+        member=member,
+        sign_in_ways=services.ways_again(),
+        **shown,
     )

@@ -37,6 +37,12 @@ class LacksCapability(Forbidden):
         super().__init__(f"missing capability: {capability}")
 
 
+class SignInAgain(Forbidden):
+    """The session's last sign-in is too long ago for a change that gives rights."""
+
+    text = "sign in again to do this"
+
+
 class NotMember(Forbidden):
     """The caller belongs to another organisation."""
 

@@ -71,12 +71,25 @@ async def issue_session(
         token_hash=token_hash(token),
         created_at=now,
         last_seen_at=now,
+        authenticated_at=now,
         source_ip=None if origin is None else origin.source_ip,
         user_agent=None if origin is None else origin.user_agent,
     )
     session.add(entry)
     await session.flush()
     return entry.id, token
+
+
+async def renew_session(session: AsyncSession, session_id: str, now: datetime) -> str:
+    """Record that the session's member has signed in again; returns its new cookie value.
+
+    The former value ends (OWASP ASVS 5, 7.2.4). The id stays, and with it the forms of open pages.
+    """
+    token = new_token(SESSION_PREFIX)
+    entry = await session.get_one(Session, session_id)
+    entry.token_hash = token_hash(token)
+    entry.authenticated_at = entry.last_seen_at = now
+    return token
 
 
 async def issue_link(session: AsyncSession, member: Member, now: datetime) -> str:

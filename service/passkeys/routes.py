@@ -7,7 +7,7 @@ receives the answer.
 from typing import Any
 
 import structlog
-from quart import Blueprint, request, url_for
+from quart import Blueprint, Response, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
@@ -17,6 +17,7 @@ from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
 from service.errors import Invalid, NotFound, PasskeyNotMade, PasskeyNotUnderWay, PasskeyRefused
 from service.orgs.repository import get_org_by_id
 from service.passkeys.ceremonies import (
+    Assertion,
     NotProved,
     check_registration,
     creation_options,
@@ -32,7 +33,11 @@ from service.passkeys.challenges import (
 )
 from service.passkeys.changes import add_passkey
 from service.passkeys.repository import list_passkeys
-from service.passkeys.sign_in import NOT_PROVED, sign_in_with_passkey
+from service.passkeys.sign_in import (
+    NOT_PROVED,
+    sign_in_again_with_passkey,
+    sign_in_with_passkey,
+)
 from service.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE
 from service.sign_in.flow import own_page, page_after
 from service.sign_in.relying_party import RelyingParty
@@ -52,12 +57,7 @@ async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
     """Send the options for a sign-in of any member."""
     party = _relying_party(services)
     _admit_step(services)
-    challenge = new_sign_in_challenge(services.clock())
-    answer = json_answer(request_options(party, challenge))
-    services.cookies.keep(
-        answer, PASSKEY_COOKIE, services.passkeys.sign(challenge), CHALLENGE_LIFETIME
-    )
-    return answer
+    return _options(services, party)
 
 
 @blueprint.post("/sign-in/passkey/finish")
@@ -66,16 +66,9 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
     """Start a session for the passkey's member, and send the page to go to."""
     party = _relying_party(services)
     origin = _admit_step(services)
-    cookie = services.cookies.read(request, PASSKEY_COOKIE)
-    challenge = services.passkeys.read(cookie, SignInChallenge, services.clock())
-    if challenge is None:
-        raise PasskeyNotUnderWay
+    challenge = _challenge(services)
     body = await json_object(request)
-    try:
-        assertion = read_assertion(body.get("credential"))
-    except NotProved as error:
-        _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
-        raise PasskeyRefused from error
+    assertion = _assertion(body)
     async with services.store.write() as work:
         signed_in = await sign_in_with_passkey(work, party, challenge, assertion, origin)
     if signed_in is None:  # raised here, so that the row about the attempt is committed
@@ -86,12 +79,40 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
     return answer
 
 
+@blueprint.post("/profile/sign-in-again/begin")
+@receives(SignInServices)
+async def begin_again(services: SignInServices) -> ResponseReturnValue:
+    """Send the options for the member to sign in again."""
+    party = _relying_party(services)
+    await _own_json(services)
+    return _options(services, party)
+
+
+@blueprint.post("/profile/sign-in-again/finish")
+@receives(SignInServices)
+async def finish_again(services: SignInServices) -> ResponseReturnValue:
+    """Renew the member's session, and send the page to go to; null to stay."""
+    party = _relying_party(services)
+    caller, body = await _own_json(services)
+    challenge, assertion = _challenge(services), _assertion(body)
+    async with services.store.write() as work:
+        present, _ = await services.access.reauthorize_self(work.session, caller)
+        cookie = await sign_in_again_with_passkey(work, party, challenge, assertion, present)
+    if cookie is None:  # raised here, so that the row about the attempt is committed
+        raise PasskeyRefused
+    answer = json_answer({"next": own_page(_text(body, "next"))})
+    services.cookies.forget(answer, PASSKEY_COOKIE)
+    services.cookies.keep_session(answer, cookie)
+    return answer
+
+
 @blueprint.post("/profile/passkeys/begin")
 @receives(SignInServices)
 async def begin_registration(services: SignInServices) -> ResponseReturnValue:
     """Send the options for a new passkey of the member."""
     party = _relying_party(services)
     caller, _ = await _own_json(services)
+    services.access.require_recent_sign_in(caller)
     async with services.store.read() as session:
         member = await session.get_one(Member, caller.member_id)
         org = await get_org_by_id(session, member.tenant_id)
@@ -123,11 +144,41 @@ async def finish_registration(services: SignInServices) -> ResponseReturnValue:
         _log.warning("passkey_not_made", fault=error.fault)
         raise PasskeyNotMade from error
     async with services.store.write() as work:
-        present, member = await services.access.reauthorize_self(work.session, caller)
+        present, member = await services.access.reauthorize_self(
+            work.session, caller, is_sensitive=True
+        )
         await add_passkey(work, member, challenge, made, _name(body), present.audit_context)
     answer = json_answer({"next": url_for("profile.profile_page", done="passkey-added")}, 201)
     services.cookies.forget(answer, NEW_PASSKEY_COOKIE)
     return answer
+
+
+def _options(services: SignInServices, party: RelyingParty) -> Response:
+    """The options for a passkey to answer, with their challenge in a cookie."""
+    challenge = new_sign_in_challenge(services.clock())
+    answer = json_answer(request_options(party, challenge))
+    services.cookies.keep(
+        answer, PASSKEY_COOKIE, services.passkeys.sign(challenge), CHALLENGE_LIFETIME
+    )
+    return answer
+
+
+def _challenge(services: SignInServices) -> SignInChallenge:
+    """The challenge that this browser was sent. Raises PasskeyNotUnderWay."""
+    cookie = services.cookies.read(request, PASSKEY_COOKIE)
+    challenge = services.passkeys.read(cookie, SignInChallenge, services.clock())
+    if challenge is None:
+        raise PasskeyNotUnderWay
+    return challenge
+
+
+def _assertion(body: dict[str, Any]) -> Assertion:
+    """The passkey's answer in `body`, not yet verified. Raises PasskeyRefused."""
+    try:
+        return read_assertion(body.get("credential"))
+    except NotProved as error:
+        _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
+        raise PasskeyRefused from error
 
 
 def _relying_party(services: SignInServices) -> RelyingParty:

@@ -6,10 +6,10 @@ from typing import Final
 import structlog
 
 from analytics.model.org_envelopes import PasskeyAuthenticationSucceeded, SignInFailed
-from service.access.callers import RequestOrigin
+from service.access.callers import MemberPrincipal, RequestOrigin
 from service.errors import PasskeyNotUnderWay
 from service.orgs.repository import get_org_by_id
-from service.orgs.sessions import issue_session
+from service.orgs.sessions import issue_session, renew_session
 from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey
@@ -34,6 +34,15 @@ class SignedIn:
     cookie: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Proved:
+    """A passkey that answered and is accepted, its member, and its new counter."""
+
+    passkey: Passkey
+    member: Member
+    sign_count: int
+
+
 async def sign_in_with_passkey(
     work: UnitOfWork,
     party: RelyingParty,
@@ -46,6 +55,44 @@ async def sign_in_with_passkey(
     Both are recorded, except for an unknown passkey, which belongs to no organisation.
     Raises PasskeyNotUnderWay for a challenge that was answered before.
     """
+    proved = await _proved(work, party, challenge, assertion, origin)
+    if proved is None:
+        return None
+    org = await get_org_by_id(work.session, proved.member.tenant_id)
+    _, cookie = await issue_session(work.session, proved.member, work.now, origin)
+    _record_use(work, proved, origin)
+    return SignedIn(org.slug, cookie)
+
+
+async def sign_in_again_with_passkey(
+    work: UnitOfWork,
+    party: RelyingParty,
+    challenge: SignInChallenge,
+    assertion: Assertion,
+    caller: MemberPrincipal,
+) -> str | None:
+    """Renew the caller's session if their passkey answered; its new cookie, or None.
+
+    Both are recorded. Raises PasskeyNotUnderWay for a challenge that was answered before.
+    """
+    proved = await _proved(work, party, challenge, assertion, caller.origin)
+    if proved is None:
+        return None
+    if proved.member.id != caller.member_id:
+        _refuse(work, proved.member, ANOTHER_MEMBER, caller.origin)
+        return None
+    _record_use(work, proved, caller.origin)
+    return await renew_session(work.session, caller.session_id, work.now)
+
+
+async def _proved(
+    work: UnitOfWork,
+    party: RelyingParty,
+    challenge: SignInChallenge,
+    assertion: Assertion,
+    origin: RequestOrigin,
+) -> _Proved | None:
+    """The accepted passkey that answered, or None; a refusal of a known one is recorded."""
     # First, so that a wrong answer uses the challenge up as well: there is one try for each.
     if not await spend(work, challenge):
         raise PasskeyNotUnderWay
@@ -64,7 +111,7 @@ async def sign_in_with_passkey(
     if reason is not None:
         _refuse(work, member, reason, origin)
         return None
-    return await _start_session(work, passkey, member, sign_count, origin)
+    return _Proved(passkey, member, sign_count)
 
 
 def _reason_against(
@@ -82,14 +129,11 @@ def _reason_against(
     return None
 
 
-async def _start_session(
-    work: UnitOfWork, passkey: Passkey, member: Member, sign_count: int, origin: RequestOrigin
-) -> SignedIn:
-    org = await get_org_by_id(work.session, member.tenant_id)
-    _, cookie = await issue_session(work.session, member, work.now, origin)
+def _record_use(work: UnitOfWork, proved: _Proved, origin: RequestOrigin) -> None:
+    passkey, member = proved.passkey, proved.member
     before = passkey.use_count
     passkey.use_count = before + 1
-    passkey.sign_count = sign_count
+    passkey.sign_count = proved.sign_count
     passkey.last_used_at = work.now
     succeeded = PasskeyAuthenticationSucceeded(
         member_id=member.id,
@@ -97,8 +141,7 @@ async def _start_session(
         counter_before=before,
         counter_after=passkey.use_count,
     )
-    work.record(org.id, succeeded, member_context(member, origin), subject=member.id)
-    return SignedIn(org.slug, cookie)
+    work.record(member.tenant_id, succeeded, member_context(member, origin), subject=member.id)
 
 
 def _refuse(

@@ -8,10 +8,14 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from service.dashboard.form_auth import own_form
 from service.dashboard.navigation import render_page
+from service.errors import SignInAgain
+from service.orgs.repository import get_org_by_id
 from service.passkeys.changes import remove_passkey
 from service.profile.changes import end_other_sessions, end_own_session
 from service.profile.page import load_profile_view
+from service.sign_in.flow import own_page
 from service.sign_in.services import SignInServices
+from service.store.tables import Member
 from service.web.dependencies import receives
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
@@ -39,6 +43,30 @@ async def profile_page(services: SignInServices) -> ResponseReturnValue:
     )
 
 
+@blueprint.get("/sign-in-again")
+@receives(SignInServices)
+async def sign_in_again(services: SignInServices) -> ResponseReturnValue:
+    """Ask the member to sign in again, and lead back to the page `next`."""
+    caller = await services.access.authorize_self()
+    async with services.store.read() as session:
+        member = await session.get_one(Member, caller.member_id)
+        org = await get_org_by_id(session, member.tenant_id)
+    return await render_page(
+        services.settings,
+        caller,
+        org,
+        "sign_in_again.html",
+        sign_in_ways=services.ways_again(),
+        next=own_page(request.args.get("next")) or url_for("profile.profile_page"),
+    )
+
+
+@blueprint.errorhandler(SignInAgain)
+async def ask_to_sign_in_again(refusal: SignInAgain) -> ResponseReturnValue:
+    """Lead to the page that asks for it."""
+    return redirect(url_for("profile.sign_in_again"), 303)
+
+
 @blueprint.post("/passkeys/remove")
 @receives(SignInServices)
 async def remove(services: SignInServices) -> ResponseReturnValue:
@@ -46,7 +74,9 @@ async def remove(services: SignInServices) -> ResponseReturnValue:
     caller = await services.access.authorize_self()
     form = await own_form(services.settings, caller)
     async with services.store.write() as work:
-        present, member = await services.access.reauthorize_self(work.session, caller)
+        present, member = await services.access.reauthorize_self(
+            work.session, caller, is_sensitive=True
+        )
         await remove_passkey(work, member, form.get("passkey", ""), present.audit_context)
     return _back("passkey-removed")
 

@@ -18,7 +18,7 @@ _RANDOM_BYTES: Final = 32
 # A path of our own pages without empty or dotted segments, escapes or backslashes: all parsers take
 # it for this path on this host, so it cannot redirect to another one.
 _OWN_PAGE: Final = re.compile(
-    r"(/device|/admin/ui/(profile|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*))"
+    r"(/device|/admin/ui/(profile(/sign-in-again)?|orgs/(?P<slug>[A-Za-z0-9-]{1,64})(/[A-Za-z0-9_-]+)*))"
     r"(\?[!-\[\]-~]*)?",
     re.ASCII,
 )

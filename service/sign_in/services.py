@@ -1,5 +1,7 @@
 """The services of sign-in routes, shared by all requests of a process."""
 
+from dataclasses import dataclass
+
 import httpx2
 
 from service.access.authenticate import Authenticator
@@ -10,11 +12,19 @@ from service.metrics import Metrics
 from service.settings import Settings
 from service.sign_in.cookies import SignInCookies
 from service.sign_in.exchange import Exchange
-from service.sign_in.providers import load_providers
+from service.sign_in.providers import Provider, load_providers
 from service.sign_in.rate_limit import DEVICE_POLLS_MAX, DEVICE_POLLS_PER_ADDRESS_MAX, Attempts
 from service.sign_in.relying_party import find_relying_party
 from service.sign_in.signed_cookie import Signer
 from service.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class WaysAgain:
+    """The ways to sign in again that do not need another person."""
+
+    has_passkeys: bool
+    providers: list[Provider]
 
 
 class SignInServices:
@@ -49,6 +59,10 @@ class SignInServices:
         self.relying_party = find_relying_party(settings)
         self.passkeys = Signer(settings.secret_key, "sign-in by passkey")
         self.new_passkeys = Signer(settings.secret_key, "new passkey")
+
+    def ways_again(self) -> WaysAgain:
+        """How a member who is signed in can do so again."""
+        return WaysAgain(self.relying_party is not None, list(self.providers.values()))
 
     async def close(self) -> None:
         """Stop fetching providers' keys."""

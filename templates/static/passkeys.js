@@ -27,6 +27,9 @@ async function send(path, body) {
     body: JSON.stringify(body),
   });
   const content = await response.json();
+  if (response.status === 403 && content.error === "sign in again to do this") {
+    window.location.assign("/admin/ui/profile/sign-in-again");
+  }
   if (!response.ok) {
     throw new Error(`${content.error.charAt(0).toUpperCase()}${content.error.slice(1)}.`);
   }
@@ -38,7 +41,11 @@ async function perform(form) {
   const options = await send(form.dataset.begin, fields);
   const credential = await ceremonies[form.dataset.passkey](options);
   const { next } = await send(form.dataset.finish, { ...fields, credential: credential.toJSON() });
-  window.location.assign(next);
+  if (next) {
+    window.location.assign(next);
+    return;
+  }
+  form.querySelector("[data-message]").textContent = "You are signed in again. Now send the form again.";
 }
 
 async function submitted(event) {

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
+from sqlalchemy import select
 
 from service.composition import Services
 from service.orgs.changes import add_member, issue_cookie
 from service.orgs.repository import get_org
+from service.store.tables import Member
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
-from tests.processes.homes import Home, Server, all_entries, free_port
+from tests.processes.homes import Home, Server, age_sign_ins, all_entries, free_port
 
 pytestmark = needs_chromium
 
@@ -184,3 +186,57 @@ def test_the_pages_can_be_used_by_everyone(desk: PasskeyPage, place: Place) -> N
     (row,) = place.rows("session_revoked")
     assert row["payload"]["sessions"] == 1
     expect(page.get_by_role("button", name="End")).to_have_count(0)
+
+
+def test_a_passkey_confirms_in_place_and_the_form_is_sent(
+    desk: PasskeyPage, place: Place, home: Home
+) -> None:
+    """What was typed stays; the form is sent once the passkey was used."""
+    page = desk.page
+    page.get_by_role("button", name="Add a passkey").click()
+    expect(page.get_by_text("The passkey was added.")).to_be_visible()
+    home.change(_make_owner)
+    home.change(age_sign_ins)
+    page.goto(f"{place.url}/admin/ui/orgs/acme/keys")
+    page.get_by_label("Name", exact=True).fill("npm proxy")
+    page.get_by_label("Use", exact=True).select_option("audit:r")
+    page.get_by_role("button", name="Issue", exact=True).click()
+    expect(page.get_by_role("heading", name="Sign in again to do this")).to_be_visible()
+    expect_no_violations(page)
+    assert place.rows("api_key_created") == []
+
+    page.get_by_role("button", name="Use a passkey").click()
+    expect(page.get_by_text("Now send the form again.")).to_be_visible()
+    expect(page.get_by_label("Name", exact=True)).to_have_value("npm proxy")
+    page.get_by_role("button", name="Issue", exact=True).click()
+    expect(page.get_by_label("The key", exact=True)).to_be_visible()
+    (row,) = place.rows("api_key_created")
+    assert row["payload"]["scopes"] == ["audit:r"]
+    desk.complaints.clear()  # the browser reports the 403
+
+
+def test_removing_a_passkey_leads_through_signing_in_again_and_back(
+    desk: PasskeyPage, place: Place, home: Home
+) -> None:
+    page = desk.page
+    page.get_by_label("Name of a new passkey").fill("Laptop")
+    page.get_by_role("button", name="Add a passkey").click()
+    expect(page.get_by_text("The passkey was added.")).to_be_visible()
+    home.change(age_sign_ins)
+    page.goto(f"{place.url}/admin/ui/profile")
+    page.get_by_text("Remove Laptop").click()
+    page.get_by_role("button", name="Remove passkey").click()
+    expect(page.get_by_role("heading", level=1, name="Sign in again")).to_be_visible()
+    page.get_by_role("button", name="Use a passkey").click()
+    expect(page.get_by_role("heading", level=1, name="Your profile")).to_be_visible()
+    page.get_by_text("Remove Laptop").click()
+    page.get_by_role("button", name="Remove passkey").click()
+    expect(page.get_by_text("You have no passkey.")).to_be_visible()
+
+
+async def _make_owner(services: Services) -> None:
+    """Give the desk's member the role that issues keys, in their sessions that go on."""
+    async with services.store.write() as work:
+        ada = await work.session.scalar(select(Member).where(Member.email == "ada@acme.example"))
+        assert ada is not None
+        ada.role = "owner"

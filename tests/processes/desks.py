@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -55,18 +56,22 @@ def approve(server: Server, cookie: str, code: str, decision: str = "approve") -
         assert answer.status_code == 200
 
 
-def by_browser(desk: Desk, server: Server, cookie: str, decision: str = "approve") -> Ran:
-    """`countersign login`, while the owner decides in a browser."""
+def by_browser(
+    desk: Desk, server: Server, cookie: str, decision: str = "approve", words: Sequence[str] = ()
+) -> Ran:
+    """`countersign login`, or the command in `words`, while the owner decides in a browser."""
     process = start_module(
         CLI,
-        "login",
-        server.url,
+        *(words or ("login", server.url)),
         "--json",
         env=desk.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     shown = process.stderr.readline().decode()
+    while words and "enter the code" not in shown:
+        assert shown, "it ended without a code"
+        shown = process.stderr.readline().decode()
     code = re.search(r"[A-Z]{4}-[A-Z]{4}", shown)[0]
     assert f"Open {server.url}/device and enter the code" in shown
     approve(server, cookie, code, decision)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+from sqlalchemy import select
 
 from service.bootstrap import prepare
 from service.clock import utc_now
@@ -22,6 +24,7 @@ from service.composition import Services, build_services
 from service.orgs.changes import add_member, create_org, issue_cookie
 from service.orgs.repository import get_org
 from service.settings import PREFIX, Settings, load_settings
+from service.store.tables import Session
 from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, METRICS_TOKEN
 from tests.databases import database_url
@@ -149,6 +152,8 @@ class Home:
             "admin_token": ADMIN_TOKEN,
             "secret_key": "secret-key-of-the-process-tests",
             "metrics_token": METRICS_TOKEN,
+            # Longer than any run of tests: what ends in between has a test of its own.
+            "recent_sign_in_s": "86400",
             "platform_tenant_id": PLATFORM,
             "port": str(free_port()),  # the default port may be in use on this machine
             **self.settings,
@@ -285,6 +290,13 @@ async def owner_cookie(services: Services) -> str:
         acme = await get_org(work.session, "acme")
         owner = await add_member(work, acme, "ada@acme.example", "owner", "github", BY_OPERATOR)
         return await issue_cookie(work, acme, owner, BY_OPERATOR)
+
+
+async def age_sign_ins(services: Services) -> None:
+    """Make the sign-in of every session older than what counts as recent."""
+    async with services.store.write() as work:
+        for entry in await work.session.scalars(select(Session)):
+            entry.authenticated_at = entry.created_at - timedelta(days=2)
 
 
 def all_entries(client: httpx2.Client, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:

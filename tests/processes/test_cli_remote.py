@@ -14,7 +14,14 @@ from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import database_url
 from tests.interpreters import start_module
 from tests.processes.desks import by_browser
-from tests.processes.homes import CLI, DEADLINE_S, all_entries, eventually
+from tests.processes.homes import (
+    CLI,
+    DEADLINE_S,
+    age_sign_ins,
+    all_entries,
+    eventually,
+    owner_cookie,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -227,6 +234,39 @@ def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
     assert expected in ran.refusal
     assert desk.order("auth", "status").code == REFUSED
     assert desk.ask("logout")["session_ended"] is True
+
+
+def test_a_command_signs_in_again_where_the_server_requires_it(desk, home):
+    """Then it does what was asked, once; the session of the former sign-in ends."""
+    server = home.serve()
+    assert by_browser(desk, server, home.change(owner_cookie)).code == 0
+    former = json.loads(desk.logins.read_text())["servers"][server.url]["token"]
+    home.change(age_sign_ins)
+    fresh = home.ask(
+        "session", "issue", "--org", "acme", "--member", "ada@acme.example", "--cookie"
+    )["cookie"]
+    words = ("apikey", "issue", "--name", "ci", "--scope", "packages:install")
+    ran = by_browser(desk, server, fresh, words=words)
+
+    assert ran.code == 0, ran
+    assert ran.json["secret"].startswith("cs_")
+    assert [key["name"] for key in desk.listed("apikey", "list")] == ["ci"]
+    token = json.loads(desk.logins.read_text())["servers"][server.url]["token"]
+    assert token != former
+    with server.client(headers={"authorization": f"Bearer {former}"}) as client:
+        assert client.get("/api/v1/session").status_code == 401
+
+
+def test_a_session_of_a_variable_is_told_to_sign_in_again(desk, home):
+    """There is no login to renew."""
+    server = home.serve()
+    cookie = home.change(owner_cookie)
+    home.change(age_sign_ins)
+    variables = {"COUNTERSIGN_SERVER": server.url, "COUNTERSIGN_TOKEN": cookie}
+    ran = desk.order("apikey", "issue", "--name", "ci", "--scope", "audit:r", **variables)
+
+    assert ran.code == REFUSED
+    assert "sign in again to do this" in ran.refusal
 
 
 def test_a_mistyped_name_is_answered_with_the_nearest(signed_in, desk, there):

@@ -16,7 +16,7 @@ from service.dashboard.people.form_state import refused
 from service.dashboard.people.one_time_form import spend_form
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
-from service.errors import Conflict, Invalid, NotFound
+from service.errors import Conflict, Invalid, NotFound, SignInAgain
 from service.orgs.repository import get_member
 from service.orgs.roles import Capability, Role
 from service.settings import Settings
@@ -73,23 +73,27 @@ async def submit(
     field: str | None,
     *,
     is_once: bool,
+    is_sensitive: bool,
 ) -> ResponseReturnValue:
     """Run `step` for the form of the current request, then redirect to `page`.
 
     `step` returns the page's code for what was done, or a new secret, which only this response
     shows. Such a form `is_once`: reloading the response, which resends the form, creates no second
-    secret. Errors of `step` are shown at the field that they name, or at `field`.
+    secret. One that `is_sensitive` needs a recent sign-in; without it the page asks for one, and
+    shows what was typed. Errors of `step` are shown at the field that they name, or at `field`.
     """
     caller, org, form = await authorize_form(services, slug, Capability.ORG_ADMIN)
     page.here()  # rejects a request that cannot be redirected back before anything is done
     try:
-        transaction = services.access.change(caller, org, Capability.ORG_ADMIN)
+        transaction = services.access.change(
+            caller, org, Capability.ORG_ADMIN, is_sensitive=is_sensitive
+        )
         async with transaction as (work, by, present):
             change = Change(work, present, by, form, services.settings)
             if is_once:
                 await spend_form(services.settings, work, by, form)
             done = await step(change)
-    except (Invalid, Conflict, NotFound) as refusal:
+    except (Invalid, Conflict, NotFound, SignInAgain) as refusal:
         form_state = refused(request.path, form, refusal, field)
         return await page.show(services, caller, org, form_state=form_state)
     if isinstance(done, IssuedSecret):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.dashboard.form_auth import Form
-from service.errors import Refusal
+from service.errors import Refusal, SignInAgain
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,8 @@ class FormState:
     status: int
     text: str
     field: str | None = None
+    needs_sign_in: bool = False
+    """Whether the member has to sign in again before they send the form."""
 
     def text_in(self, path: str, name: str, otherwise: str = "") -> str:
         """The text of the field `name` in the form that is sent to `path`."""
@@ -34,5 +36,7 @@ EMPTY_FORM: Final = FormState("", Form(), 200, "")
 
 def refused(path: str, typed: Form, refusal: Refusal, field: str | None) -> FormState:
     """The form state after `refusal`, shown at its field if the form has it, or at `field`."""
+    if isinstance(refusal, SignInAgain):
+        return FormState(path, typed, refusal.status, refusal.text, needs_sign_in=True)
     at_fault = refusal.field if refusal.field in typed else field
     return FormState(path, typed, refusal.status, refusal.text, at_fault)

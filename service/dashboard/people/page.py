@@ -85,6 +85,8 @@ class OrgPage:
             form_state=form_state,
             issued_secret=issued_secret,
             here=self.here(),
+            back=url_for(self.endpoint, slug=org.slug),
+            sign_in_ways=services.sign_in.ways_again(),
             done=self.done.get(request.args.get(DONE_PARAMETER, "")),
             once=one_time_form(services.settings, caller, services.clock()),
         )

@@ -30,6 +30,7 @@ class _Form:
     step: Callable[..., Awaitable[str | IssuedSecret]]
     field: str | None = None
     is_once: bool = False
+    is_sensitive: bool = False
 
 
 _PAGES: Final = {
@@ -40,24 +41,32 @@ _PAGES: Final = {
     "roles_page": ("/roles", ROLES),
 }
 _FORMS: Final[dict[str, _Form]] = {
-    "invite": _Form("/members", MEMBERS, members.invite, "email"),
-    "give_role": _Form("/members/<member_id>/role", MEMBERS, members.give_role, "role"),
+    "invite": _Form("/members", MEMBERS, members.invite, "email", is_sensitive=True),
+    "give_role": _Form(
+        "/members/<member_id>/role", MEMBERS, members.give_role, "role", is_sensitive=True
+    ),
     "remove_member": _Form("/members/<member_id>/remove", MEMBERS, members.remove, "remove"),
     "sign_member_out": _Form("/members/<member_id>/sign-out", MEMBERS, members.sign_out),
     "remove_passkeys": _Form(
-        "/members/<member_id>/remove-passkeys", MEMBERS, members.remove_passkeys
+        "/members/<member_id>/remove-passkeys", MEMBERS, members.remove_passkeys, is_sensitive=True
     ),
     "create_team": _Form("/teams", TEAMS, teams.create, "name"),
-    "appoint_team_admin": _Form("/teams/<team_id>/admins", TEAMS, teams.appoint, "member"),
+    "appoint_team_admin": _Form(
+        "/teams/<team_id>/admins", TEAMS, teams.appoint, "member", is_sensitive=True
+    ),
     "dismiss_team_admin": _Form(
         "/teams/<team_id>/admins/<member_id>/dismiss", TEAMS, teams.dismiss
     ),
     "create_project": _Form("/projects", PROJECTS, projects.create, "name"),
     "revoke_key": _Form("/keys/<key_id>/revoke", KEYS, keys.revoke_key),
-    "grant": _Form("/roles/<role>", ROLES, roles.grant),
-    "issue_link": _Form("/members/<member_id>/link", MEMBERS, members.issue_link, is_once=True),
-    "issue_key": _Form("/keys", KEYS, keys.issue_key, "project", is_once=True),
-    "rotate_key": _Form("/keys/<key_id>/rotate", KEYS, keys.rotate_key, "overlap", is_once=True),
+    "grant": _Form("/roles/<role>", ROLES, roles.grant, is_sensitive=True),
+    "issue_link": _Form(
+        "/members/<member_id>/link", MEMBERS, members.issue_link, is_once=True, is_sensitive=True
+    ),
+    "issue_key": _Form("/keys", KEYS, keys.issue_key, "project", is_once=True, is_sensitive=True),
+    "rotate_key": _Form(
+        "/keys/<key_id>/rotate", KEYS, keys.rotate_key, "overlap", is_once=True, is_sensitive=True
+    ),
 }
 
 blueprint = Blueprint("dashboard_people", __name__, url_prefix="/admin/ui/orgs/<slug>")
@@ -79,7 +88,15 @@ def _submitted(form: _Form) -> _Route:
         services: DashboardServices, /, slug: str, **variables: str
     ) -> ResponseReturnValue:
         step = partial(form.step, **variables)
-        return await submit(services, slug, form.page, step, form.field, is_once=form.is_once)
+        return await submit(
+            services,
+            slug,
+            form.page,
+            step,
+            form.field,
+            is_once=form.is_once,
+            is_sensitive=form.is_sensitive,
+        )
 
     return run
 

@@ -75,7 +75,8 @@ class Session(Base):
     """A signed-in browser. The cookie's token is stored only as a hash.
 
     `source_ip` and `user_agent` are those of the sign-in, so that the member can recognise the
-    session. Both are null if it was issued at the command line.
+    session. Both are null if it was issued at the command line. `authenticated_at` is when the
+    member last proved who they are; null in older sessions, whose creation counts.
     """
 
     __tablename__ = "sessions"
@@ -88,6 +89,7 @@ class Session(Base):
     revoked_at: Mapped[datetime | None]
     source_ip: Mapped[str | None]
     user_agent: Mapped[str | None]
+    authenticated_at: Mapped[datetime | None]
 
 
 class Passkey(Base):

@@ -7,7 +7,7 @@ from service.errors import RoleBeyondOwn
 from service.orgs.changes import issue_sign_in, set_role
 from service.orgs.roles import Capability, Role, covers
 from service.store.tables import Member, Organisation
-from tests.conftest import BY_OPERATOR, World, bindings_path, grant
+from tests.conftest import BY_OPERATOR, START, World, bindings_path, grant
 
 ALL = [str(capability) for capability in Capability]
 
@@ -46,6 +46,7 @@ async def test_no_one_decides_over_another_organisations_members(world: World):
         member_id=stranger.id,
         tenant_id=stranger.tenant_id,
         role=Role.OWNER,
+        authenticated_at=START,
         identity_provider="github",
         admin_of=frozenset(),
         is_cross_site=False,

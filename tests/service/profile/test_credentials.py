@@ -29,7 +29,7 @@ async def test_it_takes_a_session(world: World, credential: str) -> None:
     """At every endpoint there is."""
     headers = await TABLE[credential].headers(world)
     endpoints = own_endpoints(world)
-    assert len(endpoints) == 6
+    assert len(endpoints) == 9
 
     for method, path in endpoints:
         answer = await world.client.open(path, method=method, headers=headers | OWN, json={})
