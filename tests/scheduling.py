@@ -25,6 +25,7 @@ _TOGETHER: Final = {
         "tests/service/backup/test_by_version.py",
         "tests/service/lake_table/test_bucket",
         "tests/service/lake_table/test_places.py",
+        "tests/stored/test_damage.py",
     ),
     "a long audit log": (
         "tests/processes/test_broken_exports.py",
