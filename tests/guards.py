@@ -1543,6 +1543,13 @@ GUARDS: Final = [
         f"{_SEGMENT_RESTORE}::test_a_segment_that_is_merged_meanwhile_is_not_restored",
     ),
     Guard(
+        "a version that is known to be damaged is not recorded",
+        "service/backup/object_versions.py::record_versions",
+        Replace("segment.segment_id not in damaged", "True"),
+        "tests/service/backup/test_by_version.py"
+        "::test_a_segment_that_is_known_to_be_damaged_is_left_out_and_listed",
+    ),
+    Guard(
         "a copied file is synced",
         "analytics/storage/file_copy.py::FileCopy.__iter__",
         DropCall("os.fsync"),

@@ -35,6 +35,7 @@ from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossib
 from service.composition import Services
 from service.secrets import secret_files
 from service.store.catalog import is_live
+from service.store.verification import list_damaged_ids
 from service.threads import run_uncancellable
 
 _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK})
@@ -69,7 +70,9 @@ async def take_backup(
         objects: list[KeptObject] = []
         copied = database.segments
         if bucket is not None:
-            objects, copied = await record_versions(bucket, copied)
+            async with services.store.read() as session:
+                damaged = await list_damaged_ids(session)
+            objects, copied = await record_versions(bucket, copied, damaged)
         copier.expect(database, copied)
         await copier.keep_database(database)
         for segment in copied:

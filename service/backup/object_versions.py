@@ -1,6 +1,6 @@
 """The segments of a backup as versions of objects: recorded, compared, and brought back."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,17 +33,20 @@ async def versioned_bucket(lake: Lake) -> S3Segments:
 
 
 async def record_versions(
-    bucket: S3Segments, segments: Sequence[Segment]
+    bucket: S3Segments, segments: Sequence[Segment], damaged: Collection[str]
 ) -> tuple[list[KeptObject], list[Segment]]:
     """The versions of the objects of `segments` and their indexes; and the segments to copy.
 
     To be copied are segments whose object is missing, differs in size from the catalog, or has no
-    version because it is older than versioning; and those of which the catalog has no digest.
+    version because it is older than versioning; those of which the catalog has no digest; and those
+    `damaged` (ids) when last verified, which the copy compares with the catalog.
     """
     kept: list[KeptObject] = []
     others: list[Segment] = []
     for start in range(0, len(segments), _ASKED_AT_ONCE):
         batch = segments[start : start + _ASKED_AT_ONCE]
+        others += (segment for segment in batch if segment.segment_id in damaged)
+        batch = [segment for segment in batch if segment.segment_id not in damaged]
         rows = await _versions(bucket, [_rows_of(bucket.root, segment) for segment in batch])
         kept += (entry for entry in rows if entry is not None)
         recorded = [

@@ -28,7 +28,7 @@ from service.composition import Services
 from service.segment_stores import open_objects_at
 from service.settings import Settings
 from service.store.catalog import is_live, list_live_segments, set_index
-from service.store.verification import list_damaged, set_verified
+from service.store.verification import list_damaged_ids, set_verified
 from service.threads import run_uncancellable
 
 SourceKind = Literal["backup", "bucket", "copy"]
@@ -182,7 +182,9 @@ class SegmentRestore:
         """
         fault, _ = await self._services.lake.verify(segment, no_wait)
         if fault is None:
-            if segment.segment_id in await self._damaged():
+            async with self._services.store.read() as session:
+                is_named = segment.segment_id in await list_damaged_ids(session)
+            if is_named:
                 await self._note(segment, None)
             return Outcome(segment, Result.WHOLE)
         temp_dir = self._services.settings.temp_dir
@@ -246,7 +248,3 @@ class SegmentRestore:
         """Note what is wrong with the segment now; False if it is not live any more."""
         async with self._services.store.write() as work:
             return bool(await set_verified(work.session, {segment.segment_id: fault}, work.now))
-
-    async def _damaged(self) -> set[str | None]:
-        async with self._services.store.read() as session:
-            return {each.segment_id for each in await list_damaged(session)}

@@ -137,6 +137,12 @@ async def count_damaged(session: AsyncSession) -> int:
     )
 
 
+async def list_damaged_ids(session: AsyncSession) -> set[str]:
+    """The ids of segments that were damaged when last verified."""
+    query = select(SegmentEntry.id).where(_IS_LIVE, SegmentEntry.damage.is_not(None))
+    return set(await session.scalars(query))
+
+
 async def list_damaged(session: AsyncSession) -> list[StoredDamage]:
     """What was damaged when it was last verified, by organisation and day."""
     segments = select(

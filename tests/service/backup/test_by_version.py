@@ -114,6 +114,26 @@ async def test_a_backup_by_version_copies_no_segment(filled, backup, place):
     assert manifest.rows == await check_rows(filled)
 
 
+async def test_a_segment_that_is_known_to_be_damaged_is_left_out_and_listed(
+    filled, place, tmp_path
+):
+    """Its size says nothing: the version would be found damaged when it is needed."""
+    segment, *others = await live(filled)
+    content = place.content(key_of(filled, segment))
+    place.write(key_of(filled, segment), content[:200] + bytes([content[200] ^ 1]) + content[201:])
+    segment.path(filled.services.settings.audit_dir).unlink()
+    filled.clock.advance(days=8)
+    while await filled.services.scrubber.scrub_due():
+        pass
+
+    manifest = await back_up(filled, tmp_path / "backup")
+
+    (missing,) = manifest.missing_segments
+    assert (missing.rows, missing.kind) == (segment.rows, "wrong_sha256")
+    keys = {entry.key for entry in manifest.object_versions if not entry.is_index}
+    assert keys == {key_of(filled, each) for each in others}
+
+
 async def check_rows(filled) -> int:
     async with filled.services.store.read() as session:
         return total_of((await storage_stats_by_tenant(session)).values()).rows
