@@ -2733,6 +2733,30 @@ GUARDS: Final = [
         f"{_LIVE}::test_a_hostile_value_is_text_and_ends_no_event",
     ),
     Guard(
+        "live rows are rendered once for all streams of a page",
+        "service/dashboard/live_places.py::LivePlaces.shared",
+        Replace("self._shared.get(view)", "None"),
+        f"{_LIVE}::test_a_row_is_read_and_rendered_once_for_all_streams_of_a_page",
+    ),
+    Guard(
+        "pages with different filters share no rows",
+        "service/dashboard/live.py::_View.key",
+        Replace("(self.org.id, self.org.tier, self.state.saved, self.query)", "(self.org.id,)"),
+        f"{_LIVE}::test_pages_that_show_something_else_share_nothing",
+    ),
+    Guard(
+        "live rows rendered for one organisation are bounded",
+        "service/dashboard/live.py::_Feed._read_after",
+        Drop("not services.live.may_render(view.org.id, rows.num_rows)"),
+        f"{_LIVE}::test_rows_rendered_for_one_organisation_are_bounded",
+    ),
+    Guard(
+        "a stream that fell behind reads what it missed",
+        "service/dashboard/live.py::_Feed.after",
+        Replace("seen < self._from", "False"),
+        f"{_LIVE}::test_a_stream_that_fell_behind_what_is_kept_misses_nothing",
+    ),
+    Guard(
         "streams of live rows are bounded",
         "service/dashboard/live_places.py::LivePlaces.place",
         Drop("raise TooManyStreams"),

@@ -7,8 +7,9 @@ that reconnects with the last id it received misses no row and gets none twice.
 import asyncio
 import re
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -18,13 +19,21 @@ from analytics.export.wire import json_objects
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query, only, parse_query
 from analytics.model.schema import parse_audit_id
-from service.access.callers import Caller, MemberPrincipal
+from service.access.callers import Caller
 from service.audit.tenant_log import open_log
 from service.dashboard.rows import ShownRow
 from service.dashboard.services import DashboardServices
 from service.dashboard.shown_rows import load_shown_rows
 from service.dashboard.state import State, parse_state
-from service.errors import Invalid, QueryTooSlow, Refusal, StoreUnavailable, Unauthenticated
+from service.errors import (
+    Invalid,
+    QueryTooSlow,
+    Refusal,
+    ServerBusy,
+    StoreUnavailable,
+    TooManyWaiting,
+    Unauthenticated,
+)
 from service.orgs.roles import Capability
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -39,6 +48,9 @@ CHECK_S: Final = 30.0
 
 AT_ONCE_MAX: Final = 200
 """Rows sent for one poll; if there are more, the page only says so."""
+
+KEPT_MAX: Final = 2 * AT_ONCE_MAX
+"""Events that are kept for streams of the same page which look a little later."""
 
 READ_MAX_S: Final = 3.0
 RETRY_MS: Final = 3_000
@@ -87,25 +99,32 @@ async def live_events(
     Raises TooManyStreams before its first event.
     """
     places = services.live
-    session_id = caller.session_id if isinstance(caller, MemberPrincipal) else None
-    with places.place(org.id, session_id):
+    with places.place(org.id, caller.limited_as):
         # Before the headers are sent: a client that has them misses no row accepted since.
-        watch = _Watch(services, caller, org, wanted, await _last_seq(services.store))
-        yield f"retry: {RETRY_MS}\n\n"
-        beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
-        try:
-            while await places.pause(POLL_S):
-                # Before new rows are read: a caller without access must not get them.
-                if time.monotonic() >= check_at:
-                    await watch.check()
-                    check_at = time.monotonic() + CHECK_S
-                async for event in watch.new_events():
-                    yield event
-                if time.monotonic() >= beat_at:
-                    yield watch.heartbeat
-                    beat_at = time.monotonic() + HEARTBEAT_S
-        except (Refusal, StoreFault) as error:
-            yield _event("ended", _why(error))
+        newest = await _last_seq(services.store)
+        view = _View(org, wanted.state, wanted.query)
+        with places.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
+            yield f"retry: {RETRY_MS}\n\n"
+            try:
+                async for events in _watch(_Watch(services, caller, org, wanted, feed, newest)):
+                    yield events
+            except (Refusal, StoreFault) as error:
+                yield _event("ended", _why(error))
+
+
+async def _watch(watch: "_Watch") -> AsyncIterator[str]:
+    """What the stream sends, until the server stops. Raises Refusal, StoreFault."""
+    beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
+    while await watch.pause():
+        # Before new rows are read: a caller without access must not get them.
+        if time.monotonic() >= check_at:
+            await watch.check()
+            check_at = time.monotonic() + CHECK_S
+        if events := await watch.new_events():
+            yield events
+        if time.monotonic() >= beat_at:
+            yield watch.heartbeat
+            beat_at = time.monotonic() + HEARTBEAT_S
 
 
 def _why(error: Refusal | StoreFault) -> str:
@@ -116,8 +135,92 @@ def _why(error: Refusal | StoreFault) -> str:
     return _SESSION_OVER if isinstance(error, Unauthenticated) else _RIGHT_LOST
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the streams of one page show: whose rows, which of them, and how."""
+
+    org: Organisation
+    state: State
+    query: Query
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for streams that send the same. The tier decides how far back rows may be seen."""
+        return self.org.id, self.org.tier, self.state.saved, self.query
+
+
+class _Feed:
+    """The new rows of one view, read and rendered once for all streams that show it.
+
+    `_from` is the seq after which no event is missing, and `_covered` the last one looked at.
+    """
+
+    def __init__(self, services: DashboardServices, view: _View, newest: int) -> None:
+        self._services = services
+        self._view = view
+        self._from = self._covered = newest
+        self._events: deque[tuple[int, str]] = deque()
+        self._reading = asyncio.Lock()
+        self._look_at = 0.0
+
+    async def after(self, seen: int) -> tuple[str, int]:
+        """The events after the seq `seen`, and the last seq covered.
+
+        Raises StoreFault, StoreUnavailable. If the whole service has no new row, this reads a
+        single database row, for all streams together.
+        """
+        if seen < self._from:
+            # A client that reconnects, or fell behind: it has to be told more than is kept.
+            own, covered = await self._read_after(seen)
+            return "".join(text for _, text in own), covered
+        async with self._reading:
+            if time.monotonic() >= self._look_at:
+                await self._look()
+                self._look_at = time.monotonic() + POLL_S
+        events = [text for seq, text in self._events if seq > seen]
+        return "".join(events), max(seen, self._covered)
+
+    def renew(self, org: Organisation) -> None:
+        """Rows are those that `org`, as it is now, may see."""
+        self._view = replace(self._view, org=org)
+
+    async def _look(self) -> None:
+        if await _last_seq(self._services.store) == self._covered:
+            return
+        try:
+            events, self._covered = await self._read_after(self._covered)
+        except (TooManyWaiting, ServerBusy):
+            return  # the next look finds them
+        self._events += events
+        while len(self._events) > KEPT_MAX:
+            self._from = self._events.popleft()[0]
+
+    async def _read_after(self, seen: int) -> tuple[list[tuple[int, str]], int]:
+        """The events after `seen`, each with its seq, and the last seq covered."""
+        services, view, now = self._services, self._view, self._services.clock()
+        log = await open_log(services.store, services.audit.lake, view.org, now)
+        watermark = log.snapshot.watermark
+        more = [(watermark, _event("more", str(AT_ONCE_MAX), watermark))]
+        try:
+            rows = await log.accepted_after(view.query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
+        except QueryTooSlow:
+            return more, watermark
+        if rows.num_rows > AT_ONCE_MAX or not services.live.may_render(view.org.id, rows.num_rows):
+            return more, watermark
+        texts = json_objects(rows, view.org.id)
+        shown = await load_shown_rows(services, view.org, texts, view.state, now)
+        return [await self._rendered(row) for row in shown], watermark
+
+    async def _rendered(self, row: ShownRow) -> tuple[int, str]:
+        shown = await render_template(
+            "live_row.html", row=row, slug=self._view.org.slug, columns=self._view.state.columns
+        )
+        seq = parse_audit_id(row.entry["id"]) or 0
+        return seq, _event("row", shown, seq)
+
+
 class _Watch:
-    """Polls for new rows that the caller may read."""
+    """One stream: how far its client is, and whether the caller may still read."""
 
     def __init__(
         self,
@@ -125,14 +228,19 @@ class _Watch:
         caller: Caller,
         org: Organisation,
         wanted: LiveRequest,
+        feed: _Feed,
         newest: int,
     ) -> None:
         self._services = services
         self._caller = caller
         self._org = org
-        self._wanted = wanted
+        self._feed = feed
         # After a backup is restored, a page may have seen newer rows than there are.
         self._seen = newest if wanted.seen is None else min(wanted.seen, newest)
+
+    async def pause(self) -> bool:
+        """Wait until the next look; False when the server is stopping."""
+        return await self._services.live.pause(POLL_S)
 
     async def check(self) -> None:
         """Raise Refusal if the caller has lost access. This does not extend their session."""
@@ -140,41 +248,12 @@ class _Watch:
             self._caller, self._org = await self._services.access.reauthorize(
                 session, self._caller, self._org, Capability.AUDIT_READ
             )
+        self._feed.renew(self._org)
 
-    async def new_events(self) -> AsyncIterator[str]:
-        """The rows since the last poll, each an event. Raises StoreFault, StoreUnavailable.
-
-        If the whole service has no new row, this reads a single database row.
-        """
-        if await _last_seq(self._services.store) == self._seen:
-            return
-        rows, self._seen = await self._read_after(self._seen)
-        if rows is None:
-            yield _event("more", str(AT_ONCE_MAX), self._seen)
-            return
-        for row in rows:
-            shown = await render_template(
-                "live_row.html",
-                row=row,
-                slug=self._org.slug,
-                columns=self._wanted.state.columns,
-            )
-            yield _event("row", shown, parse_audit_id(row.entry["id"]))
-
-    async def _read_after(self, seen: int) -> tuple[list[ShownRow] | None, int]:
-        """The rows after `seen`, None if they are too many, and the last seq covered."""
-        services, query = self._services, self._wanted.query
-        log = await open_log(services.store, services.audit.lake, self._org, services.clock())
-        try:
-            rows = await log.accepted_after(query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
-        except QueryTooSlow:
-            return None, log.snapshot.watermark
-        if rows.num_rows > AT_ONCE_MAX:
-            return None, log.snapshot.watermark
-        texts = json_objects(rows, self._org.id)
-        state, now = self._wanted.state, services.clock()
-        shown = await load_shown_rows(services, self._org, texts, state, now)
-        return shown, log.snapshot.watermark
+    async def new_events(self) -> str:
+        """The events since the last look. Raises StoreFault, StoreUnavailable."""
+        events, self._seen = await self._feed.after(self._seen)
+        return events
 
     @property
     def heartbeat(self) -> str:

@@ -1,8 +1,9 @@
 """Live rows: what the audit page's stream sends, to whom, and when it ends."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
 from service.audit.tenant_log import TenantLog
 from service.dashboard import live, live_places
-from service.errors import QueryTooSlow, TooManyStreams
+from service.errors import QueryTooSlow, ServerBusy, TooManyStreams, TooManyWaiting
 from service.orgs.changes import remove_member, set_role, set_tier
 from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
@@ -438,6 +439,93 @@ async def test_rows_that_cannot_be_read_end_the_stream_and_it_says_so(world, mon
 
 
 # How many
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often rows are read and rendered."""
+    done: Counter[str] = Counter()
+    render, read = live.render_template, TenantLog.accepted_after
+
+    async def rendered(*arguments: Any, **context: Any) -> str:
+        done["rendered"] += 1
+        return await render(*arguments, **context)
+
+    async def accepted_after(*arguments: Any) -> Any:
+        done["read"] += 1
+        return await read(*arguments)
+
+    monkeypatch.setattr(live, "render_template", rendered)
+    monkeypatch.setattr(TenantLog, "accepted_after", accepted_after)
+    return done
+
+
+async def test_a_row_is_read_and_rendered_once_for_all_streams_of_a_page(world, work):
+    """Fifty pages in one team room must not cost fifty times as much as one."""
+    async with AsyncExitStack() as stack:
+        streams = [
+            await stack.enter_async_context(watching(world, who=who))
+            for who in ("owner", "admin", "auditor", "auditor")
+        ]
+        for name in ("one", "two"):
+            await add_install(world, package_name=name)
+            told = [await stream.next() for stream in streams]
+            assert all(event == told[0] and name in event.data for event in told)
+
+    assert work == {"rendered": 2, "read": 2}
+    assert world.services.live._shared == {}
+
+
+async def test_pages_that_show_something_else_share_nothing(world, work):
+    """Each gets the rows of its own filters."""
+    async with watching(world, "?package=one") as ones, watching(world, "?package=two") as twos:
+        await add_install(world, package_name="one")
+        await add_install(world, package_name="two")
+        told = [await ones.next(), await twos.next()]
+
+    assert ["one" in told[0].data, "two" in told[1].data] == [True, True]
+    assert work["rendered"] == 2
+
+
+async def test_a_stream_that_fell_behind_what_is_kept_misses_nothing(world, monkeypatch):
+    """It reads for itself what the others have had."""
+    monkeypatch.setattr(live, "KEPT_MAX", 1)
+    before = await seq_now(world)
+    async with watching(world) as first:
+        for number in range(3):
+            await add_install(world, package_name=f"package-{number}")
+            await first.next()
+        async with watching(world, **{"last-event-id": str(before)}) as late:
+            names = [(await late.next()).data for _ in range(3)]
+
+    assert [f"package-{number}" in name for number, name in enumerate(names)] == [True] * 3
+
+
+async def test_rows_rendered_for_one_organisation_are_bounded(world, monkeypatch):
+    """Many pages with filters of their own would otherwise take the event loop's time."""
+    monkeypatch.setattr(live_places, "ROWS_PER_S", 1e-6)
+    async with watching(world) as stream:
+        await add_install(world)
+        event = await stream.next()
+
+    assert event.name == "more"
+
+
+async def test_rows_whose_turn_does_not_come_are_sent_later(world, monkeypatch):
+    """A flood of other queries must not end the stream."""
+    read, refusals = TenantLog.accepted_after, [TooManyWaiting(), ServerBusy()]
+
+    async def accepted_after(*arguments: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await read(*arguments)
+
+    monkeypatch.setattr(TenantLog, "accepted_after", accepted_after)
+    async with watching(world) as stream:
+        await add_install(world, package_name="left-pad")
+        event = await stream.next()
+
+    assert (event.name, "left-pad" in event.data) == ("row", True)
 
 
 @pytest.mark.parametrize("bound", ["PER_SESSION_MAX", "PER_ORG_MAX"])
