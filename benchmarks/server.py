@@ -29,10 +29,13 @@ def running_server(
     data_dir: Path,
     settings: dict[str, str] | None = None,
     module: str = "service.cli.main",
+    python: str = sys.executable,
+    folder: Path | None = None,
 ) -> Iterator[ServerClient]:
     """A client, with the admin token, of a server over `data_dir`.
 
-    `settings` are additional environment variables, `module` is what runs `serve`.
+    `settings` are additional environment variables, `module` is what runs `serve`, with `python`
+    in `folder`: by default this one and the current one.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -44,7 +47,7 @@ def running_server(
         "COUNTERSIGN_LOG_LEVEL": "warning",
         **(settings or {}),
     }
-    process = subprocess.Popen([sys.executable, "-m", module, "serve"], env=environment)
+    process = subprocess.Popen([python, "-m", module, "serve"], env=environment, cwd=folder)
     try:
         with ServerClient(f"http://127.0.0.1:{port}", process.pid) as client:
             _wait_until_ready(client)

@@ -1,0 +1,204 @@
+"""Attacks of one organisation on the time of the others, for `bench_fairness`.
+
+An attack sends requests of organisation A, with the admin token, from its own process. To add one,
+write a function of an `Attacker` that returns when `is_over`, and name it in ATTACKS.
+"""
+
+import json
+import random
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.synchronize import Event
+from typing import Final
+
+from benchmarks.client import Answer, Client
+from benchmarks.served import SLUG
+from benchmarks.server import ADMIN
+
+API: Final = f"/api/v1/admin/orgs/{SLUG}"
+PAGES: Final = f"/admin/ui/orgs/{SLUG}"
+GROUPS: Final = f"{API}/audit/groups?by=package&by=actor&by=version&limit=1000"
+_JSON: Final = "application/json"
+_PIECE_BYTES: Final = 1 << 18
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """One thread of an attack; `number` tells it from the others."""
+
+    port: int
+    number: int
+    over: Event
+
+    @property
+    def is_over(self) -> bool:
+        """True when it must end."""
+        return self.over.is_set()
+
+    def repeat(self, request: Callable[[Client, int], Answer]) -> None:
+        """Send requests until it is over; each is given its place in the row."""
+        sent = 0
+        while not self.is_over:
+            # A server that is flooded may close the connection.
+            with suppress(OSError), Client(self.port, ADMIN, timeout_s=120.0) as client:
+                while not self.is_over:
+                    answer = request(client, sent)
+                    sent += 1
+                    if answer.status in {429, 503}:
+                        self.over.wait(0.2)
+
+
+def group(attacker: Attacker) -> None:
+    """Groupings by three columns over all rows."""
+    attacker.repeat(lambda client, _: client.get(GROUPS))
+
+
+def export(attacker: Attacker) -> None:
+    """Exports of all rows, compressed."""
+    target = f"{API}/audit/export?format=csv&compress=zstd"
+    attacker.repeat(lambda client, _: client.get(target))
+
+
+def summarise(attacker: Attacker) -> None:
+    """Summaries by hour of rows that no index counts."""
+    attacker.repeat(
+        lambda client, sent: client.get(
+            f"{API}/audit/summary?bucket=hour&until=2026-12-31&version=!{sent}.{attacker.number}"
+        )
+    )
+
+
+def filter_texts(attacker: Attacker) -> None:
+    """Oldest pages under filters by prefix, each another one."""
+    attacker.repeat(
+        lambda client, sent: client.get(
+            f"{API}/audit?order=asc&limit=1000&subject=repo:acme-{sent % 37}/*"
+            f"&actor=!key_{attacker.number}{sent}*"
+        )
+    )
+
+
+def find_unknown(attacker: Attacker) -> None:
+    """Ten misspelt values at a time, each looked up in other columns."""
+    attacker.repeat(
+        lambda client, sent: client.get(
+            f"{API}/audit/unknown-values?"
+            + "&".join(f"package=reac{attacker.number}x{sent}y{place}" for place in range(10))
+        )
+    )
+
+
+def preview(attacker: Attacker) -> None:
+    """Previews of a policy with 300 rules."""
+    rules = [
+        {"ecosystem": "npm", "package": f"package-{number}*", "versions": [f"<1.{number}.3"]}
+        for number in range(300)
+    ]
+    body = json.dumps({"deny": rules, "cooldown": {"min_age_days": 7}}).encode()
+    attacker.repeat(lambda client, _: client.ask("POST", f"{API}/policy/preview", body, _JSON))
+
+
+def complete(attacker: Attacker) -> None:
+    """What a person's typing asks for, without a person's pauses."""
+    attacker.repeat(
+        lambda client, sent: client.get(
+            f"{PAGES}/audit/values?parameter=package&text={'abcdefghijklmnopqrstuvwxyz'[sent % 26]}"
+        )
+    )
+
+
+def view(attacker: Attacker) -> None:
+    """Audit pages with their summaries, of another window each time."""
+    attacker.repeat(
+        lambda client, sent: client.get(
+            f"{PAGES}/audit?since=2026-01-{sent % 28 + 1:02}&until=2026-03-{sent % 28 + 1:02}"
+            f"&actor=!key_{attacker.number}{sent}*"
+        )
+    )
+
+
+def items(rows: int) -> bytes:
+    """Rows to send, of many releases."""
+    return json.dumps(
+        [
+            {
+                "event": "install_allowed",
+                "packageName": f"package-{random.randrange(5_000)}",  # noqa: S311 - no secret
+                "version": f"1.{row % 50}.{row % 7}",
+                "ecosystem": "npm",
+            }
+            for row in range(rows)
+        ]
+    ).encode()
+
+
+def ingest(attacker: Attacker) -> None:
+    """Requests of 1,000 rows."""
+    bodies = [items(1_000) for _ in range(8)]
+    attacker.repeat(
+        lambda client, sent: client.ask("POST", f"{API}/audit/events", bodies[sent % 8], _JSON)
+    )
+
+
+def watch(attacker: Attacker) -> None:
+    """Fifty pages of live rows, and twenty new rows five times a second."""
+    with selectors.DefaultSelector() as selector:
+        for _ in range(50):
+            stream = _open_stream(attacker.port)
+            selector.register(stream, selectors.EVENT_READ)
+        with Client(attacker.port, ADMIN) as client:
+            body, send_at = items(20), time.monotonic()
+            while not attacker.is_over:
+                for key, _ in selector.select(timeout=0.05):
+                    if isinstance(key.fileobj, socket.socket):
+                        key.fileobj.recv(_PIECE_BYTES)
+                if time.monotonic() >= send_at:
+                    client.ask("POST", f"{API}/audit/events", body, _JSON)
+                    send_at += 0.2
+        for key in list(selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+
+
+def _open_stream(port: int) -> socket.socket:
+    stream = socket.create_connection(("127.0.0.1", port), 60)
+    headers = "".join(f"{name}: {value}\r\n" for name, value in ADMIN.items())
+    head = f"GET {PAGES}/audit/live HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n{headers}\r\n"
+    stream.sendall(head.encode())
+    return stream
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`threads` of one process run `run`. `ratio_max` is the goal for B's newest page."""
+
+    name: str
+    run: Callable[[Attacker], None]
+    threads: int
+    ratio_max: float
+
+
+WORKS: Final = 3.0
+"""The goal where A's work could fill all cores."""
+
+HOLDS: Final = 2.0
+"""The goal where A holds connections or streams."""
+
+ATTACKS: Final = (
+    Attack("8 groupings", group, 8, WORKS),
+    Attack("32 groupings", group, 32, WORKS),
+    Attack("8 exports", export, 8, WORKS),
+    Attack("50 live streams, 100 rows/s", watch, 1, HOLDS),
+    Attack("8 previews of a policy", preview, 8, WORKS),
+    Attack("8 × 10 unknown values", find_unknown, 8, WORKS),
+    Attack("16 filters by text, oldest first", filter_texts, 16, WORKS),
+    Attack("16 summaries without index", summarise, 16, WORKS),
+    Attack("16 audit pages", view, 16, WORKS),
+    Attack("16 autocompletions", complete, 16, WORKS),
+    Attack("ingest flood of 4 clients", ingest, 4, WORKS),
+)
+"""The last three of the reading ones are ours; the others were found from outside."""
