@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from analytics.storage.bucket_place import InvalidPlace, parse_place
-from service.origins import InvalidOrigin, Registry, parse_origin, parse_registry
+from service.origins import InvalidOrigin, Registry, is_loopback, parse_origin, parse_registry
 
 ADMIN_TOKENS_MAX: Final = 2
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
@@ -22,6 +22,9 @@ _LISTS: Final = frozenset(
     {"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins", "lake_formats"}
 )
 """Settings that are written as a list with commas."""
+
+_AWS_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+"""What libraries read where COUNTERSIGN_SEGMENTS_ENDPOINT is not set."""
 
 _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
@@ -246,7 +249,7 @@ def load_settings(
         raise InvalidSetting(_readable(error)) from error
     _check_tokens(settings)
     _check_registries(settings)
-    _check_segments(settings)
+    _check_segments(settings, environment)
     _check_base_url(settings.public_url)
     if not settings.base_url and settings.host in _UNSPECIFIED:
         raise InvalidSetting(
@@ -297,7 +300,7 @@ def _check_registries(settings: Settings) -> None:
                 raise InvalidSetting(f"{PREFIX}{name.upper()} {error}") from None
 
 
-def _check_segments(settings: Settings) -> None:
+def _check_segments(settings: Settings, environment: Mapping[str, str]) -> None:
     try:
         if settings.segments_url:
             parse_place(settings.segments_url)
@@ -309,6 +312,23 @@ def _check_segments(settings: Settings) -> None:
         raise InvalidSetting(
             f"{PREFIX}SEGMENTS_ENDPOINT must be http:// or https://, a host, and no path"
         )
+    _check_endpoints(settings, environment)
+
+
+def _check_endpoints(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Raise InvalidSetting for a bucket to which rows and credentials would go unprotected."""
+    if not settings.segments_url:
+        return
+    endpoints = {f"{PREFIX}SEGMENTS_ENDPOINT": settings.segments_endpoint}
+    if not settings.segments_endpoint:
+        endpoints = {name: environment.get(name, "") for name in _AWS_ENDPOINTS}
+    for name, url in endpoints.items():
+        parts = urlsplit(url)
+        if parts.scheme.lower() == "http" and not is_loopback(parts.hostname or ""):
+            raise InvalidSetting(
+                f"{name} must be https:// for an object store on another machine: others could read"
+                " the rows; name the certificate of its authority in SSL_CERT_FILE"
+            )
 
 
 def _check_base_url(url: str) -> None:

@@ -869,6 +869,19 @@ GUARDS: Final = [
         f"{_AGAIN}::test_the_former_cookie_ends",
     ),
     Guard(
+        "a database on another machine is verified",
+        "service/store/postgres/connection_url.py::_verified",
+        Replace("mode != _VERIFY", "False"),
+        "tests/service/store/postgres/test_connection_url.py"
+        "::test_a_server_on_another_machine_is_always_verified",
+    ),
+    Guard(
+        "a bucket on another machine is reached by https",
+        "service/settings.py::_check_endpoints",
+        Replace("parts.scheme.lower() == 'http'", "False"),
+        "tests/service/test_settings.py::test_a_bucket_on_another_machine_is_reached_by_https",
+    ),
+    Guard(
         "a known organisation is that of its path",
         "service/access/authorization.py::Authorizer.org",
         Replace("('org', slug)", "('org', '')"),

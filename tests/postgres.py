@@ -148,6 +148,18 @@ class PostgresServer:
                 self._port = 0  # it was taken
         raise RuntimeError(f"PostgreSQL does not start:\n{self.log()[-2000:]}")
 
+    def use_tls(self, certificate: Path, key: Path) -> None:
+        """Restart it with this certificate; it still accepts connections without TLS."""
+        self.stop()
+        data = self._folder / "data"
+        for source, name in ((certificate, "server.crt"), (key, "server.key")):
+            (target := data / name).write_bytes(source.read_bytes())
+            target.chmod(0o600)
+            give_away(target)
+        with (data / "postgresql.auto.conf").open("a") as options:
+            options.write("ssl = 'on'\n")
+        self.start()
+
     def stop(self, *, is_crash: bool = False) -> None:
         """Stop it. Transactions under way are aborted; after a crash the next start recovers."""
         if self._keeper is None:

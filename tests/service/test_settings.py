@@ -186,3 +186,28 @@ def test_segments_are_in_a_bucket_without_credentials_in_its_name(
         load_settings(environment)
 
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "COUNTERSIGN_SEGMENTS_ENDPOINT",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_ENDPOINT",
+    ],
+)
+def test_a_bucket_on_another_machine_is_reached_by_https(name: str) -> None:
+    """Rows, backups and open tables go there, and with them the store's credentials."""
+    bucket = {"COUNTERSIGN_SEGMENTS_URL": "s3://lake/prod"}
+    for url in ("http://store.example:8333", "HTTP://10.0.0.7"):
+        with pytest.raises(InvalidSetting, match=f"{name} must be https://") as refused:
+            load_settings(bucket | {name: url})
+        assert "SSL_CERT_FILE" in str(refused.value)
+    for url in (
+        "https://store.example",
+        "http://127.0.0.1:8333",
+        "http://localhost",
+        "http://[::1]",
+    ):
+        load_settings(bucket | {name: url})

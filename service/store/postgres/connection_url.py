@@ -1,10 +1,12 @@
 """What COUNTERSIGN_DATABASE_URL says, as the driver and PostgreSQL's own programs understand it."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import URL
 
+from service.origins import is_loopback
 from service.settings import InvalidSetting
 from service.store.engines import URL_SETTING
 from service.store.postgres.connection import APPLICATION
@@ -43,18 +45,51 @@ _PLACES: Final = ("user", "password", "database")
 """Their place is before the `?`: a password after it would be shown with the URL."""
 
 _OPTIONS: Final = tuple(name for name in _VARIABLES if name not in _PLACES)
+_VERIFY: Final = "verify-full"
 _REPEATED: Final = ("host", "port")
 
 
-def driver_options(url: URL) -> dict[str, Any]:
+def driver_options(url: URL, own: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """The arguments of `asyncpg.connect`; several hosts are lists of hosts and of ports.
 
-    Raises InvalidSetting for an unknown option, sqlalchemy's ArgumentError and ValueError for hosts
-    and ports that cannot be told apart.
+    `own` are this process's variables, which the driver reads where `url` says nothing. A server on
+    another machine is verified by its certificate and name. Raises InvalidSetting for an unknown
+    option and for a weaker `ssl`, sqlalchemy's ArgumentError and ValueError for hosts and ports
+    that cannot be told apart.
     """
     _check_options(url.query)
     _, options = url.get_dialect()().create_connect_args(url)
-    return dict(options)
+    return _verified(dict(options), own)
+
+
+def _verified(options: dict[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+    """`options`, with TLS to every host that is not this machine. Raises InvalidSetting."""
+    if all(_is_here(host) for host in _hosts(options, own)):
+        return options
+    mode = options.get("ssl") or own.get("PGSSLMODE") or _VERIFY
+    if mode != _VERIFY:
+        named = "the option ssl" if "ssl" in options else "PGSSLMODE"
+        raise InvalidSetting(
+            f"{URL_SETTING}: {named} must be {_VERIFY} for a server on another machine: others"
+            " could read the connection, or answer in its place; remove it, and name the"
+            " certificate of the server's authority in PGSSLROOTCERT"
+        )
+    return options | {"ssl": _VERIFY}
+
+
+def _hosts(options: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
+    """The hosts of a connection: those of the URL, else of the variables, else of no network."""
+    given = options.get("host") or own.get("PGHOST")
+    if not given:
+        # A service file can name any host; without one the driver tries this machine's sockets.
+        return ["a host of the service file"] if own.get("PGSERVICE") else []
+    named = given if isinstance(given, list) else [given]
+    return [host.strip() for part in named for host in str(part).split(",")]
+
+
+def _is_here(host: str) -> bool:
+    """True for a Unix socket's folder and for this machine."""
+    return host.startswith(("/", "@")) or is_loopback(host)
 
 
 def program_environment(url: URL, own: Mapping[str, str]) -> dict[str, str]:
@@ -68,7 +103,7 @@ def program_environment(url: URL, own: Mapping[str, str]) -> dict[str, str]:
         for name, value in own.items()
         if name in {"PATH", "HOME"} or (name.startswith("PG") and name not in _OF_LIBPQ_ALONE)
     }
-    given = {_VARIABLES[name]: _joined(value) for name, value in driver_options(url).items()}
+    given = {_VARIABLES[name]: _joined(value) for name, value in driver_options(url, own).items()}
     return inherited | given | {"PGAPPNAME": APPLICATION}
 
 
