@@ -1,31 +1,28 @@
-"""hypercorn with bounded writes, a bounded shutdown and stricter protocols.
+"""hypercorn with bounded connections, heads and writes, a bounded shutdown, and HTTP/1.1 alone.
 
 hypercorn 0.18 has no settings for these, so this module, and no other, extends its classes.
 """
 
 import asyncio
+import math
 import struct
+import sys
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from http import HTTPStatus
 from socket import IPPROTO_TCP, SO_LINGER, SOL_SOCKET, TCP_NOTSENT_LOWAT
 from typing import Any, Final
 
 import hypercorn.asyncio.run
 import hypercorn.protocol
 import structlog
-from h2.errors import ErrorCodes
-from h2.events import DataReceived, Event, RequestReceived
-from h2.exceptions import ProtocolError
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
-from hypercorn.protocol.events import Body, EndBody, Response, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h2 import H2Protocol
-from hypercorn.protocol.h11 import H2ProtocolAssumedError, H11Protocol
-from priority.priority import PriorityError
+from hypercorn.protocol.h11 import H11Protocol
 from quart import Quart
 
 LAST_S: Final = 1.0
@@ -37,7 +34,7 @@ PART_BYTES: Final = 64 * 1024
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, with a timeout of zero: closing resets the connection."""
 
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\n"
+_VERSIONS: Final = frozenset({b"1.0", b"1.1"})
 
 _log = structlog.get_logger(__name__)
 
@@ -48,17 +45,68 @@ class ServerConfig(Config):
     send_timeout_s: float
     """How long a write may wait for its client to read, like nginx's `send_timeout`."""
 
+    head_timeout_s: float = math.inf
+    """How long the head of a request may take from its first byte on."""
+
+    connections_max: int = sys.maxsize
+    connections_per_address_max: int = sys.maxsize
+    """Connections at once; of an address only if it is not that of a trusted proxy."""
+
     ends_at: float = 0.0
     """When the grace period ends, by the monotonic clock."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.is_trusted_proxy: Callable[[str], bool] = lambda _: False
         self.connections: set[Connection] = set()
+        self._by_address = Counter[str]()
+        self._idle: dict[Connection, None] = {}
+        """Connections without a request under way; the one that has been idle longest is first."""
 
     @property
     def graceful_timeout(self) -> float:  # type: ignore[override]
         """Rest of the grace period, for which hypercorn waits after it has closed connections."""
         return max(LAST_S, self.ends_at - time.monotonic())
+
+    def admit(self, connection: "Connection") -> bool:
+        """Count the connection; False if there are too many.
+
+        Too many of its address, or of all, end the one of them that has been idle the longest.
+        """
+        address = connection.address
+        is_full = len(self.connections) >= self.connections_max
+        has_many = self._by_address[
+            address
+        ] >= self.connections_per_address_max and not self.is_trusted_proxy(address)
+        if is_full or has_many:
+            ended = next((it for it in self._idle if not has_many or it.address == address), None)
+            if ended is None:
+                _log.warning(
+                    "connection_refused", source_ip=address, connections=len(self.connections)
+                )
+                return False
+            self.release(ended)
+            ended.abort()
+        self.connections.add(connection)
+        self._by_address[address] += 1
+        self._idle[connection] = None
+        return True
+
+    def release(self, connection: "Connection") -> None:
+        """Count it no longer. Safe to repeat."""
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
+            self._idle.pop(connection, None)
+
+    def set_idle(self, connection: "Connection", *, is_idle: bool) -> None:
+        """Note whether a request is under way on it."""
+        if connection in self.connections:
+            self._idle.pop(connection, None)
+            if is_idle:
+                self._idle[connection] = None
 
 
 class Connection(TCPServer):
@@ -68,24 +116,50 @@ class Connection(TCPServer):
     """
 
     config: ServerConfig
+    _head_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the connection until it is closed."""
         # The kernel then asks for more when this much is unsent, not a third of a buffer of
         # megabytes, so that a slow client's progress is noticed.
         self._set_option(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
-        self.config.connections.add(self)
+        if not self.config.admit(self):
+            self.abort()
+            return
         try:
             await super().run()
         finally:
-            self.config.connections.discard(self)
+            self._end_head()
+            self.config.release(self)
+
+    @property
+    def address(self) -> str:
+        """The client's address; empty if it has disconnected already."""
+        peer = self.writer.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
-        """Write with a time limit, or close."""
+        """Write with a time limit, close, or note what becomes of a request."""
         if isinstance(event, RawData):
             await self._write(event.data)
-        else:
-            await super().protocol_send(event)
+            return
+        if isinstance(event, HeadBegun):
+            self._begin_head()
+            return
+        if isinstance(event, Updated):
+            self._end_head()
+            self.config.set_idle(self, is_idle=event.idle)
+        await super().protocol_send(event)
+
+    def _begin_head(self) -> None:
+        # Not again for each piece: a client could send one byte a minute.
+        if self._head_timer is None and self.config.head_timeout_s < math.inf:
+            self._head_timer = self.loop.call_later(self.config.head_timeout_s, self._abort_if_open)
+
+    def _end_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
     async def _write(self, data: bytes) -> None:
         """Write in parts: the time limit is for a lack of progress, not for the whole write."""
@@ -130,108 +204,37 @@ class Connection(TCPServer):
             self.abort()
 
 
+class HeadBegun(ConnectionEvent):
+    """The first bytes of a request have arrived."""
+
+
 class Http1(H11Protocol):
-    """HTTP/1.1 without `Upgrade: h2c`, which RFC 9113 has removed."""
+    """HTTP/1.1 and nothing else.
 
-    async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
-        if (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
-            raise H2ProtocolAssumedError(_PREFACE + self.connection.trailing_data[0])
-
-
-class Http2(H2Protocol):
-    """HTTP/2 in which a fault of one request ends only that request.
-
-    Behind a proxy the other requests on the connection may be other clients'.
+    Only a reverse proxy could know that a server speaks HTTP/2 without TLS, and it gains nothing
+    from it. One connection of it can occupy the event loop for seconds with frames that make no
+    request (resets, pings, settings).
     """
 
-    config: ServerConfig
+    async def handle(self, event: ConnectionEvent) -> None:
+        """Handle bytes, or the end of the connection."""
+        if isinstance(event, RawData) and event.data and self.stream is None:
+            await self.send(HeadBegun())
+        await super().handle(event)
 
-    _unfinished: set[int]
-    """Streams whose response has begun and not ended."""
+    async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
+        """Ignore `Upgrade: h2c`, which RFC 9113 has removed."""
 
-    async def initiate(self, *rest: Any) -> None:  # noqa: ANN401 - as hypercorn has it
-        """Start the connection, which is idle until its first request."""
-        self._unfinished = set()
-        await super().initiate(*rest)
-        await self.send(Updated(idle=self.idle))
-
-    async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response; reset the stream if flow control blocks it for too long.
-
-        Also if the app fails midway: else the client would wait for the rest until the connection
-        is closed.
-        """
-        if isinstance(event, Response):
-            self._unfinished.add(event.stream_id)
-        elif isinstance(event, StreamClosed) and event.stream_id in self._unfinished:
-            await self._reset(event.stream_id, ErrorCodes.INTERNAL_ERROR)
-            return
-        try:
-            if isinstance(event, Body):
-                for part in _parts(event.data):
-                    await self._send_part(Body(event.stream_id, data=part))
-            elif isinstance(event, EndBody):
-                self._unfinished.discard(event.stream_id)
-                await self._send_part(event)
-            else:
-                await super().stream_send(event)
-        except TimeoutError:
-            await self._reset(event.stream_id, ErrorCodes.CANCEL)
-
-    async def _send_part(self, event: StreamEvent) -> None:
-        async with asyncio.timeout(self.config.send_timeout_s):
-            await super().stream_send(event)
-            # While the client's window is full, hypercorn buffers without bound.
-            if (buffer := self.stream_buffers.get(event.stream_id)) is not None:
-                await buffer.drain()
-
-    async def _flush(self) -> None:
-        data = self.connection.data_to_send()
-        if data:
-            # Losing a cancelled request's frames would break the whole connection: its requests
-            # share the state of header compression.
-            await asyncio.shield(self.send(RawData(data)))
-
-    async def _handle_events(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, DataReceived) and event.stream_id not in self.streams:
-                # An error response does not wait for the body. The body is dropped, but its share
-                # of the window is returned (https://github.com/pgjones/hypercorn/pull/334).
-                self.connection.acknowledge_received_data(
-                    event.flow_controlled_length, event.stream_id
-                )
-                await self._flush()
-            elif isinstance(event, RequestReceived) and not _is_readable(event):
-                _log.info("request_rejected", reason="malformed HTTP/2 pseudo-header")
-                await self._reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
-            else:
-                await self._handle_event(event)
-
-    async def _handle_event(self, event: Event) -> None:
-        try:
-            await super()._handle_events([event])
-        except (PriorityError, ProtocolError):  # the client violates the protocol
+    async def _create_stream(self, request: Any) -> None:  # noqa: ANN401 - an h11 Request
+        if request.http_version in _VERSIONS:
+            await super()._create_stream(request)
+        else:
+            await self._send_error_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
             await self.send(Closed())
-
-    async def _reset(self, stream_id: int, code: ErrorCodes) -> None:
-        self._unfinished.discard(stream_id)
-        with suppress(ProtocolError):  # the client has ended the stream, or the connection
-            self.connection.reset_stream(stream_id, code)
-        await self._flush()
-        await self._close_stream(stream_id)
-        await self._window_updated(stream_id)  # makes the sending task drop its data
-        await self.send(Updated(idle=self.idle))
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
     return (data[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES))
-
-
-def _is_readable(request: RequestReceived) -> bool:
-    """True if hypercorn can read method and path (RFC 9113, 8.3.1); it fails on others."""
-    fields = dict(request.headers)
-    path = fields.get(b":path")
-    return path is not None and path.isascii() and fields[b":method"].isascii()
 
 
 async def serve(
@@ -243,7 +246,6 @@ async def serve(
     """
     hypercorn.asyncio.run.TCPServer = Connection  # type: ignore[attr-defined]
     hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
-    hypercorn.protocol.H2Protocol = Http2  # type: ignore[attr-defined]
     ending: set[asyncio.Task[None]] = set()
 
     async def abort_after_grace() -> None:

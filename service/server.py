@@ -33,6 +33,7 @@ from service.settings import InvalidSetting, Settings
 from service.sign_in.providers import load_providers
 from service.store.faults import is_outage
 from service.supervisor import KILL_AFTER_S, Supervisor
+from service.web.context import is_trusted
 
 HEADER_BYTES_MAX: Final = 64 * 1024
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -262,6 +263,10 @@ async def _answer(
     config.accesslog = None
     config.keep_alive_timeout = settings.keep_alive_s
     config.send_timeout_s = settings.send_timeout_s
+    config.head_timeout_s = settings.head_timeout_s
+    config.connections_max = settings.connections_max
+    config.connections_per_address_max = settings.connections_per_address_max
+    config.is_trusted_proxy = partial(is_trusted, trusted_proxies=settings.trusted_proxies)
     # Room for a CI token of the greatest length, and for the other headers beside it.
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
 

@@ -128,6 +128,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shutdown_grace_s: Seconds = 20.0
     keep_alive_s: Seconds = 75.0
     send_timeout_s: Seconds = 60.0
+    head_timeout_s: Seconds = 20.0
+    connections_max: PositiveInt = 4096
+    connections_per_address_max: PositiveInt = 1024
     proxy_pypi_upstream: str = ""
     proxy_pypi_file_origins: tuple[str, ...] = ()
     proxy_npm_upstream: str = ""

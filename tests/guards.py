@@ -412,6 +412,24 @@ GUARDS: Final = [
         f"{_PROXY}/test_waiting_room.py::TestShares::test_an_organisation_leaves_places_for_others",
     ),
     Guard(
+        "HTTP/2 without TLS is not served",
+        "service/hypercorn_server.py::Http1._create_stream",
+        Replace("request.http_version in _VERSIONS", "True"),
+        "tests/processes/test_connections.py::test_http_2_without_tls_is_refused",
+    ),
+    Guard(
+        "the head of a request has a time limit",
+        "service/hypercorn_server.py::Connection.protocol_send",
+        DropCall("self._begin_head"),
+        "tests/processes/test_connections.py::test_headers_that_come_too_slowly_end_the_connection",
+    ),
+    Guard(
+        "connections of one address are limited",
+        "service/hypercorn_server.py::Connection.run",
+        Replace("not self.config.admit(self)", "not (self.config.admit(self) or True)"),
+        "tests/processes/test_connections.py::test_an_address_has_its_part_of_the_connections",
+    ),
+    Guard(
         "a file of one organisation's registry is not served for its digest at another",
         "service/proxy/file_keys.py::CacheKey.name",
         Replace('f"{self.file}{self.registry[:_REGISTRY_CHARS]}"', "str(self.file)"),

@@ -31,7 +31,6 @@ _TOGETHER: Final = {
         "tests/processes/test_broken_exports.py",
         "tests/processes/test_cli_backup.py",
         "tests/processes/test_cli_export.py",
-        "tests/processes/test_http2.py",
         "tests/processes/test_shutdown.py",
     ),
 }

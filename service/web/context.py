@@ -26,7 +26,7 @@ def source_ip(request: Request, trusted_proxies: tuple[str, ...]) -> str | None:
     forwarded = ",".join(request.headers.getlist("x-forwarded-for"))
     hops = [hop.strip() for hop in forwarded.split(",") if hop.strip()]
     address = request.remote_addr
-    while address is not None and hops and _is_trusted(address, trusted_proxies):
+    while address is not None and hops and is_trusted(address, trusted_proxies):
         address = hops.pop()
     return address if _is_address(address) else None
 
@@ -46,7 +46,8 @@ def _is_address(text: str | None) -> bool:
     return True
 
 
-def _is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
+def is_trusted(address: str, trusted_proxies: tuple[str, ...]) -> bool:
+    """True if `address` is in one of the networks."""
     if not _is_address(address):
         return False
     peer = ip_address(address)

@@ -3,12 +3,13 @@
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
 from tests.budgets import only_full, sample
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
+from tests.polling import HANG_S
 from tests.processes.exports import EXPORT_PATH
 from tests.processes.homes import DEADLINE_S, Home, Server, eventually
 
@@ -118,6 +119,91 @@ def test_http_2_is_not_upgraded_to(quiet_server: Server, request_line: str, stat
     )
 
     assert answer.startswith(f"http/1.1 {status} ".encode())
+
+
+HTTP_2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NO_SETTINGS = bytes.fromhex("000000 04 00 00000000")
+PING = bytes.fromhex("000008 06 00 00000000") + bytes(8)
+
+
+@pytest.mark.parametrize("frames", [b"", NO_SETTINGS, NO_SETTINGS + PING * 10_000])
+def test_http_2_without_tls_is_refused(quiet_server: Server, frames: bytes):
+    """Before it reads a frame: pings and resets, which make no request, could occupy it."""
+    with connection_to(quiet_server) as connection:
+        with suppress(ConnectionError):  # the rest is not read
+            connection.sendall(HTTP_2_PREFACE + frames)
+        received = b""
+        with suppress(ConnectionResetError):
+            while piece := connection.recv(65_536):
+                received += piece
+    if frames != NO_SETTINGS + PING * 10_000:  # there the answer may be lost with the reset
+        assert received.startswith(b"HTTP/1.1 505 ")
+    with quiet_server.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Wait until the server ends the connection."""
+    with suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return True
+
+
+def test_headers_that_come_too_slowly_end_the_connection(home: Home):
+    """However often a piece of them comes: such connections are cheap to hold by the thousand."""
+    server = home.serve(head_timeout_s="0.3")
+    with connection_to(server) as slow:
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\n")
+        slow.settimeout(0.02)
+        ended = False
+        until_s = time.monotonic() + HANG_S
+        while not ended and time.monotonic() < until_s:
+            try:
+                slow.sendall(b"x-a: b\r\n")
+                ended = slow.recv(1) == b""
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                ended = True
+    assert ended
+    with server.client() as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_of_too_many_connections_the_one_that_is_idle_longest_ends(home: Home):
+    """A flood of idle connections locks out no other client."""
+    server = home.serve(connections_max="3", connections_per_address_max="3")
+    with ExitStack() as opened:
+        first, *others = (opened.enter_context(connection_to(server)) for _ in range(3))
+        for connection in (first, *others):
+            connection.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        late = opened.enter_context(connection_to(server))
+        late.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert late.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+        assert is_ended(first)
+        others[1].sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert others[1].recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("trusted", ["", "127.0.0.1"])
+def test_an_address_has_its_part_of_the_connections(home: Home, trusted: str):
+    """A trusted proxy's connections are those of many clients."""
+    server = home.serve(connections_per_address_max="2", trusted_proxies=trusted)
+    body = f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}"
+    with ExitStack() as opened:
+        for _ in range(2):  # with a request under way: its body is awaited
+            busy = opened.enter_context(connection_to(server))
+            busy.sendall(f"{body}\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n".encode())
+            assert busy.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        late = opened.enter_context(connection_to(server))
+        if trusted:
+            late.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert late.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        else:
+            assert is_ended(late)
 
 
 def test_an_idle_connection_is_closed_after_its_time(home: Home):

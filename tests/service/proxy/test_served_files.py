@@ -5,12 +5,8 @@ import hashlib
 from collections.abc import AsyncIterator
 
 import pytest
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.events import ConnectionTerminated, DataReceived, Event, StreamEnded, StreamReset
 
 from service.proxy.answers import UpstreamLimits
-from tests.polling import HANG_S
 from tests.service.proxy.files import LARGE, cut_after, held, unsized
 from tests.service.proxy.proxied import BIG, Proxied, wheel_of
 from tests.service.proxy.registry import Answer, Asked, FakeRegistry, head
@@ -183,36 +179,3 @@ async def test_a_part_of_a_file_that_is_wrong_is_a_502(served: Served):
     answer = await served.get(path, "range: bytes=0-99")
 
     assert (answer.status, answer.is_whole) == (502, True)
-
-
-async def test_over_http2_the_stream_is_reset(served: Served):
-    """A stream that ends would say that the file is whole."""
-    path, gate = await served.proxied.path_of("foo"), asyncio.Event()
-    served.proxied.registry.does(WHEEL, held(WRONG, gate))
-    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    client = H2Connection(H2Configuration(client_side=True))
-    client.initiate_connection()
-    stream = client.get_next_available_stream_id()
-    fields = {
-        ":method": "GET",
-        ":scheme": "http",
-        ":authority": "127.0.0.1",
-        ":path": f"/proxy/acme/{path}",
-        "x-service-api-key": served.proxied.key.secret,
-    }
-    client.send_headers(stream, list(fields.items()), end_stream=True)
-    ends: list[type[Event]] = []
-    while not ends:
-        writer.write(client.data_to_send())
-        received = await asyncio.wait_for(reader.read(65_536), HANG_S)
-        if not received:
-            ends.append(ConnectionTerminated)
-        for event in client.receive_data(received):
-            if isinstance(event, DataReceived):
-                gate.set()
-                client.acknowledge_received_data(event.flow_controlled_length, stream)
-            if isinstance(event, StreamEnded | StreamReset | ConnectionTerminated):
-                ends.append(type(event))
-    writer.close()
-
-    assert ends == [StreamReset]
