@@ -90,5 +90,5 @@ async def _nearest(log: TenantLog, parameter: FilterParameter, term: Term) -> st
     )
     similar = [value for value, _ in values if len(value) <= SIMILAR_CHARS_MAX]
     # In a thread: comparing 200 values of this length may take over 100 ms.
-    nearest = await log.lake.run_in_thread(partial(get_close_matches, term.text, similar, 1))
+    nearest = await log.compute(partial(get_close_matches, term.text, similar, 1))
     return literal(nearest[0]) if nearest else None

@@ -241,3 +241,14 @@ async def test_time_used_is_counted_by_organisation(audit):
     for work in ("short query", "export"):
         assert f'countersign_tenant_work_seconds_total{{tenant="{acme}",work="{work}"}}' in exposed
         assert f'countersign_turn_wait_seconds_count{{work="{work}"}}' in exposed
+
+
+async def test_values_are_compared_in_their_organisations_turn(audit):
+    """Not in the one thread that takes in the rows of all organisations."""
+    await audit.accept([sample_row(START, package_name="left-pad")])
+    audit.services.lake._row_thread.shutdown()
+
+    response = await audit.get("/unknown-values", package="left-pda")
+
+    (unknown,) = (await response.get_json())["unknown"]
+    assert unknown["nearest"] == "left-pad"
