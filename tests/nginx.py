@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -92,11 +92,16 @@ def _named(name: str) -> x509.Name:
 
 
 @contextmanager
-def running_nginx(folder: Path, https: int, upstream: int) -> Iterator[Certificates]:
-    """The example on the port `https` of 127.0.0.1; the service is on the port `upstream`."""
+def running_nginx(
+    folder: Path, https: int, upstream: int, changes: Mapping[str, str] | None = None
+) -> Iterator[Certificates]:
+    """The example on the port `https` of 127.0.0.1; the service is on the port `upstream`.
+
+    `changes` are made to its text.
+    """
     assert NGINX is not None
     made = make_certificates(folder)
-    conf = _placed(folder, made, https, upstream)
+    conf = _placed(folder, made, https, upstream, changes or {})
     command = [NGINX, "-p", str(folder), "-c", str(conf), "-e", "stderr"]
     tried = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
     assert tried.returncode == 0, tried.stderr
@@ -109,11 +114,14 @@ def running_nginx(folder: Path, https: int, upstream: int) -> Iterator[Certifica
         nginx.wait(HANG_S)
 
 
-def _placed(folder: Path, made: Certificates, https: int, upstream: int) -> Path:
+def _placed(
+    folder: Path, made: Certificates, https: int, upstream: int, changes: Mapping[str, str]
+) -> Path:
     """The example as a whole configuration, on other ports and with these certificates."""
     text = EXAMPLE.read_text()
     text = re.sub(r"^\s*listen \[::\].*\n", "", text, flags=re.MULTILINE)
     for before, after in {
+        **changes,
         "listen 80;": f"listen 127.0.0.1:{free_port()};",
         "listen 443 ": f"listen 127.0.0.1:{https} ",
         "127.0.0.1:8080;": f"127.0.0.1:{upstream};",

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from service.errors import BodyTooLarge
 from service.hypercorn_server import LAST_S
+from service.proxy.npm.audit_queries import QUERY_BYTES_MAX
 from service.settings import PREFIX, REPOSITORY, Settings, load_settings
 from service.supervisor import KILL_AFTER_S
 from tests.budgets import only_full
@@ -27,7 +29,7 @@ from tests.docs.shell_blocks import shell_blocks
 from tests.nginx import NGINX, running_nginx
 from tests.polling import HANG_S
 from tests.processes.command_line import invoke
-from tests.processes.homes import Home, Server, free_port, owner_cookie
+from tests.processes.homes import Home, Server, eventually, free_port, owner_cookie
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +138,8 @@ def test_the_service_unit_starts_the_service_and_lets_it_end() -> None:
         "PrivateTmp": "yes",
         "CapabilityBoundingSet": "",
         "KillSignal": "SIGTERM",
+        "OOMPolicy": "continue",
+        "MemoryMax": "80%",
         "Restart": "on-failure",
     }.items():
         assert service[name] == value
@@ -182,6 +186,7 @@ def test_the_limits_of_nginx_fit_those_of_the_service() -> None:
     bodies = re.findall(r"client_max_body_size (\w+);", read("nginx.conf"))
     assert bodies == [
         f"{settings.body_bytes_max // 2**10}k",
+        f"{QUERY_BYTES_MAX // 2**20}m",
         f"{settings.ingest_bytes_max // 2**20}m",
     ]
     assert f'"error": "{BodyTooLarge.text}"' in read("nginx.conf")
@@ -207,6 +212,42 @@ def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
     log = (folder / "access.log").read_text()
     assert "GET /sign-in 200" in log
     assert "one-time-secret" not in log
+
+
+@pytest.mark.skipif(NGINX is None, reason="no nginx here")
+def test_nginx_limits_what_an_address_sends(home: Home, tmp_path: Path) -> None:
+    """Requests and connections; with an answer that package managers try again after."""
+    https = free_port()
+    server = home.serve(base_url=f"https://127.0.0.1:{https}")
+    audit_query = "/proxy/acme/npm/-/npm/v1/security/audits"
+    changes = {
+        "rate=50r/s": "rate=1r/m",
+        "burst=500 ": "burst=2 ",
+        "countersign_connections 512": "countersign_connections 1",
+    }
+    with running_nginx(tmp_path, https, server.port, changes) as certificates:
+        trust = ssl.create_default_context(cafile=str(certificates.authority))
+        with httpx2.Client(base_url=f"https://127.0.0.1:{https}", verify=trust) as client:
+            # Not among those below: an install may have hundreds of requests.
+            sizes = {700_000: 401, 1_100_000: 413}
+            for size, status in sizes.items():
+                assert client.post(audit_query, content=b" " * size).status_code == status
+            installs = [client.get("/proxy/acme/npm/a").status_code for _ in range(20)]
+            answers = [client.get("/healthz") for _ in range(6)]
+            plain = socket.create_connection(("127.0.0.1", https), HANG_S)
+            with trust.wrap_socket(plain, server_hostname="127.0.0.1") as held:
+                held.sendall(f"POST {audit_query} HTTP/1.1\r\nhost: a\r\n".encode())
+                held.sendall(b"content-length: 9\r\n\r\n")  # whose body does not come
+                eventually(
+                    lambda: client.get("/proxy/acme/npm/a").status_code == 429,
+                    "a second connection is refused",
+                )
+
+    assert installs == [401] * 20
+    assert answers[0].status_code == 200
+    assert answers[-1].status_code == 429
+    assert answers[-1].headers["retry-after"] == "5"
+    assert list(answers[-1].json()) == ["error"]
 
 
 def _check_proxied(https: int, authority: Path, cookie: str) -> None:
