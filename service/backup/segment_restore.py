@@ -47,7 +47,8 @@ class Result(StrEnum):
 class Outcome:
     """What became of `segment`: what was wrong, where the copy came from, why others were not used.
 
-    REMOVED: it was merged or pruned meanwhile. LOST: no source has a whole copy.
+    `damage` is a kind of finding. REMOVED: it was merged or pruned meanwhile. LOST: no source has a
+    whole copy.
     """
 
     segment: Segment
@@ -194,9 +195,9 @@ class SegmentRestore:
             if source is None:
                 is_lost = await self._note(segment, fault)
                 result = Result.LOST if is_lost else Result.REMOVED
-                return Outcome(segment, result, fault.text, reasons=reasons)
+                return Outcome(segment, result, fault.kind, reasons=reasons)
             result = await self._put_in_place(segment, fault, source, segment.path(staged.root))
-        return Outcome(segment, result, fault.text, source.name, reasons)
+        return Outcome(segment, result, fault.kind, source.name, reasons)
 
     def _fetch(self, segment: Segment, staged: LocalFolder) -> tuple[Source | None, list[str]]:
         """The first source with a whole copy, which is then `staged`; and why others have none."""

@@ -137,8 +137,13 @@ def _verification_lines(verification: dict[str, Any]) -> list[str]:
         f" {len(damaged) or 'none'} damaged.",
         *(
             f"damaged: {each['org']} {each['day']} {each['path']} ({each['rows']} rows):"
-            f" {each['damage']}"
+            f" {each['damage'].partition(':')[0]}"
             for each in damaged
+        ),
+        *(
+            ["Run `countersign audit restore-segment` to put damaged segments back."]
+            if damaged
+            else ()
         ),
     ]
 
