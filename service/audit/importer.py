@@ -33,9 +33,10 @@ from service.audit.unnamed_files import UnnamedFiles
 from service.errors import Conflict
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
-from service.store.journal import take_seq
+from service.store.journal import note_misdated, take_seq
 from service.store.store import UnitOfWork
 from service.store.tables import ImportedFile, Organisation
+from service.store.transaction import within
 
 _DIGEST_BYTES: Final = 8 * 1024 * 1024
 _ASK_AGAIN_S: Final = 0.2
@@ -212,6 +213,8 @@ async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result:
     numbered = await take_seq(work.session, result.rows, work.now)
     placed = [segment.with_seq_base(*numbered) for segment in segments]
     await add_segments(work.session, placed, numbered.received_at)
+    days = {(segment.tenant_id, segment.day) for segment in placed}
+    await within(work.session, note_misdated, days, numbered.received_at, work.now)
     await add_import(
         work.session,
         ImportedFile(

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, cast
 
@@ -10,7 +10,6 @@ from sqlalchemy import Table, bindparam, case, delete, func, insert, select, upd
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import bounds_of
-from analytics.model.retention import PRUNE_DELAY
 from analytics.model.rows import AuditRow
 from analytics.storage.journal_batches import (
     EncodedBatch,
@@ -23,6 +22,9 @@ from service.store.tables import Counter, JournalEntry, MisdatedDay
 from service.store.transaction import Transaction, within
 
 SEQ = "audit_seq"
+
+BEHIND_MAX: Final = timedelta(minutes=5)
+"""How far a clock may be behind the last commit: rows of one further behind are `misdated_days`."""
 
 # Built once: SQLAlchemy takes longer to build a statement than SQLite to execute it.
 _LAST_SEQ: Final = select(Counter.value).where(Counter.name == SEQ)
@@ -137,18 +139,26 @@ def append_batches(
         for seq, (tenant_id, batch) in zip(accumulate(rows, initial=first), batches, strict=False)
     ]
     transaction.run(_APPEND, [{**_fields(batch), "damage": None} for batch in stored])
-    if received_at - now > PRUNE_DELAY:
-        _note_misdated(transaction, {(batch.tenant_id, batch.day) for batch in stored}, received_at)
+    days = {(batch.tenant_id, batch.day) for batch in stored}
+    note_misdated(transaction, days, received_at, now)
     return stored
 
 
-def _note_misdated(
-    transaction: Transaction, days: Collection[tuple[str, date]], received_at: datetime
+def note_misdated(
+    transaction: Transaction,
+    days: Collection[tuple[str, date]],
+    received_at: datetime,
+    now: datetime,
 ) -> None:
-    """Keep the tenants' `days`, which a clock far behind the last commit may have dated."""
-    transaction.run(_FORGET_MISDATED, [{"of_tenant": owner, "of_day": day} for owner, day in days])
-    misdated = [{"tenant_id": owner, "day": day, "received_at": received_at} for owner, day in days]
-    transaction.run(_ADD_MISDATED, misdated)
+    """Note the tenants' `days` if the clock that dated their rows is behind the last commit."""
+    if received_at - now <= BEHIND_MAX:
+        return
+    kept = transaction.kept
+    new = [day for day in days if kept.get(("misdated", *day)) != received_at]
+    transaction.run(_FORGET_MISDATED, [{"of_tenant": owner, "of_day": day} for owner, day in new])
+    lines = [{"tenant_id": owner, "day": day, "received_at": received_at} for owner, day in new]
+    transaction.run(_ADD_MISDATED, lines)
+    kept |= {("misdated", *day): received_at for day in new}
 
 
 def _fields(batch: EncodedBatch) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tests.polling import HANG_S
 from tests.service.audit.meanwhile import before_transaction
 from tests.service.audit.pruning import (
     DAY,
+    EVENT,
     STEP,
     add_past,
     always_on,
@@ -30,6 +31,7 @@ from tests.service.audit.pruning import (
     prune,
     pruned_rows,
 )
+from tests.service.audit.test_import import take
 from tests.service.dashboard.page import ORG, open_page
 
 HOUR = timedelta(hours=1)
@@ -189,11 +191,21 @@ async def test_an_accepted_clock_is_a_row_of_each_organisation(past):
     assert len(await past.pages(slug="other", event="clock_accepted")) == 1
 
 
-async def test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right(audit):
+async def _import_one(audit) -> None:
+    envelope = {"rule_id": "r", "source": "osv"}
+    item = {"created_at": format_us(audit.clock.now), "event": EVENT, "envelope": envelope}
+    assert (await take(audit, msgspec.json.encode(item))).rows == 1
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+async def test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right(audit, is_imported):
     """They are hidden by the instant that they bear, and not deleted by it."""
     await always_on(audit, "free")
     audit.clock.jump(-400 * DAY)
-    await audit.accept([sample_row(audit.clock.now)])
+    if is_imported:
+        await _import_one(audit)
+    else:
+        await audit.accept([sample_row(audit.clock.now)])
     (dated,) = await left(audit)
     audit.clock.jump(400 * DAY)
     audit.clock.advance(days=8)
