@@ -285,7 +285,7 @@ def send_rows(home: Home, generated: Generated) -> None:
         result = proxy.do("audit", "ingest_events", body=items, idempotency_key="batch-1")
         assert result.accepted == 3
         assert [(each.index, type(each.error)) for each in result.rejected] == [(3, str)]
-    assert proxy.refused("audit", "query_audit_log")[0] == HTTPStatus.UNAUTHORIZED
+    assert proxy.refused("audit", "query_audit_log")[0] == HTTPStatus.FORBIDDEN
 
 
 def reads_the_log(member: Member, binding: Any) -> None:
