@@ -4,6 +4,9 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+_ESTABLISHED = "01"
+"""In /proc/net/tcp; of a listener, the same field counts connections."""
+
 _ENDED = (FileNotFoundError, ProcessLookupError)
 
 
@@ -41,3 +44,13 @@ def catches_sigterm(process_id: int) -> bool:
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
     return False
+
+
+def has_unread_bytes(port: int) -> bool:
+    """True if a client has sent what the listener on `port` of this machine has not read."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(
+        int(queues.partition(":")[2], 16)
+        for _, local, _, state, queues, *_ in lines
+        if local.endswith(f":{port:04X}") and state == _ESTABLISHED
+    )

@@ -86,9 +86,14 @@ class SeaweedFS:
         (folder / "s3.json").write_text(json.dumps(_IDENTITIES))
 
     @property
+    def port(self) -> int:
+        """That of the S3 API."""
+        return self._ports["s3.port"]
+
+    @property
     def endpoint(self) -> str:
         """The address of the S3 API."""
-        return f"http://127.0.0.1:{self._ports['s3.port']}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def ports(self) -> list[int]:

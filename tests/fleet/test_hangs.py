@@ -13,6 +13,7 @@ from tests.budgets import only_full
 from tests.fleet.faults import Faults, hang_the_bucket, hang_the_database
 from tests.fleet.fleet import Fleet
 from tests.fleet.ledger import SILENT, Reader, Writer, fleet_client
+from tests.proc_files import has_unread_bytes
 from tests.processes.homes import all_entries, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -42,7 +43,8 @@ def test_every_node_works_again_after_a_hang(
         client.stop()
     print(faults.summary(clients))  # noqa: T201 - with -s
     answers = faults.answers(clients)
-    assert answers[503] > 0
+    if hang is hang_the_database:  # without the bucket rows go to the journal, and pages are cached
+        assert answers[503] > 0
     assert answers[SILENT] == 0
     sent = Counter(name for writer in [*writers, *faults.probes] for name in writer.rows)
     for node in fleet.nodes:
@@ -57,8 +59,10 @@ def test_a_stop_does_not_wait_for_a_bucket_that_hangs(shared_fleet: Fleet) -> No
     node, other = shared_fleet.nodes
     assert (node.stop(), other.stop()) == (0, 0)
     node.start(segments_wait_s="3600", shutdown_grace_s="0.5")
-    with shared_fleet.objects.paused(), fleet_client(node.url) as client:
+    objects = shared_fleet.objects
+    with objects.paused(), fleet_client(node.url) as client:
         Writer("sealed", node.url).add_rows(client, 0)  # a thread of the node uploads them
+        eventually(lambda: has_unread_bytes(objects.port), "a request waits")
         assert node.stop() == 0
     node.start()
     other.start()

@@ -239,7 +239,6 @@ def stop_once(is_so: Callable[[], object]) -> None:
     threading.Thread(target=stop, daemon=True).start()
 
 
-@only_full
 def test_a_process_that_is_killed_before_it_serves_is_replaced(tmp_path: Path) -> None:
     """The node is not gone because a machine was short of memory for a moment."""
     stop_once((tmp_path / "serves").exists)
