@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.app import create_app
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
 from service.background_jobs import maintenance
@@ -174,14 +175,14 @@ async def test_a_token_of_its_own_keeps_others_from_the_metrics(
         assert (await world.client.get("/metrics", headers=headers)).status_code == status
 
 
-async def test_without_a_token_the_metrics_are_closed_to_all(
-    settings: Settings, clock: SettableClock
-):
+async def test_without_a_token_the_metrics_are_closed_to_all(world: World):
     """An empty token must not match an empty header."""
-    closed = msgspec.structs.replace(settings, metrics_token="")
-    async with running_world(closed, clock, has_sealer=False) as world:
+    app = create_app(msgspec.structs.replace(world.services.settings, metrics_token=""))
+
+    async with app.test_app() as running:
         for headers in ({}, {"authorization": "Bearer "}):
-            assert (await world.client.get("/metrics", headers=headers)).status_code == 401
+            answer = await running.test_client().get("/metrics", headers=headers)
+            assert answer.status_code == 401
 
 
 async def test_the_operator_can_open_the_metrics(settings: Settings, clock: SettableClock):
