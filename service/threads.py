@@ -12,8 +12,11 @@ from typing import Any, Final, TypeVar
 _Result = TypeVar("_Result")
 
 
-BACKGROUND_NICENESS: Final = 19
-"""What runs in the background takes the processor time that nothing else wants."""
+BACKGROUND_NICENESS: Final = 10
+"""What runs in the background gets about a tenth of the processor time that others want, too.
+
+Not 19, a sixtieth: under a flood of ingest long queries would end by their time limit.
+"""
 
 
 def new_pool(threads: int, name: str, niceness: int = 0) -> ThreadPoolExecutor:
