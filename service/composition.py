@@ -62,7 +62,7 @@ from service.store.group_commit import GroupCommit
 from service.store.store import Store
 from service.verifier.usage import BindingUse
 from service.verifier.verifier import Verifier
-from service.web.system import SystemServices
+from service.web.system import Scrapes, SystemServices
 from service.worker_process import WorkerProcess
 
 _log = structlog.get_logger(__name__)
@@ -149,10 +149,11 @@ class Services:
             SystemServices(
                 self.store,
                 self.lake,
-                self.metrics,
+                Scrapes(
+                    self.store, self.metrics, load_feed_states, self.settings.metrics_max_age_s
+                ),
                 None if self.settings.metrics_open else self.settings.metrics_token,
                 self.proxy.circuits,
-                load_feed_states,
             ),
             DashboardServices(
                 self.settings,

@@ -191,6 +191,12 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
+        self._loop_pauses = Histogram(
+            "countersign_loop_pause_seconds",
+            "How late the event loop was for a timer, four times a second.",
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
         # Bounded like the labels; prometheus_client looks them up under a lock each time.
         self._requests_of = cache(self._requests.labels)
         self._latency_of = cache(self._latency.labels)
@@ -327,6 +333,10 @@ class Metrics:
         known = method if method in _METHODS else "other"
         self._requests_of(known, route, str(status)).inc()
         self._latency_of(route).observe(seconds)
+
+    def loop_paused(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._loop_pauses.observe(seconds)
 
     def stored(self, by_tenant: Mapping[str, StorageStats]) -> None:
         """Show what is stored, for each tenant id and in all."""

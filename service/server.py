@@ -33,6 +33,7 @@ from service.settings import InvalidSetting, Settings
 from service.sign_in.providers import load_providers
 from service.store.faults import is_outage
 from service.supervisor import KILL_AFTER_S, Supervisor
+from service.watchdog import Serving, end_when_stalled
 from service.web.context import is_trusted
 
 HEADER_BYTES_MAX: Final = 64 * 1024
@@ -69,7 +70,10 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
         code = Supervisor(
-            partial(_serve_as_one, ready, held), ready.workers, ready.shutdown_grace_s
+            partial(_serve_as_one, ready, held),
+            ready.workers,
+            ready.shutdown_grace_s,
+            ready.stall_s,
         ).run()
         _ignore_signals()
         return code
@@ -153,16 +157,18 @@ def _leave(*_: object) -> None:
 
 def serve_alone(settings: Settings, listener: socket.socket) -> None:
     """Serve in this process; `settings` are those of a data dir that is prepared."""
-    _run(settings, listener, is_first=True, on_serving=lambda: None)
+    serving = Serving()
+    end_when_stalled(serving.turns, settings.stall_s)
+    _run(settings, listener, is_first=True, serving=serving)
 
 
 def _serve_as_one(
-    settings: Settings, listener: socket.socket, number: int, on_serving: Callable[[], object]
+    settings: Settings, listener: socket.socket, number: int, serving: Serving
 ) -> None:
     """Serve in one of several processes. The first does the maintenance."""
     configure_logs(settings.log_level)
     try:
-        _run(settings, listener, is_first=number == 0, on_serving=on_serving)
+        _run(settings, listener, is_first=number == 0, serving=serving)
     except (InvalidSetting, Refusal, StoreFault, OSError) as error:
         _log.error("cannot_serve", number=number, reason=str(error))
         sys.exit(exit_code(error))
@@ -173,10 +179,10 @@ def _run(
     listener: socket.socket,
     *,
     is_first: bool,
-    on_serving: Callable[[], object],
+    serving: Serving,
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    uvloop.run(_serve(settings, listener, is_first=is_first, on_serving=on_serving))
+    uvloop.run(_serve(settings, listener, is_first=is_first, serving=serving))
 
 
 async def _serve(
@@ -184,7 +190,7 @@ async def _serve(
     listener: socket.socket,
     *,
     is_first: bool,
-    on_serving: Callable[[], object],
+    serving: Serving,
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -203,7 +209,9 @@ async def _serve(
     gc.collect()
     gc.freeze()
     _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
-    on_serving()
+    serving()
+    metrics = app.extensions[EXTENSION].metrics
+    counting = asyncio.create_task(serving.turns.keep_counting(metrics.loop_paused))
     try:
         await _answer(app, listener, settings, stop)
     except Exception:
@@ -213,6 +221,8 @@ async def _serve(
         _log.exception("stop_incomplete")
     finally:
         _ignore_signals()
+        counting.cancel()
+        serving.turns.reset()  # the loop ends, and does not stall
     gc.unfreeze()  # else libraries report at exit that their objects were never released
     _log.info("stopped")
 

@@ -30,6 +30,7 @@ _OWN_PORTS: Final = {"http": ":80", "https": ":443"}
 _UNSPECIFIED: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to recognise, not to bind
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+OptionalSeconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 # Runs further apart than the clock guard's 48 hours would all be rejected.
 UpToADay = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 InstallSeconds = Annotated[float, msgspec.Meta(ge=60, le=6 * 3600)]
@@ -106,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     exports_max: PositiveInt = 32
     metrics_token: str = ""
     metrics_open: bool = False
+    metrics_max_age_s: OptionalSeconds = 5.0
     components_page: bool = False
     lake_formats: tuple[Literal["iceberg", "delta"], ...] = ()
     lake_per_tenant: bool = False
@@ -126,6 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queries_waiting_per_org_max: PositiveInt = 64
     queries_waiting_max: PositiveInt = 512
     shutdown_grace_s: Seconds = 20.0
+    stall_s: OptionalSeconds = 30.0
     keep_alive_s: Seconds = 75.0
     send_timeout_s: Seconds = 60.0
     head_timeout_s: Seconds = 20.0

@@ -13,15 +13,22 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from prometheus_client import values
 
 from service.process_metrics import METRICS_FOLDER, note_pid, reserve_pid_file
+from service.watchdog import (
+    LOOK_S,
+    Serving,
+    StallClock,
+    dump_and_kill,
+    dump_on_signal,
+    is_traced,
+)
 
 RESTART_DELAY_MAX_S: Final = 60.0
-POLL_S: Final = 0.5
 KILL_AFTER_S: Final = 10.0
 """How long after the grace of their requests processes may take to close what they hold."""
 
@@ -36,8 +43,8 @@ _METRICS_BYTES: Final = {
 }
 """By prometheus_client's kind of file: several times what all routes and statuses need."""
 
-Target = Callable[[int, Callable[[], object]], None]
-"""What a process runs, given its number and what it calls once it serves. It can be pickled."""
+Target = Callable[[int, Serving], None]
+"""What a process runs, given its number. It can be pickled."""
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +53,8 @@ _log = structlog.get_logger(__name__)
 class _Worker:
     """One process and its successors. `deaths` counts those that followed soon after a start."""
 
-    has_served: Any
+    serving: Serving
+    clock: StallClock
     process: BaseProcess | None = None
     started_at: float = 0.0
     starts_at: float = 0.0
@@ -60,12 +68,13 @@ class Supervisor:
     Only if one fails before any has ever served, all end: the settings or the data are wrong.
     """
 
-    def __init__(self, target: Target, count: int, grace_s: float) -> None:
+    def __init__(self, target: Target, count: int, grace_s: float, stall_s: float = 0.0) -> None:
+        """A process whose event loop does not turn for `stall_s` seconds is replaced; 0: never."""
         self._target = target
         self._grace_s = grace_s
         self._context = get_context("spawn")
-        # Without a lock: a process that is killed while it sets the flag leaves nothing taken.
-        self._workers = [_Worker(self._context.RawValue("b", 0)) for _ in range(count)]
+        self._stall_s = stall_s
+        self._workers = [_Worker(Serving(), StallClock(stall_s)) for _ in range(count)]
         self._exit_code: int | None = None
 
     def run(self) -> int:
@@ -74,7 +83,8 @@ class Supervisor:
             try:
                 while self._exit_code is None:
                     self._start_due()
-                    wait([process.sentinel for process in self._running()], POLL_S)
+                    wait([process.sentinel for process in self._running()], LOOK_S)
+                    self._kill_stalled()
                     self._note_deaths()
             finally:
                 self._end()
@@ -92,8 +102,10 @@ class Supervisor:
             if worker.process is not None or now < worker.starts_at:
                 continue
             process = self._context.Process(
-                target=_run, args=(self._target, number, worker.has_served)
+                target=_run, args=(self._target, number, worker.serving)
             )
+            worker.serving.turns.reset()
+            worker.clock = StallClock(self._stall_s)
             try:
                 process.start()
             except OSError as error:  # out of processes, memory or descriptors
@@ -102,6 +114,17 @@ class Supervisor:
             else:
                 worker.process, worker.started_at = process, now
 
+    def _kill_stalled(self) -> None:
+        """Kill the processes whose event loop does not turn any more; they are then replaced."""
+        now = time.monotonic()
+        for number, worker in enumerate(self._workers):
+            pid = None if worker.process is None else worker.process.pid
+            if pid is None or not worker.clock.is_stalled(worker.serving.turns.count, now):
+                continue
+            if not is_traced(pid):
+                _log.error("loop_stalled", number=number, pid=pid, stall_s=self._stall_s)
+                dump_and_kill(pid)
+
     def _note_deaths(self) -> None:
         for number, worker in enumerate(self._workers):
             code = None if worker.process is None else worker.process.exitcode
@@ -109,7 +132,7 @@ class Supervisor:
                 continue
             worker.process = None
             # By a signal, such as that of a machine without memory, it may end at any time.
-            if code > 0 and not any(one.has_served.value for one in self._workers):
+            if code > 0 and not any(one.serving.has_served for one in self._workers):
                 self._exit_code = code  # it has logged the reason; to start it again is no help
                 continue
             pause_s = self._delay(worker)
@@ -142,14 +165,15 @@ class Supervisor:
                 process.join()
 
 
-def _run(target: Target, number: int, has_served: Any) -> None:  # noqa: ANN401 - a ctypes value
+def _run(target: Target, number: int, serving: Serving) -> None:
     """Run `target` in a process of its own, and end it when the supervisor is gone."""
     # The files of a process are its successor's: counts go on, and need no room on a full disk.
     values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
     note_pid(Path(os.environ[METRICS_FOLDER]), number)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    dump_on_signal()
     try:
-        target(number, lambda: setattr(has_served, "value", 1))
+        target(number, serving)
     finally:
         supervisor = parent_process()
         if supervisor is not None and not supervisor.is_alive():

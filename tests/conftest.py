@@ -297,6 +297,7 @@ def settings_over(folder: Path, url: str | None = None) -> Settings:
         admin_token=ADMIN_TOKEN,
         secret_key="test-secret-key-of-at-least-32-characters",
         metrics_token=METRICS_TOKEN,
+        metrics_max_age_s=0,
         base_url="http://localhost:8080",
         ingest_processes=0,  # which takes seconds to start; tests/processes have it
     )

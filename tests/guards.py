@@ -3069,6 +3069,24 @@ GUARDS: Final = [
         f"{_PROXY}/test_npm_routes.py::test_many_versions_are_judged_in_a_thread",
     ),
     Guard(
+        "a watcher that did not run counts no time of a loop",
+        "service/watchdog.py::StallClock.is_stalled",
+        Replace("min(now - self._looked_at, LOOK_MAX_S)", "now - self._looked_at"),
+        "tests/service/test_watchdog.py::test_a_watcher_that_was_stopped_counts_one_look[60.0]",
+    ),
+    Guard(
+        "a process whose loop does not turn is killed",
+        "service/supervisor.py::Supervisor.run",
+        DropCall("self._kill_stalled"),
+        "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
+    ),
+    Guard(
+        "metrics are not computed in the event loop",
+        "service/web/system.py::Scrapes.get",
+        Replace("await in_thread(self._metrics.exposition)", "self._metrics.exposition()"),
+        "tests/service/test_metrics.py::test_a_page_is_made_once_for_all_who_ask_within_its_age",
+    ),
+    Guard(
         "an audit query names a bounded number of packages",
         "service/proxy/npm/audit_queries.py::HiddenNames.__call__",
         Replace("self._left < 0", "False"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,7 @@ from service.metrics import ListedFeed, Metrics
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.store.verification import count_damaged
+from service.threads import in_thread
 from service.version import service_version
 from service.web.dependencies import receives
 from service.web.documentation import CiToken, Tag, documented
@@ -33,19 +35,49 @@ READY_WITHIN_S: Final = 2.0
 """Orchestrators' probes wait for one to a few seconds; a locked database is waited for longer."""
 
 
+class Scrapes:
+    """The page of metrics, made in a thread, and by all who ask together once in `max_age_s`."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]],
+        max_age_s: float,
+    ) -> None:
+        """`load_feeds` reads the feeds of the blocklist."""
+        self._store = store
+        self._metrics = metrics
+        self._load_feeds = load_feeds
+        self._max_age_s = max_age_s
+        self._making = asyncio.Lock()
+        self._made: tuple[float, bytes] | None = None
+
+    async def get(self) -> bytes:
+        """The page. Raises StoreUnavailable."""
+        async with self._making:
+            now = time.monotonic()
+            if self._made is None or now - self._made[0] >= self._max_age_s:
+                async with self._store.read() as session:
+                    stored = await storage_stats_by_tenant(session)
+                    feeds = await self._load_feeds(session)
+                self._metrics.lists(feeds)
+                self._metrics.stored(stored)
+                self._made = now, await in_thread(self._metrics.exposition)
+            return self._made[1]
+
+
 @dataclass(frozen=True, slots=True)
 class SystemServices:
     """Services behind the readiness and metrics endpoints."""
 
     store: Store
     lake: Lake
-    metrics: Metrics
+    scrapes: Scrapes
     metrics_token: str | None
     """None: anyone may read the metrics."""
     circuits: Callable[[], dict[str, str]]
     """The state of the circuit of each public package registry, by ecosystem."""
-    load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]]
-    """Reads the feeds of the blocklist."""
 
 
 class Ready(Struct, omit_defaults=True):
@@ -103,12 +135,7 @@ async def metrics(services: SystemServices) -> ResponseReturnValue:
     """Counters and gauges in Prometheus' text format."""
     if not _may_scrape(request, services.metrics_token):
         raise Unauthenticated
-    async with services.store.read() as session:
-        stored = await storage_stats_by_tenant(session)
-        feeds = await services.load_feeds(session)
-    services.metrics.lists(feeds)
-    services.metrics.stored(stored)
-    return Response(services.metrics.exposition(), content_type="text/plain; version=0.0.4")
+    return Response(await services.scrapes.get(), content_type="text/plain; version=0.0.4")
 
 
 def _may_scrape(request: Request, token: str | None) -> bool:

@@ -154,6 +154,7 @@ class Home:
             "metrics_token": METRICS_TOKEN,
             # Longer than any run of tests: what ends in between has a test of its own.
             "recent_sign_in_s": "86400",
+            "metrics_max_age_s": "0",
             "platform_tenant_id": PLATFORM,
             "port": str(free_port()),  # the default port may be in use on this machine
             **self.settings,

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from service.supervisor import Supervisor
+from service.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.proc_files import children, open_names
@@ -194,33 +195,31 @@ def test_metrics_need_no_room_after_the_start(server: Server) -> None:
             assert status.st_blocks * 512 >= status.st_size
 
 
-def end_at_once(number: int, on_serving: Callable[[], object]) -> None:
+def end_at_once(number: int, serving: Serving) -> None:
     """A process that serves nothing."""
     raise SystemExit(3)
 
 
-def end_after_serving(number: int, on_serving: Callable[[], object]) -> None:
+def end_after_serving(number: int, serving: Serving) -> None:
     """A process that dies of a signal as soon as it serves."""
-    on_serving()
+    serving()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_at_the_first_start(folder: Path, number: int, on_serving: Callable[[], object]) -> None:
+def die_at_the_first_start(folder: Path, number: int, serving: Serving) -> None:
     """A process that is killed before it serves, as on a machine without memory; then it serves."""
     if not (folder / "started").exists():
         (folder / "started").touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    on_serving()
+    serving()
     (folder / "serves").touch()
     signal.pause()
 
 
-def fail_beside_one_that_serves(
-    folder: Path, number: int, on_serving: Callable[[], object]
-) -> None:
+def fail_beside_one_that_serves(folder: Path, number: int, serving: Serving) -> None:
     """The first serves; the second fails each time, once the first serves."""
     if number == 0:
-        on_serving()
+        serving()
         (folder / "serves").touch()
         signal.pause()
     eventually((folder / "serves").exists, "the first serves")
@@ -299,3 +298,55 @@ def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch:
 
     assert supervisor.run() == 3
     assert len(starts) == 2
+
+
+def hold_the_loop(folder: Path, number: int, serving: Serving) -> None:
+    """A process whose loop turns once and is then held; the next one is well."""
+    serving()
+    serving.turns._count.value += 1
+    if (folder / "held").exists():
+        (folder / "replaced").touch()
+        signal.pause()
+    (folder / "held").touch()
+    hold()
+
+
+def hold() -> None:
+    """The function that the stacks must name. SIGTERM does not end it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
+def test_a_process_whose_loop_does_not_turn_is_replaced(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With its stacks in the log: what held it must be found."""
+    stop_once((tmp_path / "replaced").exists)
+
+    supervisor = Supervisor(partial(hold_the_loop, tmp_path), 1, grace_s=5, stall_s=1.0)
+
+    assert supervisor.run() == 0
+    assert " in hold\n" in capfd.readouterr().err
+
+
+def test_a_stopped_process_is_replaced_and_the_others_serve_on(home: Home) -> None:
+    """As by SIGSTOP, after which a process neither answers nor ends."""
+    server = home.serve(workers="2", stall_s="2")
+    before = listeners(server)
+    (stopped, _) = sorted(before)
+    os.kill(stopped, signal.SIGSTOP)
+
+    eventually(lambda: have_ended({stopped}), "the end of the process that was stopped")
+    eventually(lambda: len(listeners(server)) == 2, "two processes")
+    assert "loop_stalled" in server.logged()
+    assert all_bindings_are_answered(server)
+    assert server.stop() == 0
+
+
+def all_bindings_are_answered(server: Server) -> bool:
+    """Whether requests succeed, whichever process gets each."""
+    for _ in range(10):
+        with server.client() as client:
+            assert client.get(bindings_path()).status_code == 200
+    return True
