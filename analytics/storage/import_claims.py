@@ -1,6 +1,7 @@
 """Claims of imports in a bucket: segments that a sweep keeps though no catalog names them yet."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from secrets import token_hex
@@ -20,6 +21,8 @@ from analytics.storage.segment_store import (
 
 OWN: Final = "_countersign"
 CLAIMS: Final = f"{OWN}/claims"
+_CHECKSUM: Final = "crc32:"
+_SEGMENT: Final = "seg_"
 RENEWALS: Final = 4
 """How often a claim is renewed within the grace of orphans."""
 
@@ -125,16 +128,26 @@ class ImportClaim:
         began_s = awake_s()
         if began_s - self._renewed_s > self._grace_s / 2:
             raise Overtaken
-        self._objects.write(self._key, json.dumps(self._ids).encode())
+        self._objects.write(self._key, json.dumps([*self._ids, _checksum(self._ids)]).encode())
         self._renewed_s = began_s
 
 
+def _checksum(ids: Sequence[str]) -> str:
+    """What a claim lists behind the ids; earlier versions take it for one more."""
+    return f"{_CHECKSUM}{zlib.crc32(' '.join(ids).encode()):08x}"
+
+
 def _listed_ids(key: str, content: bytes) -> set[str]:
-    """The ids that a claim lists. Raises ObjectDamaged: what it keeps must not be swept."""
+    """The ids that a claim lists. Raises ObjectDamaged: what it keeps must not be swept.
+
+    A claim of an earlier version has no checksum.
+    """
     try:
         ids = json.loads(content)
     except ValueError:
         ids = None
     if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
         raise ObjectDamaged(f"{key}: it is no list of segments")
+    if ids and not ids[-1].startswith(_SEGMENT) and ids.pop() != _checksum(ids):
+        raise ObjectDamaged(f"{key}: its checksum differs")
     return set(ids)
