@@ -173,7 +173,7 @@ def test_headers_that_come_too_slowly_end_the_connection(home: Home):
 
 def test_of_too_many_connections_the_one_that_is_idle_longest_ends(home: Home):
     """A flood of idle connections locks out no other client."""
-    server = home.serve(connections_max="3", connections_per_address_max="3")
+    server = home.serve(connections_max="3", keep_alive_s="600")
     with ExitStack() as opened:
         first, *others = (opened.enter_context(connection_to(server)) for _ in range(3))
         for connection in (first, *others):
@@ -191,7 +191,9 @@ def test_of_too_many_connections_the_one_that_is_idle_longest_ends(home: Home):
 @pytest.mark.parametrize("trusted", ["", "127.0.0.1"])
 def test_an_address_has_its_part_of_the_connections(home: Home, trusted: str):
     """A trusted proxy's connections are those of many clients."""
-    server = home.serve(connections_per_address_max="2", trusted_proxies=trusted)
+    server = home.serve(
+        connections_per_address_max="2", trusted_proxies=trusted, keep_alive_s="600"
+    )
     body = f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}"
     with ExitStack() as opened:
         for _ in range(2):  # with a request under way: its body is awaited
