@@ -26,6 +26,10 @@ _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
+START_S: Final = 10.0
+"""How long a long computation waits until the processes have started, which takes a second or two.
+In a thread it would hold the interpreter's lock for 20 ms at a time."""
+
 WAIT_MAX_S: Final = 60.0
 """How long a computation waits for its turn."""
 

@@ -29,7 +29,7 @@ from service.proxy.single_flight import SingleFlight
 from service.proxy.squeezed import SqueezedDocument, restore, squeeze
 from service.proxy.upstream import Upstream
 from service.proxy.waiting_room import Place
-from service.worker_process import WorkerProcess
+from service.worker_process import START_S, WorkerProcess
 
 PARSED_BYTES: Final = 16 * 1024
 """Smaller documents are parsed in the event loop, larger ones in another process: a registry that
@@ -57,10 +57,6 @@ _EMPTIED_MAX: Final = 10_000
 
 PATIENCE_S: Final = 1.0
 """How long a request waits for a document to be confirmed before it gets the one that is there."""
-
-START_S: Final = 10.0
-"""How long a large document waits until the parsing process has started, which takes a second or
-two. Parsing in a thread would hold the interpreter's lock for 20 ms at a time."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")

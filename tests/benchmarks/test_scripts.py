@@ -32,6 +32,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_fleet": [("--quick", "--rough")],
     "bench_import": [FEW],
     "bench_ingest": [FEW],
+    "bench_loop": [("--rough", "--rounds", "1")],
     "bench_proxy": [("--rough",)],
     "bench_segments": [FEW],
     "bench_sustained_ingest": [("--minutes", "0.05")],
