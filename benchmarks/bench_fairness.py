@@ -147,12 +147,15 @@ def figures(attack: Attack, sides: dict[str, Side], workers: int) -> dict[str, d
     for column, own in sides.items():
         ratios = own.ratios(attack)
         under = own.under_ms[attack.name]
-        told.setdefault(f"{name}: page p50, ms", {})[column] = statistics.median(under)
+        alone = own.alone_ms[attack.name]
+        told.setdefault(f"{name}: B alone p50, ms", {})[column] = statistics.median(alone)
+        told.setdefault(f"{name}: B's page p50, ms", {})[column] = statistics.median(under)
         told.setdefault(f"{name}: beside alone, ratio", {})[column] = statistics.median(ratios)
         told.setdefault(f"{name}: lowest, ratio", {})[column] = ratios[0]
         told.setdefault(f"{name}: highest, ratio", {})[column] = ratios[-1]
         print(
-            f"{name:<34} {column:<12} page {statistics.median(under):8.1f} ms"
+            f"{name:<34} {column:<12} alone {statistics.median(alone):6.1f} ms"
+            f"   page {statistics.median(under):8.1f} ms"
             f"   beside alone {statistics.median(ratios):6.2f}"
             f" ({ratios[0]:.2f} to {ratios[-1]:.2f})"
             f"   goal {attack.ratio_max:.0f}",
