@@ -1,5 +1,6 @@
 """The API's representation of exports and of their receipts."""
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -17,6 +18,9 @@ from service.web.parameter_types import Cursor, Omittable, TimestampUs
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
+
+DIGEST: Final = "digest"
+"""The field that tells a damaged receipt."""
 
 RECEIPT_SUFFIX: Final = ".receipt.json"
 _SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
@@ -112,6 +116,13 @@ class Receipt(Struct, kw_only=True):
     bytes: Count
     sha256: Sha256
     version: Annotated[str, Meta(description="The version of the service.")]
+    digest: Annotated[
+        Sha256 | None,
+        Meta(
+            description="SHA-256 of this receipt without `digest`, as JSON without white space, its"
+            " keys in their order. Receipts of earlier versions have none."
+        ),
+    ] = None
 
 
 def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
@@ -142,7 +153,7 @@ def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
     state = state_of(entry, now)
     if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
         raise ExportNotFinished(value=state)
-    return Receipt(
+    receipt = Receipt(
         **_common_fields(entry),
         receipt=RECEIPT_VERSION,
         org=org.slug,
@@ -152,6 +163,16 @@ def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
         file_name=entry_file_name(org.slug, entry),
         sha256=entry.sha256,
     )
+    return msgspec.structs.replace(receipt, digest=receipt_digest(msgspec.to_builtins(receipt)))
+
+
+def receipt_digest(fields: dict[str, Any]) -> str:
+    """The digest of a receipt with these fields; a digest among them does not count.
+
+    Of all fields that there are, so that a later version may add some.
+    """
+    counted = {name: value for name, value in fields.items() if name != DIGEST}
+    return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
 
 
 def receipt_text(receipt: Receipt) -> bytes:

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
 from analytics.export.writers import ExportFormat
-from service.audit.export_forms import RECEIPT_VERSION, Receipt
+from service.audit.export_forms import RECEIPT_VERSION, Receipt, receipt_digest
 from service.errors import Invalid
 
 RECEIPT_BYTES_MAX: Final = 1024 * 1024
@@ -29,7 +29,8 @@ def read_receipt(path: Path) -> Receipt:
     with path.open("rb") as file:
         text = file.read(RECEIPT_BYTES_MAX)
     try:
-        receipt = msgspec.json.decode(text, type=Receipt)
+        fields = msgspec.json.decode(text, type=dict[str, Any])
+        receipt = msgspec.convert(fields, Receipt)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} is not the receipt of an export: {error}") from error
     if receipt.receipt != RECEIPT_VERSION:
@@ -37,6 +38,8 @@ def read_receipt(path: Path) -> Receipt:
             f"{path} has a receipt of version {receipt.receipt}; this service reads version"
             f" {RECEIPT_VERSION}: use a newer countersign"
         )
+    if receipt.digest not in {None, receipt_digest(fields)}:
+        raise Invalid(f"{path} is damaged: its digest is another one. Get the receipt again")
     return receipt
 
 

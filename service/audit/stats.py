@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.errors import StoreFault
 from analytics.model.instants import optional_us, utc_day
 from analytics.storage.journal_batches import oldest_row
 from service.lake import Lake
@@ -19,17 +20,20 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
     """The stored amounts: `organisations`, one entry each by slug, and their `total`.
 
     `bytes` and `bytes_per_row` cover segments only; `oldest_at` is the time of the oldest row,
-    sealed or not. The last two are None without rows. Raises StoreFault.
+    sealed or not. The last two are None without rows. So is `oldest_at` where a damaged journal
+    batch has to be read for it; `faults` names these.
     """
     orgs = await list_orgs(session)
     stored = await storage_stats_by_tenant(session)
-    oldest = await _oldest(session, lake, stored)
+    oldest, faults = await _oldest(session, lake, stored)
     total = total_of(stored.values())
     return {
         "organisations": [
             {"org": org.slug} | _line(stored[org.id], oldest.get(org.id)) for org in orgs
         ],
-        "total": _line(total, min(oldest.values(), default=None)),
+        # Of some organisations alone it would be no answer.
+        "total": _line(total, None if faults else min(oldest.values(), default=None)),
+        "faults": faults,
     }
 
 
@@ -73,8 +77,8 @@ def _line(stored: StorageStats, oldest_at: datetime | None) -> dict[str, Any]:
 
 async def _oldest(
     session: AsyncSession, lake: Lake, stored: dict[str, StorageStats]
-) -> dict[str, datetime]:
-    """The time of each tenant's oldest row.
+) -> tuple[dict[str, datetime], list[str]]:
+    """The time of each tenant's oldest row, and why it is missing for some.
 
     For sealed rows it is in the catalog. Journal batches have to be decoded, but only those of one
     day, and only if no sealed row is of an earlier day, which is rare for a tenant with history.
@@ -90,8 +94,14 @@ async def _oldest(
         if part.oldest_journal_day is not None
         and (tenant_id not in oldest or part.oldest_journal_day <= utc_day(oldest[tenant_id]))
     }
+    faults = []
     for tenant_id, day in days:
         batches = await list_batches(session, tenant_id, day)
-        at = await lake.run_in_thread(partial(oldest_row, batches))
-        oldest[tenant_id] = min(at, oldest.get(tenant_id, at))
-    return oldest
+        try:
+            at = await lake.run_in_thread(partial(oldest_row, batches))
+        except StoreFault as error:
+            oldest.pop(tenant_id, None)
+            faults.append(str(error))
+        else:
+            oldest[tenant_id] = min(at, oldest.get(tenant_id, at))
+    return oldest, faults

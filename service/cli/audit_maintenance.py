@@ -119,6 +119,7 @@ async def audit_stats(context: CommandContext) -> Answer:
             "blocklist": feed_data(feeds, *age),
         },
         [
+            *stats["faults"],
             *_verification_lines(verification),
             *([] if refusal is None else [f"Pruning is refused: {refusal.text}."]),
             *feed_lines(feeds, *age),

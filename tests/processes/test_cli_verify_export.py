@@ -1,5 +1,6 @@
 """`countersign audit exports` and `verify-export`: whether a file is what was exported."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -166,6 +167,26 @@ def test_a_receipt_of_a_later_version_asks_for_a_later_program(filled, tmp_path)
 
     assert ran.code == 1
     assert "use a newer countersign" in ran.refusal
+
+
+def test_a_damaged_receipt_is_named(filled, tmp_path):
+    """What it says beside the file's own digest, such as the filters, is evidence as well."""
+    exported = export(filled, "flipped.csv", "csv")
+    text = keep_receipt(filled, exported).read_text()
+    fields = json.loads(text)
+    del fields["digest"]
+    counted = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    path = tmp_path / "receipt.json"
+    path.write_text(text.replace('"system:cli"', '"system:clj"'))
+
+    ran = filled.order("audit", "verify-export", exported["path"], "--receipt", str(path))
+    path.write_text(json.dumps(fields))
+    earlier = filled.ask("audit", "verify-export", exported["path"], "--receipt", str(path))
+
+    assert json.loads(text)["digest"] == hashlib.sha256(counted.encode()).hexdigest()
+    assert ran.code == 1
+    assert "is damaged: its digest is another one" in ran.refusal
+    assert earlier["is_the_exported_file"] is True
 
 
 def test_exports_are_listed_and_shown(filled):
