@@ -38,7 +38,7 @@ from service.dashboard.trust.change_routes import blueprint as dashboard_trust_c
 from service.dashboard.trust.routes import blueprint as dashboard_trust
 from service.device_sign_in.page import blueprint as device_page
 from service.device_sign_in.routes import blueprint as device_sign_in
-from service.error_handlers import answer_errors
+from service.error_handlers import DENIED, answer_errors
 from service.errors import RETRY_AFTER_S, UNAVAILABLE, NotFound
 from service.explain.routes import blueprint as explain
 from service.ids import new_request_id
@@ -61,6 +61,7 @@ from service.sign_in.link_routes import blueprint as links
 from service.sign_in.routes import blueprint as sign_in
 from service.sign_in.session_routes import blueprint as own_session
 from service.web.compression import compress_answers
+from service.web.context import source_ip
 from service.web.dependencies import provide
 from service.web.headers import with_headers
 from service.web.paths import BindingName, RowName
@@ -80,6 +81,9 @@ _HEADERS = {
     # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, with which
     # browsers send `Origin: null` for our own forms.
     "referrer-policy": "strict-origin",
+    # No window of another site has a handle on ours, and no page of another site loads a file.
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
 
@@ -243,8 +247,16 @@ def _frame_requests(app: Quart) -> None:
             path=answered.path,
             status=response.status_code,
             ms=round(seconds * 1000, 2),
+            **_denied_to(answered, response, services.settings),
         )
         return response
+
+
+def _denied_to(request: Request, response: Response, settings: Settings) -> dict[str, str | None]:
+    """For the log line of a denied request: the address that it came from."""
+    if response.status_code not in DENIED:
+        return {}
+    return {"source_ip": source_ip(request, settings.trusted_proxies)}
 
 
 def _headers(settings: Settings) -> dict[str, str]:

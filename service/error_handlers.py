@@ -1,5 +1,8 @@
 """Every error as a response: `{"error": text}` for scripts, a page for browsers."""
 
+from http import HTTPStatus
+from typing import Final
+
 import structlog
 from quart import Quart, Response, request
 from werkzeug.exceptions import HTTPException
@@ -25,6 +28,9 @@ from service.web.responses import error_answer
 Answer = BaseResponse | Response
 
 _log = structlog.get_logger(__name__)
+DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+"""The statuses of requests without the rights that they need; their log lines say why."""
+
 _OF_HTTP: dict[int, type[Refusal]] = {
     refusal.status: refusal for refusal in (NotFound, MethodNotAllowed, BodyTooLarge)
 }
@@ -57,6 +63,9 @@ async def _answer_as(refusal: Refusal | type[Refusal]) -> Answer:
 async def _refused(refusal: Refusal) -> Answer:
     if isinstance(refusal, StoreUnavailable):
         _log.error("store_unavailable", reason=refusal.reason)
+    if refusal.status in DENIED:
+        # Only these: the texts of other refusals repeat what a client sent, which may be a secret.
+        structlog.contextvars.bind_contextvars(reason=refusal.text)
     answer = await _answer_as(refusal)
     if isinstance(refusal, Unauthenticated):
         answer.headers["www-authenticate"] = refusal.challenge

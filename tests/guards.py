@@ -26,6 +26,7 @@ class Guard:
 
 
 _ERRORS = "tests/service/web/test_error_shape.py"
+_DENIED = "tests/service/access/test_denied_requests.py"
 _HANGS = "tests/fleet/test_hangs.py"
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
@@ -442,49 +443,6 @@ GUARDS: Final = [
         Replace("attempt not in self._under_way", "False"),
         f"{_PROXY}/test_circuit_breaker.py::TestOpening"
         "::test_a_download_that_began_and_breaks_off_says_nothing",
-    ),
-    Guard(
-        "answers of the proxy to one key are bounded",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
-        Replace("self._by_key[key] >= self._per_key", "False"),
-        f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_a_key_are_bounded",
-    ),
-    Guard(
-        "answers of the proxy to one organisation are bounded",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
-        Replace("self._by_org[org] >= self._per_org", "False"),
-        f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_an_organisation_are_bounded",
-    ),
-    Guard(
-        "an answer of the proxy that ends no longer counts",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
-        DropCall("task.add_done_callback"),
-        f"{_PROXY}/test_limits.py::TestAnswers::test_an_answer_that_ends_makes_room",
-    ),
-    Guard(
-        "requests of one organisation to a registry are bounded",
-        "service/proxy/request_rates.py::RequestRates.charge",
-        Replace("full_at - now > BURST_S", "False"),
-        f"{_PROXY}/test_request_rates.py::test_a_burst_is_allowed_and_no_more",
-    ),
-    Guard(
-        "each request to a registry is charged to its organisation",
-        "service/proxy/upstream.py::Upstream._admit",
-        DropCall("self._rates.charge"),
-        f"{_PROXY}/test_limits.py::TestRequestsToARegistry"
-        "::test_very_many_names_of_one_organisation_do_not_keep_another_from_it",
-    ),
-    Guard(
-        "a registry that refuses requests pauses the organisation that sent most",
-        "service/proxy/upstream.py::Upstream._faults",
-        DropCall("self._rates.pause_heaviest"),
-        f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
-    ),
-    Guard(
-        "a registry that refuses requests is not spared as one that does not answer",
-        "service/proxy/upstream.py::_check_status",
-        Replace("status == _TOO_MANY", "False"),
-        f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
     ),
     Guard(
         "some connections are for organisations that hold none",
@@ -2740,6 +2698,36 @@ GUARDS: Final = [
         "service/dashboard/people/one_time_form.py::spend_form",
         Drop("not await spend(work, kept)"),
         f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
+    ),
+    Guard(
+        "a window of another site has no handle on ours",
+        "service/app.py::_HEADERS",
+        Replace("'cross-origin-opener-policy'", "'x-none'"),
+        f"{_ERRORS}::test_another_site_gets_no_handle_on_an_answer[/]",
+    ),
+    Guard(
+        "the log names who was denied",
+        "service/access/authenticate.py::_named_in_logs",
+        DropCall("structlog.contextvars.bind_contextvars"),
+        f"{_DENIED}::test_a_key_without_the_scope_is_named",
+    ),
+    Guard(
+        "the log says why a request was denied, and repeats no other text",
+        "service/error_handlers.py::_refused",
+        Replace("refusal.status in DENIED", "True"),
+        f"{_DENIED}::test_a_rejected_value_is_not_repeated_in_the_log",
+    ),
+    Guard(
+        "a denied request is logged with its address",
+        "service/app.py::_denied_to",
+        Replace("response.status_code not in DENIED", "True"),
+        f"{_DENIED}::test_a_caller_who_is_not_known_is_logged_by_address[{{}}]",
+    ),
+    Guard(
+        "signing out empties the browser's cache",
+        "service/sign_in/cookies.py::SignInCookies.forget_session",
+        Drop("response.headers['clear-site-data'] = '\"cache\"'"),
+        "tests/service/access/test_sessions.py::test_signing_out_empties_the_browsers_cache",
     ),
     Guard(
         "browsers are told to come by https alone",

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import cast
+from typing import TypeVar, cast
 
+import structlog
 from quart import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,6 +17,7 @@ from service.access.callers import (
     IngestPrincipal,
     MemberPrincipal,
     Operator,
+    Principal,
     RequestOrigin,
     admin_token_caller,
 )
@@ -39,6 +41,8 @@ from service.store.tables import Member, Session
 from service.store.transaction import Transaction
 from service.web.context import request_id, source_ip, user_agent
 from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
+
+_Principal = TypeVar("_Principal", bound=Principal)
 
 
 class Authenticator:
@@ -74,7 +78,7 @@ class Authenticator:
             # All of several must be right: if one sufficed, a request could carry many guesses.
             if not all(map(self._admin_tokens.accepts, tokens)):
                 raise Unauthenticated
-            return admin_token_caller(entrance)
+            return _named_in_logs(admin_token_caller(entrance))
         if origin is VerdictSource.ADMIN_API:
             key = await self._reading_key(request, entrance)
             if key is not None:
@@ -107,7 +111,9 @@ class Authenticator:
         if key.expires_at is not None and now >= key.expires_at:
             raise ApiKeyExpired(value=format_ms(key.expires_at))
         self._key_use.note(key.key_id, now)
-        return ApiKeyPrincipal(key.key_id, key.tenant_id, key.project_id, key.scopes, origin=origin)
+        return _named_in_logs(
+            ApiKeyPrincipal(key.key_id, key.tenant_id, key.project_id, key.scopes, origin=origin)
+        )
 
     async def forget_ended_sessions(self) -> None:
         """Delete sessions and sign-in links that ended long ago."""
@@ -142,8 +148,10 @@ class Authenticator:
         # Another site must not be able to keep a session alive.
         if keeps_alive and not is_foreign:
             await touch_session(self._store, current.entry, now)
-        return _member_principal(
-            current.entry, current.member, current.teams, entrance, is_cross_site=is_foreign
+        return _named_in_logs(
+            _member_principal(
+                current.entry, current.member, current.teams, entrance, is_cross_site=is_foreign
+            )
         )
 
     async def _reading_key(self, request: Request, entrance: RequestOrigin) -> Caller | None:
@@ -226,6 +234,12 @@ class Authenticator:
         """The origin of `request`; checks no credentials."""
         address = source_ip(request, self._settings.trusted_proxies)
         return RequestOrigin(verdict_source, request_id(), address, user_agent=user_agent(request))
+
+
+def _named_in_logs(principal: _Principal) -> _Principal:
+    """`principal`, whose id the log lines of the current request have from now on."""
+    structlog.contextvars.bind_contextvars(actor=principal.audit_context.actor)
+    return principal
 
 
 def _bearer_token(request: Request) -> str | None:

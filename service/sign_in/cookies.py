@@ -48,8 +48,12 @@ class SignInCookies:
         self._set(response, SESSION_COOKIE, token, self._session_s)
 
     def forget_session(self, response: Response | BaseResponse) -> None:
-        """Delete the session cookie."""
+        """Delete the session cookie, and pages that the browser could go back to.
+
+        Not its storage: that has the person's choice of time zone, which is no secret.
+        """
         self._set(response, SESSION_COOKIE, "", 0)
+        response.headers["clear-site-data"] = '"cache"'
 
     def _set(
         self, response: Response | BaseResponse, name: str, value: str, max_age_s: int

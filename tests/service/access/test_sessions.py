@@ -12,6 +12,7 @@ from service.orgs.sessions import revoke_sessions
 from service.settings import Settings
 from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
+from tests.service.dashboard.page import ORG, open_page
 
 OWN = {"origin": "http://localhost:8080"}
 USED_UP = (401, "this sign-in link was already used, has expired or is invalid")
@@ -97,6 +98,19 @@ async def test_signing_in_and_out_leaves_one_row_each(world: World):
     assert (row["actor"], row["actor_source"]) == (f"github:{owner.id}", "session")
     assert (row["subject"], row["verdict_source"]) == (owner.id, "dashboard")
     assert row["request_id"] == signed_in.headers["x-request-id"]
+
+
+async def test_signing_out_empties_the_browsers_cache(world: World):
+    """The next person at the machine must not go back to a page that the browser has kept."""
+    session = world.session("owner")
+    page = await open_page(world, ORG, **session)
+
+    answer = await world.client.post(
+        "/sign-out", headers=OWN | session, form=page.forms["/sign-out"]
+    )
+
+    assert answer.status_code == 303
+    assert answer.headers["clear-site-data"] == '"cache"'
 
 
 @pytest.mark.parametrize(

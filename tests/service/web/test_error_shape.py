@@ -146,6 +146,15 @@ async def test_errors_are_not_cached_and_not_sniffed(shared_world: World):
         assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("path", ["/", "/nothing", LIST, "/docs", "/static/style.css"])
+async def test_another_site_gets_no_handle_on_an_answer(shared_world: World, path: str):
+    """Neither a window on our pages nor, as an image or a script, the time and size of a file."""
+    headers = (await shared_world.client.get(path)).headers
+
+    assert headers["cross-origin-opener-policy"] == "same-origin"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+
+
 async def test_a_401_names_a_scheme(shared_world: World):
     """RFC 9110, 11.6.1; and one for which no browser asks for a password."""
     answer = await shared_world.client.get(LIST)
