@@ -44,6 +44,7 @@ from service.orgs.api_keys import KeyTerms
 from service.policy.book import PolicyBook
 from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
+from service.proxy.answer_places import AnswerPlaces
 from service.proxy.artifacts import Artifacts
 from service.proxy.caches import PackageCaches, open_caches
 from service.proxy.install_log import InstallLog
@@ -237,6 +238,12 @@ def _proxy(
         public_url=settings.public_url,
         clock=parts.clock,
         installers=installers,
+        places=AnswerPlaces(
+            settings.proxy_answers_per_org_max,
+            settings.proxy_answers_per_key_max,
+            observe=parts.metrics.proxy_answers,
+            refused=parts.metrics.proxy_refused,
+        ),
         policies=policies,
         installs=installs,
         artifacts=artifacts,

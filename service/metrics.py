@@ -320,6 +320,20 @@ class Metrics:
             multiprocess_mode="livesum",
         )
         self._upstream_requests_of = cache(self._upstream_requests.labels)
+        self._proxy_answers = Gauge(
+            "countersign_proxy_answers",
+            "Answers to package managers that are under way.",
+            ["tenant"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._proxy_answers_of = cache(self._proxy_answers.labels)
+        self._proxy_refused = self._counter(
+            "countersign_proxy_refused",
+            "Requests of package managers, or their requests to registries, that got a 429.",
+            "tenant",
+            "reason",
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -382,6 +396,14 @@ class Metrics:
         """Show how many requests of an organisation are at registries, and wait for a place."""
         self._upstream_requests_of(tenant_id, "under_way").set(under_way)
         self._upstream_requests_of(tenant_id, "waiting").set(waiting)
+
+    def proxy_answers(self, tenant_id: str, under_way: int) -> None:
+        """Show how many answers to an organisation's package managers are under way."""
+        self._proxy_answers_of(tenant_id).set(under_way)
+
+    def proxy_refused(self, tenant_id: str, reason: str) -> None:
+        """Count a request of an organisation that exceeds a limit."""
+        self._proxy_refused.labels(tenant_id, reason).inc()
 
     def upstream_began(self, ecosystem: str, seconds: float) -> None:
         """Note how long a package registry took until its response began."""

@@ -140,6 +140,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     proxy_npm_file_origins: tuple[str, ...] = ()
     proxy_cache_bytes_max: PositiveInt = 10 * 2**30
     proxy_connections_max: ProxyConnections = 128
+    proxy_requests_per_s: Rate = 100.0
+    proxy_answers_per_org_max: PositiveInt = 2048
+    proxy_answers_per_key_max: PositiveInt = 1024
     proxy_index_max_age_s: UpToADay = 60.0
     proxy_stale_max_s: Seconds = 86_400.0
     blocklist_stale_s: Seconds = 7 * 24 * 3600.0

@@ -445,6 +445,49 @@ GUARDS: Final = [
         "::test_a_download_that_began_and_breaks_off_says_nothing",
     ),
     Guard(
+        "answers of the proxy to one key are bounded",
+        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        Replace("self._by_key[key] >= self._per_key", "False"),
+        f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_a_key_are_bounded",
+    ),
+    Guard(
+        "answers of the proxy to one organisation are bounded",
+        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        Replace("self._by_org[org] >= self._per_org", "False"),
+        f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_an_organisation_are_bounded",
+    ),
+    Guard(
+        "an answer of the proxy that ends no longer counts",
+        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        DropCall("task.add_done_callback"),
+        f"{_PROXY}/test_limits.py::TestAnswers::test_an_answer_that_ends_makes_room",
+    ),
+    Guard(
+        "requests of one organisation to a registry are bounded",
+        "service/proxy/request_rates.py::RequestRates.charge",
+        Replace("full_at - now > BURST_S", "False"),
+        f"{_PROXY}/test_request_rates.py::test_a_burst_is_allowed_and_no_more",
+    ),
+    Guard(
+        "each request to a registry is charged to its organisation",
+        "service/proxy/upstream.py::Upstream._admit",
+        DropCall("self._rates.charge"),
+        f"{_PROXY}/test_limits.py::TestRequestsToARegistry"
+        "::test_very_many_names_of_one_organisation_do_not_keep_another_from_it",
+    ),
+    Guard(
+        "a registry that refuses requests pauses the organisation that sent most",
+        "service/proxy/upstream.py::Upstream._faults",
+        DropCall("self._rates.pause_heaviest"),
+        f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
+    ),
+    Guard(
+        "a registry that refuses requests is not spared as one that does not answer",
+        "service/proxy/upstream.py::_check_status",
+        Replace("status == _TOO_MANY", "False"),
+        f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
+    ),
+    Guard(
         "some connections are for organisations that hold none",
         "service/proxy/waiting_room.py::Shares._has_share_left",
         Replace("self._units // RESERVED", "0"),

@@ -20,7 +20,7 @@ class Refusal(Exception):
     field: str | None = None
     """The body's member, form field or query parameter that is at fault; None for no single one."""
 
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
     """When to try again, if that is known. A 503 always says so."""
 
     is_temporary: bool = False

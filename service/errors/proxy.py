@@ -1,7 +1,15 @@
 """Refusals of the install proxy and of its install tokens."""
 
 from service.errors.access import Unauthenticated
-from service.errors.base import Conflict, Forbidden, Invalid, MethodNotAllowed, NotFound, Refusal
+from service.errors.base import (
+    Busy,
+    Conflict,
+    Forbidden,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+)
 from service.errors.storage import OPERATOR_S, StoreUnavailable
 
 
@@ -170,6 +178,44 @@ class ProxyBusy(UpstreamFailed):
     status = 503
     text = "too many requests wait for the package registry: try again in a few seconds"
     retry_after_s = 5
+
+
+class TooManyRegistryRequests(ProxyBusy):
+    """The organisation has sent as many requests to the registry as it may for now."""
+
+    status = 429
+    text = (
+        "this organisation has sent too many requests to the package registry"
+        " (COUNTERSIGN_PROXY_REQUESTS_PER_S): install with fewer jobs or connections at once, and"
+        " try again in a few seconds; what is in the cache installs meanwhile"
+    )
+
+
+class RegistryLimited(RegistryUnavailable):
+    """The registry answered 429, or this organisation is paused because it did."""
+
+    status = 429
+    text = (
+        "the package registry takes no more requests for now (it answered 429), and the proxy has"
+        " no copy of this: install with fewer jobs or connections at once, and try again later"
+    )
+    retry_after_s: int = 5
+
+    def __init__(self, reason: str, retry_after_s: int) -> None:
+        """`retry_after_s` is passed on to the client."""
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
+
+class TooManyAnswers(Busy):
+    """The maximum number of answers of the install proxy is under way."""
+
+    text = (
+        "too many answers of the install proxy to this {whose} are under way ({setting}): install"
+        " with fewer jobs or connections at once, and try again"
+    )
+    retry_after_s = 5
+    is_temporary = True
 
 
 class NotAsDocumented(UpstreamFailed):

@@ -1,6 +1,6 @@
 """Refusals because storage does not work: the database, the audit folder or the disk."""
 
-from typing import ClassVar, Final
+from typing import Final
 
 from service.errors.base import Refusal
 
@@ -15,7 +15,7 @@ class StoreUnavailable(Refusal):
     status = 503
     text = "storage is unavailable"
     is_temporary = True
-    retry_after_s: ClassVar[int | None] = 1
+    retry_after_s: int | None = 1
 
     @property
     def reason(self) -> str:

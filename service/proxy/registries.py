@@ -37,6 +37,7 @@ from service.proxy.pypi.project import (
 )
 from service.proxy.pypi.simple_json import parse_json
 from service.proxy.registries_file import FirstPartyRegistry
+from service.proxy.request_rates import RequestRates
 from service.proxy.upstream import Upstream
 from service.proxy.waiting_room import RoomLimits, WaitingRoom
 from service.settings import Settings
@@ -111,6 +112,7 @@ class RegistryParts:
     ages: Ages
     metrics: Metrics
     room: WaitingRoom
+    rates: RequestRates
 
 
 def registry_parts(
@@ -135,6 +137,7 @@ def registry_parts(
         room=WaitingRoom(
             RoomLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
         ),
+        rates=RequestRates(settings.proxy_requests_per_s, refused=metrics.proxy_refused),
     )
 
 
@@ -207,6 +210,7 @@ def _registry(
         clock=parts.clock,
         observe=partial(metrics.upstream_began, ecosystem),
         room=parts.room,
+        rates=parts.rates,
         observe_circuit=partial(metrics.circuit_changed, name or ecosystem),
     )
     keys = origin_keys(registry)

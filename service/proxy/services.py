@@ -14,6 +14,7 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.policy.book import PolicyBook
 from service.policy.evaluation import PackagePolicy
+from service.proxy.answer_places import AnswerPlaces
 from service.proxy.artifacts import ArtifactName, Artifacts, KnownFile
 from service.proxy.credentials import read_credentials
 from service.proxy.document_cache import JUDGED_BYTES, CachedDocument
@@ -73,6 +74,7 @@ class ProxyServices:
     public_url: str
     clock: Clock
     installers: InstallAuthorizer
+    places: AnswerPlaces
     policies: PolicyBook
     installs: InstallLog
     artifacts: Artifacts
@@ -83,11 +85,14 @@ class ProxyServices:
     npm: Registries[Package]
 
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
-        """Who installs, and in which organisation.
+        """Who installs, and in which organisation; the answer counts from now to its last byte.
 
-        Raises InstallUnauthenticated, OrgNotFound, Forbidden.
+        Raises InstallUnauthenticated, OrgNotFound, Forbidden, TooManyAnswers.
         """
-        return await self.installers.authorize(request, slug, read_credentials(request.headers))
+        credentials = read_credentials(request.headers)
+        principal, org = await self.installers.authorize(request, slug, credentials)
+        self.places.hold(org.id, principal.key_id)
+        return principal, org
 
     async def project(self, org: Organisation, name: str) -> Located[Project]:
         """The project called `name`, in any spelling; raises as `_locate` does."""

@@ -10,7 +10,13 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+    suppress,
+)
 from functools import partial
 from typing import Final, NoReturn
 from urllib.parse import unquote
@@ -19,7 +25,13 @@ import httpx2
 import structlog
 
 from service.clock import Clock, utc_now
-from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
+from service.errors import (
+    RegistryLimited,
+    RegistryUnavailable,
+    TooManyRegistryRequests,
+    UpstreamFailed,
+    UpstreamMissing,
+)
 from service.http_client import outgoing_client
 from service.origins import Origin, Registry
 from service.proxy.answers import (
@@ -31,12 +43,18 @@ from service.proxy.answers import (
 )
 from service.proxy.bodies import BodyFault, read_body
 from service.proxy.circuit_breaker import WORST_FIRST, Attempt, CircuitBreaker, CircuitState
+from service.proxy.request_rates import RequestRates
 from service.proxy.waiting_room import Holder, Place, WaitingRoom
 
 REDIRECTS_MAX: Final = 5
 TRIALS_MAX: Final = 4
 """Requests to a suspect registry at once beyond which no further one tries whether it answers."""
 
+PAUSE_S: Final = 5
+PAUSE_MAX_S: Final = 60
+"""How long a registry that answers 429 is spared: by default, and at most if it says how long."""
+
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 _VALIDATOR: Final = re.compile(r"[ -~]{1,1024}")
 _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
 _OWN_PORTS: Final = {"http": 80, "https": 443}
@@ -84,6 +102,7 @@ class Upstream:
         clock: Clock = utc_now,
         observe: Callable[[float], None] = lambda _: None,
         room: WaitingRoom | None = None,
+        rates: RequestRates | None = None,
         timer: Callable[[], float] = time.monotonic,
         observe_circuit: Callable[[str, bool], None] = lambda _origin, _is_open: None,
     ) -> None:
@@ -96,6 +115,7 @@ class Upstream:
         self.health = UpstreamHealth()
         self.limits = limits or UpstreamLimits()
         self.room = room or WaitingRoom()
+        self._rates = rates or RequestRates()
         self._circuits = {
             origin: CircuitBreaker(
                 str(origin), timer, partial(self._circuit_changed, origin, observe_circuit)
@@ -125,7 +145,7 @@ class Upstream:
     async def admit(self, org: str) -> Place:
         """A place for one request of the organisation; waits for it, and gives up if cancelled.
 
-        Raises RegistryUnavailable and ProxyBusy.
+        Raises RegistryUnavailable and ProxyBusy, also with status 429: see RequestRates.
         """
         return await self._admit(self.registry.origin, org)
 
@@ -135,7 +155,11 @@ class Upstream:
         key = self._room_key(origin)
         if not self._circuits[origin].admits or self.room.held(key) >= TRIALS_MAX:
             return None
-        return self.room.try_enter(Holder(org, key))
+        holder = Holder(org, key)
+        with suppress(RegistryLimited, TooManyRegistryRequests):
+            self._rates.charge(holder)
+            return self.room.try_enter(holder)
+        return None
 
     async def admit_file(self, url: str, org: str) -> AdmittedFile:
         """The file at `url` once it may be requested; raises as `admit`."""
@@ -147,7 +171,9 @@ class Upstream:
         # Asked before the wait, and again by the request itself.
         if not self._circuits[origin].admits:
             raise _unavailable(origin)
-        return await self.room.enter(Holder(org, self._room_key(origin)))
+        holder = Holder(org, self._room_key(origin))
+        self._rates.charge(holder)
+        return await self.room.enter(holder)
 
     def _room_key(self, origin: Origin) -> str:
         return f"{self.registry.identity} {origin}"
@@ -311,6 +337,8 @@ class Upstream:
                     yield attempt
             except UpstreamFailed as failed:
                 self.note_failure(failed.reason)
+                if isinstance(failed, RegistryLimited):
+                    self._rates.pause_heaviest(self._room_key(origin), failed.retry_after_s)
                 if failed.is_outage:
                     attempt.fail()
                 else:
@@ -373,9 +401,14 @@ def _origin(url: httpx2.URL) -> Origin | None:
 def _fail(
     url: httpx2.URL, reason: str, cause: Exception | None = None, *, is_outage: bool = False
 ) -> NoReturn:
-    """Log and raise UpstreamFailed, both without the query of `url`: it may hold a signature."""
+    """Log and raise UpstreamFailed."""
+    raise UpstreamFailed(_logged(url, reason), is_outage=is_outage) from cause
+
+
+def _logged(url: httpx2.URL, reason: str) -> str:
+    """`reason` with the origin, logged; without the query of `url`, which may hold a signature."""
     _log.warning("upstream_failed", origin=str(_origin(url)), path=url.path, reason=reason)
-    raise UpstreamFailed(f"{_origin(url)}: {reason}", is_outage=is_outage) from cause
+    return f"{_origin(url)}: {reason}"
 
 
 def _unavailable(origin: Origin) -> RegistryUnavailable:
@@ -386,10 +419,19 @@ def _check_status(response: httpx2.Response) -> None:
     status = response.status_code
     if status in _MISSING:
         raise UpstreamMissing
+    if status == _TOO_MANY:
+        # Not an outage: it answers, and refuses only some of our organisations' requests.
+        reason = _logged(response.url, f"answered {status}")
+        raise RegistryLimited(reason, _retry_after_s(response))
     if status != httpx2.codes.OK:
         # Others, such as 403 for one package, are answers of a registry that is well.
-        is_outage = response.is_server_error or status == _TOO_MANY
-        _fail(response.url, f"answered {status}", is_outage=is_outage)
+        _fail(response.url, f"answered {status}", is_outage=response.is_server_error)
+
+
+def _retry_after_s(response: httpx2.Response) -> int:
+    """For how long the registry wants no requests, within our limits; a date counts as unknown."""
+    text = response.headers.get("retry-after", "")
+    return min(max(int(text), 1), PAUSE_MAX_S) if _SECONDS.fullmatch(text) else PAUSE_S
 
 
 def _length(response: httpx2.Response) -> int | None:

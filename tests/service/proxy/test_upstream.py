@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from service.errors import RegistryUnavailable, UpstreamFailed, UpstreamMissing
+from service.errors import RegistryLimited, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.origins import parse_registry
 from service.proxy.answers import UpstreamLimits, Validators
 from service.proxy.bodies import MEMBERS_MAX
@@ -140,7 +140,7 @@ class TestDocument:
         with pytest.raises(UpstreamMissing):
             await upstream_of(registry, http).document("a/", "*/*")
 
-    @pytest.mark.parametrize("status", [201, 206, 302, 401, 403, 429, 500, 503])
+    @pytest.mark.parametrize("status", [201, 206, 302, 401, 403, 500, 503])
     async def test_any_other_status_is_a_failure(self, registry, http, status):
         """What it says of itself is not repeated to the client."""
         registry.says("/simple/a/", b"<script>", status=status)
@@ -266,11 +266,11 @@ class TestCircuit:
         [
             (status_of(500), CircuitState.OPEN),
             (status_of(503), CircuitState.OPEN),
-            (status_of(429), CircuitState.OPEN),
             (cut, CircuitState.OPEN),
             (no_http, CircuitState.OPEN),
             (status_of(404), CircuitState.CLOSED),
             (status_of(403), CircuitState.CLOSED),
+            (status_of(429), CircuitState.CLOSED),
         ],
     )
     async def test_failures_of_the_registry_open_it(self, registry, http, answer, state):
@@ -368,6 +368,43 @@ class TestCircuit:
         assert changes == [(registry.url, True), (registry.url, False)]
         events = [line["event"] for line in logs]
         assert events.count("registry_not_asked") == events.count("registry_answers_again") == 1
+
+
+class TestLimits:
+    """A registry that refuses further requests with 429."""
+
+    @pytest.mark.parametrize(
+        ("said", "passed_on"),
+        [({}, 5), ({"retry_after": "7"}, 7), ({"retry_after": "0"}, 1)]
+        + [({"retry_after": text}, 5) for text in ("soon", "-1", "1" * 5000)]
+        + [({"retry_after": "86400"}, 60)],
+    )
+    async def test_its_retry_after_is_passed_on_within_limits(
+        self, registry, http, said, passed_on
+    ):
+        registry.says("/a", b"<script>", status=429, **said)
+        with pytest.raises(RegistryLimited) as limited:
+            await Upstream(http, parse_registry(registry.url)).document("a", "*/*")
+
+        assert (limited.value.status, limited.value.retry_after_s) == (429, passed_on)
+        assert "script" not in limited.value.text
+
+    async def test_only_the_organisation_that_asked_most_is_not_asked_for(self, registry, http):
+        """Neither the circuit nor a pause keeps the others from the registry."""
+        registry.does("/a", status_of(429))
+        registry.says("/b", b"")
+        upstream = Upstream(http, parse_registry(registry.url))
+        for _ in range(FAILURES_MAX + 1):
+            with await upstream.admit("many"):
+                pass
+        with await upstream.admit("few"), pytest.raises(RegistryLimited):
+            await upstream.document("a", "*/*")
+
+        with pytest.raises(RegistryLimited):
+            await upstream.admit("many")
+        assert upstream.try_admit("many") is None
+        with await upstream.admit("few"):
+            assert await upstream.document("b", "*/*") is not None
 
 
 class TestConnections:
