@@ -197,7 +197,10 @@ def open_index(
         raise DamagedIndex(f"the index cannot be opened: {error.strerror}") from error
 
     def read(offset: int, size: int) -> bytes:
-        return os.pread(descriptor, size, offset)
+        try:
+            return os.pread(descriptor, size, offset)
+        except OSError as error:  # such as a bad sector
+            raise DamagedIndex(f"the index cannot be read: {error.strerror}") from error
 
     try:
         # If the file was replaced since `contents` were read, its blocks fail their checksums.

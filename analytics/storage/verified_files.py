@@ -163,7 +163,7 @@ class VerifiedFiles:
             known = self._known.get(file)
         try:
             return known is not None and known == identity_of(file.path.stat())
-        except FileNotFoundError:
+        except OSError:  # `verify_file` names the file and the reason
             return False
 
     def note(self, file: WantedFile) -> None:

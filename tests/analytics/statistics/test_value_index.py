@@ -303,6 +303,19 @@ def test_no_flipped_bit_of_a_block_changes_a_count(lake):
         assert ValueIndex(LocalFolder(lake.root), 2**20).count(segment, condition) is None
 
 
+def test_an_index_that_cannot_be_read_says_nothing(lake):
+    """As on a disk with a bad sector: the rows are read instead, and the index is built again."""
+    lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
+    (segment,) = lake.segments
+    path, condition = segment.index_path(lake.root), parse_query({"package": ["a*"]}).conditions[0]
+    path.unlink()
+    path.mkdir()  # it can be opened, and each read fails
+    index = ValueIndex(LocalFolder(lake.root), 2**20)
+
+    assert index.count(segment, condition) is None
+    assert index.take_damaged() == [segment]
+
+
 def test_a_column_whose_values_differ_from_row_to_row_is_not_indexed(lake, monkeypatch):
     """Its index would be as large as the rows; they are read instead."""
     monkeypatch.setattr(index_builder, "INDEX_BYTES_MIN", 10)

@@ -157,6 +157,17 @@ def test_a_missing_file_is_a_fault(tmp_path, segment, verified):
         verified.check([rows_file(tmp_path, segment)])
 
 
+def test_a_file_that_cannot_be_looked_at_is_a_fault_that_names_it(tmp_path, segment, verified):
+    """As on a disk that fails: also of a file that was verified before."""
+    path = segment.path(tmp_path)
+    verified.check([rows_file(tmp_path, segment)])
+    path.unlink()
+    path.symlink_to(path.name)  # a loop
+
+    with pytest.raises(StoreFault, match=segment.segment_id):
+        verified.check([rows_file(tmp_path, segment)])
+
+
 def test_reading_can_be_ended(tmp_path, segment, verified):
     """A query that was stopped does not read on."""
 
