@@ -1,7 +1,12 @@
 """Compares a software bill of materials (CycloneDX, in JSON) with the blocklist in force."""
 
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 from urllib.parse import unquote
 
@@ -11,7 +16,7 @@ from service.errors import Conflict, Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.release import Release
-from service.policy.advisories import PackageAdvisories
+from service.policy.advisories import Advisory, PackageAdvisories
 from service.policy.evaluation import CompiledPolicy
 from service.policy.model import NO_POLICY
 from service.policy.repository import decode_advisories, find_in_force, load_advisories
@@ -20,6 +25,8 @@ from service.store.transaction import Transaction
 SBOM_BYTES_MAX: Final = 64 * 2**20
 
 _NO_POLICY: Final = CompiledPolicy(NO_POLICY)
+_SCHEME: Final = re.compile(r"\Apkg:/*", re.IGNORECASE)
+_BY_PACKAGE: Final = attrgetter("ecosystem", "name")
 _DIGESTS: Final = {"SHA-1": "sha1", "SHA-256": "sha256", "SHA-512": "sha512"}
 
 
@@ -40,7 +47,10 @@ class _Document(msgspec.Struct, tag_field="bomFormat", tag="CycloneDX"):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A component that the blocklist names, and by which advisories."""
+    """A component that the blocklist names, and by which advisories.
+
+    If its version is not known (""), these are all advisories on the package.
+    """
 
     release: Release
     advisory_ids: tuple[str, ...]
@@ -61,7 +71,7 @@ def parse_sbom(content: bytes) -> tuple[list[Release], int]:
     Raises Invalid.
     """
     try:
-        document = msgspec.json.decode(content, type=_Document)
+        document = msgspec.json.decode(content.removeprefix(BOM_UTF8), type=_Document)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(f"not a CycloneDX document in JSON: {error}") from error
     releases, others = [], 0
@@ -74,21 +84,27 @@ def parse_sbom(content: bytes) -> tuple[list[Release], int]:
             others += 1
         else:
             releases.append(release)
-    return sorted(releases, key=lambda release: (release.ecosystem, release.name)), others
+    return sorted(releases, key=_BY_PACKAGE), others
 
 
 def _release(component: _Component) -> Release | None:
-    """The component's release, by its package URL; None if it is of another ecosystem."""
+    """The component's release, by its package URL; None if it is of another ecosystem.
+
+    The version of a URL without one is empty.
+    """
     if component.purl is None:
         return None
     # `pkg:npm/%40scope/name@1.0?qualifiers#subpath`, see github.com/package-url/purl-spec
-    kind, _, rest = component.purl.removeprefix("pkg:").partition("/")
-    name, _, version = rest.partition("#")[0].partition("?")[0].rpartition("@")
-    if kind.lower() not in set(Ecosystem) or not name:
+    kind, _, rest = _SCHEME.sub("", component.purl, count=1).partition("/")
+    path = rest.partition("#")[0].partition("?")[0].strip("/")
+    name, _, version = path.rpartition("@")
+    if not name:  # no version; the `@` of a scope may be unescaped
+        name, version = path, ""
+    if kind.lower() not in set(Ecosystem):
         return None
     ecosystem = Ecosystem(kind.lower())
     try:
-        canonical = canonical_name(ecosystem, unquote(name))
+        canonical = canonical_name(ecosystem, unquote(name.strip("/")))
     except InvalidPackageName as error:
         raise Invalid(f"{component.purl[:200]}: {error}") from error
     digests = frozenset(
@@ -107,22 +123,25 @@ def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Com
     if generation == 0:
         # A comparison with nothing must not look like one without findings.
         raise Conflict("the blocklist is empty: import an archive of OSV records first")
-    advised = [
-        Finding(release, _advisory_ids(transaction, generation, release, now))
-        for release in releases
-    ]
-    findings = tuple(finding for finding in advised if finding.advisory_ids)
-    return Comparison(len(releases), others, findings)
+    findings = _find_advised(transaction, generation, releases, now)
+    return Comparison(len(releases), others, tuple(findings))
 
 
-def _advisory_ids(
-    transaction: Transaction, generation: int, release: Release, now: datetime
-) -> tuple[str, ...]:
-    stored = load_advisories(transaction, generation, release.ecosystem, release.name)
-    return tuple(
-        advisory.advisory_id
-        for advisory in decode_advisories(release.ecosystem, stored)
-        if _NO_POLICY.on(release.ecosystem, release.name, PackageAdvisories([advisory]))
-        .decide(release, now)
-        .is_blocked
-    )
+def _find_advised(
+    transaction: Transaction, generation: int, releases: Iterable[Release], now: datetime
+) -> Iterator[Finding]:
+    """The findings; `releases` are sorted by package."""
+    for (ecosystem, name), of_package in groupby(releases, _BY_PACKAGE):
+        stored = load_advisories(transaction, generation, ecosystem, name)
+        advisories = decode_advisories(ecosystem, stored)
+        for release in of_package:
+            if ids := tuple(_ids_on(release, advisories, now)):
+                yield Finding(release, ids)
+
+
+def _ids_on(release: Release, advisories: Iterable[Advisory], now: datetime) -> Iterator[str]:
+    """The advisories that name the release. Of a package without a version, each may."""
+    for advisory in advisories:
+        policy = _NO_POLICY.on(release.ecosystem, release.name, PackageAdvisories([advisory]))
+        if not release.version or policy.decide(release, now).is_blocked:
+            yield advisory.advisory_id

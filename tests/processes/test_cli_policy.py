@@ -194,6 +194,31 @@ def test_a_bill_of_materials_is_compared_with_the_blocklist(home: Home):
 
 
 @pytest.mark.parametrize(
+    ("purl", "is_named"),
+    [
+        ("pkg:npm/%40acme/evil", True),
+        ("pkg:npm/@acme/evil", True),
+        ("pkg:npm/@acme/evil@", True),
+        ("pkg:npm/@acme/evil?vcs_url=git@example.com", True),
+        ("pkg:npm/@acme/evil@1.0.0", True),
+        ("PKG://NPM//@acme/evil@1.0.0", True),
+        ("pkg:npm/@acme/evil@9.9.9", False),
+        ("pkg:npm/@acme/good", False),
+    ],
+)
+def test_a_component_is_compared_in_every_spelling(home: Home, purl: str, is_named: bool):
+    """Without a version each advisory on the package counts: it must not look harmless."""
+    record = osv_record("MAL-2", "@acme/evil", versions=["1.0.0"], ranges=[])
+    home.ask("blocklist", "import", str(written(home, "osv.zip", osv_zip([record]).getvalue())))
+    listed = f"\ufeff{sbom(purl)}"  # some tools write a byte order mark
+
+    answer = home.order("blocklist", "check", str(written(home, "listed.json", listed)), "--json")
+
+    found = json.loads(answer.out)
+    assert (found["compared"], found["others"], len(found["findings"])) == (1, 0, is_named)
+
+
+@pytest.mark.parametrize(
     "content",
     [
         "{",
