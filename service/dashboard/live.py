@@ -187,10 +187,7 @@ class _Feed:
     async def _look(self) -> None:
         if await _last_seq(self._services.store) == self._covered:
             return
-        try:
-            events, self._covered = await self._read_after(self._covered)
-        except (TooManyWaiting, ServerBusy):
-            return  # the next look finds them
+        events, self._covered = await self._read_after(self._covered)
         self._events += events
         while len(self._events) > KEPT_MAX:
             self._from = self._events.popleft()[0]
@@ -205,6 +202,8 @@ class _Feed:
             rows = await log.accepted_after(view.query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
         except QueryTooSlow:
             return more, watermark
+        except (TooManyWaiting, ServerBusy):
+            return [], seen  # the next look finds them
         if rows.num_rows > AT_ONCE_MAX or not services.live.may_render(view.org.id, rows.num_rows):
             return more, watermark
         texts = json_objects(rows, view.org.id)
