@@ -2365,6 +2365,15 @@ GUARDS: Final = [
         f"{_DEVICE}::test_an_approval_ends_with_the_session_it_was_given_in",
     ),
     Guard(
+        "an approval is no sign-in",
+        "service/device_sign_in/grants.py::_redeem",
+        Replace(
+            "issue_session(work.session, member, work.now, origin, proved_at)",
+            "issue_session(work.session, member, work.now, origin)",
+        ),
+        f"{_DEVICE}::test_an_approval_proves_nothing_anew",
+    ),
+    Guard(
         "a device code expires",
         "service/device_sign_in/grants.py::poll",
         Drop("if entry.expires_at <= work.now:\n    return DeviceCodeExpired()"),

@@ -157,8 +157,11 @@ async def _redeem(
     )
     if used is None:
         return UnknownDeviceCode()
-    _, member = approving
-    session_id, token = await issue_session(work.session, member, work.now, origin)
+    approver, member = approving
+    # An approval proves nothing anew: else a stolen session could be recent without an end, each
+    # approved by the one before.
+    proved_at = approver.authenticated_at or approver.created_at
+    session_id, token = await issue_session(work.session, member, work.now, origin, proved_at)
     work.record(
         member.tenant_id,
         DeviceSignInSucceeded(member_id=member.id, session_id=session_id, approved_in=approved_in),

@@ -57,9 +57,15 @@ class SessionOrigin(Protocol):
 
 
 async def issue_session(
-    session: AsyncSession, member: Member, now: datetime, origin: SessionOrigin | None = None
+    session: AsyncSession,
+    member: Member,
+    now: datetime,
+    origin: SessionOrigin | None = None,
+    authenticated_at: datetime | None = None,
 ) -> tuple[str, str]:
     """Start a session for `member`; returns its id and the cookie value, which is not stored.
+
+    `authenticated_at` is when they proved who they are; None: now.
 
     Ignores any session cookie that the request carried: reusing a cookie planted in the browser
     would allow session fixation.
@@ -71,7 +77,7 @@ async def issue_session(
         token_hash=token_hash(token),
         created_at=now,
         last_seen_at=now,
-        authenticated_at=now,
+        authenticated_at=authenticated_at or now,
         source_ip=None if origin is None else origin.source_ip,
         user_agent=None if origin is None else origin.user_agent,
     )

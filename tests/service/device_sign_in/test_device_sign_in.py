@@ -22,6 +22,7 @@ from tests.service.browsing import Browser
 CODE = "/api/v1/device/code"
 TOKEN = "/api/v1/device/token"
 OWN_SESSION = "/api/v1/session"
+KEYS = "/api/v1/admin/orgs/acme/api-keys"
 AGENT = "countersign/0.1 (laptop)"
 CSRF = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
@@ -259,6 +260,22 @@ async def test_a_device_may_do_what_its_member_may_and_no_more(world: World):
     assert await status_of(bindings_path()) == 403
     assert await status_of("/api/v1/admin/orgs/other/audit") == 403
     assert await status_of("/admin/ui/profile") == 401
+
+
+async def test_an_approval_proves_nothing_anew(world: World):
+    """A stolen session must not stay recent by approving one after the other."""
+    asked_for = {"name": "ci", "scopes": ["audit:r"]}
+    world.clock.advance(seconds=599)
+    device = await ask(world)
+    await decide(world, device.user_code)
+    headers = {"authorization": f"Bearer {(await device.poll())[1]}"}
+    client = world.app.test_client(use_cookies=False)
+
+    recent = await client.post(KEYS, headers=headers, json=asked_for)
+    world.clock.advance(seconds=1)
+    later = await client.post(KEYS, headers=headers, json=asked_for)
+
+    assert (recent.status_code, later.status_code) == (201, 403)
 
 
 async def test_signing_out_ends_the_session_and_is_recorded_once(world: World):
