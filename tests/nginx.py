@@ -121,13 +121,13 @@ def _placed(
     text = EXAMPLE.read_text()
     text = re.sub(r"^\s*listen \[::\].*\n", "", text, flags=re.MULTILINE)
     for before, after in {
-        **changes,
         "listen 80;": f"listen 127.0.0.1:{free_port()};",
         "listen 443 ": f"listen 127.0.0.1:{https} ",
         "127.0.0.1:8080;": f"127.0.0.1:{upstream};",
         "/etc/letsencrypt/live/audit.example.com/fullchain.pem": str(made.certificate),
         "/etc/letsencrypt/live/audit.example.com/privkey.pem": str(made.key),
         "/var/log/nginx/countersign.log": str(folder / "access.log"),
+        **changes,
     }.items():
         assert before in text
         text = text.replace(before, after)

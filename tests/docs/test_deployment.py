@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -212,6 +213,35 @@ def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
     log = (folder / "access.log").read_text()
     assert "GET /sign-in 200" in log
     assert "one-time-secret" not in log
+
+
+@pytest.mark.skipif(NGINX is None, reason="no nginx here")
+def test_nginx_accepts_no_weak_encryption(tmp_path: Path) -> None:
+    """No machine is redirected with a key that it sent in the clear; no old cipher is agreed."""
+    http, https = free_port(), free_port()
+    changes = {"listen 80;": f"listen 127.0.0.1:{http};"}
+    with running_nginx(tmp_path, https, free_port(), changes) as certificates:
+        plain = f"http://127.0.0.1:{http}"
+        page = httpx2.get(f"{plain}/admin/ui/profile?a=b", headers={"host": "audit.example.com"})
+        machines = [
+            httpx2.get(f"{plain}{path}", headers={"host": "audit.example.com"})
+            for path in ("/api/v1/session", "/proxy/acme/pypi/simple/")
+        ]
+        for cipher, is_accepted in {
+            "ECDHE-ECDSA-AES128-GCM-SHA256": True,
+            "ECDHE-ECDSA-AES128-SHA256": False,
+        }.items():
+            trust = ssl.create_default_context(cafile=str(certificates.authority))
+            trust.maximum_version = ssl.TLSVersion.TLSv1_2
+            trust.set_ciphers(cipher)
+            outcome = nullcontext() if is_accepted else pytest.raises(ssl.SSLError)
+            with socket.create_connection(("127.0.0.1", https), HANG_S) as connection, outcome:
+                trust.wrap_socket(connection, server_hostname="127.0.0.1").close()
+
+    assert page.status_code == 301
+    assert page.headers["location"] == "https://audit.example.com/admin/ui/profile?a=b"
+    assert [answer.status_code for answer in machines] == [403, 403]
+    assert "use https" in machines[0].json()["error"]
 
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
