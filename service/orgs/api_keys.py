@@ -1,6 +1,6 @@
 """API keys: issued with scopes and an expiry, rotated with an overlap, and revoked.
 
-Every door (page, API, command) issues keys by these rules.
+The page, the API and the commands issue keys by these rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation, Project
 
 API_KEY_PREFIX: Final = "cs_"
+OVERLAP_DEFAULT: Final = "24h"
 OVERLAP_MAX: Final = timedelta(days=90)
 LIFETIME_MAX: Final = timedelta(days=3_650)
 LIFETIME_DEFAULT: Final = timedelta(days=90)
@@ -32,7 +33,7 @@ EXPIRES_SOON: Final = timedelta(days=14)
 """How long before its expiry a key is marked in lists."""
 
 UNSCOPED_WORDS: Final = "send rows, install (no scopes: rotate it)"
-"""What a key may that was issued before scopes were required."""
+"""In words, what a key may do that was issued before scopes were required."""
 
 Require = Callable[[Capability, Organisation], None]
 """Raises Forbidden unless the issuer has the capability in the organisation."""
@@ -55,7 +56,7 @@ class KeyTerms:
         return min(LIFETIME_DEFAULT, self.longest)
 
     @property
-    def has_never(self) -> bool:
+    def allows_never(self) -> bool:
         """Whether a key may live without an end."""
         return not self.days_max
 
@@ -64,13 +65,13 @@ class KeyTerms:
 
         None for `never`, and the default for empty text. Raises Invalid.
         """
-        if text == NEVER and self.has_never:
+        if text == NEVER and self.allows_never:
             return None
         try:
             length = _parse_length(text) if text else self.default
             expires_at = parse_until(text) if length is None else now + length
         except ValueError as error:
-            never = f", or {NEVER}" if self.has_never else ""
+            never = f", or {NEVER}" if self.allows_never else ""
             raise Invalid(
                 "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"
                 f" (2026-12-31T08:00:00Z){never}",
@@ -86,7 +87,7 @@ class KeyTerms:
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """What a caller asks for; `project` is an id or a name, `expires` as in `parse_expiry`."""
+    """The key that a caller wants; `project` is an id or a name, `expires` as in `parse_expiry`."""
 
     name: str
     scopes: Sequence[str]
@@ -281,7 +282,7 @@ async def _next_lifetime(work: UnitOfWork, key: ApiKey, terms: KeyTerms) -> time
         # A key without scopes was issued when no end was the default; another chose to have none.
         if not key.scopes:
             return terms.default
-        return None if terms.has_never else terms.longest
+        return None if terms.allows_never else terms.longest
     return min(lifetime, terms.longest)
 
 

@@ -11,6 +11,7 @@ from service.orgs.changes import NAME_MAX
 from service.searches.saved import QUERY_CHARS_MAX
 from service.store.tables import SavedSearch
 from service.web.parameter_types import TimestampUs
+from service.web.request_parsing import check_members
 
 REQUEST_EXAMPLE: Final = {"name": "Blocked this week", "query": "decision=BLOCKED&last=7d"}
 _MEMBERS: Final = ("name", "query")
@@ -54,9 +55,7 @@ class DeletedSearch(Struct, kw_only=True):
 
 def parse_search_request(body: dict[str, Any]) -> tuple[str, str]:
     """The name and query in a request's body. Raises Invalid."""
-    for member in body:
-        if member not in _MEMBERS:
-            raise Invalid(f"unknown member: {member[:64]}", field=member[:64])
+    check_members(body, _MEMBERS)
     for member in _MEMBERS:
         if not isinstance(body.get(member), str):
             raise Invalid(f"{member} must be a string", field=member)

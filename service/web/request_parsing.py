@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 from quart import Request
@@ -65,6 +65,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise NotAnObject
     return value
+
+
+def check_members(body: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise Invalid, which names it, for the first member of `body` that is not in `known`."""
+    for member in body:
+        if member not in known:
+            name = member[:_ECHO_MAX]
+            raise Invalid(f"unknown member: {name}", field=name)
 
 
 def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
 from service.orgs.api_keys import (
     NEVER,
+    OVERLAP_DEFAULT,
     KeyRequest,
     KeyTerms,
     expires_soon,
@@ -38,7 +39,6 @@ OVERLAPS: Final = (
     ("7d", "7 days"),
     ("30d", "30 days"),
 )
-OVERLAP_DEFAULT: Final = "24h"
 
 _USES: Final = (
     ("", "choose what it may do"),
@@ -130,7 +130,7 @@ def _expiries(terms: KeyTerms) -> list[tuple[str, str]]:
     offered = [(value, words) for value, words in _EXPIRIES if int(value[:-1]) <= most]
     if terms.default.days not in {int(value[:-1]) for value, _ in offered}:
         offered.append((f"{terms.default.days}d", f"in {terms.default.days} days"))
-    return [*offered, *([(NEVER, NEVER)] if terms.has_never else [])]
+    return [*offered, *([(NEVER, NEVER)] if terms.allows_never else [])]
 
 
 async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
