@@ -30,6 +30,8 @@ from service.store.tables import Fact
 STEP_MAX: Final = PRUNE_DELAY
 """How far the clock may be past the last run; a service that was off for longer must confirm."""
 
+_STEP_HOURS: Final = STEP_MAX // timedelta(hours=1)
+
 DIFFERENCE_MAX: Final = timedelta(minutes=5)
 
 READINGS_MAX: Final = 32
@@ -86,7 +88,7 @@ class ClockRecord:
         moved_s = (clocks.now - last.at).total_seconds()
         return max(0.0, last.ahead_s + moved_s - (clocks.uptime.seconds - last.uptime_s))
 
-    def admit(self, clocks: Clocks) -> "ClockRecord":
+    def after_run(self, clocks: Clocks) -> "ClockRecord":
         """The record after a run by `clocks`. Raises ClockNotTrusted.
 
         A clock behind the record is accepted: it only makes fewer days past retention. The run then
@@ -108,8 +110,8 @@ class ClockRecord:
             why = f"the database's clock says {store}, but this machine's {machine}"
             return ClockRefusal.DIFFERENT, why
         if clocks.now - self.last_run_at > STEP_MAX:
-            last_run_at = format_ms(self.last_run_at)
-            why = f"the clock says {now}, over 48 hours past the last pruning run ({last_run_at})"
+            last_run = f"the last pruning run ({format_ms(self.last_run_at)})"
+            why = f"the clock says {now}, over {_STEP_HOURS} hours past {last_run}"
             return ClockRefusal.LATE, why
         if ahead_s > STEP_MAX.total_seconds():
             further = f"{ahead_s / 3600:.0f} hours further than this machine has run"
@@ -147,12 +149,12 @@ async def begin_clock_record(store: Store, clocks: Clocks) -> None:
             await store_record(work.session, accepted_record(clocks))
 
 
-def admit(record: ClockRecord | None, clocks: Clocks) -> ClockRecord:
-    """See `ClockRecord.admit`; without a record no run is admitted."""
+def record_after_run(record: ClockRecord | None, clocks: Clocks) -> ClockRecord:
+    """See `ClockRecord.after_run`; without a record every run is refused."""
     if record is None:
         why = "no earlier run is on record (`countersign init` makes the first record)"
         raise ClockNotTrusted(ClockRefusal.NO_RECORD, why, clocks.now, None)
-    return record.admit(clocks)
+    return record.after_run(clocks)
 
 
 class ClockGuard:
@@ -172,7 +174,7 @@ class ClockGuard:
         clocks = await self.read()
         record = await self._store.cached("the clock record", load_record)
         try:
-            admit(record, clocks)
+            record_after_run(record, clocks)
         except ClockNotTrusted as refusal:
             return refusal
         return None

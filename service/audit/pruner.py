@@ -21,8 +21,8 @@ from service.audit.clock_guard import (
     ClockGuard,
     Clocks,
     accepted_record,
-    admit,
     load_record,
+    record_after_run,
     store_record,
 )
 from service.audit.lease import HeldLease, LeaseKeeper
@@ -112,7 +112,7 @@ class Pruner:
         async with self._store.read() as session:
             orgs = await list_orgs(session) if slug is None else [await get_org(session, slug)]
             if not is_clock_accepted:
-                admit(await load_record(session), clocks)
+                record_after_run(await load_record(session), clocks)
             past = [(await _past_days(session, org, clocks.now))[1] for org in orgs]
         return [pruned for pruned in past if pruned.days]
 
@@ -146,7 +146,7 @@ async def _record_clocks(
     """
     try:
         # Again under the write lock: another process may have run meanwhile.
-        record = admit(await load_record(work.session), clocks)
+        record = record_after_run(await load_record(work.session), clocks)
     except ClockNotTrusted as refusal:
         if not is_accepted:
             raise

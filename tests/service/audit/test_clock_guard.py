@@ -163,11 +163,11 @@ def test_two_clocks_must_agree(sign):
     record = ClockRecord(START, {})
     uptime = Uptime("a", 0.0)
     agreeing = Clocks(START, START + sign * DIFFERENCE_MAX, uptime)
-    assert record.admit(agreeing).last_run_at == min(agreeing.store, agreeing.machine)
+    assert record.after_run(agreeing).last_run_at == min(agreeing.store, agreeing.machine)
     differing = Clocks(START, START + sign * (DIFFERENCE_MAX + STEP), uptime)
 
     with pytest.raises(ClockNotTrusted, match="the database's clock says") as refused:
-        record.admit(differing)
+        record.after_run(differing)
 
     assert refused.value.reason == "different"
 
