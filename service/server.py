@@ -65,7 +65,7 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         if ready.workers == 1:
             serve_alone(ready, held)
             return 0
-        # Else each process would report a fault in them, in the log alone.
+        # Otherwise each process would report a fault in them, and only in the log.
         load_issuers(ready.issuers_file)
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
@@ -82,7 +82,7 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
 async def _prepare(settings: Settings, listener: socket.socket) -> Settings:
     """As `prepare`, repeated during an outage of the database; requests get 503 meanwhile.
 
-    Else each node that is started in an outage would be gone after it.
+    Otherwise a node that is started during an outage would not serve after it.
     """
     async with AsyncExitStack() as stack:
         is_answered = False
@@ -143,7 +143,7 @@ def _on_signals(handler: Callable[..., object] | signal.Handlers) -> None:
 def _ignore_signals() -> None:
     """The process is ending: the next signal must not end it with a code of its own.
 
-    Not by a function of ours: Python takes those away before it ends.
+    SIG_IGN, and no function: Python removes handlers written in Python before it ends.
     """
     _on_signals(signal.SIG_IGN)
 
@@ -217,7 +217,7 @@ async def _serve(
     except Exception:
         if not stop.is_set():
             raise
-        # Such as a database that is away: nothing that was acknowledged is lost by it.
+        # Such as a database that does not answer: nothing that was acknowledged is lost by it.
         _log.exception("stop_incomplete")
     finally:
         _ignore_signals()

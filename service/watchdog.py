@@ -1,8 +1,7 @@
 """Notices an event loop that does not turn any more: a computation without end, or a lock.
 
-Each loop counts its turns in shared memory. Who watches it also counts only the time in which it
-ran itself: after a suspended machine, a stopped supervisor or a stopped container, each loop gets
-the whole time again.
+Each loop counts its turns in shared memory. Its watcher counts only time in which the watcher ran:
+time in which the machine, the supervisor or the container was suspended does not count.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class Turns:
 
 
 class Serving:
-    """What a process tells who watches it: that it serves, and each turn of its event loop."""
+    """What a process shares with its watcher: that it has served, and its event loop's turns."""
 
     def __init__(self) -> None:
         self.turns = Turns()
@@ -124,7 +123,7 @@ def is_traced(pid: int) -> bool:
 
 
 def end_when_stalled(turns: Turns, stall_s: float) -> None:
-    """End this process, which no other one watches, once its loop has not turned for so long.
+    """End this process, which has no supervisor, once its loop has not turned for `stall_s`.
 
     From a thread, which runs unless a function in C holds the interpreter's lock.
     """

@@ -221,7 +221,7 @@ class Authenticator:
     def require_recent_sign_in(self, caller: Caller) -> None:
         """Raise SignInAgain if the caller is a member whose sign-in is too long ago.
 
-        A stolen session must not be enough to give its thief lasting access. The admin token is no
+        A stolen session alone must not be enough to gain lasting access. The admin token is no
         session, and no API key makes such changes.
         """
         recent = timedelta(seconds=self._settings.recent_sign_in_s)
