@@ -48,7 +48,6 @@ _REMOVAL = "tests/service/lake_table/test_removal.py"
 _PUBLISHING = "tests/service/lake_table/test_publishing.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
-_PLACING = "tests/analytics/storage/test_place_segment.py"
 _SEGMENT_RESTORE = "tests/service/backup/test_segment_restore.py"
 _SCRUBBING = "tests/service/audit/test_scrubber.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
@@ -1605,7 +1604,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an index that was built again meanwhile is kept",
-        "service/store/catalog.py::forget_index",
+        "service/store/catalog.py::clear_index",
         Replace("SegmentEntry.index_sha256 == segment.index_sha256", "True"),
         f"{_SCRUBBING}::test_an_index_that_is_built_again_meanwhile_is_not_damaged",
     ),
@@ -1619,13 +1618,13 @@ GUARDS: Final = [
         "a restored file is verified before it has its name",
         "analytics/storage/segment_writer.py::place_segment",
         DropCall("verify_file"),
-        f"{_PLACING}::test_a_copy_that_changed_meanwhile_is_not_put_in_place",
+        f"{_SEGMENTS}::test_a_copy_that_changed_meanwhile_is_not_put_in_place",
     ),
     Guard(
         "the name of a restored file is durable",
         "analytics/storage/segment_writer.py::place_segment",
         DropCall("fsync"),
-        f"{_PLACING}::test_a_restored_file_is_durable_before_and_after_it_has_its_name",
+        f"{_SEGMENTS}::test_a_restored_file_is_durable_before_and_after_it_has_its_name",
     ),
     Guard(
         "a copy that does not match the catalog is not used",

@@ -32,8 +32,8 @@ from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
 from analytics.storage.verified_files import (
     COPY_MODE,
     DamagedFile,
+    ExpectedFile,
     VerifiedFiles,
-    WantedFile,
     is_copy,
 )
 
@@ -119,7 +119,7 @@ class CacheFolder:
         """At most one thread of all processes fetches `path`; see `SlotLocks.one_at_a_time`."""
         return self._locks.one_at_a_time(str(path.relative_to(self.root)))
 
-    def holds(self, file: WantedFile) -> bool:
+    def holds(self, file: ExpectedFile) -> bool:
         """Whether the pinned `file` is there, with the size and digest (unless it is "").
 
         Raises StoreFault for a file that cannot be read.

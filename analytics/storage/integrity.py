@@ -35,7 +35,7 @@ from analytics.storage.segment_reader import OtherSchema, OtherSegment, SegmentF
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing, SegmentStore
 from analytics.storage.verified_files import (
     REMEDY,
-    WantedFile,
+    ExpectedFile,
     WrongDigest,
     WrongSize,
     index_file,
@@ -243,7 +243,7 @@ def verify_stored_index(
 
 
 def _stored_fault(
-    store: SegmentStore, segment: Segment, file: WantedFile, on_read: Callable[[int], object]
+    store: SegmentStore, segment: Segment, file: ExpectedFile, on_read: Callable[[int], object]
 ) -> Finding | None:
     try:
         store.verify(file, on_read)

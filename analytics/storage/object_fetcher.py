@@ -13,7 +13,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.cache_folder import CacheFolder, CacheObserver
 from analytics.storage.objects import Objects
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
-from analytics.storage.verified_files import WantedFile
+from analytics.storage.verified_files import ExpectedFile
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -40,7 +40,7 @@ class ObjectFetcher:
         self._ahead: dict[Path, int] = {}
         self._lock = Lock()
 
-    def fetch_ahead(self, name: str, file: WantedFile) -> None:
+    def fetch_ahead(self, name: str, file: ExpectedFile) -> None:
         """Begin to fetch the file of the segment `name`, if it is not there and there is room."""
         with self._lock:
             size = sum(self._ahead.values()) + file.size
@@ -55,7 +55,7 @@ class ObjectFetcher:
         """Begin no further request."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def fetch_missing(self, files: Sequence[WantedFile]) -> None:
+    def fetch_missing(self, files: Sequence[ExpectedFile]) -> None:
         """Fetch those of the pinned `files` that are not there as they should be."""
         # What is there and unverified is hashed by the threads that fetch, several at a time.
         missing = [file for file in files if not self._is_known(file)]
@@ -73,10 +73,10 @@ class ObjectFetcher:
         finally:
             _cancel(coming)
 
-    def _is_known(self, file: WantedFile) -> bool:
+    def _is_known(self, file: ExpectedFile) -> bool:
         return self._cache.verified.knows(_content_of(file)) and self._holds(file)
 
-    def _holds(self, file: WantedFile) -> bool:
+    def _holds(self, file: ExpectedFile) -> bool:
         try:
             return self._cache.holds(_content_of(file))
         except OSError as error:
@@ -97,7 +97,7 @@ class ObjectFetcher:
         except RuntimeError as error:
             raise StoreUnreachable(_CLOSED) from error
 
-    def _fetch_quietly(self, name: str, file: WantedFile) -> None:
+    def _fetch_quietly(self, name: str, file: ExpectedFile) -> None:
         try:
             with suppress(StoreFault), self._cache.pinned([name]):
                 if not self._holds(file):
@@ -106,7 +106,7 @@ class ObjectFetcher:
             with self._lock:
                 self._ahead.pop(file.path, None)
 
-    def _fetch(self, file: WantedFile) -> None:
+    def _fetch(self, file: ExpectedFile) -> None:
         """Bring the pinned `file` into the cache, unless another thread does so meanwhile."""
         try:
             with self._cache.fetching(file.path):
@@ -122,13 +122,13 @@ class ObjectFetcher:
         except OSError as error:
             raise StoreUnreachable(f"{file.path}: {error.strerror}") from error
 
-    def _download(self, file: WantedFile) -> None:
+    def _download(self, file: ExpectedFile) -> None:
         began_at = time.monotonic()
         size = self._cache.with_room(lambda: self._copy_of(file))
         if size is not None:
             self._observer.fetched(size, time.monotonic() - began_at)
 
-    def _copy_of(self, file: WantedFile) -> int | None:
+    def _copy_of(self, file: ExpectedFile) -> int | None:
         """Make a copy of the object; its bytes, or None for an index that is not the one wanted."""
         key = file.path.relative_to(self._cache.root).as_posix()
         with self._cache.work_folder() as folder:
@@ -139,16 +139,16 @@ class ObjectFetcher:
             # Before the copy gets its name: readers open the file of that name unchecked.
             check_content(key, file, size, sha256)
             self._cache.add(target, file.path)
-            self._cache.verified.note(file)
+            self._cache.verified.add(file)
         return size
 
 
-def _content_of(file: WantedFile) -> WantedFile:
+def _content_of(file: ExpectedFile) -> ExpectedFile:
     """What has to be as the catalog says: an index has checksums, and a replaced one is as good."""
     return replace(file, sha256="") if file.path.suffix == ".index" else file
 
 
-def check_content(name: str, file: WantedFile, size: int, sha256: str) -> None:
+def check_content(name: str, file: ExpectedFile, size: int, sha256: str) -> None:
     """Raise ObjectDamaged unless the bytes are those that the catalog says."""
     if size != file.size:
         stated = f"{size} bytes" if size < file.size else "more bytes"

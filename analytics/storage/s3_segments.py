@@ -26,7 +26,7 @@ from analytics.storage.segment_store import (
 from analytics.storage.verified_files import (
     REMEDY,
     DamagedFile,
-    WantedFile,
+    ExpectedFile,
     WrongSize,
     index_file,
     no_wait,
@@ -111,7 +111,7 @@ class S3Segments:
                     self._objects.download(self._key(path, folder), path, size)
             yield folder
 
-    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+    def verify(self, file: ExpectedFile, on_read: Callable[[int], object]) -> None:
         """See SegmentStore. `on_read` is told of all bytes at the end, and before of steps of 0.
 
         A pause within the answer could outlast the time that the request has.
@@ -312,12 +312,12 @@ class S3Segments:
                 sizes[entry.key] = entry.size
         return sizes
 
-    def _rows_of(self, segment: Segment) -> WantedFile:
+    def _rows_of(self, segment: Segment) -> ExpectedFile:
         return rows_file(self.root, segment)
 
-    def _indexes_of(self, segments: Iterable[Segment]) -> list[WantedFile]:
+    def _indexes_of(self, segments: Iterable[Segment]) -> list[ExpectedFile]:
         return [
-            WantedFile(segment.index_path(self.root), segment.index_size, segment.index_sha256)
+            ExpectedFile(segment.index_path(self.root), segment.index_size, segment.index_sha256)
             for segment in segments
             if segment.index_size
         ]

@@ -20,8 +20,8 @@ from analytics.storage.segment_reader import check_present
 from analytics.storage.segment_writer import place_segment, remove_segments
 from analytics.storage.verified_files import (
     DamagedFile,
+    ExpectedFile,
     VerifiedFiles,
-    WantedFile,
     no_wait,
     rows_file,
     verify_file,
@@ -113,7 +113,7 @@ class SegmentStore(Protocol):
         What is missing in the store is missing there.
         """
 
-    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+    def verify(self, file: ExpectedFile, on_read: Callable[[int], object]) -> None:
         """Raise a StoreFault unless `file`, below `root`, is stored as the catalog says.
 
         The store itself is read: no copy, nor what the system caches. For `on_read` see
@@ -229,7 +229,7 @@ class LocalFolder:
         """See SegmentStore."""
         yield self.root
 
-    def verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+    def verify(self, file: ExpectedFile, on_read: Callable[[int], object]) -> None:
         """See SegmentStore. A damaged file is verified again by all processes that use it."""
         with suppress(OSError):
             _forget_cached(file.path)

@@ -24,7 +24,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.segment_metadata import Segment
 
 VERIFIED_MAX: Final = 100_000
-"""Of how many files is remembered that they were verified: some 40 MB."""
+"""Of how many files it is known that they were verified: some 40 MB."""
 
 COPY_MODE: Final = 0o400
 """The mode of a copy in a cache; see `analytics.storage.cache_folder`."""
@@ -53,7 +53,7 @@ class WrongDigest(DamagedFile):
 
 
 @dataclass(frozen=True, slots=True)
-class WantedFile:
+class ExpectedFile:
     """One file of a segment, and what the catalog says of it ("" for a digest: nothing)."""
 
     path: Path
@@ -61,21 +61,21 @@ class WantedFile:
     sha256: str
 
 
-def rows_file(root: Path, segment: Segment) -> WantedFile:
+def rows_file(root: Path, segment: Segment) -> ExpectedFile:
     """The Parquet file of `segment` below the audit folder `root`."""
-    return WantedFile(segment.path(root), segment.size, segment.sha256)
+    return ExpectedFile(segment.path(root), segment.size, segment.sha256)
 
 
-def index_file(root: Path, segment: Segment) -> WantedFile:
+def index_file(root: Path, segment: Segment) -> ExpectedFile:
     """The index of `segment` below the audit folder `root`."""
-    return WantedFile(segment.index_path(root), segment.index_size, segment.index_sha256)
+    return ExpectedFile(segment.index_path(root), segment.index_size, segment.index_sha256)
 
 
 def no_wait(size: int) -> None:
     """Let a file be read at full speed."""
 
 
-def verify_file(file: WantedFile, on_read: Callable[[int], object] = no_wait) -> Identity:
+def verify_file(file: ExpectedFile, on_read: Callable[[int], object] = no_wait) -> Identity:
     """The identity of `file`, all of whose bytes are as the catalog says.
 
     `on_read` is called with the size of each part that was read; it may wait, to read slowly.
@@ -98,7 +98,7 @@ def verify_file(file: WantedFile, on_read: Callable[[int], object] = no_wait) ->
     return identity_of(status)
 
 
-def _compare(file: WantedFile, sha256: str) -> None:
+def _compare(file: ExpectedFile, sha256: str) -> None:
     if sha256 != file.sha256:
         raise WrongDigest(
             f"{file.path}: damaged: its SHA-256 is {sha256} instead of {file.sha256}: {REMEDY}"
@@ -121,13 +121,13 @@ class VerifiedFiles:
     """Files that this process has verified. Safe to use from several threads."""
 
     def __init__(self, files_max: int = VERIFIED_MAX) -> None:
-        self._known = LRUCache[WantedFile, Identity](files_max)
-        self._reading = WeakValueDictionary[WantedFile, Lock]()
+        self._known = LRUCache[ExpectedFile, Identity](files_max)
+        self._reading = WeakValueDictionary[ExpectedFile, Lock]()
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(_HASHERS, "verify")
 
     def check(
-        self, files: Iterable[WantedFile], on_read: Callable[[int], object] = no_wait
+        self, files: Iterable[ExpectedFile], on_read: Callable[[int], object] = no_wait
     ) -> None:
         """Raise DamagedFile or StoreFault unless each of `files` is as the catalog says.
 
@@ -150,14 +150,14 @@ class VerifiedFiles:
 
     @contextmanager
     def unchanged(
-        self, files: Sequence[WantedFile], on_read: Callable[[int], object] = no_wait
+        self, files: Sequence[ExpectedFile], on_read: Callable[[int], object] = no_wait
     ) -> Iterator[None]:
         """`check` before the block, and again after it: for readers that compare no checksums."""
         self.check(files, on_read)
         yield
         self.check(files, on_read)
 
-    def knows(self, file: WantedFile) -> bool:
+    def knows(self, file: ExpectedFile) -> bool:
         """Whether `file` is there, and was verified in its present state."""
         with self._lock:
             known = self._known.get(file)
@@ -166,21 +166,21 @@ class VerifiedFiles:
         except OSError:  # `verify_file` names the file and the reason
             return False
 
-    def note(self, file: WantedFile) -> None:
-        """Remember `file`, which is in place and was verified before it got its name."""
+    def add(self, file: ExpectedFile) -> None:
+        """Remember the `file` that is in place and was verified before it got its name."""
         self._keep(file, identity_of(file.path.stat()))
 
     def close(self) -> None:
         """Begin no further verification."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, file: WantedFile, on_read: Callable[[int], object]) -> Future[None]:
+    def _begin(self, file: ExpectedFile, on_read: Callable[[int], object]) -> Future[None]:
         try:
             return self._threads.submit(self._verify, file, on_read)
         except RuntimeError as error:
             raise StoreUnreachable("the store of segments was closed") from error
 
-    def _verify(self, file: WantedFile, on_read: Callable[[int], object]) -> None:
+    def _verify(self, file: ExpectedFile, on_read: Callable[[int], object]) -> None:
         with self._lock:
             reading = self._reading.setdefault(file, Lock())
         with reading:
@@ -188,6 +188,6 @@ class VerifiedFiles:
             if not self.knows(file):
                 self._keep(file, verify_file(file, on_read))
 
-    def _keep(self, file: WantedFile, identity: Identity) -> None:
+    def _keep(self, file: ExpectedFile, identity: Identity) -> None:
         with self._lock:
             self._known[file] = identity

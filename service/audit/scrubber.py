@@ -23,7 +23,7 @@ from service.clock import Clock
 from service.lake import Lake
 from service.metrics import Metrics
 from service.settings import Settings
-from service.store.catalog import forget_index, list_by_id
+from service.store.catalog import clear_index, list_by_id
 from service.store.store import Store
 from service.store.verification import (
     list_old_batches,
@@ -148,7 +148,7 @@ class Scrubber:
             lost = [
                 fault
                 for segment, _, fault in found
-                if fault is not None and await forget_index(work.session, segment)
+                if fault is not None and await clear_index(work.session, segment)
             ]
         for segment, fault, _ in found:
             if fault is not None and segment.segment_id in live:

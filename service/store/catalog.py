@@ -235,9 +235,9 @@ async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
     return await _list(session, query)
 
 
-async def forget_index(session: AsyncSession, segment: Segment) -> bool:
-    """Have the index of `segment` built again, unless it has been; returns whether it is needed."""
-    forgotten = await session.scalar(
+async def clear_index(session: AsyncSession, segment: Segment) -> bool:
+    """Have the index of `segment` built again; False if that has been done, or it is not live."""
+    cleared = await session.scalar(
         update(SegmentEntry)
         .where(
             SegmentEntry.id == segment.segment_id,
@@ -247,7 +247,7 @@ async def forget_index(session: AsyncSession, segment: Segment) -> bool:
         .values(index_size=None, index_sha256=None)
         .returning(SegmentEntry.id)
     )
-    return forgotten is not None
+    return cleared is not None
 
 
 async def set_index(session: AsyncSession, segment: Segment) -> None:

@@ -61,7 +61,7 @@ _TAKE_SEQ: Final = (
 )
 _APPEND: Final = insert(cast("Table", JournalEntry.__table__))
 _MISDATED: Final = cast("Table", MisdatedDay.__table__)
-_FORGET_MISDATED: Final = delete(_MISDATED).where(
+_DELETE_MISDATED: Final = delete(_MISDATED).where(
     MisdatedDay.tenant_id == bindparam("of_tenant", type_=MisdatedDay.tenant_id.type),
     MisdatedDay.day == bindparam("of_day", type_=MisdatedDay.day.type),
 )
@@ -155,7 +155,7 @@ def note_misdated(
         return
     kept = transaction.kept
     new = [day for day in days if kept.get(("misdated", *day)) != received_at]
-    transaction.run(_FORGET_MISDATED, [{"of_tenant": owner, "of_day": day} for owner, day in new])
+    transaction.run(_DELETE_MISDATED, [{"of_tenant": owner, "of_day": day} for owner, day in new])
     lines = [{"tenant_id": owner, "day": day, "received_at": received_at} for owner, day in new]
     transaction.run(_ADD_MISDATED, lines)
     kept |= {("misdated", *day): received_at for day in new}

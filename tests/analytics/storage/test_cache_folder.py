@@ -15,7 +15,7 @@ from analytics.storage.cache_folder import CacheFolder, SilentObserver
 from analytics.storage.file_copy import sha256_of
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import LockTimeout, SlotLocks, slot_of
-from analytics.storage.verified_files import COPY_MODE, WantedFile
+from analytics.storage.verified_files import COPY_MODE, ExpectedFile
 
 REPOSITORY = Path(__file__).parents[3]
 SIZE = 1_000
@@ -64,7 +64,7 @@ def held(cache: CacheFolder) -> set[int]:
 def test_the_least_recently_used_copies_make_room(cache):
     for number in range(5):
         add(cache, number)
-    assert cache.holds(WantedFile(path_of(cache, 0), SIZE, ""))  # used again just now
+    assert cache.holds(ExpectedFile(path_of(cache, 0), SIZE, ""))  # used again just now
 
     add(cache, 5)
 
@@ -139,13 +139,15 @@ def test_files_that_are_no_copies_are_never_dropped(cache):
 def test_a_copy_of_another_size_is_not_taken_for_whole(cache):
     path = add(cache, 1)
 
-    assert cache.holds(WantedFile(path, SIZE, sha256_of(path)))
-    assert not cache.holds(WantedFile(path, SIZE + 1, sha256_of(path)))
+    assert cache.holds(ExpectedFile(path, SIZE, sha256_of(path)))
+    assert not cache.holds(ExpectedFile(path, SIZE + 1, sha256_of(path)))
 
 
 def test_copies_are_compared_before_they_are_used(cache, other):
     """They are not synced: a machine that lost its power may have other bytes in them."""
-    good, bad = (WantedFile(path, SIZE, sha256_of(path)) for path in (add(cache, 1), add(cache, 2)))
+    good, bad = (
+        ExpectedFile(path, SIZE, sha256_of(path)) for path in (add(cache, 1), add(cache, 2))
+    )
     bad.path.chmod(0o600)
     bad.path.write_bytes(b"?" * SIZE)
     bad.path.chmod(COPY_MODE)
@@ -160,7 +162,7 @@ def test_a_use_leaves_the_time_of_writing(cache):
     path = add(cache, 1)
     written_ns = path.stat().st_mtime_ns
 
-    assert cache.holds(WantedFile(path, SIZE, ""))
+    assert cache.holds(ExpectedFile(path, SIZE, ""))
 
     assert path.stat().st_mtime_ns == written_ns
     assert path.stat().st_atime_ns > 10**9

@@ -1,19 +1,23 @@
-"""Segments: durable files of one tenant and day, newest row first."""
+"""Segments: durable files of one tenant and day, newest row first; restored ones, too."""
 
 import errno
 import random
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from analytics.model.errors import StoreFault
 from analytics.model.schema import AUDIT_SCHEMA
-from analytics.storage.segment_metadata import SchemaMismatch, WrongDay
+from analytics.storage.audit_files import Role, role_of
+from analytics.storage.segment_metadata import SchemaMismatch, Segment, WrongDay
 from analytics.storage.segment_writer import (
     ROW_GROUP_BYTES,
     in_row_groups,
     newest_first,
+    place_segment,
     write_segment,
 )
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
@@ -214,3 +218,69 @@ def test_long_rows_are_written_before_many_of_them_are_held():
     assert next(groups).nbytes <= ROW_GROUP_BYTES
     assert sum(taken) <= 40
     assert sum(group.num_rows for group in groups) == 90 - 30
+
+
+@pytest.fixture
+def copied(tmp_path) -> Segment:
+    """A segment that is stored elsewhere, as in a backup."""
+    (tmp_path / "backup").mkdir()
+    return sealed(tmp_path / "backup", "seg_a", [sample_row()])
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    folder = tmp_path / "audit"
+    folder.mkdir()
+    return folder
+
+
+def test_a_restored_file_is_durable_before_and_after_it_has_its_name(
+    tmp_path, root, copied, file_steps
+):
+    """Its bytes, then its name; and the names of its folders."""
+    place_segment(root, copied, copied.path(tmp_path / "backup"))
+
+    target = copied.path(root)
+    (pending,) = {
+        path for what, path in file_steps.steps if what == "fsync" and path.suffix == ".pending"
+    }
+    assert file_steps.synced_bytes[pending] == copied.size
+    renamed = file_steps.index("rename", target)
+    assert file_steps.index("fsync", pending) < renamed
+    assert ("fsync", target.parent) in file_steps.steps[renamed:]
+    for folder in file_steps.made():
+        assert ("fsync", folder.parent) in file_steps.steps
+    assert target.read_bytes() == copied.path(tmp_path / "backup").read_bytes()
+
+
+def test_a_damaged_file_is_replaced_at_once(tmp_path, root, copied):
+    """No reader finds it missing, and nothing else is left."""
+    copied.path(root).parent.mkdir(parents=True)
+    copied.path(root).write_bytes(b"damaged")
+
+    place_segment(root, copied, copied.path(tmp_path / "backup"))
+
+    assert [path.name for path in copied.path(root).parent.iterdir()] == ["seg_a.parquet"]
+
+
+def test_a_copy_that_changed_meanwhile_is_not_put_in_place(tmp_path, root, copied):
+    """It was verified before; the bytes that are in place are verified as well."""
+    source = copied.path(tmp_path / "backup")
+    source.write_bytes(source.read_bytes()[:-1] + b"?")
+    copied.path(root).parent.mkdir(parents=True)
+    copied.path(root).write_bytes(b"as it was")
+
+    with pytest.raises(StoreFault, match="SHA-256"):
+        place_segment(root, copied, source)
+
+    assert copied.path(root).read_bytes() == b"as it was"
+    assert len(list(copied.path(root).parent.iterdir())) == 1
+
+
+def test_what_a_crash_leaves_is_swept(root, copied):
+    """Unlike other files beside a segment with its name."""
+    left = copied.path(root).with_name("restored-0123456789abcdef.pending")
+
+    role = role_of(root, left, {"seg_a": (TENANT, copied.day)})
+
+    assert role is Role.UNFINISHED
