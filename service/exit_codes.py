@@ -27,6 +27,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3, "the server or the storage is away or busy: try again"
     INCOMPLETE = 4, "done but incomplete"
     CHANGES = 5, "there are changes to make (`--plan`)"
+    STALLED = 70, "`serve` ended itself because its event loop stood still"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
 
 

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import structlog
 
+from service.exit_codes import ExitCode
+
 BEAT_S: Final = 0.25
 LOOK_S: Final = 0.5
 LOOK_MAX_S: Final = 2 * LOOK_S
@@ -26,8 +28,6 @@ LOOK_MAX_S: Final = 2 * LOOK_S
 
 DUMP_WAIT_S: Final = 1.0
 DUMP_SIGNAL: Final = signal.SIGUSR2
-STALLED: Final = 70
-"""The exit code of a process that ends itself (EX_SOFTWARE of sysexits.h)."""
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +134,7 @@ def end_when_stalled(turns: Turns, stall_s: float) -> None:
             time.sleep(LOOK_S)
         _log.error("loop_stalled", pid=os.getpid(), stall_s=stall_s)
         faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
-        os._exit(STALLED)
+        os._exit(ExitCode.STALLED)
 
     if stall_s:
         threading.Thread(target=watch, name="watchdog", daemon=True).start()

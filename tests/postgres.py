@@ -174,14 +174,17 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Stop every process of the server from running: connections stay, nothing answers."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let the processes go on after `pause`."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         for pid in self._pids():
+            # That of a connection that was just closed may have ended since.
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, number)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from service.exit_codes import ExitCode
 from service.watchdog import (
     LOOK_MAX_S,
     LOOK_S,
-    STALLED,
     StallClock,
     Turns,
     dump_on_signal,
@@ -82,5 +82,5 @@ def test_a_process_without_a_supervisor_ends_itself(tmp_path: Path) -> None:
     process.start()
     process.join(HANG_S)
 
-    assert process.exitcode == STALLED
+    assert process.exitcode == ExitCode.STALLED
     assert "wait_for_what_never_comes" in log.read_text()

@@ -11,12 +11,13 @@ from service.demo.install_policy import install_policy
 from service.demo.profile import load_profile
 from service.packages.ecosystems import Ecosystem
 from service.packages.release import Release
-from service.policy.evaluation import decide
+from service.policy.evaluation import CompiledPolicy
+from service.policy.model import Decision
 from tests.issuers.issuer import START
 
 PROFILE = load_profile()
 RULES = [*PROFILE.blocklist, PROFILE.incident.rule]
-AFTER = install_policy(PROFILE, is_after_incident=True)
+AFTER = CompiledPolicy(install_policy(PROFILE, is_after_incident=True))
 
 
 def release(ecosystem: str, name: str, version: str, days: int = 400) -> Release:
@@ -24,10 +25,14 @@ def release(ecosystem: str, name: str, version: str, days: int = 400) -> Release
     return Release(Ecosystem(ecosystem), name, version, published_at, frozenset())
 
 
+def decide(policy: CompiledPolicy, wanted: Release) -> Decision:
+    return policy.on(wanted.ecosystem, wanted.name).decide(wanted, START)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule_id)
 def test_each_rule_of_the_rows_is_in_the_policy(rule):
     """Under the same id."""
-    decision = decide(AFTER, [], release(rule.ecosystem, rule.package, rule.version), START)
+    decision = decide(AFTER, release(rule.ecosystem, rule.package, rule.version))
 
     assert (decision.kind, decision.rule_id) == (Event.BLOCKLIST_HIT, rule.rule_id)
     assert rule.reason in decision.reason
@@ -35,9 +40,9 @@ def test_each_rule_of_the_rows_is_in_the_policy(rule):
 
 def test_the_incident_s_rule_was_not_there_before():
     """Else the package would not have got through."""
-    before = install_policy(PROFILE, is_after_incident=False)
+    before = CompiledPolicy(install_policy(PROFILE, is_after_incident=False))
     rule = PROFILE.incident.rule
-    decision = decide(before, [], release(rule.ecosystem, rule.package, rule.version), START)
+    decision = decide(before, release(rule.ecosystem, rule.package, rule.version))
 
     assert decision.kind is Event.INSTALL_ALLOWED
 
@@ -48,6 +53,6 @@ def test_what_the_rows_allow_the_policy_allows():
         for package in (*market.packages, *market.first_party):
             for verdict in (*package.older, package.newest):
                 wanted = release(ecosystem, verdict.package, verdict.version)
-                assert decide(AFTER, [], wanted, START).kind.value == verdict.event, verdict
+                assert decide(AFTER, wanted).kind.value == verdict.event, verdict
         young = release(ecosystem, market.packages[0].newest.package, "1.0", days=1)
-        assert decide(AFTER, [], young, START).envelope.min_age_days == 7
+        assert decide(AFTER, young).envelope.min_age_days == 7

@@ -323,6 +323,6 @@ async def test_without_the_extra_the_error_says_what_to_install(filled, module, 
     monkeypatch.setitem(sys.modules, f"analytics.open_table.{name}", None)
 
     with pytest.raises(
-        LakeExtraMissing, match=rf"{module}, for .* is not installed: .*'\.\[lake\]'"
+        LakeExtraMissing, match=rf"{module}, for .* is not installed: .* requirements/lake\.txt"
     ):
         await filled.services.publisher.publish([name])

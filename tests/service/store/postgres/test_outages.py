@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import asyncpg
+import certifi
 import pytest
 from sqlalchemy import event, make_url, text
 
@@ -241,7 +242,9 @@ async def fault_at(url: str) -> StoreUnavailable:
     return raised.value
 
 
-async def test_only_an_outage_is_waited_for(own_postgres: PostgresServer):
+async def test_only_an_outage_is_waited_for(
+    own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+):
     """A start that waits for a password to become right would never say that it is wrong."""
     url = make_url(own_postgres.url(own_postgres.create_database()))
 
@@ -256,4 +259,6 @@ async def test_only_an_outage_is_waited_for(own_postgres: PostgresServer):
     own_postgres.resume()
     await asyncio.to_thread(own_postgres.stop)
     assert is_outage(await fault_at(written()))
+    # Of another machine the certificate is verified: by an authority that has to be there.
+    monkeypatch.setenv("PGSSLROOTCERT", certifi.where())
     assert is_outage(await fault_at(written(host="no-such-host.invalid")))
