@@ -53,7 +53,7 @@ class S3Segments:
     ) -> Iterator[None]:
         """See SegmentStore. What is missing or damaged is fetched, FETCHES_MAX at a time."""
         wanted = list(segments)
-        files = [self._rows_of(segment) for segment in wanted]
+        files = [rows_file(self.root, segment) for segment in wanted]
         with self._cache.pinned(segment.segment_id for segment in wanted):
             self._fetcher.fetch_missing(files)
             with self._cache.verified.unchanged(files, on_read):
@@ -69,7 +69,7 @@ class S3Segments:
     def fetch_ahead(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
         for segment in segments:
-            self._fetcher.fetch_ahead(segment.segment_id, self._rows_of(segment))
+            self._fetcher.fetch_ahead(segment.segment_id, rows_file(self.root, segment))
 
     def fetch_indexes(self, segments: Sequence[Segment]) -> None:
         """See SegmentStore."""
@@ -178,7 +178,9 @@ class S3Segments:
         # Its mode alone says nothing of this bucket: it may be a copy of another one's object.
         if stored is not None and self._cache.is_copy(path):
             return False
-        check_content(str(path), self._rows_of(segment), path.stat().st_size, sha256_of(path))
+        check_content(
+            str(path), rows_file(self.root, segment), path.stat().st_size, sha256_of(path)
+        )
         if index.exists():
             self._objects.replace(self._key(index), index)
             self._cache.keep(index)
@@ -312,15 +314,8 @@ class S3Segments:
                 sizes[entry.key] = entry.size
         return sizes
 
-    def _rows_of(self, segment: Segment) -> ExpectedFile:
-        return rows_file(self.root, segment)
-
     def _indexes_of(self, segments: Iterable[Segment]) -> list[ExpectedFile]:
-        return [
-            ExpectedFile(segment.index_path(self.root), segment.index_size, segment.index_sha256)
-            for segment in segments
-            if segment.index_size
-        ]
+        return [index_file(self.root, segment) for segment in segments if segment.index_size]
 
     def _key(self, path: Path, folder: Path | None = None) -> str:
         return path.relative_to(folder or self.root).as_posix()

@@ -11,6 +11,7 @@ from analytics.storage.objects import Objects
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectMissing
+from analytics.storage.verified_files import ExpectedFile, index_file, rows_file
 from service.backup.manifest import AUDIT, KeptObject, Manifest
 from service.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers
 from service.lake import Lake
@@ -47,39 +48,30 @@ async def record_versions(
         batch = segments[start : start + _ASKED_AT_ONCE]
         others += (segment for segment in batch if segment.segment_id in damaged)
         batch = [segment for segment in batch if segment.segment_id not in damaged]
-        rows = await _versions(bucket, [_rows_of(bucket.root, segment) for segment in batch])
+        rows = await _versions(bucket, [rows_file(bucket.root, segment) for segment in batch])
         kept += (entry for entry in rows if entry is not None)
         recorded = [
             segment for segment, entry in zip(batch, rows, strict=True) if entry is not None
         ]
         others += (segment for segment, entry in zip(batch, rows, strict=True) if entry is None)
-        indexes = [_index_of(bucket.root, segment) for segment in recorded if segment.index_size]
+        indexes = [index_file(bucket.root, segment) for segment in recorded if segment.index_size]
         kept += filter(None, await _versions(bucket, indexes))
     return kept, others
 
 
-_Wanted = tuple[Path, str, int, str]
-"""A file, its path below the audit folder, and the size and digest in the catalog."""
-
-
-def _rows_of(root: Path, segment: Segment) -> _Wanted:
-    path = segment.path(root)
-    return path, path.relative_to(root).as_posix(), segment.size, segment.sha256
-
-
-def _index_of(root: Path, segment: Segment) -> _Wanted:
-    path = segment.index_path(root)
-    return path, path.relative_to(root).as_posix(), segment.index_size, segment.index_sha256
-
-
-async def _versions(bucket: S3Segments, wanted: Sequence[_Wanted]) -> list[KeptObject | None]:
-    find = partial(bucket.find_objects, [path for path, *_ in wanted])
+async def _versions(bucket: S3Segments, files: Sequence[ExpectedFile]) -> list[KeptObject | None]:
+    find = partial(bucket.find_objects, [file.path for file in files])
     found = await run_uncancellable(find)
     return [
-        KeptObject(f"{AUDIT}/{key}", size, sha256, entry.version)
-        if entry is not None and entry.size == size and entry.version and sha256
+        KeptObject(
+            f"{AUDIT}/{file.path.relative_to(bucket.root).as_posix()}",
+            file.size,
+            file.sha256,
+            entry.version,
+        )
+        if entry is not None and entry.size == file.size and entry.version and file.sha256
         else None
-        for (_, key, size, sha256), entry in zip(wanted, found, strict=True)
+        for file, entry in zip(files, found, strict=True)
     ]
 
 

@@ -73,18 +73,6 @@ def parse_version(ecosystem: Ecosystem, text: str) -> Version:
         raise InvalidVersion(str(error)) from error
 
 
-def without_local(version: Version) -> Version:
-    """`version` without a PyPI local part: `1.0+cu118` is a build of `1.0` (PEP 440)."""
-    if isinstance(version, PypiVersion) and version.local is not None:
-        return PypiVersion(version.public)
-    return version
-
-
-def has_local(version: Version) -> bool:
-    """True for a PyPI version with a local part."""
-    return isinstance(version, PypiVersion) and version.local is not None
-
-
 def sort_key(version: Version) -> tuple[Any, ...]:
     """The place of `version` among those of its ecosystem, see `service.packages.intervals`."""
     if not isinstance(version, PypiVersion):
