@@ -67,7 +67,6 @@ def configure_logs(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(threshold)
     # At info, alembic logs its database at every start and httpx2 every request for an issuer's
-    # keys; this service logs failures of both itself. At debug, hpack logs every HTTP/2 header,
-    # including tokens, keys and cookies, and aiosqlite every value.
-    for verbose in ("aiosqlite", "alembic", "hpack", "httpx2"):
+    # keys; this service logs failures of both itself. At debug, aiosqlite logs every value.
+    for verbose in ("aiosqlite", "alembic", "httpx2"):
         logging.getLogger(verbose).setLevel(max(logging.WARNING, threshold))
