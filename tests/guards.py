@@ -2340,12 +2340,6 @@ GUARDS: Final = [
         "tests/service/explain/test_nearest.py::test_hostile_subjects_are_not_all_taken_apart",
     ),
     Guard(
-        "hpack does not log what it reads",
-        "service/logs.py::configure_logs",
-        Drop("'hpack'"),
-        "tests/processes/test_logs.py::test_not_even_at_debug_are_credentials_logged",
-    ),
-    Guard(
         "a sign-in ends in the browser that began it",
         "service/sign_in/routes.py::_flow_under_way",
         Drop("if not flow.has_state(_only('state')):\n    raise SignInNotUnderWay"),
