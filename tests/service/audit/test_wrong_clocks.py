@@ -203,7 +203,7 @@ async def test_a_machines_clock(machine, off):
 
 @sample(3)
 @pytest.mark.parametrize("off", OFFSETS, ids=str)
-async def test_a_machines_clock_when_it_is_first_started(machine, off):
+async def test_a_wrong_clock_at_the_first_start_breaks_no_promise(machine, off):
     """There is no record yet; the first one is the wrong clock's own."""
     machine.wrong_by(off)
     await machine.restart()
@@ -296,7 +296,7 @@ async def test_many_small_steps(machine):
 
 
 @pytest.mark.parametrize("seed", range(budget(1, 20)))
-async def test_any_sequence(machine, seed):
+async def test_no_sequence_of_clock_changes_and_jobs_breaks_a_promise(machine, seed):
     """Jumps, changes, runs, restarts and days that pass, in any order."""
     chance = random.Random(seed)
     await _used(machine)
