@@ -1,11 +1,13 @@
 """Attacks of one organisation on the time of the others, for `bench_fairness`.
 
-An attack sends requests of organisation A, with the admin token, from its own process. To add one,
-write a function of an `Attacker` that returns when `is_over`, and name it in ATTACKS.
+An attack sends requests of organisation A, with the admin token or its install key, from its own
+process. To add one, write a function of an `Attacker` that returns when `is_over`, and name it in
+ATTACKS.
 """
 
 import json
 import random
+import secrets
 import selectors
 import socket
 import time
@@ -18,9 +20,13 @@ from typing import Final
 from benchmarks.client import Answer, Client
 from benchmarks.served import SLUG
 from benchmarks.server import ADMIN
+from benchmarks.slow_registry import FILE, SIMPLE
 
 API: Final = f"/api/v1/admin/orgs/{SLUG}"
 PAGES: Final = f"/admin/ui/orgs/{SLUG}"
+ALLY: Final = "ally"
+"""The slug of an organisation that helps A."""
+
 GROUPS: Final = f"{API}/audit/groups?by=package&by=actor&by=version&limit=1000"
 _JSON: Final = "application/json"
 _PIECE_BYTES: Final = 1 << 18
@@ -31,6 +37,9 @@ class Attacker:
     """One thread of an attack; `number` tells it from the others."""
 
     port: int
+    keys: tuple[str, str]
+    """With which A installs, and with which an organisation does that helps it."""
+
     number: int
     over: Event
 
@@ -159,9 +168,7 @@ def watch(attacker: Attacker) -> None:
                 if time.monotonic() >= send_at:
                     client.ask("POST", f"{API}/audit/events", body, _JSON)
                     send_at += 0.2
-        for key in list(selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
+        _close_all(selector)
 
 
 def _open_stream(port: int) -> socket.socket:
@@ -226,6 +233,77 @@ def read_nothing(attacker: Attacker) -> None:
     _hold(attacker, 60, b"GET /docs HTTP/1.1\r\nhost: a\r\n\r\n" * 40, b"")
 
 
+def download_slowly(attacker: Attacker) -> None:
+    """A hundred and forty downloads of as many files, which the registry sends slowly."""
+    own, _ = attacker.keys
+    with Client(attacker.port, installing(own)) as client:
+        path = file_path(client, SLUG, "large")
+    names = (f"large_{secrets.token_hex(8)}" for _ in range(140))
+    _hold_requests(attacker, [_request(path.replace("large", name), own) for name in names])
+
+
+def ask_two_registries(attacker: Attacker) -> None:
+    """A hundred requests of A to a registry that does not answer, and of an ally to another one."""
+    own, of_ally = attacker.keys
+    numbers = range(100)
+    run = secrets.token_hex(8)
+    at_pypi = [f"/proxy/{SLUG}/pypi/simple/hang-{run}-{number}/" for number in numbers]
+    at_npm = [f"/proxy/{ALLY}/npm/hang-{run}-{number}" for number in numbers]
+    requests = [_request(path, own) for path in at_pypi]
+    _hold_requests(attacker, requests + [_request(path, of_ally) for path in at_npm])
+
+
+def _request(path: str, key: str) -> bytes:
+    headers = "".join(f"{name}: {value}\r\n" for name, value in installing(key).items())
+    return f"GET {path} HTTP/1.1\r\nhost: a\r\n{headers}\r\n".encode()
+
+
+def _hold_requests(attacker: Attacker, requests: list[bytes]) -> None:
+    """Send each on a connection of its own, and again when it is answered or breaks off."""
+    with selectors.DefaultSelector() as selector:
+        for request in requests:
+            selector.register(_sent(attacker.port, request), selectors.EVENT_READ, request)
+        while not attacker.over.wait(0.5):
+            for key, _ in selector.select(timeout=0.5):
+                if isinstance(key.fileobj, socket.socket):
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+                    again = _sent(attacker.port, key.data)
+                    selector.register(again, selectors.EVENT_READ, key.data)
+        _close_all(selector)
+
+
+def _sent(port: int, request: bytes) -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port), 60)
+    one.sendall(request)
+    return one
+
+
+def _close_all(selector: selectors.BaseSelector) -> None:
+    for key in list(selector.get_map().values()):
+        if isinstance(key.fileobj, socket.socket):
+            key.fileobj.close()
+
+
+def installing(key: str) -> dict[str, str]:
+    """The headers of a package manager."""
+    return {"x-service-api-key": key, "accept": SIMPLE}
+
+
+def file_path(client: Client, slug: str, name: str) -> str:
+    """Where the proxy has the file of a project. Raises RegistryBusy."""
+    page = client.get(f"/proxy/{slug}/pypi/simple/{name}/")
+    if page.status != 200:
+        raise RegistryBusy
+    url = json.loads(page.body)["files"][0]["url"]
+    assert url.endswith(FILE), url
+    return f"/proxy{str(url).partition('/proxy')[2]}"
+
+
+class RegistryBusy(Exception):
+    """The proxy could not ask the registry."""
+
+
 def _hold(attacker: Attacker, connections: int, first: bytes, then: bytes) -> None:
     """Open `connections` that send `first`, and `then` each second; again those that end."""
     held: list[socket.socket] = []
@@ -247,12 +325,16 @@ def _hold(attacker: Attacker, connections: int, first: bytes, then: bytes) -> No
 
 @dataclass(frozen=True)
 class Attack:
-    """`threads` of one process run `run`. `ratio_max` is the goal for B's newest page."""
+    """`threads` of one process run `run`. `ratio_max` is the goal for B's newest page.
+
+    Or for an install of B, of a package that is not in the cache, if the attack `is_at_registries`.
+    """
 
     name: str
     run: Callable[[Attacker], None]
     threads: int
     ratio_max: float
+    is_at_registries: bool = False
 
 
 WORKS: Final = 3.0
@@ -278,6 +360,8 @@ ATTACKS: Final = (
     Attack("300 heads that do not end", send_heads_slowly, 1, HOLDS),
     Attack("300 bodies that do not end", send_bodies_slowly, 1, HOLDS),
     Attack("60 clients that read nothing", read_nothing, 1, HOLDS),
+    Attack("140 slow downloads", download_slowly, 1, HOLDS, is_at_registries=True),
+    Attack("two slow registries", ask_two_registries, 1, HOLDS, is_at_registries=True),
 )
 """Filters by text, audit pages, autocompletions, heads, bodies and clients that read nothing are
 ours; the others were found from outside."""

@@ -1,12 +1,15 @@
 """Claim: the load of one organisation leaves the newest page of another quick.
 
-While organisation A attacks, organisation B requests its newest page; alternating with B alone on
-the same server. Served as documented, over HTTP; with `--beside` also by another checkout, which
-has a virtual environment of its own, in the same rounds.
+While organisation A attacks, organisation B requests its newest page, or installs a small package;
+alternating with B alone on the same server. Served as documented, over HTTP; with `--beside` also
+by another checkout, which has a virtual environment of its own, in the same rounds.
 """
 
 import argparse
+import json
 import multiprocessing
+import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -14,16 +17,29 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from benchmarks.attacks import API, ATTACKS, Attack, Attacker, items
+from benchmarks.attacks import (
+    ALLY,
+    API,
+    ATTACKS,
+    Attack,
+    Attacker,
+    RegistryBusy,
+    file_path,
+    installing,
+    items,
+)
 from benchmarks.client import Client, Times, timed
 from benchmarks.lake import SETS, VERSION, tenant_id
 from benchmarks.results import record
+from benchmarks.served import SLUG
 from benchmarks.server import ADMIN, running_server
+from benchmarks.slow_registry import SLOW_S, slow_registry
 
 ROOT = Path(__file__).parents[1]
 B = tenant_id(1).replace("_", "-")
@@ -34,6 +50,9 @@ RAMP_S = 1.5
 
 PAUSE_S = 0.02
 """Between two pages of B: it is one person or script, and no load of its own."""
+
+INSTALL_MAX_S = 10.0
+"""What an install counts as that has not succeeded by then."""
 
 _SET_UP = """
 import asyncio, sys
@@ -52,23 +71,30 @@ class Side:
     """One checkout's server, and B's times of each attack, with it and without, by round."""
 
     port: int
+    key_of_b: str
+    keys_of_attack: tuple[str, str]
     alone_ms: dict[str, list[float]] = field(default_factory=dict)
     under_ms: dict[str, list[float]] = field(default_factory=dict)
 
-    def page_ms(self, seconds: float) -> float:
-        """The median time of B's newest page; one page at least."""
-        with Client(self.port, ADMIN, timeout_s=120.0) as client:
-            pages = _for_seconds(lambda: _page(client), seconds)
-        return pages.percentile(50)
+    def b_ms(self, attack: Attack, seconds: float) -> float:
+        """The median time of what B does: its newest page, or an install; one at least."""
+        work = _install if attack.is_at_registries else _page
+        headers = installing(self.key_of_b) if attack.is_at_registries else ADMIN
+        with Client(self.port, headers, timeout_s=120.0) as client:
+            times = _for_seconds(lambda: work(client), seconds)
+        return times.percentile(50)
 
     def round(self, attack: Attack, seconds: float) -> None:
-        """B's page alone, then under `attack`."""
-        self.alone_ms.setdefault(attack.name, []).append(self.page_ms(seconds))
-        with attacking(attack, self.port):
-            self.under_ms.setdefault(attack.name, []).append(self.page_ms(seconds))
+        """B alone, then under `attack`."""
+        self.alone_ms.setdefault(attack.name, []).append(self.b_ms(attack, seconds))
+        with attacking(attack, self.port, self.keys_of_attack):
+            self.under_ms.setdefault(attack.name, []).append(self.b_ms(attack, seconds))
+        if attack.is_at_registries:
+            time.sleep(SLOW_S)  # what A requested goes on without it
+            self.b_ms(attack, 0)
 
     def ratios(self, attack: Attack) -> list[float]:
-        """By round, B's page under `attack` beside B alone."""
+        """By round, B under `attack` beside B alone."""
         pairs = zip(self.under_ms[attack.name], self.alone_ms[attack.name], strict=True)
         return sorted(under / alone for under, alone in pairs)
 
@@ -76,6 +102,16 @@ class Side:
 def _page(client: Client) -> None:
     answer = client.get(PAGE)
     assert answer.status == 200, answer.body
+
+
+def _install(client: Client) -> None:
+    """The page and the file of a package that is not in the cache, as soon as there are both."""
+    name, gives_up_at = f"small-{secrets.token_hex(8)}", time.monotonic() + INSTALL_MAX_S
+    while time.monotonic() < gives_up_at:
+        with suppress(RegistryBusy):
+            if client.get(file_path(client, B, name)).status == 200:
+                return
+        time.sleep(0.1)
 
 
 def _for_seconds(work: Callable[[], object], seconds: float) -> Times:
@@ -87,10 +123,10 @@ def _for_seconds(work: Callable[[], object], seconds: float) -> Times:
 
 
 @contextmanager
-def attacking(attack: Attack, port: int) -> Iterator[None]:
+def attacking(attack: Attack, port: int, keys: tuple[str, str]) -> Iterator[None]:
     """In the block `attack` runs, in a process of its own."""
     begun, over = SPAWN.Event(), SPAWN.Event()
-    process = SPAWN.Process(target=attack_with, args=(attack, port, begun, over))
+    process = SPAWN.Process(target=attack_with, args=(attack, port, keys, begun, over))
     process.start()
     begun.wait()
     time.sleep(RAMP_S)
@@ -104,10 +140,12 @@ def attacking(attack: Attack, port: int) -> Iterator[None]:
         time.sleep(RAMP_S)
 
 
-def attack_with(attack: Attack, port: int, begun: Event, over: Event) -> None:
+def attack_with(
+    attack: Attack, port: int, keys: tuple[str, str], begun: Event, over: Event
+) -> None:
     """The attacking process."""
     threads = [
-        threading.Thread(target=attack.run, args=(Attacker(port, number, over),), daemon=True)
+        threading.Thread(target=attack.run, args=(Attacker(port, keys, number, over),), daemon=True)
         for number in range(attack.threads)
     ]
     for thread in threads:
@@ -117,7 +155,9 @@ def attack_with(attack: Attack, port: int, begun: Event, over: Event) -> None:
 
 
 @contextmanager
-def side(checkout: Path, name: str, rows: int, workers: int) -> Iterator[Side]:
+def side(
+    checkout: Path, name: str, rows: int, workers: int, registry: dict[str, str]
+) -> Iterator[Side]:
     """The server of `checkout`, over rows that its own code has written."""
     folder = SETS / f"fairness-{name}-{rows}-v{VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +165,12 @@ def side(checkout: Path, name: str, rows: int, workers: int) -> Iterator[Side]:
     with tempfile.TemporaryDirectory(dir=folder) as data_dir:
         set_up = [python, "-c", _SET_UP, str(folder), str(rows), data_dir]
         subprocess.run(set_up, cwd=checkout, check=True)
-        settings = {"COUNTERSIGN_WORKERS": str(workers)}
+        run = partial(_command, checkout, Path(data_dir))
+        run("org", "add", ALLY, "--tier", "org")
+        of_b, *of_attack = (_key(run, slug) for slug in (B, SLUG, ALLY))
+        # Each of A's downloads that ends early would be a line of the log.
+        quiet = {"COUNTERSIGN_WORKERS": str(workers), "COUNTERSIGN_LOG_LEVEL": "error"}
+        settings = quiet | registry
         with running_server(Path(data_dir), settings, python=python, folder=checkout) as client:
             port = client.base_url.port
             assert port is not None
@@ -134,7 +179,23 @@ def side(checkout: Path, name: str, rows: int, workers: int) -> Iterator[Side]:
                 assert sent.status_code == 200, sent.text
             for _ in range(20):
                 client.get(PAGE)
-            yield Side(port)
+            yield Side(port, of_b, (of_attack[0], of_attack[1]))
+
+
+def _command(checkout: Path, data_dir: Path, *arguments: str) -> dict[str, str]:
+    """What a command of `checkout` tells."""
+    python = str(checkout / ".venv" / "bin" / "python")
+    command = [python, "-m", "service.cli.main", *arguments, "--json"]
+    environment = os.environ | {"COUNTERSIGN_DATA_DIR": str(data_dir)}
+    done = subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True)
+    told: dict[str, str] = json.loads(done.stdout)
+    return told
+
+
+def _key(run: Callable[..., dict[str, str]], slug: str) -> str:
+    """A new API key with which the organisation installs."""
+    issue = ("apikey", "issue", "--org", slug, "--name", "ci", "--scope", "packages:install")
+    return run(*issue)["secret"]
 
 
 _JSON = {"content-type": "application/json"}
@@ -149,13 +210,14 @@ def figures(attack: Attack, sides: dict[str, Side], workers: int) -> dict[str, d
         under = own.under_ms[attack.name]
         alone = own.alone_ms[attack.name]
         told.setdefault(f"{name}: B alone p50, ms", {})[column] = statistics.median(alone)
-        told.setdefault(f"{name}: B's page p50, ms", {})[column] = statistics.median(under)
+        what = "install" if attack.is_at_registries else "page"
+        told.setdefault(f"{name}: B's {what} p50, ms", {})[column] = statistics.median(under)
         told.setdefault(f"{name}: beside alone, ratio", {})[column] = statistics.median(ratios)
         told.setdefault(f"{name}: lowest, ratio", {})[column] = ratios[0]
         told.setdefault(f"{name}: highest, ratio", {})[column] = ratios[-1]
         print(
             f"{name:<34} {column:<12} alone {statistics.median(alone):6.1f} ms"
-            f"   page {statistics.median(under):8.1f} ms"
+            f"   {what} {statistics.median(under):8.1f} ms"
             f"   beside alone {statistics.median(ratios):6.2f}"
             f" ({ratios[0]:.2f} to {ratios[-1]:.2f})"
             f"   goal {attack.ratio_max:.0f}",
@@ -179,9 +241,12 @@ def main() -> None:
     goals: dict[str, float] = {}
     for workers in given.workers or [1, 2]:
         with ExitStack() as stack:
+            registry = stack.enter_context(slow_registry())
             checkouts = {"Countersign": ROOT} | ({"before": given.beside} if given.beside else {})
             sides = {
-                column: stack.enter_context(side(path.resolve(), column, given.rows, workers))
+                column: stack.enter_context(
+                    side(path.resolve(), column, given.rows, workers, registry)
+                )
                 for column, path in checkouts.items()
             }
             for attack in wanted:

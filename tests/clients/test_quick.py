@@ -41,6 +41,25 @@ def test_an_install_is_decided_recorded_and_attributed(
     assert blocked["id"] in refused.log
 
 
+def test_an_install_whose_first_requests_get_a_429_succeeds(
+    stand: Stand, packages: PackageRegistry, project: Project, common: Manager
+) -> None:
+    """The client waits, for as long as `retry-after` says or longer, and tries again."""
+    is_python = common.ecosystem is Ecosystem.PYPI
+    (packages.add_wheel if is_python else packages.add_tarball)("wanted", "1.0.0")
+    key = stand.key()
+    project.use(documented(common.client, stand.address, key.secret))
+    packages.busy_for = 1
+    try:
+        done = common.add(project, common.pinned("wanted", "1.0.0"))
+    finally:
+        left, packages.busy_for = packages.busy_for, 0
+
+    assert done.code == 0, done.log
+    assert left == 0
+    assert [row["decision"] for row in stand.rows(key)] == ["ALLOWED"]
+
+
 def test_what_is_no_package_is_not_looked_for_upstream(
     stand: Stand, packages: PackageRegistry
 ) -> None:

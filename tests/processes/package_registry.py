@@ -101,6 +101,9 @@ class PackageRegistry:
     fault: str | None = None
     """What it does in place of every answer: one of FAULTS."""
 
+    busy_for: int = 0
+    """So many requests from now on are refused with 429, and a `Retry-After` of a second."""
+
     is_over: threading.Event = field(default_factory=threading.Event)
     """Set when the test ends: until then it hangs."""
 
@@ -220,6 +223,13 @@ def running_packages() -> Iterator[PackageRegistry]:
 
         def _send(self, answer: tuple[str, bytes] | None) -> None:
             registry.asked.append(self.path)
+            if registry.busy_for > 0:
+                registry.busy_for -= 1
+                self.send_response(429)
+                self.send_header("retry-after", "1")
+                self.send_header("content-length", "0")
+                self.end_headers()
+                return
             is_down = registry.is_down or registry.fault == "fails"
             status = 503 if is_down else 404 if answer is None else 200
             content_type, body = (None if is_down else answer) or ("text/plain", b"")
