@@ -116,10 +116,16 @@ class Connection(TCPServer):
     """
 
     config: ServerConfig
+    address = ""
+    """The client's address; empty if it had disconnected before it was served."""
+
     _head_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the connection until it is closed."""
+        # Once: of a connection that was reset it cannot be asked any more.
+        with suppress(OSError, ValueError):
+            self.address = str((self.writer.get_extra_info("peername") or [""])[0])
         # The kernel then asks for more when this much is unsent, not a third of a buffer of
         # megabytes, so that a slow client's progress is noticed.
         self._set_option(IPPROTO_TCP, TCP_NOTSENT_LOWAT, PART_BYTES)
@@ -131,12 +137,6 @@ class Connection(TCPServer):
         finally:
             self._end_head()
             self.config.release(self)
-
-    @property
-    def address(self) -> str:
-        """The client's address; empty if it has disconnected already."""
-        peer = self.writer.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
         """Write with a time limit, close, or note what becomes of a request."""

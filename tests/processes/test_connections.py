@@ -1,6 +1,7 @@
 """Connections: what a client is told about the one it holds."""
 
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -206,6 +207,20 @@ def test_an_address_has_its_part_of_the_connections(home: Home, trusted: str):
             assert late.recv(65_536).startswith(b"HTTP/1.1 200 ")
         else:
             assert is_ended(late)
+
+
+def test_connections_that_were_reset_take_no_place(home: Home):
+    """Else a client that connects and is gone at once locks itself out, and in time all others."""
+    server = home.serve(connections_per_address_max="4", keep_alive_s="600")
+    for _ in range(100):
+        with connection_to(server) as gone:
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    for _ in range(4):
+        with connection_to(server) as connection:
+            connection.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    assert server.stop() == 0
+    assert "Traceback" not in server.logged()
 
 
 def test_an_idle_connection_is_closed_after_its_time(home: Home):
