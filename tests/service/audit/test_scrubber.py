@@ -259,7 +259,7 @@ async def test_damage_that_leaves_a_files_times_is_no_longer_served(filled, stor
         filled.services.lake.segments._verified,
     )
     stored.flip(path)
-    verified.note(known)  # as if it had been verified before the flip, which changed no time
+    verified.add(known)  # as if it had been verified before the flip, which changed no time
     assert verified.knows(known)
 
     await scrub(filled)
