@@ -30,9 +30,9 @@ PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
 # $(call pinned,FILES): what these files of requirements/ name, with their hashes. uv takes a fifth of pip's
-# time; pip knows settings of this machine that uv may not.
+# time and trusts the machine's certificates, as the service does; pip knows more settings of the machine.
 exact = --quiet --no-deps --require-hashes $(addprefix -r requirements/,$(1))
-pinned = $(BIN)/uv pip install --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
+pinned = $(BIN)/uv pip install --system-certs --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
 
 .PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards check format bench hashes sbom clean help
 

@@ -26,3 +26,11 @@ def test_all_that_is_installed_has_a_known_hash() -> None:
     (other,) = (line for line in installs if "--require-hashes" not in line)
     assert other.endswith(" --no-deps --no-build-isolation -e .")
     assert re.findall(r"-r requirements/(\S+)", installs[-1])[:2] == ["bench.txt", "chdb.txt"]
+
+
+def test_uv_trusts_the_certificates_that_pip_and_the_service_trust() -> None:
+    """Behind a proxy that signs for registries it would print an error before pip is tried."""
+    installs = [line for line in commands("bench") if "/uv pip install" in line]
+
+    assert installs
+    assert all("--system-certs" in line for line in installs)
