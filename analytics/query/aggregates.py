@@ -13,6 +13,7 @@ from analytics.model.schema import AUDIT_SCHEMA
 _EMPTY: Final = pa.scalar("", pa.string())
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_LINES_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,12 @@ def group_schema(columns: Sequence[str]) -> pa.Schema:
 
 def groups_of(groups: pa.Table) -> list[Group]:
     """The lines of a table of groups."""
-    lines = zip(*(column.to_pylist() for column in groups.columns), strict=True)
-    return [Group(tuple(line[:-4]), *line[-4:]) for line in lines]
+    return [
+        Group(tuple(line[:-4]), *line[-4:])
+        # A part at a time: other threads wait while Arrow makes a list.
+        for part in groups.to_batches(max_chunksize=_LINES_AT_ONCE)
+        for line in zip(*(column.to_pylist() for column in part.columns), strict=True)
+    ]
 
 
 def top_of(counts: Mapping[str, int], number: int) -> list[tuple[str, int]]:

@@ -31,6 +31,7 @@ from service.orgs.api_keys import (
 from service.orgs.repository import get_api_key, list_api_keys
 from service.orgs.roles import Capability
 from service.store.store import Store
+from service.threads import in_thread
 from service.web.dependencies import receives
 from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
@@ -64,7 +65,8 @@ async def list_(services: ApiKeyServices, slug: str) -> ResponseReturnValue:
     query_parameters(request, ())
     async with services.store.read() as session:
         keys = await list_api_keys(session, org)
-    return json_answer(key_list(slug, keys, services.clock()))
+    now = services.clock()
+    return await in_thread(lambda: json_answer(key_list(slug, keys, now)))
 
 
 @blueprint.post("")

@@ -103,12 +103,12 @@ class TenantLog:
     ) -> list[Group]:
         """The largest groups with equal values of `columns`, most rows first."""
         within = self.within(query)
-        groups = await self._query(
-            lambda reader: reader.groups(self.snapshot, within, columns, limit),
+        return await self._query(
+            # Made of the table in the thread: for 10,000 groups that takes 60 ms.
+            lambda reader: groups_of(reader.groups(self.snapshot, within, columns, limit)),
             reads_many(self.snapshot, within),
             time_max_s,
         )
-        return groups_of(groups)
 
     async def accepted_after(
         self, query: Query, seq: int, limit: int, time_max_s: float | None

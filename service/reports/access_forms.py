@@ -137,6 +137,7 @@ def notes(report: AccessReport) -> list[str]:
 
 def report_form(report: AccessReport) -> AccessReportForm:
     """The report as the API answers it."""
+    admins = report.admins()
     return AccessReportForm(
         org=report.org.slug,
         tenant_id=report.org.id,
@@ -152,7 +153,7 @@ def report_form(report: AccessReport) -> AccessReportForm:
             TeamThen(
                 id=team.id,
                 name=team.name,
-                admins=[member.id for member in report.admins_of(team)],
+                admins=[member.id for member in admins[team.id]],
                 since=format_ms(team.created_at),
             )
             for team in report.teams

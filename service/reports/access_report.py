@@ -19,6 +19,7 @@ from service.reports.recorded_changes import RecordedChanges, load_changes
 from service.reports.rights_history import TeamOffice
 from service.store.store import Store
 from service.store.tables import ApiKey, Binding, Member, Organisation, Team, TeamAdmin
+from service.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,13 @@ class AccessReport:
         held = granted(role, self.grants)
         return [capability for capability in Capability if capability in held]
 
-    def admins_of(self, team: Team) -> list[Member]:
-        """The members who administered `team`, by email address."""
-        return [entry.member for entry in self.members if team in entry.teams]
+    def admins(self) -> dict[str, list[Member]]:
+        """The members who administered each team, by its id and their email address."""
+        admins: dict[str, list[Member]] = {team.id: [] for team in self.teams}
+        for entry in self.members:
+            for team in entry.teams:
+                admins[team.id].append(entry.member)
+        return admins
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,8 @@ async def report_access(
     async with store.read() as session:
         stored = await _load(session, org.id, as_of)
     log = await open_log(store, lake, org, now)
-    return _assembled(stored, await load_changes(log), as_of, now, log.floor)
+    recorded = await load_changes(log)
+    return await in_thread(_assembled, stored, recorded, as_of, now, log.floor)
 
 
 def _assembled(

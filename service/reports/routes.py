@@ -11,7 +11,8 @@ from service.bindings.listing import parse_as_of
 from service.errors import ORG_REFUSALS, QUERY_REFUSALS, Invalid
 from service.orgs.roles import Capability
 from service.reports.access_forms import AccessQuery, AccessReportForm, report_csv, report_form
-from service.reports.access_report import report_access
+from service.reports.access_report import AccessReport, report_access
+from service.threads import in_thread
 from service.web.dependencies import receives
 from service.web.documentation import Tag, documented
 from service.web.request_parsing import query_parameters
@@ -40,11 +41,16 @@ async def access_report(services: AuditServices, slug: str) -> ResponseReturnVal
         raise Invalid(f"format must be one of {', '.join(_FORMATS)}", field="format")
     as_of = parse_as_of(only(parameters, "asOf"))
     report = await report_access(services.store, services.lake, org, as_of, services.clock())
+    # In threads: an organisation may have tens of thousands of members, keys and bindings.
     if form == "json":
-        return json_answer(report_form(report))
+        return await in_thread(_as_json, report)
     name = f"{slug}-access-{report.as_of:%Y%m%dT%H%M%SZ}.csv"
     return Response(
-        report_csv(report),
+        await in_thread(report_csv, report),
         content_type="text/csv; charset=utf-8",
         headers={"content-disposition": f'attachment; filename="{name}"'},
     )
+
+
+def _as_json(report: AccessReport) -> Response:
+    return json_answer(report_form(report))

@@ -4,11 +4,16 @@ Quart's own environment compiles templates to coroutines, in which every call of
 Without that, a page of macros takes a third of the time.
 """
 
+import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, Template
 from quart import Quart, current_app
+
+PIECES_AT_ONCE: Final = 1_000
+"""Pieces of a page that are rendered at once, in some 3 ms: a page of 10,000 lines has half a
+million, and other requests have their turn in between."""
 
 
 class TemplateEnvironment(Environment):
@@ -21,7 +26,12 @@ class TemplateEnvironment(Environment):
 async def render_template(name: str, /, **values: Any) -> str:  # noqa: ANN401 - a template's
     """The page that the template `name` renders from `values` and the values of all templates."""
     template, context = await _prepared(name, values)
-    return template.render(context)
+    pieces: list[str] = []
+    for piece in template.generate(context):
+        pieces.append(piece)
+        if len(pieces) % PIECES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return "".join(pieces)
 
 
 async def template_pieces(name: str, /, **values: Any) -> Iterator[str]:  # noqa: ANN401 - a template's

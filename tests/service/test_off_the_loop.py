@@ -1,0 +1,49 @@
+"""Long computations run in threads, so that the event loop turns meanwhile."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from service.audit import tenant_log
+from service.reports import routes as reports
+from tests.conftest import World
+
+ORG = "/api/v1/admin/orgs/acme"
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
+    """The threads in which `module` calls its function `name` from now on."""
+    called: Callable[..., Any] = getattr(module, name)
+    threads: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return called(*arguments)
+
+    monkeypatch.setattr(module, name, noted)
+    return threads
+
+
+@pytest.mark.parametrize(("form", "name"), [("json", "report_form"), ("csv", "report_csv")])
+async def test_an_access_report_is_made_in_a_thread(world: World, monkeypatch, form, name):
+    """It has a line for each of tens of thousands of members, keys and bindings."""
+    threads = threads_of(monkeypatch, reports, name)
+    response = await world.client.get(f"{ORG}/access-report?format={form}", headers=world.admin)
+
+    assert response.status_code == 200
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+async def test_the_releases_of_a_preview_are_listed_in_a_thread(world: World, monkeypatch):
+    """They are 10,000."""
+    threads = threads_of(monkeypatch, tenant_log, "groups_of")
+    response = await world.client.post(
+        f"{ORG}/policy/preview", json={"deny": []}, headers=world.admin
+    )
+
+    assert response.status_code == 200
+    assert threads
+    assert threading.get_ident() not in threads
