@@ -183,6 +183,12 @@ def _run(
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     uvloop.run(_serve(settings, listener, is_first=is_first, serving=serving))
+    # All is closed and durable. Threads of native libraries that still wait for a bucket can crash
+    # an interpreter that takes itself down, and the exit code would not be 0.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 async def _serve(
