@@ -116,13 +116,15 @@ class Receipt(Struct, kw_only=True):
     bytes: Count
     sha256: Sha256
     version: Annotated[str, Meta(description="The version of the service.")]
-    digest: Annotated[
-        Sha256 | None,
-        Meta(
-            description="SHA-256 of this receipt without `digest`, as JSON without white space, its"
-            " keys in their order. Receipts of earlier versions have none."
-        ),
-    ] = None
+    digest: Omittable[
+        Annotated[
+            Sha256,
+            Meta(
+                description="SHA-256 of this receipt without `digest`, as JSON without white space,"
+                " its keys in their order. Receipts of earlier versions have none."
+            ),
+        ]
+    ] = UNSET
 
 
 def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
@@ -38,7 +39,7 @@ def read_receipt(path: Path) -> Receipt:
             f"{path} has a receipt of version {receipt.receipt}; this service reads version"
             f" {RECEIPT_VERSION}: use a newer countersign"
         )
-    if receipt.digest not in {None, receipt_digest(fields)}:
+    if receipt.digest not in {UNSET, receipt_digest(fields)}:
         raise Invalid(f"{path} is damaged: its digest is another one. Get the receipt again")
     return receipt
 

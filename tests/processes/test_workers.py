@@ -333,8 +333,9 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(
 def test_a_stopped_process_is_replaced_and_the_others_serve_on(home: Home) -> None:
     """As by SIGSTOP, after which a process neither answers nor ends."""
     server = home.serve(workers="2", stall_s="2")
-    before = listeners(server)
-    (stopped, _) = sorted(before)
+    # A loop that has not begun to turn is not watched: a start may wait for its database.
+    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    (stopped, _) = sorted(listeners(server))
     os.kill(stopped, signal.SIGSTOP)
 
     eventually(lambda: have_ended({stopped}), "the end of the process that was stopped")

@@ -134,7 +134,7 @@ async def test_a_receipt_has_its_keys_in_a_fixed_order(filled):
     keys = (
         "receipt org tenant_id export_id actor actor_source started_at finished_at file_name"
         " format compress raw filters since until retention_floor watermark rows bytes sha256"
-        " version"
+        " version digest"
     )
     assert list(receipt) == keys.split()
     assert receipt["receipt"] == 1
