@@ -1,8 +1,7 @@
 """Snapshots: all audit rows of one tenant at one instant."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -24,16 +23,14 @@ def snapshot(transaction: Transaction, tenant_id: str, kept: ByteCache) -> Snaps
     The only place that limits reads to a tenant: every query, summary and export starts here. All
     reads share one transaction; otherwise a seal committed between them would show its rows twice
     or not at all. Segments and batches are immutable, so their ids are read each time and their
-    contents are cached in `kept`.
+    contents are cached in `kept`. While a tenant has the same ones they come as the same tuple:
+    what was concluded from it still holds.
     """
-    seqs = list_seqs(transaction, tenant_id)
-    batches = _known(kept, seqs, partial(load_batches, transaction, tenant_id))
-    keep_batches(kept, batches.values())
     return Snapshot(
         tenant_id=tenant_id,
         watermark=last_seq(transaction),
         segments=_segments(transaction, tenant_id, kept),
-        batches=tuple(batches.values()),
+        batches=_batches(transaction, tenant_id, kept),
     )
 
 
@@ -62,28 +59,43 @@ def _segments(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tupl
     return live.segments
 
 
+@dataclass(frozen=True, slots=True)
+class _LiveBatches:
+    """The tenant's batches and their first seqs, in order of acceptance."""
+
+    seqs: list[int]
+    batches: tuple[JournalBatch, ...]
+
+
+def _batches(transaction: Transaction, tenant_id: str, kept: ByteCache) -> tuple[JournalBatch, ...]:
+    """The tenant's batches, in order of acceptance; the same tuple until the set changes."""
+    seqs = list_seqs(transaction, tenant_id)
+    known: _LiveBatches | None = kept.find(("batches", tenant_id))[1]
+    if known is not None and known.seqs == seqs:
+        return known.batches
+    by_seq = dict(zip(known.seqs, known.batches, strict=True)) if known else {}
+    # By seq alone: `seqs` are the tenant's own, and a seq is given out once.
+    by_seq |= {seq: kept.find(seq)[1] for seq in seqs if seq not in by_seq}
+    missing = [seq for seq in seqs if by_seq[seq] is None]
+    if missing:
+        loaded = load_batches(transaction, tenant_id, missing)
+        keep_batches(kept, loaded.values())
+        by_seq |= loaded
+    live = _LiveBatches(seqs, tuple(by_seq[seq] for seq in seqs))
+    kept.keep(("batches", tenant_id), live, _size_of(live.batches))
+    return live.batches
+
+
 def keep_batches(kept: ByteCache, batches: Iterable[JournalBatch]) -> None:
     """Cache `batches`, which are committed, for later snapshots."""
     for batch in batches:
-        kept.keep(batch.first_seq, batch, _batch_size(batch))
-
-
-def _known(
-    kept: ByteCache, seqs: Sequence[int], load: Callable[[Sequence[int]], dict[int, JournalBatch]]
-) -> dict[int, JournalBatch]:
-    """The batches with first seqs `seqs`, in that order."""
-    # By seq alone: `seqs` are the tenant's own, and a seq is given out once.
-    known = {seq: kept.find(seq)[1] for seq in seqs}
-    missing = [seq for seq, batch in known.items() if batch is None]
-    if missing:
-        known.update(load(missing))
-    return known
+        kept.keep(batch.first_seq, batch, _size_of([batch]))
 
 
 def snapshot_size(held: Snapshot) -> int:
     """Upper bound of the memory of a cached snapshot, in bytes."""
-    return len(held.segments) * LINE_BYTES + sum(map(_batch_size, held.batches))
+    return len(held.segments) * LINE_BYTES + _size_of(held.batches)
 
 
-def _batch_size(batch: JournalBatch) -> int:
-    return LINE_BYTES + len(batch.data)
+def _size_of(batches: Sequence[JournalBatch]) -> int:
+    return len(batches) * LINE_BYTES + sum(len(batch.data) for batch in batches)

@@ -61,6 +61,25 @@ async def test_segments_come_newest_first_and_as_the_same_tuple_while_they_last(
     assert all(segment in after.segments for segment in before.segments)
 
 
+async def test_batches_come_as_the_same_tuple_while_they_last(filled):
+    """A commit of someone else changes nothing; an own one adds to what was there."""
+    store, acme = filled.services.store, filled.world.acme.id
+    before = await store.snapshot(acme)
+    await filled.accept([sample_row(START)], filled.world.other)
+    same = await store.snapshot(acme)
+    await filled.accept([sample_row(START)])
+    longer = await store.snapshot(acme)
+    await filled.seal()
+    sealed = await store.snapshot(acme)
+
+    assert same.watermark > before.watermark
+    assert same.batches is before.batches
+    (first,) = before.batches
+    assert longer.batches[0] is first
+    assert [batch.first_seq - first.first_seq for batch in longer.batches] == [0, 2]
+    assert sealed.batches == ()
+
+
 @pytest.fixture
 def statements(monkeypatch):
     """The SQL that transactions execute in one trip."""
