@@ -350,6 +350,19 @@ GUARDS: Final = [
         f"{_FILES}::TestEviction::test_a_process_does_not_evict_what_another_one_downloads",
     ),
     Guard(
+        "a file counts for the organisation whose request fetched it",
+        "service/proxy/cache_folder.py::CacheFolder.new_part",
+        DropCall("_set_owner"),
+        f"{_FILES}::TestEviction::test_the_downloads_of_one_organisation_leave_the_files_of_others",
+    ),
+    Guard(
+        "the owner who holds most gives way",
+        "analytics/storage/drop_order.py::drop_order",
+        Replace("-size", "0"),
+        "tests/analytics/storage/test_cache_folder.py"
+        "::test_the_copies_of_one_organisation_leave_those_of_another",
+    ),
+    Guard(
         "a cached file is synced before it has its name",
         "service/proxy/cache_folder.py::CacheFolder.keep",
         DropCall("os.fsync"),

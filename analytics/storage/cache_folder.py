@@ -7,8 +7,8 @@ segments of a data dir that had no object store before stay until they are uploa
 - Copies are not synced: a power failure may leave other bytes under their names. So each process
   hashes a copy that it did not fetch itself before it uses it (see `verified_files`).
 - A copy in use is pinned: its slot is shared (see `slot_locks`), and only unused ones are dropped.
-- The least recently used are dropped first. The time of access says when a copy was last used. The
-  time of writing does not change: DuckDB keeps what it read of a file until it does.
+- Organisations have equal shares, see `drop_order`. The time of access says when a copy was last
+  used. The time of writing does not change: DuckDB keeps what it read of a file until it does.
 - The bytes of all copies are counted in the lock file. A process that drops copies counts again, so
   that the error left by a killed process does not last.
 """
@@ -27,6 +27,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol, TypeVar
 
+from analytics.storage.drop_order import drop_order
 from analytics.storage.layout import OWN_FOLDER
 from analytics.storage.slot_locks import ACCOUNT, DROPPING, SlotLocks, slot_of
 from analytics.storage.verified_files import (
@@ -83,6 +84,11 @@ class CachedFile:
     size: int
     path: Path
     written_ns: int = 0
+
+    @property
+    def owner(self) -> str:
+        """The folder of the organisation."""
+        return self.path.parent.parent.name
 
 
 class CacheFolder:
@@ -210,12 +216,12 @@ class CacheFolder:
                     self.drop_to(max(0, int(self.bytes_max * _NORMAL) - size))
 
     def drop_to(self, bytes_max: int) -> None:
-        """Drop unused copies, the least recently used first, down to `bytes_max` bytes."""
+        """Drop unused copies down to `bytes_max` bytes, in the order of `drop_order`."""
         counted_before = self._counted()
-        copies = sorted(self.copies(), key=lambda copy: copy.used_ns)
+        copies = self.copies()
         left = sum(copy.size for copy in copies)
         dropped = 0
-        for copy in copies:
+        for copy in drop_order(copies, time.time_ns()):
             if left <= bytes_max:
                 break
             if self._drop(copy.path):

@@ -3,6 +3,9 @@
 A file is written under a temporary name, synced and renamed. Its last use is its access time, which
 is set explicitly and so survives a restart; the modification time stays as it was written. Removing
 a file that another process reads is safe: its open descriptor keeps the bytes (POSIX `unlink`).
+
+A file counts for the organisation whose request fetched it, which its extended attribute _OWNER
+names. On a file system without such attributes all files count for the same one.
 """
 
 import errno
@@ -10,20 +13,22 @@ import fcntl
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from analytics.storage.drop_order import drop_order
 from analytics.storage.fsync import fsync, mkdir_synced
 
 FREE_BYTES_MIN: Final = 512 * 2**20
 """What the cache leaves of the disk: the audit log is on the same one, and must go on."""
 
 _NAME: Final = re.compile(r"[a-z0-9]+-[0-9a-f]{40,}")
+_OWNER: Final = "user.countersign.owner"
 _KEPT: Final = 7, 8
 """The part of the limit that eviction leaves, so that not every new file needs one."""
 
@@ -47,7 +52,8 @@ class Part:
 class _File(NamedTuple):
     path: str
     size: int
-    used_at_ns: int
+    used_ns: int
+    owner: str
 
 
 class CacheFolder:
@@ -66,10 +72,10 @@ class CacheFolder:
             raise ValueError("not a name of the cache")
         return self._kept / name.partition("-")[2][:2] / name
 
-    def new_part(self, size: int) -> Part:
-        """A new empty file that has room for `size` bytes.
+    def new_part(self, size: int, owner: str) -> Part:
+        """A new empty file of `owner` that has room for `size` bytes.
 
-        Removes the least recently used files if that makes enough room. Raises ENOSPC if less than
+        Evicts files if that makes enough room. Raises ENOSPC if less than
         `free_bytes_min` would remain free on the disk.
         """
         for folder in (self._kept, self._parts):
@@ -79,7 +85,9 @@ class CacheFolder:
             if missing <= kept:  # else the cache would be emptied in vain
                 self.evict(kept - missing)
             self.check_room(size)
-        return self._create()
+        part = self._create()
+        _set_owner(part.descriptor, owner)
+        return part
 
     def check_room(self, size: int) -> None:
         """Raise ENOSPC unless `free_bytes_min` stays free after `size` more bytes."""
@@ -114,10 +122,10 @@ class CacheFolder:
         return self.evict(self.bytes_max * _KEPT[0] // _KEPT[1])
 
     def evict(self, bytes_max: int) -> Usage:
-        """Remove the least recently used files down to `bytes_max`; returns what is left."""
-        files = sorted(self._files(), key=attrgetter("used_at_ns"))
+        """Remove files down to `bytes_max`, in the order of `drop_order`; returns what is left."""
+        files = list(self._files())
         size, count = sum(file.size for file in files), len(files)
-        for file in files:
+        for file in drop_order(files, time.time_ns()):
             if size <= bytes_max:
                 break
             Path(file.path).unlink(missing_ok=True)  # another process may evict, too
@@ -159,7 +167,22 @@ def _files_in(folder: str) -> Iterator[_File]:
         for entry in entries:
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                yield _File(entry.path, status.st_size, status.st_atime_ns)
+                owner = _owner_of(entry.path)
+                yield _File(entry.path, status.st_size, status.st_atime_ns, owner)
+
+
+def _set_owner(descriptor: int, owner: str) -> None:
+    if sys.platform == "linux":
+        with suppress(OSError):  # the file system has no such attributes
+            os.setxattr(descriptor, _OWNER, owner.encode())
+
+
+def _owner_of(path: str) -> str:
+    """The file's owner; "" for one that an older version stored."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return os.getxattr(path, _OWNER, follow_symlinks=False).decode(errors="replace")
+    return ""
 
 
 def touch(descriptor: int) -> None:

@@ -387,7 +387,7 @@ class DocumentCache(Generic[_Value]):
         if packed.is_empty and document is not None:
             await self._refuse_emptied(name, document, answer)
         self._emptied_at.pop(name, None)
-        await self._files.save(self._key(name), packed.content, now)
+        await self._files.save(self._key(name), packed.content, now, org)
         return self._fresh(stored, now)
 
     async def _pack(

@@ -128,9 +128,9 @@ class DocumentFiles:
         """The result of `work` on a large document; raises what `work` raises."""
         return await self._lake.run_in_thread(work)
 
-    async def save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
-        """Store `content`, which `pack` made, as confirmed at this instant."""
-        await self._try(partial(self._save, key, content, confirmed_at))
+    async def save(self, key: str, content: bytes, confirmed_at: datetime, org: str) -> None:
+        """Store `content`, which `pack` made for `org`, as confirmed at this instant."""
+        await self._try(partial(self._save, key, content, confirmed_at, org))
 
     async def confirm(self, key: str, at: datetime) -> None:
         """Record that the registry still had this version at this instant."""
@@ -181,8 +181,8 @@ class DocumentFiles:
             path.unlink(missing_ok=True)
             return None
 
-    def _save(self, key: str, content: bytes, confirmed_at: datetime) -> None:
-        part = self._folder.new_part(len(content))
+    def _save(self, key: str, content: bytes, confirmed_at: datetime, org: str) -> None:
+        part = self._folder.new_part(len(content), org)
         try:
             with os.fdopen(os.dup(part.descriptor), "wb") as file:
                 file.write(content)

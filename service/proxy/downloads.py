@@ -58,6 +58,8 @@ class Expected:
 
     key: CacheKey
     size: int | None
+    owner: str
+    """The organisation whose request fetches it, see CacheFolder."""
 
 
 class Download:
@@ -202,7 +204,7 @@ class Download:
 
         A returned one would be lost if the caller is cancelled.
         """
-        self._part = self._folder.new_part(self.size or 0)
+        self._part = self._folder.new_part(self.size or 0, self._expected.owner)
 
     def _write(self, content: bytes) -> None:
         """Append `content`. Runs in a thread."""

@@ -143,7 +143,8 @@ class FileCache:
                 raise
             if found is None:
                 self._count("downloads")
-                return await self._begin(Expected(key, expected_size), admitted).join()
+                expected = Expected(key, expected_size, admitted.org)
+                return await self._begin(expected, admitted).join()
             admitted.leave()
         if isinstance(found, CachedFile):
             return await self._checked(found, expected_size)

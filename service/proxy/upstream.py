@@ -69,8 +69,13 @@ class AdmittedFile:
     """A file that may be requested now; `leave` gives up the right to."""
 
     def __init__(
-        self, open_stream: Callable[[], AbstractAsyncContextManager[FileStream]], place: Place
+        self,
+        open_stream: Callable[[], AbstractAsyncContextManager[FileStream]],
+        place: Place,
+        org: str,
     ) -> None:
+        """`org` is whose request it is."""
+        self.org = org
         self._open_stream = open_stream
         self._place = place
 
@@ -165,7 +170,7 @@ class Upstream:
         """The file at `url` once it may be requested; raises as `admit`."""
         address = self._checked(_parse(url))
         place = await self._admit(_origin(address) or self.registry.origin, org)
-        return AdmittedFile(partial(self.file, url), place)
+        return AdmittedFile(partial(self.file, url), place, org)
 
     async def _admit(self, origin: Origin, org: str) -> Place:
         # Asked before the wait, and again by the request itself.

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,18 +43,20 @@ def other(tmp_path, cache) -> Iterator[CacheFolder]:
     folder.close()
 
 
-def path_of(cache: CacheFolder, number: int) -> Path:
-    return cache.root / "tenant=org_a" / f"day=2026-03-{number + 1:02}" / f"seg_{number}.parquet"
+def path_of(cache: CacheFolder, number: int, tenant: str = "org_a") -> Path:
+    return (
+        cache.root / f"tenant={tenant}" / f"day=2026-03-{number + 1:02}" / f"seg_{number}.parquet"
+    )
 
 
-def add(cache: CacheFolder, number: int) -> Path:
+def add(cache: CacheFolder, number: int, tenant: str = "org_a") -> Path:
     """A copy that was last used later than those before it."""
-    target = path_of(cache, number)
+    target = path_of(cache, number, tenant)
     with cache.work_folder() as folder:
         source = folder / target.name
         source.write_bytes(bytes([number]) * SIZE)
         cache.add(source, target)
-    os.utime(target, ns=(number * 10**9, target.stat().st_mtime_ns))
+    os.utime(target, ns=(time.time_ns() + (number - 100) * 10**9, target.stat().st_mtime_ns))
     return target
 
 
@@ -71,6 +74,14 @@ def test_the_least_recently_used_copies_make_room(cache):
     # A little more than there must be, so that not each new copy has to drop one.
     assert held(cache) == {0, 3, 4, 5}
     assert not path_of(cache, 1).parent.exists()
+
+
+def test_the_copies_of_one_organisation_leave_those_of_another(cache):
+    add(cache, 0, "org_b")
+    for number in range(1, 12):
+        add(cache, number)
+
+    assert held(cache) == {0, 9, 10, 11}
 
 
 def test_a_copy_in_use_is_not_dropped(cache, other):

@@ -98,7 +98,7 @@ class TestShared:
         made = []
 
         def make() -> None:
-            made.extend(folder.new_part(0) for _ in range(200))
+            made.extend(folder.new_part(0, "acme") for _ in range(200))
 
         making = asyncio.create_task(asyncio.to_thread(make))
         while not making.done():

@@ -286,7 +286,7 @@ class TestLies:
                 yield FileStream(None, stream)
 
         async def admit():
-            return AdmittedFile(open_stream, Place(lambda: None))
+            return AdmittedFile(open_stream, Place(lambda: None), "acme")
 
         reader = await files.cache.open(key_of(b"other"), None, admit)
         got = bytearray()
@@ -441,19 +441,17 @@ class TestOnDisk:
 
 
 class TestEviction:
-    async def filled(self, files, count: int = 4) -> list[CacheKey]:
+    async def filled(self, files, count: int = 4, *, first: int = 0, org="acme") -> list[CacheKey]:
         """Files of 1,000 bytes, last used a minute apart, the first one longest ago."""
         keys = []
-        for number in range(count):
+        for number in range(first, first + count):
             content = bytes([number]) * 1000
             key = key_of(content)
             files.registry.says(f"/files/{number}", content)
-            admit = partial(
-                files.upstream.admit_file, f"{files.registry.url}/files/{number}", "acme"
-            )
+            admit = partial(files.upstream.admit_file, f"{files.registry.url}/files/{number}", org)
             await read(await files.cache.open(key, 1000, admit))
             await files.settled()
-            used_ns = time.time_ns() - (count - number) * 60 * 10**9
+            used_ns = time.time_ns() - (first + count - number) * 60 * 10**9
             os.utime(files.path(key), ns=(used_ns, files.path(key).stat().st_mtime_ns))
             keys.append(key)
         return keys
@@ -469,6 +467,18 @@ class TestEviction:
 
             assert files.kept() == sorted([keys[0].name, keys[3].name])
             assert await files.cache.usage() == type(await files.cache.usage())(2, 2000)
+
+    async def test_the_downloads_of_one_organisation_leave_the_files_of_others(
+        self, tmp_path, registry, http
+    ):
+        """Both are of one registry, whose cache they share."""
+        async with open_files(tmp_path, registry, http, bytes_max=2**40) as files:
+            others = await self.filled(files, 2, org="other")
+            many = await self.filled(files, 10, first=2)
+        async with open_files(tmp_path, registry, http, bytes_max=6000) as files:
+            await files.cache.sweep()
+
+            assert files.kept() == sorted(key.name for key in [*others, *many[-3:]])
 
     async def test_downloads_keep_the_cache_within_its_limit(self, tmp_path, registry, http):
         async with open_files(tmp_path, registry, http, bytes_max=3500) as files:
