@@ -248,10 +248,9 @@ async def test_an_index_that_is_built_again_meanwhile_is_not_damaged(filled, sto
     assert await scrub(filled) == []
 
 
+@pytest.mark.parametrize("settings", ["folder"], indirect=True)
 async def test_damage_that_leaves_a_files_times_is_no_longer_served(filled, stored):
     """A disk does not say that it lost a bit: processes know a verified file by its times."""
-    if filled.services.settings.segments_url:
-        return
     segment, *_ = await live(filled)
     (path,) = paths(filled, [segment])
     known, verified = (
@@ -357,6 +356,8 @@ async def test_stopping_ends_a_wait_at_once(filled):
         scrubber.stop()
         await running
 
+    assert (await verification(filled))["verified"] == 0
+
 
 async def test_one_process_at_a_time_verifies(filled):
     """And merging, which has a lease of its own, goes on meanwhile."""
@@ -390,12 +391,15 @@ async def test_a_store_that_does_not_answer_is_no_damage(filled, monkeypatch):
     assert (state["verified"], state["damaged"]) == (2, [])
 
 
+@pytest.mark.parametrize("settings", ["folder"], indirect=True)
+async def test_the_files_of_a_folder_are_no_copies(filled):
+    assert await filled.services.scrubber.scrub_copies() is False
+
+
+@pytest.mark.parametrize("settings", ["bucket"], indirect=True)
 async def test_a_damaged_copy_is_dropped_and_fetched_again(filled):
     """With segments in a bucket, what readers open is a copy on this machine."""
     root = filled.services.settings.audit_dir
-    if not filled.services.settings.segments_url:
-        assert await filled.services.scrubber.scrub_copies() is False
-        return
     pages = await filled.pages()
     segment, *_ = await live(filled)
     for path in root.rglob("*.parquet"):

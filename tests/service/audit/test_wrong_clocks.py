@@ -211,6 +211,8 @@ async def test_a_wrong_clock_at_the_first_start_breaks_no_promise(machine, off):
 
     await _try_all(machine, off)
 
+    assert bool(machine.refusals) is (abs(off) > 48 * HOUR)
+
 
 @pytest.fixture
 async def node(

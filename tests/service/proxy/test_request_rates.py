@@ -27,13 +27,13 @@ def rates(timer: SettableTimer, refused: list[tuple[str, str]]) -> RequestRates:
     return RequestRates(PER_S, timer=timer, refused=lambda *what: refused.append(what))
 
 
-def spend(rates: RequestRates, holder: Holder, requests: int) -> None:
+def send(rates: RequestRates, holder: Holder, requests: int) -> None:
     for _ in range(requests):
         rates.charge(holder)
 
 
 def test_a_burst_is_allowed_and_no_more(rates: RequestRates, refused: list[tuple[str, str]]):
-    spend(rates, A, BURST)
+    send(rates, A, BURST)
     with pytest.raises(TooManyRegistryRequests):
         rates.charge(A)
 
@@ -41,7 +41,7 @@ def test_a_burst_is_allowed_and_no_more(rates: RequestRates, refused: list[tuple
 
 
 def test_the_rate_is_allowed_without_end(rates: RequestRates, timer: SettableTimer):
-    spend(rates, A, BURST)
+    send(rates, A, BURST)
     for _ in range(1000):
         timer.now += 1 / PER_S
         rates.charge(A)
@@ -54,29 +54,33 @@ def test_what_is_not_used_is_not_saved_up_beyond_the_burst(
 ):
     rates.charge(A)
     timer.now += 1e6
-    spend(rates, A, BURST)
+    send(rates, A, BURST)
     with pytest.raises(TooManyRegistryRequests):
         rates.charge(A)
 
 
-def test_each_organisation_and_each_registry_has_its_own(rates: RequestRates):
-    spend(rates, A, BURST)
-    spend(rates, B, BURST)
-    spend(rates, Holder("a", "npm"), BURST)
+def test_each_organisation_and_each_registry_has_its_own(
+    rates: RequestRates, refused: list[tuple[str, str]]
+):
+    send(rates, A, BURST)
+    send(rates, B, BURST)
+    send(rates, Holder("a", "npm"), BURST)
+
+    assert refused == []
 
 
 class TestPauses:
     def test_the_organisation_that_asked_most_is_paused(
         self, rates: RequestRates, refused: list[tuple[str, str]]
     ):
-        spend(rates, A, 3)
-        spend(rates, B, 2)
-        spend(rates, Holder("c", "npm"), 9)
+        send(rates, A, 3)
+        send(rates, B, 2)
+        send(rates, Holder("c", "npm"), 9)
         rates.pause_heaviest("pypi", 7)
         with pytest.raises(RegistryLimited) as paused:
             rates.charge(A)
-        spend(rates, B, 1)
-        spend(rates, Holder("c", "npm"), 1)
+        send(rates, B, 1)
+        send(rates, Holder("c", "npm"), 1)
 
         assert paused.value.retry_after_s == 7
         assert refused == [("a", "paused")]
@@ -92,25 +96,35 @@ class TestPauses:
 
         assert paused.value.retry_after_s == 1
 
-    def test_further_refusals_pause_no_other(self, rates: RequestRates):
+    def test_further_refusals_pause_no_other(
+        self, rates: RequestRates, refused: list[tuple[str, str]]
+    ):
         """Such as those to requests that were under way."""
-        spend(rates, A, 30)
-        spend(rates, B, 2)
+        send(rates, A, 30)
+        send(rates, B, 2)
         for _ in range(20):
             rates.pause_heaviest("pypi", 7)
         rates.charge(B)
+        with pytest.raises(RegistryLimited):
+            rates.charge(A)
+
+        assert refused == [("a", "paused")]
 
     def test_what_was_asked_long_ago_does_not_count(
         self, rates: RequestRates, timer: SettableTimer
     ):
-        spend(rates, A, BURST)
+        send(rates, A, BURST)
         timer.now += BURST_S - 1
-        spend(rates, B, 10)
+        send(rates, B, 10)
         rates.pause_heaviest("pypi", 7)
         rates.charge(A)
         with pytest.raises(RegistryLimited):
             rates.charge(B)
 
-    def test_without_requests_none_is_paused(self, rates: RequestRates):
+    def test_without_requests_none_is_paused(
+        self, rates: RequestRates, refused: list[tuple[str, str]]
+    ):
         rates.pause_heaviest("pypi", 7)
         rates.charge(A)
+
+        assert refused == []
