@@ -1,7 +1,6 @@
 """PostgreSQL or the bucket's server hangs (SIGSTOP): 503 in time, and every node comes back."""
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,7 +34,7 @@ def test_every_node_works_again_after_a_hang(
     faults = Faults(fleet, random.Random(seconds), lambda _: seconds, f"{name}-probe")
     for client in clients:
         client.start()
-    time.sleep(1)  # requests are under way when it begins
+    eventually(lambda: all(client.answers for client in clients), "each client sends requests")
 
     faults.run(hang)
 

@@ -18,7 +18,7 @@ from service.store.postgres.engine import PostgresEngines
 from service.store.postgres.probe import SnapshotProbe
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Counter
-from tests.polling import HANG_S
+from tests.polling import HANG_S, until
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
 from tests.service.store.postgres.conftest import open_engines, open_store
@@ -30,6 +30,8 @@ INCREMENT = (
     .values(value=COUNTERS.c.value + 1)
     .returning(COUNTERS.c.value)
 )
+
+WAITING_WRITERS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 @pytest.fixture
@@ -78,14 +80,21 @@ async def test_while_nothing_is_committed_nothing_is_read_again(store: Store):
     assert len(said) == 1
 
 
-async def test_a_writer_that_waits_costs_no_cached_answer(store: Store, other: Store):
+async def test_a_writer_that_waits_costs_no_cached_answer(
+    store: Store, other: Store, postgres: PostgresServer
+):
     """It has no transaction id before it has the lock: a queue of writers is no commit."""
     watch = other._engines.watch
-    async with store.write():
-        before = await watch.version()
-        waiting = asyncio.create_task(add_org(other, "acme"))
-        await asyncio.sleep(0.05)
-        assert await watch.version() == before
+    with postgres.connect() as administrator:
+
+        def a_writer_waits() -> bool:
+            return administrator.execute(WAITING_WRITERS).fetchone() == (1,)
+
+        async with store.write():
+            before = await watch.version()
+            waiting = asyncio.create_task(add_org(other, "acme"))
+            await until(a_writer_waits)
+            assert await watch.version() == before
     await waiting
     assert await watch.version() != before
 
@@ -95,12 +104,14 @@ class SlowLooks:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sent = 0
+        self.answered = 0
         self.gate = asyncio.Semaphore(0)
         ask = Connection.fetchrow
 
         async def fetchrow(connection: Connection, *arguments: Any) -> Any:
             self.sent += 1
             answer = await ask(connection, *arguments)
+            self.answered += 1
             await self.gate.acquire()
             return answer
 
@@ -114,9 +125,9 @@ async def test_a_look_is_shared_by_those_who_came_before_it_was_sent(
     await probe.version()
     looks = SlowLooks(monkeypatch)
     early = [asyncio.create_task(probe.version()) for _ in range(5)]
-    await asyncio.sleep(0.05)
+    await until(lambda: looks.answered == 1)
     late = [asyncio.create_task(probe.version()) for _ in range(5)]
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     assert looks.sent == 1
     looks.gate.release()
     assert len(set(await asyncio.gather(*early))) == 1
@@ -140,7 +151,7 @@ async def test_who_comes_while_a_look_is_under_way_sees_the_commit_after_it(
     assert await cache.get("n", tiers, lambda _: 1) == 1
     looks = SlowLooks(monkeypatch)
     early = asyncio.create_task(cache.get("n", tiers, lambda _: 1))
-    await asyncio.sleep(0.05)
+    await until(lambda: looks.answered == 1)
     await add_org(store, "other")
     late = asyncio.create_task(cache.get("n", tiers, lambda _: 1))
     for _ in range(2):
@@ -190,7 +201,7 @@ async def test_a_request_waits_for_its_own_time_and_not_for_looks(own_postgres: 
     await probe.version()
     own_postgres.pause()
     early = [asyncio.create_task(probe.version()) for _ in range(3)]
-    await asyncio.sleep(0.2)
+    await until(lambda: probe._looking is not None and probe._next is None)
     late = asyncio.create_task(probe.version())
     async with asyncio.timeout(HANG_S):
         outcomes = await asyncio.gather(*early, late, return_exceptions=True)
