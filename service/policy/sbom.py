@@ -41,7 +41,12 @@ class _Component(msgspec.Struct):
     components: list["_Component"] = []
 
 
+class _Metadata(msgspec.Struct):
+    component: _Component | None = None
+
+
 class _Document(msgspec.Struct, tag_field="bomFormat", tag="CycloneDX"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     components: list[_Component] = []
 
 
@@ -68,14 +73,15 @@ class Comparison:
 def parse_sbom(content: bytes) -> tuple[list[Release], int]:
     """The releases that a bill of materials names, and how many other components it has.
 
-    Raises Invalid.
+    Not the product that it describes (`metadata.component`), but what that contains. Raises Invalid.
     """
     try:
         document = msgspec.json.decode(content.removeprefix(BOM_UTF8), type=_Document)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(f"not a CycloneDX document in JSON: {error}") from error
     releases, others = [], 0
-    waiting = document.components
+    product = document.metadata.component
+    waiting = document.components + ([] if product is None else product.components)
     while waiting:
         component = waiting.pop()
         waiting.extend(component.components)

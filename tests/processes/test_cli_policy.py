@@ -218,6 +218,24 @@ def test_a_component_is_compared_in_every_spelling(home: Home, purl: str, is_nam
     assert (found["compared"], found["others"], len(found["findings"])) == (1, 0, is_named)
 
 
+def test_what_the_product_of_a_bill_of_materials_contains_is_compared(home: Home):
+    """Some tools list dependencies below `metadata.component`; that one is the product itself."""
+    record = osv_record("MAL-2", "evil", versions=["1.0.0"], ranges=[])
+    home.ask("blocklist", "import", str(written(home, "osv.zip", osv_zip([record]).getvalue())))
+    product = {
+        "name": "shop",
+        "purl": "pkg:npm/shop@1.0.0",
+        "components": [{"name": "part", "components": [{"purl": "pkg:npm/evil@1.0.0"}]}],
+    }
+    listed = sbom("pkg:npm/good@1.0.0", metadata={"component": product})
+
+    answer = home.order("blocklist", "check", str(written(home, "listed.json", listed)), "--json")
+
+    found = json.loads(answer.out)
+    assert (found["compared"], found["others"]) == (2, 1)
+    assert [entry["package"] for entry in found["findings"]] == ["evil"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
