@@ -26,6 +26,10 @@ LOOK_S: Final = 0.5
 LOOK_MAX_S: Final = 2 * LOOK_S
 """A look that comes later than this counts no more time: the watcher did not run, either."""
 
+START_FACTOR: Final = 10
+"""So many times longer a loop may take until its first turn: a start imports and opens files. It
+waits for no database: settings and data dir are prepared before."""
+
 DUMP_WAIT_S: Final = 1.0
 DUMP_SIGNAL: Final = signal.SIGUSR2
 
@@ -90,9 +94,10 @@ class StallClock:
         self._looked_at = now
         if turns != self._turns:
             self._turns, self._stalled_s = turns, 0.0
-        elif turns:  # else it has not begun: a start may take as long as its database
+        else:
             self._stalled_s += passed_s
-        return 0 < self._stall_s <= self._stalled_s
+        limit_s = self._stall_s * (1 if turns else START_FACTOR)
+        return 0 < limit_s <= self._stalled_s
 
 
 def dump_on_signal() -> None:

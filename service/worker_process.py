@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import structlog
 
 from service.child_process import answer, prepare_process
+from service.errors import WorkersUnavailable
 from service.fair_queue import Bounds, FairTurns, Length
 from service.lake import Lake
 from service.threads import consume_exception
@@ -26,9 +27,11 @@ _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-START_S: Final = 10.0
-"""How long a long computation waits until the processes have started, which takes a second or two.
-In a thread it would hold the interpreter's lock for 20 ms at a time."""
+START_S: Final = 30.0
+"""How long a computation waits until the processes have started, which takes a second or two."""
+
+ATTEMPTS: Final = 2
+"""How often a computation is begun whose process dies: what is computed may be what ended it."""
 
 WAIT_MAX_S: Final = 60.0
 """How long a computation waits for its turn."""
@@ -43,8 +46,8 @@ class WorkerProcess:
 
     The additional one is for long computations, such as a document of a package with all its
     versions: they leave `processes` for short ones. Of one organisation one long computation runs
-    at a time, and it never has all places. Uses a thread until the processes are ready, after one
-    has died, and if `processes` is 0.
+    at a time, and it never has all places. What is computed may be hostile: it is never computed
+    in the server itself, unless `processes` is 0.
     """
 
     def __init__(self, lake: Lake, processes: int) -> None:
@@ -63,9 +66,8 @@ class WorkerProcess:
             WAIT_MAX_S,
         )
         self._pool: ProcessPoolExecutor | None = None
-        self._is_ready = False
-        self._decided: Future[None] | None = None
-        """Done once the processes that were started last are ready, or will not be."""
+        self._decided = Future[None]()
+        """Done once the processes of `_pool` are ready, or will not be."""
 
         self._starts_after = 0.0
         """A reading of the monotonic clock."""
@@ -76,17 +78,11 @@ class WorkerProcess:
         function: Callable[..., _Result],
         *arguments: object,
         length: Length = Length.SHORT,
-        start_s: float = 0.0,
     ) -> _Result:
         """What `function` returns or raises; it must be picklable and free of side effects.
 
-        Processes that are starting are waited for up to `start_s` seconds. Raises TooManyWaiting,
-        ServerBusy.
+        Raises TooManyWaiting, ServerBusy, WorkersUnavailable.
         """
-        if self._pool is None and self._processes and time.monotonic() >= self._starts_after:
-            self._start()
-        if self._decided is not None and start_s > 0:
-            await asyncio.wait([asyncio.wrap_future(self._decided)], timeout=start_s)
         job = await self._turns.begin(tenant_id, length)
         running = asyncio.create_task(self._run(function, *arguments))
         # A process or a thread does not end when its caller is cancelled: nor does its turn.
@@ -98,19 +94,36 @@ class WorkerProcess:
             raise
 
     async def _run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
-        if self._pool is not None and self._is_ready:
+        if not self._processes:
+            return await self._lake.run_in_thread(partial(function, *arguments))
+        for _ in range(ATTEMPTS):
+            pool = await self._started_pool()
             try:
-                return await asyncio.wrap_future(self._pool.submit(function, *arguments))
+                return await asyncio.wrap_future(pool.submit(function, *arguments))
             except BrokenProcessPool:
                 _log.error("worker_process_died")
-                self.close()
-        return await self._lake.run_in_thread(partial(function, *arguments))
+                self._close(pool)
+        raise WorkersUnavailable
+
+    async def _started_pool(self) -> ProcessPoolExecutor:
+        """The processes, once they are ready. Raises WorkersUnavailable if that takes too long."""
+        if self._pool is None and time.monotonic() >= self._starts_after:
+            self._start()
+        if self._pool is not None and not self._decided.done():
+            await asyncio.wait([asyncio.wrap_future(self._decided)], timeout=START_S)
+        if self._pool is None or not self._decided.done():
+            raise WorkersUnavailable
+        return self._pool
 
     def close(self) -> None:
         """End the processes; computations under way are lost."""
-        pool, self._pool, self._is_ready = self._pool, None, False
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._close(self._pool)
+
+    def _close(self, pool: ProcessPoolExecutor) -> None:
+        if self._pool is pool:  # else another computation has noticed the same
+            self._pool = None
+        pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
         """Start the processes; runs in the event loop, so that two requests cannot both do it."""
@@ -122,17 +135,16 @@ class WorkerProcess:
 
         def on_answer(first: Future[None]) -> None:
             if not first.cancelled() and self._pool is pool:
-                self._note(first.exception())
+                self._note(pool, first.exception())
             decided.set_result(None)
 
         pool.submit(answer).add_done_callback(on_answer)
 
-    def _note(self, failure: BaseException | None) -> None:
+    def _note(self, pool: ProcessPoolExecutor, failure: BaseException | None) -> None:
         """The processes are ready, or could not be started because of `failure`."""
         if failure is None:
-            self._is_ready = True
             _log.info("worker_process_ready")
         else:
             _log.error("worker_process_not_started", reason=str(failure))
             self._starts_after = time.monotonic() + RETRY_S
-            self.close()
+            self._close(pool)

@@ -110,6 +110,13 @@ _S3_CRASHES: Final = "tests/service/audit/test_s3_crashes.py"
 
 GUARDS: Final = [
     Guard(
+        "what ended a worker process is not computed in the server",
+        "service/worker_process.py::WorkerProcess._run",
+        Replace("raise WorkersUnavailable", "return await self._lake.run_in_thread(function)"),
+        "tests/processes/test_worker_process.py"
+        "::test_what_ends_its_process_is_never_computed_in_the_server",
+    ),
+    Guard(
         "an expired install token is refused",
         "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
         Replace("self._clock() >= token.expires_at", "self._clock().year < 1"),

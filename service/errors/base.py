@@ -119,6 +119,12 @@ class WaitedTooLong(ServerBusy):
     text = "the request waited too long for its turn: try again later, or send fewer at once"
 
 
+class WorkersUnavailable(ServerBusy):
+    """The processes that compute this did not start, or ended meanwhile; the log says why."""
+
+    text = "the server cannot compute this now: try again later"
+
+
 class Internal(Refusal):
     """An error in the service. The log has it under the request id."""
 

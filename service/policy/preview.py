@@ -23,7 +23,7 @@ from service.packages.versions import InvalidVersion, Version, parse_version
 from service.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.policy.model import InstallPolicy
 from service.policy.parsing import decode_document, encode_document
-from service.worker_process import START_S, WorkerProcess
+from service.worker_process import WorkerProcess
 
 WINDOW: Final = timedelta(days=30)
 RELEASES_MAX: Final = 10_000
@@ -185,7 +185,6 @@ class _Previewing:
                 document,
                 [group.values for group in part],
                 length=Length.LONG,
-                start_s=START_S,
             )
             steps += taken
             for group, judgement in zip(part, judged, strict=False):

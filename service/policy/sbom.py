@@ -73,7 +73,9 @@ class Comparison:
 def parse_sbom(content: bytes) -> tuple[list[Release], int]:
     """The releases that a bill of materials names, and how many other components it has.
 
-    Not the product that it describes (`metadata.component`), but what that contains. Raises Invalid.
+    Not the product that it describes (`metadata.component`), but what that contains.
+
+    Raises Invalid.
     """
     try:
         document = msgspec.json.decode(content.removeprefix(BOM_UTF8), type=_Document)

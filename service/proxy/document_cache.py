@@ -29,7 +29,7 @@ from service.proxy.single_flight import SingleFlight
 from service.proxy.squeezed import SqueezedDocument, restore, squeeze
 from service.proxy.upstream import Upstream
 from service.proxy.waiting_room import Place
-from service.worker_process import START_S, WorkerProcess
+from service.worker_process import WorkerProcess
 
 PARSED_BYTES: Final = 16 * 1024
 """Smaller documents are parsed in the event loop, larger ones in another process: a registry that
@@ -409,7 +409,6 @@ class DocumentCache(Generic[_Value]):
                 squeezed,
                 name,
                 length=Length.LONG if is_long else Length.SHORT,
-                start_s=START_S,
             )
             return packed, await self._files.run_in_thread(partial(unpack, packed.content))
         except codec.invalid as error:

@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from service.audit.ingest import LARGE_BYTES
+from service.errors import WorkersUnavailable
+from service.lake import Lake
+from service.worker_process import WorkerProcess
 from tests.budgets import only_full
+from tests.conftest import settings_over
 from tests.proc_files import children, command
 from tests.processes.homes import Home, Server, all_entries, eventually
 
 pytestmark = pytest.mark.slow
 
+ACME = "acme"
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 ROWS = 1_500
 
@@ -124,6 +129,28 @@ def test_the_worker_ends_with_its_server(home: Home, end):
 
     eventually(lambda: not Path(f"/proc/{worker}").exists(), "the worker's end")
     assert server.process.returncode == (-end if end is signal.SIGKILL else 0)
+
+
+def die_in_a_process_of_its_own(server: int) -> None:
+    """As a parser that crashes: it must not run in the server."""
+    assert os.getpid() != server, "computed in the server"
+    os._exit(1)
+
+
+async def test_what_ends_its_process_is_never_computed_in_the_server(tmp_path):
+    """It is refused; what comes after it gets processes again."""
+    lake = Lake(settings_over(tmp_path))
+    worker = WorkerProcess(lake, processes=1)
+    try:
+        for _ in range(2):
+            with pytest.raises(WorkersUnavailable) as refused:
+                await worker.compute(ACME, die_in_a_process_of_its_own, os.getpid())
+            assert refused.value.retry_after_s
+
+        assert await worker.compute(ACME, os.getpid) != os.getpid()
+    finally:
+        worker.close()
+        lake.close()
 
 
 def test_without_processes_a_thread_does_it(home: Home):

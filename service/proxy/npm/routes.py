@@ -34,7 +34,6 @@ from service.proxy.services import ProxyServices
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.responses import json_answer
-from service.worker_process import START_S
 
 _REGISTRY: Final = "/proxy/<slug>/npm"
 _PASSED_ON: Final = "/-/npm/v1/"
@@ -88,7 +87,7 @@ async def security(services: ProxyServices, slug: str, query: str) -> ResponseRe
     if is_short(asked, coding):
         body = public_query(*work[1:])
     else:
-        body = await services.worker.compute(org.id, *work, start_s=START_S)
+        body = await services.worker.compute(org.id, *work)
     with await upstream.admit(org.id):
         answer = await upstream.post(f"-/npm/v1/security/{query}", body, {"content-type": FULL})
     return Response(answer.body, content_type=FULL)
