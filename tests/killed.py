@@ -15,6 +15,7 @@ import msgspec
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
 from service.audit.importer import Job, Source, Watch
+from service.audit.upload import upload_segments
 from service.backup.segment_restore import SegmentRestore, choose_segments, open_sources
 from service.composition import Services, build_services
 from service.orgs.repository import get_org
@@ -69,6 +70,7 @@ WORK: Final[dict[str, Callable[[Services], Awaitable[Any]]]] = {
     "prune": lambda services: services.pruner.prune_in_background(),
     "unlink": lambda services: services.garbage_collector.unlink_retired(),
     "publish": publish,
+    "upload": lambda services: upload_segments(services.store, services.lake, lambda *_: None),
     "expire": lambda services: services.publisher.expire(),
     "import": import_file,
     "blocklist": import_blocklist,

@@ -157,10 +157,10 @@ def place_segment(root: Path, segment: Segment, source: Path) -> None:
         for _ in FileCopy(source, pending):
             pass
         verify_file(replace(rows_file(root, segment), path=pending))
+        pending.rename(target)  # replaces a damaged file at once
     except BaseException:
         pending.unlink(missing_ok=True)
         raise
-    pending.rename(target)  # replaces a damaged file at once
     fsync(target.parent)
 
 

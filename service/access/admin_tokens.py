@@ -14,6 +14,7 @@ from analytics.model.org_envelopes import AdminTokenChanged
 from analytics.model.rows import AuditContext
 from analytics.storage.fsync import fsync, write_synced
 from service.errors import Conflict, Invalid
+from service.file_faults import file_fault
 from service.orgs.repository import list_orgs
 from service.secrets import new_token, parse_admin_tokens
 from service.settings import InvalidSetting, Settings
@@ -95,21 +96,25 @@ async def _change(
     change: Literal["rotated", "retired"],
     by: AuditContext,
 ) -> None:
-    """Record the change in every organisation, each of which the token opens, then make it."""
-    async with store.write() as work:
-        for org in await list_orgs(work.session):
-            work.record(org.id, AdminTokenChanged(change=change), by)
-    # After the commit: there must be no change without its rows.
-    _replace(path, tokens)
+    """Record the change in every organisation, each of which the token opens, then make it.
 
-
-def _replace(path: Path, tokens: tuple[str, ...]) -> None:
-    # A new file in the old one's place: a reader sees either, and neither in part.
-    candidate = path.with_name(f".{path.name}.{os.getpid()}")
-    candidate.unlink(missing_ok=True)
-    write_synced(candidate, "".join(f"{token}\n" for token in tokens).encode(), 0o600)
-    candidate.replace(path)
-    fsync(path.parent)
+    Raises StoreUnavailable, such as StorageFull.
+    """
+    # One name, of which the lock lets one command make a file: a killed one leaves no second.
+    candidate = path.with_name(f".{path.name}.new")
+    try:
+        # Before the rows: a disk without room must not let them tell of a change that is not made.
+        write_synced(candidate, "".join(f"{token}\n" for token in tokens).encode(), 0o600)
+        async with store.write() as work:
+            for org in await list_orgs(work.session):
+                work.record(org.id, AdminTokenChanged(change=change), by)
+        # After the commit: there must be no change without its rows.
+        candidate.replace(path)  # a reader sees either file, and neither in part
+        fsync(path.parent)
+    except OSError as error:
+        raise file_fault(error) from error
+    finally:
+        candidate.unlink(missing_ok=True)
 
 
 def _own_file(settings: Settings) -> Path:

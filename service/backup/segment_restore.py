@@ -25,6 +25,8 @@ from analytics.storage.verified_files import no_wait
 from service.backup.manifest import AUDIT, read_manifest
 from service.backup.refusals import NotASource, UnknownSegment
 from service.composition import Services
+from service.errors import StorageFull
+from service.file_faults import file_fault
 from service.segment_stores import open_objects_at
 from service.settings import Settings
 from service.store.catalog import is_live, list_live_segments, set_index
@@ -179,7 +181,7 @@ class SegmentRestore:
     async def restore(self, segment: Segment) -> Outcome:
         """Put the file of `segment` back if it is missing or damaged.
 
-        Raises LeaseTaken, LeaseLost, StoreUnreachable, StoreUnavailable.
+        Raises LeaseTaken, LeaseLost, StoreUnreachable, and StoreUnavailable, such as StorageFull.
         """
         fault, _ = await self._services.lake.verify(segment, no_wait)
         if fault is None:
@@ -210,6 +212,8 @@ class SegmentRestore:
                 source.fetch(segment, target)
                 fault = verify_stored(staged, segment, no_wait)
             except (StoreFault, OSError) as error:
+                if isinstance(error, OSError) and file_fault(error) is StorageFull:
+                    raise StorageFull from error  # here: no other source would help
                 reasons.append(f"{source.name}: {getattr(error, 'strerror', None) or error}")
                 continue
             if fault is None:

@@ -277,6 +277,20 @@ def test_a_copy_that_changed_meanwhile_is_not_put_in_place(tmp_path, root, copie
     assert len(list(copied.path(root).parent.iterdir())) == 1
 
 
+def test_a_disk_that_takes_no_name_keeps_no_copy(tmp_path, root, copied, monkeypatch):
+    """It would keep the room that others need."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fail)
+        with pytest.raises(OSError, match="no space"):
+            place_segment(root, copied, copied.path(tmp_path / "backup"))
+
+    assert list(copied.path(root).parent.iterdir()) == []
+
+
 def test_what_a_crash_leaves_is_swept(root, copied):
     """Unlike other files beside a segment with its name."""
     left = copied.path(root).with_name("restored-0123456789abcdef.pending")

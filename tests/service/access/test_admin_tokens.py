@@ -1,16 +1,21 @@
 """The admin token is exchanged while the service runs, with two of them accepted meanwhile."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from service.access.admin_tokens import retire_admin_token, rotate_admin_token
-from service.errors import Conflict, Invalid
-from service.secrets import current_admin_token
+from service.errors import Conflict, Invalid, StoreUnavailable
+from service.secrets import current_admin_token, parse_admin_tokens
 from service.settings import Settings
+from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, running_world
+from tests.power import PowerCut, power_cut_after
 
 OLD = "the-old-admin-token-of-the-tests"
 NEW = "the-new-admin-token-of-the-tests"
@@ -131,3 +136,59 @@ async def test_the_command_changes_no_token_that_others_set(
         with pytest.raises(Invalid, match=f"is set by COUNTERSIGN_{name.upper()}:"):
             await rotate_admin_token(world.services.store, elsewhere, BY_OPERATOR)
         assert await accepted(world, OLD) == [True]
+
+
+async def rows_of_changes(world: World) -> list[str]:
+    admin = {"x-service-admin-token": OLD}
+    path = "/api/v1/admin/orgs/acme/audit?event=admin_token_changed"
+    rows = (await (await world.client.get(path, headers=admin)).get_json())["entries"]
+    return [row["payload"]["change"] for row in rows]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+async def test_a_disk_that_takes_no_file_leaves_the_token_and_no_row(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """A row would tell of a change that was not made. Afterwards the change is made."""
+    services, path = world.services, token_file(world.services.settings)
+    fsync = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if "admin_token" in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(StoreUnavailable):
+            await rotate_admin_token(services.store, services.settings, BY_OPERATOR)
+
+    assert path.read_text() == f"{OLD}\n"
+    assert list(path.parent.glob("*admin_token*")) == list(path.parent.glob("*admin_token"))
+    assert await rows_of_changes(world) == []
+    new = await rotate_admin_token(services.store, services.settings, BY_OPERATOR)
+    assert await accepted(world, OLD, new) == [True, True]
+
+
+@pytest.mark.parametrize("steps", range(0, 16, budget(3, 1)))
+async def test_a_crash_at_any_step_leaves_tokens_that_work(world: World, steps: int) -> None:
+    """The old one works until it is retired, and no change is without its row."""
+    services = world.services
+    with suppress(PowerCut), power_cut_after(steps, services.store):
+        await rotate_admin_token(services.store, services.settings, BY_OPERATOR)
+    tokens = parse_admin_tokens(token_file(services.settings))
+    assert await accepted(world, OLD) == [True]
+    assert len(tokens) == 1 or await rows_of_changes(world) == ["rotated"]
+    if len(tokens) == 1:
+        await rotate_admin_token(services.store, services.settings, BY_OPERATOR)
+
+    with suppress(PowerCut), power_cut_after(steps, services.store):
+        await retire_admin_token(services.store, services.settings, BY_OPERATOR)
+    new, *old = parse_admin_tokens(token_file(services.settings))
+    assert await accepted(world, new, OLD) == [True, bool(old)]
+    if old:
+        await retire_admin_token(services.store, services.settings, BY_OPERATOR)
+    assert await accepted(world, new, OLD) == [True, False]
+    assert [path.name for path in services.settings.data_dir.glob("*admin_token*")] == [
+        "admin_token"
+    ]

@@ -1,5 +1,7 @@
 """Restoring single segments: from each source, only what matches, and nothing lost by a crash."""
 
+import errno
+import os
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,6 +24,7 @@ from service.backup.segment_restore import (
     open_sources,
 )
 from service.composition import EXTENSION, build_services
+from service.errors import StorageFull
 from service.store.catalog import list_live_segments, retire_segments
 from service.store.verification import list_damaged
 from tests.budgets import budget
@@ -227,6 +230,25 @@ async def test_a_damaged_index_is_built_again_with_its_segment(filled, stored, b
 
     (again,) = [each for each in await acmes(filled) if each.segment_id == segment.segment_id]
     assert await filled.services.lake.verify(again, ignore) == (None, None)
+
+
+async def test_a_full_disk_is_no_fault_of_the_backup(filled, stored, backup, monkeypatch):
+    """It is said, nothing is left of the copy, and with room again the segment is restored."""
+    segment, *_ = await acmes(filled)
+    stored.flip(segment)
+    content = stored.read(segment)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(StorageFull):
+            await restore(filled.services, backup)
+
+    assert stored.read(segment) == content
+    assert list(filled.services.settings.temp_dir.iterdir()) == []
+    assert [each.result for each in await restore(filled.services, backup)] == [Result.RESTORED]
 
 
 async def test_a_segment_that_is_merged_meanwhile_is_not_restored(filled, stored, backup):
