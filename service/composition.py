@@ -40,7 +40,7 @@ from service.issuers.key_source import KeySource
 from service.lake import Lake
 from service.lake_table.publisher import Publisher
 from service.metrics import Metrics
-from service.orgs.api_keys import KeyTerms
+from service.orgs.api_keys import KeyTerms, count_expiring_keys
 from service.policy.book import PolicyBook
 from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
@@ -151,7 +151,11 @@ class Services:
                 self.store,
                 self.lake,
                 Scrapes(
-                    self.store, self.metrics, load_feed_states, self.settings.metrics_max_age_s
+                    self.store,
+                    self.metrics,
+                    load_feed_states,
+                    lambda session: count_expiring_keys(session, self.clock()),
+                    self.settings.metrics_max_age_s,
                 ),
                 None if self.settings.metrics_open else self.settings.metrics_token,
                 self.proxy.circuits,

@@ -202,7 +202,11 @@ class Metrics:
         self._latency_of = cache(self._latency.labels)
         self._storage = StorageCollector()
         self._blocklist = BlocklistCollector()
-        self._alike = (self._storage, self._blocklist, BuildCollector(), ProcessesCollector())
+        self._keys = KeyCollector()
+        self._alike = (
+            *(self._storage, self._blocklist, self._keys),
+            *(BuildCollector(), ProcessesCollector()),
+        )
         for collector in self._alike:
             self._registry.register(collector)
         # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
@@ -359,6 +363,10 @@ class Metrics:
     def lists(self, feeds: Sequence[ListedFeed]) -> None:
         """Show the feeds of the blocklist."""
         self._blocklist.feeds = feeds
+
+    def keys_expire(self, by_tenant: Mapping[str, int]) -> None:
+        """Show how many API keys end soon, for each tenant id that has any."""
+        self._keys.by_tenant = by_tenant
 
     def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
         """Show the counters below from now on: the first count must be seen as an increase."""
@@ -568,3 +576,21 @@ class BlocklistCollector(Collector):
             f"Of each feed of the blocklist: {text}",
             labels=["feed", "ecosystem"],
         )
+
+
+class KeyCollector(Collector):
+    """A gauge of API keys that end soon, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.by_tenant: Mapping[str, int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Only of tenants that have any."""
+        family = GaugeMetricFamily(
+            "countersign_tenant_api_keys_expiring",
+            "Of each tenant: API keys that end within 7 days and were not rotated.",
+            labels=["tenant"],
+        )
+        for tenant_id, keys in self.by_tenant.items():
+            family.add_metric([tenant_id], keys)
+        yield family

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import exists, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from analytics.model.instants import format_ms, optional_ms, parse_until
 from analytics.model.org_envelopes import ApiKeyCreated, ApiKeyRevoked, ApiKeyRotated
@@ -31,6 +33,9 @@ LIFETIME_DEFAULT: Final = timedelta(days=90)
 NEVER: Final = "never"
 EXPIRES_SOON: Final = timedelta(days=14)
 """How long before its expiry a key is marked in lists."""
+
+EXPIRES_NEXT: Final = timedelta(days=7)
+"""How long before its expiry a key is counted for the operator, who may have to ask for it."""
 
 UNSCOPED_WORDS: Final = "send rows, install (no scopes: rotate it)"
 """In words, what a key may do that was issued before scopes were required."""
@@ -220,6 +225,25 @@ async def revoke_api_key(
 def expires_soon(key: ApiKey, now: datetime) -> bool:
     """Whether `key`, if it is live, has to be rotated within EXPIRES_SOON."""
     return key.expires_at is not None and key.expires_at - now < EXPIRES_SOON
+
+
+async def count_expiring_keys(session: AsyncSession, now: datetime) -> dict[str, int]:
+    """Of each tenant id: its live keys that end within EXPIRES_NEXT; 0 for none is left out.
+
+    Not those that were rotated: what uses them gets the new one meanwhile.
+    """
+    successor = aliased(ApiKey)
+    counts = await session.execute(
+        select(ApiKey.tenant_id, func.count())
+        .where(
+            ApiKey.revoked_at.is_(None),
+            ApiKey.expires_at > now,
+            ApiKey.expires_at <= now + EXPIRES_NEXT,
+            ~exists().where(successor.replaces == ApiKey.id, successor.revoked_at.is_(None)),
+        )
+        .group_by(ApiKey.tenant_id)
+    )
+    return {row[0]: row[1] for row in counts}
 
 
 def parse_overlap(text: str) -> timedelta:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,12 +43,14 @@ class Scrapes:
         store: Store,
         metrics: Metrics,
         load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]],
+        count_keys: Callable[[AsyncSession], Awaitable[Mapping[str, int]]],
         max_age_s: float,
     ) -> None:
-        """`load_feeds` reads the feeds of the blocklist."""
+        """`load_feeds` reads the feeds of the blocklist, `count_keys` counts keys that end soon."""
         self._store = store
         self._metrics = metrics
         self._load_feeds = load_feeds
+        self._count_keys = count_keys
         self._max_age_s = max_age_s
         self._making = asyncio.Lock()
         self._made: tuple[float, bytes] | None = None
@@ -61,7 +63,9 @@ class Scrapes:
                 async with self._store.read() as session:
                     stored = await storage_stats_by_tenant(session)
                     feeds = await self._load_feeds(session)
+                    keys = await self._count_keys(session)
                 self._metrics.lists(feeds)
+                self._metrics.keys_expire(keys)
                 self._metrics.stored(stored)
                 self._made = now, await in_thread(self._metrics.exposition)
             return self._made[1]

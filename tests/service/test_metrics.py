@@ -9,6 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.app import create_app
 from service.audit.lease import LeaseTaken
@@ -22,6 +23,7 @@ from service.web.system import Scrapes
 from tests.analytics.samples import sample_row
 from tests.conftest import SCRAPER, START, SettableClock, World, running_world
 
+KEYS = "/api/v1/admin/orgs/acme/api-keys"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -76,6 +78,31 @@ async def test_sealed_rows_are_shown(world):
     assert found[("countersign_tenant_segment_rows", acme)] > 0
     oldest = found[("countersign_tenant_oldest_sealed_timestamp_seconds", acme)]
     assert oldest == START.timestamp()
+
+
+async def no_keys(_session: AsyncSession) -> dict[str, int]:
+    return {}
+
+
+async def test_keys_that_end_soon_are_counted_for_each_tenant(world):
+    """Until they are rotated or revoked, or have ended: then it is too late to tell."""
+    ids = []
+    for name, expires in (("rotated", "6d"), ("revoked", "6d"), ("soon", "7d"), ("late", "8d")):
+        asked = {"name": name, "scopes": ["audit:r"], "expires": expires}
+        answer = await world.client.post(KEYS, headers=world.admin, json=asked)
+        ids.append((await answer.get_json())["id"])
+    name, acme = "countersign_tenant_api_keys_expiring", (("tenant", world.acme.id),)
+
+    assert (await scrape(world))[name, acme] == 3
+    await world.client.post(f"{KEYS}/{ids[0]}/rotate", headers=world.admin, json={"overlap": "1h"})
+    await world.client.delete(f"{KEYS}/{ids[1]}", headers=world.admin)
+    assert (await scrape(world))[
+        name, acme
+    ] == 2  # one of them is the successor, which lives as long
+    world.clock.advance(seconds=timedelta(days=7).total_seconds())
+    assert (await scrape(world))[name, acme] == 1  # the late one
+    world.clock.advance(seconds=timedelta(days=1).total_seconds())
+    assert (name, acme) not in await scrape(world)
 
 
 async def run_jobs(metrics: Metrics, clock: SettableClock, *jobs: Job) -> None:
@@ -204,14 +231,14 @@ async def test_a_page_is_made_once_for_all_who_ask_within_its_age(world):
             threads.append(threading.current_thread())
             return super().exposition()
 
-    scrapes = Scrapes(services.store, Watched(), load_feed_states, max_age_s=3600.0)
+    scrapes = Scrapes(services.store, Watched(), load_feed_states, no_keys, max_age_s=3600.0)
     pages = await asyncio.gather(*(scrapes.get() for _ in range(5)))
 
     assert len(set(pages)) == 1
     (thread,) = threads
     assert thread is not threading.main_thread()
 
-    always = Scrapes(services.store, Watched(), load_feed_states, max_age_s=0.0)
+    always = Scrapes(services.store, Watched(), load_feed_states, no_keys, max_age_s=0.0)
     await always.get()
     await always.get()
     assert len(threads) == 3
