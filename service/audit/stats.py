@@ -44,6 +44,7 @@ async def verification_data(session: AsyncSession, since: datetime) -> dict[str,
     return {
         "segments": state.segments,
         "verified": state.verified,
+        "unread": state.unread,
         "oldest_at": optional_us(state.oldest_at),
         "damaged": [
             {

@@ -133,8 +133,10 @@ def _verification_lines(verification: dict[str, Any]) -> list[str]:
     damaged = verification["damaged"]
     oldest_at = verification["oldest_at"]
     since = f", the one longest ago at {oldest_at}" if oldest_at else ""
+    unread = verification["unread"]
+    new = f" {unread} are new and were not read yet;" if unread else ""
     return [
-        f"Verified {verification['verified']} of {verification['segments']} segments{since};"
+        f"Verified {verification['verified']} of {verification['segments']} segments{since};{new}"
         f" {len(damaged) or 'none'} damaged.",
         *(
             f"damaged: {each['org']} {each['day']} {each['path']} ({each['rows']} rows):"

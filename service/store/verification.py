@@ -20,10 +20,10 @@ from service.store.tables import JournalEntry, SegmentEntry
 from service.store.transaction import within
 
 _IS_LIVE: Final = SegmentEntry.retired_at.is_(None)
-_VERIFIED_AT: Final[ColumnElement[datetime]] = func.coalesce(
+_WAITS_SINCE: Final[ColumnElement[datetime]] = func.coalesce(
     SegmentEntry.verified_at, SegmentEntry.sealed_at, type_=SegmentEntry.sealed_at.type
 )
-"""When the bytes of the file were last known to be right: they are when it is written."""
+"""From when on the file waits to be verified: first since it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,14 @@ class StoredDamage:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many live segments there are and were verified since an instant, and the oldest check."""
+    """How many live segments there are, and how many of them were verified since an instant.
+
+    `unread` were written since then and not verified yet. `oldest_at` is the oldest verification.
+    """
 
     segments: int
     verified: int
+    unread: int
     oldest_at: datetime | None
     damaged: Sequence[StoredDamage]
 
@@ -55,8 +59,8 @@ async def list_unverified(session: AsyncSession, before: datetime, limit: int) -
     """Live segments last verified before `before`, those that waited longest first."""
     due = (
         select(SegmentEntry.id)
-        .where(_IS_LIVE, before > _VERIFIED_AT)
-        .order_by(_VERIFIED_AT, SegmentEntry.id)
+        .where(_IS_LIVE, before > _WAITS_SINCE)
+        .order_by(_WAITS_SINCE, SegmentEntry.id)
         .limit(limit)
     )
     return await list_by_id(session, list(await session.scalars(due)))
@@ -121,11 +125,15 @@ async def set_batch_damage(
 
 async def load_verification(session: AsyncSession, since: datetime) -> Verification:
     """How much was verified since `since`, and what is damaged."""
+    verified_at = SegmentEntry.verified_at
     counts = select(
-        func.count(), func.count().filter(since <= _VERIFIED_AT), func.min(_VERIFIED_AT)
+        func.count(),
+        func.count().filter(verified_at >= since),
+        func.count().filter(verified_at.is_(None), SegmentEntry.sealed_at >= since),
+        func.min(verified_at),
     ).where(_IS_LIVE)
-    segments, verified, oldest_at = (await session.execute(counts)).one()
-    return Verification(segments, verified, oldest_at, await list_damaged(session))
+    segments, verified, unread, oldest_at = (await session.execute(counts)).one()
+    return Verification(segments, verified, unread, oldest_at, await list_damaged(session))
 
 
 async def count_damaged(session: AsyncSession) -> int:

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreUnreachable
-from analytics.model.instants import utc_day
+from analytics.model.instants import format_us, utc_day
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
 from analytics.storage.segment_metadata import Segment
@@ -116,18 +116,32 @@ def paths(audit, segments: list[Segment]) -> list[Path]:
 async def test_each_file_is_verified_once_in_an_interval(filled):
     """The oldest check moves on with each; a second round finds nothing due."""
     before = await verification(filled)
-    assert before["verified"] == 0
+    assert (before["verified"], before["unread"], before["oldest_at"]) == (0, 0, None)
     assert before["segments"] > DAYS
 
     assert await scrub(filled) == []
 
     after = await verification(filled)
     assert (after["segments"], after["verified"]) == (before["segments"], before["segments"])
-    assert after["oldest_at"] > before["oldest_at"]
+    assert after["oldest_at"] == format_us(filled.clock())
     filled.waits.clear()
     assert await filled.services.scrubber.scrub_due() is False
     assert filled.waits == []
     assert await ready(filled) == {"status": "ready"}
+
+
+async def test_what_was_only_written_is_not_called_verified(filled):
+    """Right after an upgrade, say: that a file was right when it was written is not a reading."""
+    await scrub(filled)
+    before = await verification(filled)
+    await filled.accept([sample_row(START) for _ in range(2)])
+    await filled.seal()
+
+    after = await verification(filled)
+
+    assert (before["verified"], before["unread"]) == (before["segments"], 0)
+    assert after["verified"] == before["segments"]
+    assert after["unread"] == after["segments"] - before["segments"] > 0
 
 
 async def test_each_kind_of_damage_is_found_and_named(filled, stored):
