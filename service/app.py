@@ -22,6 +22,7 @@ from service.background_jobs import (
     maintenance,
     scrubbing,
     sealing,
+    suspicion,
     write_behind,
 )
 from service.bindings.routes import blueprint as bindings
@@ -285,7 +286,7 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
 
     @app.before_serving
     async def start() -> None:
-        loops = [write_behind(services), key_renewal(services)]
+        loops = [write_behind(services), key_renewal(services), suspicion(services)]
         if is_first:
             loops += [maintenance(services), housekeeping(services), scrubbing(services)]
         else:

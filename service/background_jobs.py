@@ -111,6 +111,12 @@ def scrubbing(services: Services) -> Maintenance:
     return Maintenance(jobs, interval_s, services.clock, services.metrics)
 
 
+def suspicion(services: Services) -> Maintenance:
+    """The verification of what requests of this process could not read; each process does it."""
+    jobs = [Job("verify_suspects", 0, services.scrubber.verify_suspects)]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
 def key_renewal(services: Services) -> Maintenance:
     """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
     jobs = [Job("renew_keys", 0, services.keys.refresh_due)]

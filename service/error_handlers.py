@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.filters import InvalidQuery
+from analytics.storage.suspects import segments_in
 from service.dashboard.refusals import refusal_page, wants_page
 from service.errors import (
     BodyTooLarge,
@@ -19,6 +20,7 @@ from service.errors import (
     MethodNotAllowed,
     NotFound,
     Refusal,
+    SegmentDamaged,
     StorageDamaged,
     StoreUnavailable,
     Unauthenticated,
@@ -78,7 +80,8 @@ async def _invalid_query(error: InvalidQuery) -> Answer:
 
 async def _store_fault(error: StoreFault) -> Answer:
     _log.error("store_fault", reason=str(error))
-    return await _answer_as(StorageDamaged)
+    segments = segments_in(error)
+    return await _answer_as(SegmentDamaged(value=segments[0]) if segments else StorageDamaged)
 
 
 async def _store_unreachable(error: StoreUnreachable) -> Answer:

@@ -48,6 +48,7 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot
+from analytics.storage.suspects import Suspects
 from analytics.storage.verified_files import DamagedFile, no_wait
 from service.errors import QueryTooSlow
 from service.fair_queue import Bounds, FairTurns, Length, TurnObserver
@@ -107,6 +108,9 @@ class Lake:
         # It waits most of the time, which would keep other work from a shared thread.
         self._scrub_thread = new_pool(1, "scrub")
         self._stopping: set[asyncio.Task[None]] = set()
+        self.suspects = Suspects()
+        """What queries and exports of this process could not read."""
+
         self._data_dir = settings.data_dir
         self._engine = Engine(
             settings.audit_dir,
@@ -159,6 +163,9 @@ class Lake:
                 return await asyncio.shield(answer)
         except TimeoutError as error:
             raise QueryTooSlow from error
+        except StoreFault as fault:
+            self.suspects.note(fault)
+            raise
         finally:
             self._abandon(answer, stop)
 
@@ -413,7 +420,11 @@ class Lake:
 
     async def _make_piece(self, tenant_id: str, pieces: Iterator[Piece]) -> Piece | None:
         async with self._export_turns.turn(tenant_id, Length.LONG):
-            return await run_uncancellable(next, pieces, None, pool=self._export_threads)
+            try:
+                return await run_uncancellable(next, pieces, None, pool=self._export_threads)
+            except StoreFault as fault:
+                self.suspects.note(fault)
+                raise
 
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:
         """Stop the work of `answer`, whose caller does not wait for it any more."""

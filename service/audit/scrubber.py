@@ -2,8 +2,9 @@
 
 Each live segment is compared with the digest in the catalog once in COUNTERSIGN_SCRUB_INTERVAL_S,
 those that waited longest first: in a bucket the object itself. So are journal batches that wait
-longer than usual, and this machine's copies of objects. What is damaged is named by the log,
-metrics, `audit stats` and `/readyz` until it is whole when verified again. It stops nothing else.
+longer than usual, and this machine's copies of objects. What a request could not read is verified
+at once. What is damaged is named by the log, metrics, `audit stats` and `/readyz` until it is whole
+when verified again. It stops nothing else.
 """
 
 import threading
@@ -26,6 +27,8 @@ from service.settings import Settings
 from service.store.catalog import clear_index, list_by_id
 from service.store.store import Store
 from service.store.verification import (
+    list_batches_at,
+    list_damaged_ids,
     list_old_batches,
     list_unverified,
     set_batch_damage,
@@ -119,10 +122,30 @@ class Scrubber:
             async with self._store.read() as session:
                 due = await list_unverified(session, self._clock() - self._interval, FILES_MAX)
             try:
-                await self._verify_batches(batches)
+                await self._verify_old_batches(batches)
                 await self._verify_segments(due)
             except Stopped:
                 return False
+        return True
+
+    async def verify_suspects(self) -> bool:
+        """Verify what requests of this process could not read; True if there was anything.
+
+        Without the lease: another process may be reading for hours, and what is noted twice is the
+        same. What is known to be damaged is not read again.
+        """
+        ids, seqs = self._lake.suspects.take()
+        if not ids and not seqs:
+            return False
+        async with self._store.read() as session:
+            known = await list_damaged_ids(session)
+            due = await list_by_id(session, [each for each in ids if each not in known])
+            batches = await list_batches_at(session, seqs)
+        try:
+            await self._verify_batches(batches)
+            await self._verify_segments(due)
+        except Stopped:
+            return False
         return True
 
     async def _verify_segments(self, due: Sequence[Segment]) -> None:
@@ -178,6 +201,11 @@ class Scrubber:
                 session, self._journal_seq, now - JOURNAL_AGE, BATCHES_MAX
             )
 
+    async def _verify_old_batches(self, batches: Sequence[tuple[str, JournalBatch]]) -> None:
+        await self._verify_batches(batches)
+        if batches:
+            self._journal_seq = batches[-1][1].first_seq
+
     async def _verify_batches(self, batches: Sequence[tuple[str, JournalBatch]]) -> None:
         if not batches:
             return
@@ -185,7 +213,6 @@ class Scrubber:
         seqs = [batch.first_seq for _, batch in batches]
         async with self._store.write() as work:
             await set_batch_damage(work.session, seqs, damage)
-        self._journal_seq = seqs[-1]
         for _, batch in batches:
             if (fault := damage.get(batch.first_seq)) is not None:
                 self._report("journal_batch_damaged", fault, None)

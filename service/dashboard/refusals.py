@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from service.dashboard.navigation import page_context
 from service.dashboard.services import DashboardServices
 from service.errors import (
+    DAMAGED,
     CrossSite,
     Forbidden,
     ForeignForm,
@@ -44,6 +45,11 @@ _OUR_FAULT: Final = Advice(
     "Something went wrong",
     "Try again. If you sent a change, check first whether it was made. If the error persists, send"
     " the request id below to the operator of this service.",
+)
+_DAMAGED: Final = Advice(
+    "Stored data cannot be read",
+    "Trying again does not help. Send this message and the request id below to the operator of"
+    " this service. What does not need this data works: choose other days.",
 )
 _ADVICE: Final = {
     Invalid.status: Advice("Invalid request", "Go back, correct it and send it again."),
@@ -125,6 +131,8 @@ async def _frame_of(services: DashboardServices, slug: str) -> dict[str, Any]:
 
 
 def _advice(text: str, status: int) -> Advice:
+    if text.startswith(DAMAGED):
+        return _DAMAGED
     fallback = _OUR_FAULT if status >= Internal.status else _ADVICE[Invalid.status]
     return _ADVICE_OF_TEXT.get(text) or _ADVICE.get(status, fallback)
 

@@ -45,11 +45,24 @@ class StorageBusy(StoreUnavailable):
     text = "storage is busy: nothing was changed, try again"
 
 
+DAMAGED: Final = "stored data is missing or damaged"
+"""How the texts of the two refusals below begin."""
+
+
 class StorageDamaged(StoreUnavailable):
     """Stored rows are missing or damaged; the log says which."""
 
-    text = "stored data is missing or damaged: the log says where"
+    text = f"{DAMAGED}: the log says where"
     retry_after_s = OPERATOR_S
+
+
+class SegmentDamaged(StorageDamaged):
+    """The file of a segment that the request needs is missing or damaged; the text names it."""
+
+    text = (
+        f"{DAMAGED}: segment {{value}}. It cannot be read until the operator has put it back with"
+        " `countersign audit restore-segment`"
+    )
 
 
 class StorageUnsafe(StoreUnavailable):

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, Select, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.integrity import Finding
@@ -99,8 +99,27 @@ async def list_old_batches(
         .order_by(JournalEntry.first_seq)
         .limit(limit)
     )
+    return await _load_batches(session, old)
+
+
+async def list_batches_at(
+    session: AsyncSession, first_seqs: Sequence[int]
+) -> list[tuple[str, JournalBatch]]:
+    """The journal batches with these first seq, KEYS_MAX at most, each with its tenant id.
+
+    Without those that are known to be damaged.
+    """
+    found = select(JournalEntry.first_seq, JournalEntry.tenant_id).where(
+        JournalEntry.first_seq.in_(first_seqs[:KEYS_MAX]), JournalEntry.damage.is_(None)
+    )
+    return await _load_batches(session, found)
+
+
+async def _load_batches(
+    session: AsyncSession, found: Select[int, str]
+) -> list[tuple[str, JournalBatch]]:
     seqs: dict[str, list[int]] = {}
-    for first_seq, tenant_id in await session.execute(old):
+    for first_seq, tenant_id in await session.execute(found):
         seqs.setdefault(tenant_id, []).append(first_seq)
     batches = [
         (tenant_id, batch)

@@ -17,6 +17,7 @@ from service.background_jobs import (
     key_renewal,
     maintenance,
     scrubbing,
+    suspicion,
     write_behind,
 )
 from service.settings import REPOSITORY, Settings
@@ -49,7 +50,7 @@ def promtool(*arguments: str, given: bytes | None = None) -> str:
 
 async def exposed(world: World) -> str:
     """What `/metrics` prints once something has happened, and all jobs are known."""
-    for loop in (maintenance, housekeeping, scrubbing, write_behind, key_renewal):
+    for loop in (maintenance, housekeeping, scrubbing, suspicion, write_behind, key_renewal):
         loop(world.services)
     await world.create()
     await world.services.sealer.seal_due(everything=True)

@@ -18,7 +18,7 @@ from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
-from service.errors import StorageBusy, StorageDamaged
+from service.errors import SegmentDamaged, StorageBusy
 from service.hypercorn_server import ServerConfig
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
@@ -142,11 +142,13 @@ async def test_an_export_that_takes_too_long_breaks_off(filled):
 
 async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
     """The fault is found before the first byte: 503."""
-    oldest_segment(filled).unlink()
+    lost = oldest_segment(filled)
+    lost.unlink()
 
     response = await filled.export(format="csv")
 
-    assert await refused(response) == (503, StorageDamaged.text)
+    assert await refused(response) == (503, SegmentDamaged(value=lost.stem).text)
+    assert response.headers["retry-after"] == str(SegmentDamaged.retry_after_s)
     assert await events(filled, "audit_exported") == []
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from analytics.model.errors import StoreUnreachable
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import format_us, utc_day
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
@@ -184,6 +184,81 @@ async def test_each_kind_of_damage_is_found_and_named(filled, stored):
     assert 'countersign_scrub_damage_total{kind="wrong_sha256"} ' in shown
 
 
+async def day_of(audit, segment: Segment):
+    """The answer to a request for the rows of the segment's day."""
+    begin = segment.day.isoformat()
+    end = (segment.day + timedelta(days=1)).isoformat()
+    bounds = {"since": f"{begin}T00:00:00Z", "until": f"{end}T00:00:00Z"}
+    return await audit.get("", limit="100", **bounds)
+
+
+async def test_damage_that_a_request_meets_is_named_at_once(filled, stored):
+    """Verified now, and not when it would be due; what is known by then is not read again."""
+    await scrub(filled)
+    segment, *_ = await live(filled)
+    (path,) = paths(filled, [segment])
+    stored.flip(path)
+    if filled.services.settings.segments_url:
+        path.unlink()  # the copy, which would answer
+    answer = await day_of(filled, segment)
+    assert answer.status_code == 503
+    assert segment.segment_id in (await answer.get_json())["error"]
+
+    assert await filled.services.scrubber.verify_suspects() is True
+
+    (damaged,) = (await verification(filled))["damaged"]
+    assert damaged["segment"] == segment.segment_id
+    assert await ready(filled) == {"status": "ready", "damaged": 1}
+    filled.waits.clear()
+    await day_of(filled, segment)
+    await filled.services.scrubber.verify_suspects()
+    assert filled.waits == []
+    assert await filled.services.scrubber.verify_suspects() is False
+
+
+async def test_damage_that_an_export_meets_is_named_at_once(filled, stored):
+    """Its rows are counted by the catalog: the file is read only while it is sent."""
+    segment, *_ = await live(filled)
+    (path,) = paths(filled, [segment])
+    stored.flip(path)
+    if filled.services.settings.segments_url:
+        path.unlink()  # the copy, which would answer
+    with pytest.raises(StoreFault):
+        await (await filled.export(format="csv")).get_data()
+
+    await filled.services.scrubber.verify_suspects()
+
+    assert [each["segment"] for each in (await verification(filled))["damaged"]] == [
+        segment.segment_id
+    ]
+
+
+async def test_a_damaged_batch_that_a_request_meets_is_named_at_once(filled):
+    """However young it is; once it is whole again, so is the statistic."""
+    await filled.accept([sample_row(START)])
+    seq = await damage_a_batch(filled)
+    answer = await filled.get("", limit="100")
+    assert answer.status_code == 503
+
+    await filled.services.scrubber.verify_suspects()
+
+    (damaged,) = (await verification(filled))["damaged"]
+    assert damaged["path"] == f"journal batch from seq {seq}"
+
+
+async def damage_a_batch(audit) -> int:
+    """Damage the first batch of the journal; its first seq."""
+    async with audit.services.store.write() as work:
+        seq = (await work.session.scalars(JournalEntry.__table__.select())).first()
+        assert seq is not None
+        await work.session.execute(
+            JournalEntry.__table__.update()
+            .where(JournalEntry.first_seq == seq)
+            .values(data=b"damaged")
+        )
+    return int(seq)
+
+
 async def test_damage_stays_named_until_the_file_is_whole_when_verified_again(filled, stored):
     """A week later, and not before."""
     segment, *_ = await live(filled)
@@ -297,14 +372,7 @@ async def test_old_journal_batches_are_verified_too(filled):
     await filled.accept([sample_row(START), sample_row(START)])
     await filled.accept([sample_row(START)])
     filled.clock.advance(seconds=3_601)
-    async with filled.services.store.write() as work:
-        entry = (await work.session.scalars(JournalEntry.__table__.select())).first()
-        assert entry is not None
-        await work.session.execute(
-            JournalEntry.__table__.update()
-            .where(JournalEntry.first_seq == entry)
-            .values(data=b"damaged")
-        )
+    entry = await damage_a_batch(filled)
 
     (line,) = await scrub(filled)
 

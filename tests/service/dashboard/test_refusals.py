@@ -107,6 +107,24 @@ async def test_a_fault_of_ours_is_a_page_without_its_reason(world):
     assert "Storage is unavailable." in page.one("div", role="alert").text
 
 
+async def test_a_damaged_segment_is_a_page_that_says_what_to_do(world):
+    """To try again is no help; the operator needs the segment's name."""
+    await world.create()
+    await world.services.sealer.seal_due(everything=True)
+    (path,) = world.services.settings.audit_dir.glob(f"tenant={world.acme.id}/*/*.parquet")
+    path.unlink()
+    response = await see(world, f"{AUDIT}?source_ip=192.0.2.99", "auditor")
+    page = Page(await response.get_data(as_text=True))
+
+    assert response.status_code == 503
+    assert response.headers["retry-after"]
+    assert page.one("h1").text == "Stored data cannot be read"
+    said = page.one("div", role="alert").text
+    assert f"segment {path.stem}" in said
+    assert "countersign audit restore-segment" in said
+    assert "Try again" not in page.html
+
+
 @pytest.mark.parametrize(
     ("base_url", "promise"),
     [("https://audit.example", "max-age=31536000"), ("http://localhost:8080", None)],
