@@ -37,6 +37,12 @@ def compressor(compression: Compression | None) -> Compressor:
     return _COMPRESSORS[compression]()
 
 
+def compressed(content: bytes, compression: Compression | None) -> bytes:
+    """`content` as a whole stream."""
+    stream = compressor(compression)
+    return stream.add(content) + stream.finish()
+
+
 class _Plain:
     def add(self, content: bytes) -> bytes:
         return content

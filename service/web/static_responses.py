@@ -6,7 +6,7 @@ from typing import Final
 
 from quart import Request, Response, current_app
 
-from analytics.export.compression import Compression, compressor
+from analytics.export.compression import Compression, compressed
 from service.web.content_negotiation import content_coding
 
 _EXTENSION: Final = "countersign.static_responses"
@@ -16,7 +16,7 @@ class StaticResponse:
     """Static content with an ETag, unencoded and in each content coding."""
 
     def __init__(self, content: bytes, content_type: str) -> None:
-        self._bodies = {coding: _coded(content, coding) for coding in (None, *Compression)}
+        self._bodies = {coding: compressed(content, coding) for coding in (None, *Compression)}
         self._content_type = content_type
         self._etag = hashlib.sha256(content).hexdigest()[:32]
 
@@ -38,8 +38,3 @@ async def cached(name: str, make: Callable[[], Awaitable[StaticResponse]]) -> St
     if name not in cache:
         cache[name] = await make()  # concurrent first requests may both do this; none waits
     return cache[name]
-
-
-def _coded(content: bytes, coding: Compression | None) -> bytes:
-    stream = compressor(coding)
-    return stream.add(content) + stream.finish()

@@ -5,7 +5,7 @@ import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -166,13 +166,14 @@ async def docs() -> ResponseReturnValue:
 
 
 async def _openapi() -> StaticResponse:
-    return StaticResponse(
-        msgspec.json.encode(openapi_document(current_app, service_version())), JSON_TYPE
-    )
+    return await in_thread(lambda: StaticResponse(msgspec.json.encode(_document()), JSON_TYPE))
 
 
 async def _docs() -> StaticResponse:
-    page = await render_template(
-        "docs.html", document=openapi_document(current_app, service_version())
-    )
-    return StaticResponse(page.encode(), "text/html; charset=utf-8")
+    page = await render_template("docs.html", document=await in_thread(_document))
+    return await in_thread(StaticResponse, page.encode(), "text/html; charset=utf-8")
+
+
+def _document() -> dict[str, Any]:
+    """The API's description, which takes 50 ms to make."""
+    return openapi_document(current_app, service_version())

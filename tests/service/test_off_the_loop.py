@@ -8,6 +8,7 @@ import pytest
 
 from service.audit import tenant_log
 from service.reports import routes as reports
+from service.web import compression, static_responses, system
 from tests.conftest import World
 
 ORG = "/api/v1/admin/orgs/acme"
@@ -47,3 +48,41 @@ async def test_the_releases_of_a_preview_are_listed_in_a_thread(world: World, mo
     assert response.status_code == 200
     assert threads
     assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_documentation_is_made_in_a_thread(world: World, monkeypatch, path):
+    """It takes 50 ms, and is compressed in each coding."""
+    threads = threads_of(monkeypatch, system, "openapi_document")
+    packed = threads_of(monkeypatch, static_responses, "compressed")
+    response = await world.client.get(path)
+
+    assert response.status_code == 200
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads + packed
+
+
+async def test_templates_are_compiled_in_a_thread(world: World, monkeypatch):
+    """With all that they extend and import: that takes up to 100 ms."""
+    templates = type(world.app.jinja_env)
+    threads = threads_of(monkeypatch, templates, "compile")
+    world.app.jinja_env.bytecode_cache = None
+    response = await world.client.get("/admin/ui/orgs/acme/audit", headers=world.admin)
+
+    assert response.status_code == 200
+    assert len(threads) > 3
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_long_answers_are_compressed_in_a_thread(world: World, monkeypatch, coding):
+    """A short one is not: the thread would take longer."""
+    threads = threads_of(monkeypatch, compression, "compressed")
+    monkeypatch.setattr(compression, "THREAD_BYTES_MIN", 10_000)
+    headers = world.admin | {"accept-encoding": coding}
+    long = await world.client.get("/admin/ui/orgs/acme/members", headers=headers)
+    short = await world.client.get("/admin/ui/orgs/acme/rejected", headers=headers)
+
+    assert long.headers["content-encoding"] == short.headers["content-encoding"] == coding
+    assert threading.get_ident() not in threads[:1]
+    assert threads[1:] == [threading.get_ident()]
