@@ -3052,11 +3052,29 @@ GUARDS: Final = [
         "a search knows the names of its own organisation's keys alone",
         "service/audit/actor_names.py::actors_by_name",
         Replace(
-            "select(ApiKey.id, ApiKey.name).where(ApiKey.tenant_id == tenant_id)",
-            "select(ApiKey.id, ApiKey.name)",
+            "select(ApiKey.name, ApiKey.id).where(ApiKey.tenant_id == tenant_id)",
+            "select(ApiKey.name, ApiKey.id)",
         ),
         "tests/service/audit/test_search_endpoint.py"
         "::test_another_organisations_key_is_not_found_by_its_name",
+    ),
+    Guard(
+        "a page lists the teams and projects of its own organisation alone",
+        "service/orgs/repository.py::list_named_from",
+        Replace("table.tenant_id == org.id", "table.id != ''"),
+        f"{_PEOPLE}/test_teams_and_projects.py::test_those_of_another_organisation_are_not_listed[teams]",
+    ),
+    Guard(
+        "a form offers the teams and projects of its own organisation alone",
+        "service/orgs/repository.py::list_names",
+        Replace("table.tenant_id == org.id", "table.id != ''"),
+        f"{_PEOPLE}/test_teams_and_projects.py::test_those_of_another_organisation_are_not_listed[projects]",
+    ),
+    Guard(
+        "a page lists the keys of its own organisation alone",
+        "service/orgs/repository.py::_keys",
+        Replace("ApiKey.tenant_id == org.id", "ApiKey.id != ''"),
+        f"{_PEOPLE}/test_keys.py::test_keys_of_another_organisation_are_not_listed[True]",
     ),
     Guard(
         "a saved search is deleted by its own organisation alone",

@@ -1,6 +1,5 @@
 """Requests and responses for API keys."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -117,9 +116,9 @@ def parse_rotation(body: dict[str, Any]) -> str:
     return overlap
 
 
-def key_list(slug: str, keys: Sequence[ApiKey], now: datetime) -> ApiKeyList:
-    """The organisation's keys in the API's representation."""
-    return ApiKeyList(org=slug, api_keys=[ApiKeyEntry(**_facts(key, now)) for key in keys])
+def key_entry(key: ApiKey, now: datetime) -> ApiKeyEntry:
+    """A key in the API's representation."""
+    return ApiKeyEntry(**_facts(key, now))
 
 
 def issued_key(

@@ -15,7 +15,7 @@ from service.api_keys.forms import (
     NewApiKey,
     RevokedApiKey,
     issued_key,
-    key_list,
+    key_entry,
     parse_key_request,
     parse_rotation,
 )
@@ -31,11 +31,10 @@ from service.orgs.api_keys import (
 from service.orgs.repository import get_api_key, list_api_keys
 from service.orgs.roles import Capability
 from service.store.store import Store
-from service.threads import in_thread
 from service.web.dependencies import receives
 from service.web.documentation import MEMBERS, Tag, documented
 from service.web.request_parsing import json_object, query_parameters
-from service.web.responses import json_answer
+from service.web.responses import encoded, json_answer
 
 blueprint = Blueprint("api_keys", __name__, url_prefix="/api/v1/admin/orgs/<slug>/api-keys")
 
@@ -63,10 +62,10 @@ async def list_(services: ApiKeyServices, slug: str) -> ResponseReturnValue:
     """List the organisation's API keys, newest first."""
     _, org = await services.access.authorize(slug, Capability.ORG_ADMIN)
     query_parameters(request, ())
-    async with services.store.read() as session:
-        keys = await list_api_keys(session, org)
     now = services.clock()
-    return await in_thread(lambda: json_answer(key_list(slug, keys, now)))
+    async with services.store.read() as session:
+        keys = await list_api_keys(session, org, lambda key: encoded(key_entry(key, now)))
+    return json_answer({"org": slug, "api_keys": keys})
 
 
 @blueprint.post("")

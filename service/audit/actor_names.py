@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import member_actor
 from service.audit.search import ActorNames
-from service.store.batching import scalars_of
+from service.store.batching import rows_of, scalars_of
 from service.store.tables import ApiKey, Member
 
 
@@ -31,14 +31,16 @@ async def names_of_actors(
 async def actors_by_name(session: AsyncSession, tenant_id: str) -> ActorNames:
     """Every key and member of the organisation, also former ones, by case-folded name."""
     actors: dict[str, list[str]] = {}
-    for key_id, name in await session.execute(
-        select(ApiKey.id, ApiKey.name).where(ApiKey.tenant_id == tenant_id)
-    ):
-        actors.setdefault(name.casefold(), []).append(key_id)
-    for member_id, provider, email in await session.execute(
-        select(Member.id, Member.identity_provider, Member.email).where(
-            Member.tenant_id == tenant_id
-        )
-    ):
-        actors.setdefault(email.casefold(), []).append(member_actor(provider, member_id))
+
+    def add(name: str, actor: str) -> None:
+        actors.setdefault(name.casefold(), []).append(actor)
+
+    keys = select(ApiKey.name, ApiKey.id).where(ApiKey.tenant_id == tenant_id)
+    await rows_of(session, keys, add)
+    members = select(Member.email, Member.identity_provider, Member.id)
+    await rows_of(
+        session,
+        members.where(Member.tenant_id == tenant_id),
+        lambda email, provider, member_id: add(email, member_actor(provider, member_id)),
+    )
     return actors

@@ -1,6 +1,7 @@
 """In-memory cache of each organisation's active bindings, loaded once per trust revision."""
 
 import asyncio
+from collections.abc import Sequence
 from sys import getsizeof
 from typing import Final
 
@@ -9,7 +10,8 @@ from service.bindings.repository import list_active
 from service.orgs.repository import get_org_by_id
 from service.store.store import Store
 from service.store.tables import Organisation
-from service.verifier.candidates import Candidates, candidates_of
+from service.threads import in_thread
+from service.verifier.candidates import BindingTerms, Candidates, candidates_of
 
 KEPT_BYTES_MAX: Final = 128 * 2**20
 _CANDIDATE_BYTES: Final = 768
@@ -46,10 +48,15 @@ class BindingCache:
             # trusted.
             org = await get_org_by_id(session, tenant_id)
             active = await list_active(session, tenant_id)
-        candidates = candidates_of(active)
-        size = ENTRY_BYTES + bytes_of(candidates)
+        candidates, size = await in_thread(_prepared, active)
         self._kept.keep((tenant_id, org.trust_revision), candidates, size)
         return candidates
+
+
+def _prepared(active: Sequence[BindingTerms]) -> tuple[Candidates, int]:
+    """The candidates of the `active` bindings, and their memory: for 10,000 it takes 40 ms."""
+    candidates = candidates_of(active)
+    return candidates, ENTRY_BYTES + bytes_of(candidates)
 
 
 def bytes_of(candidates: Candidates) -> int:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Raw, Struct
 
 from analytics.model.instants import format_ms, optional_ms
@@ -17,6 +16,7 @@ from service.bindings.rules import (
 from service.store.tables import Binding, Origin
 from service.text_rules import REASON_MAX, REFUSED_CHARACTERS
 from service.web.parameter_types import Cursor, InstantOrDate, Omittable, TimestampMs
+from service.web.responses import encoded
 
 PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
 
@@ -312,7 +312,7 @@ class EncodedBindings:
         room = len(bindings) if self._limit is None else self._limit - len(self._entries)
         self._has_more |= len(bindings) > room
         for binding in bindings[:room]:
-            self._entries.append(Raw(msgspec.json.encode(listed_form(binding))))
+            self._entries.append(encoded(listed_form(binding)))
             self._last_id = binding.id
 
     def answer(self, slug: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from service.bindings.rules import BindingSlot, Draft, Places, slot_key
 from service.errors import BindingNotFound, NoSuchBinding
-from service.store.batching import scalars_of
+from service.store.batching import rows_of, scalars_of
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.verifier.candidates import BindingTerms
 
@@ -42,11 +42,17 @@ async def find_active(session: AsyncSession, slot: str) -> Binding | None:
     )
 
 
-async def count_active_by_project(session: AsyncSession, tenant_id: str) -> dict[str | None, int]:
-    """The number of active bindings limited to each project; None is the key for no limit."""
+async def count_active_by_project(
+    session: AsyncSession, tenant_id: str, projects: Collection[str]
+) -> dict[str | None, int]:
+    """The number of active bindings that are limited to those of `projects` that have any."""
     counts = await session.execute(
         select(Binding.project_id, func.count())
-        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+        .where(
+            Binding.tenant_id == tenant_id,
+            Binding.revoked_at.is_(None),
+            Binding.project_id.in_(projects),
+        )
         .group_by(Binding.project_id)
     )
     return {row[0]: row[1] for row in counts}
@@ -165,8 +171,7 @@ async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[Binding
     """The columns of the organisation's active bindings that tokens are matched against."""
     terms = [getattr(Binding, name) for name in BindingTerms._fields]
     active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-    rows = await session.execute(active)
-    return [BindingTerms(*row) for row in rows]
+    return await rows_of(session, active, BindingTerms)
 
 
 class BindingCounts(NamedTuple):

@@ -10,7 +10,7 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
-from service.api_keys.forms import issued_key, key_list, parse_key_request
+from service.api_keys.forms import ApiKeyList, issued_key, key_entry, parse_key_request
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import (
@@ -232,9 +232,11 @@ class LocalBackend:
     async def list_api_keys(self, slug: str) -> Form:
         """The API keys, newest first, ended ones included."""
         services = self._context.services
+        now = services.clock()
         async with services.store.read() as session:
-            keys = await list_api_keys(session, await get_org(session, slug))
-        return _form(key_list(slug, keys, services.clock()))
+            org = await get_org(session, slug)
+            keys = await list_api_keys(session, org, lambda key: key_entry(key, now))
+        return _form(ApiKeyList(org=slug, api_keys=keys))
 
     async def issue_api_key(self, slug: str, asked: Form) -> Form:
         """Issue a key as the API's request asks; returns it with its secret."""

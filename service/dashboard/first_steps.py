@@ -13,7 +13,7 @@ from service.bindings.repository import BindingCounts
 from service.dashboard.navigation import may
 from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.orgs.repository import count_live_keys, list_owners
+from service.orgs.repository import list_live_keys, list_owners
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 
@@ -51,14 +51,14 @@ async def first_steps(
     if isinstance(installs, SummaryUnavailable) or installs.num_rows:
         return []
     async with services.store.read() as session:
-        keys = await count_live_keys(session, org, services.clock())
+        keys = await list_live_keys(session, org, "", "", 1, services.clock())
         owners = await list_owners(session, org, 2)
     return [
         Step(
             "Issue an API key",
             "Your package proxy sends install rows with it.",
             url_for("dashboard_people.keys_page", slug=org.slug),
-            bool(sum(keys.values())),
+            bool(keys),
         ),
         Step(
             "Trust a CI job",

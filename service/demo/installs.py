@@ -41,7 +41,7 @@ async def issue_demo_key(work: UnitOfWork, org: Organisation, by: AuditContext) 
     """
     if await find_revision(work.session, org.id) is None:
         await set_policy(work, org, install_policy(load_profile(), is_after_incident=True), by)
-    for key in await list_api_keys(work.session, org):
+    for key in await list_api_keys(work.session, org, lambda key: key):
         if key.name == KEY_NAME and is_live(key, work.now):
             await revoke_api_key(work, org, key, by)
     scopes = (Capability.PACKAGES_INSTALL,)

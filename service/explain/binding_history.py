@@ -7,6 +7,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.store.batching import rows_of
 from service.store.tables import Binding
 from service.verifier.candidates import BindingTerms
 
@@ -50,5 +51,6 @@ async def list_known_bindings(session: AsyncSession, tenant_id: str) -> Sequence
     Reads columns instead of mapped objects: an explanation may compare ten thousand bindings.
     """
     columns = [getattr(Binding, field.name) for field in fields(KnownBinding)]
-    rows = await session.execute(select(*columns).where(Binding.tenant_id == tenant_id))
-    return [KnownBinding(*row) for row in rows]
+    return await rows_of(
+        session, select(*columns).where(Binding.tenant_id == tenant_id), KnownBinding
+    )

@@ -25,6 +25,7 @@ from service.explain.explanation import Explanation, explain_no_token, explain_t
 from service.issuers.jwks import SigningKeys
 from service.issuers.key_source import KeysFor
 from service.store.tables import Organisation
+from service.threads import in_thread
 from service.verifier.candidates import candidates_of
 from service.verifier.claims import UnverifiedToken
 from service.verifier.codes import TokenRejected
@@ -104,7 +105,8 @@ async def explain_asked(services: BindingServices, asked: Asked, org: Organisati
     )
     # Outside the transaction: the issuer may take seconds to answer.
     keys = await _keys(token, context, services.keys_for) if asked.has_signature else None
-    return explain_token(token, context, bindings, keys, now)
+    # In a thread: a token that nearly matches is compared with each of ten thousand bindings.
+    return await in_thread(explain_token, token, context, bindings, keys, now)
 
 
 def _require_project(project_id: str | None, places: Places) -> None:

@@ -1,17 +1,21 @@
 """Queries for organisations and their parts. `get_` raises, `find_` may return None."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.retention import Tier
 from service.errors import NotFound, OrgNotFound
 from service.orgs.roles import Role
+from service.store.batching import rows_of
 from service.store.tables import ApiKey, FormerTier, Member, Organisation, Project, Team, TeamAdmin
 from service.store.transaction import Transaction
+
+_Made = TypeVar("_Made")
+_Named = TypeVar("_Named", Team, Project)
 
 _HAS_SLUG: Final = Organisation.slug == bindparam("slug")
 _ORG: Final = select(Organisation).where(_HAS_SLUG)
@@ -149,6 +153,39 @@ async def list_members_from(
     return (await session.scalars(query)).all()
 
 
+async def list_named_from(
+    session: AsyncSession,
+    org: Organisation,
+    table: type[_Named],
+    containing: str,
+    after: str,
+    limit: int,
+) -> Sequence[_Named]:
+    """The first `limit` teams or projects, by name, after the name `after`.
+
+    Only names that contain `containing`, case-insensitively.
+    """
+    query = (
+        select(table)
+        .where(
+            table.tenant_id == org.id,
+            table.name > after,
+            table.name.icontains(containing, autoescape=True),
+        )
+        .order_by(table.name)
+        .limit(limit)
+    )
+    return (await session.scalars(query)).all()
+
+
+async def list_names(
+    session: AsyncSession, org: Organisation, table: type[Team | Project]
+) -> list[tuple[str, str]]:
+    """The id and name of each team or project, by name."""
+    query = select(table.id, table.name).where(table.tenant_id == org.id).order_by(table.name)
+    return await rows_of(session, query, lambda *names: names)
+
+
 async def find_project(session: AsyncSession, org: Organisation, name: str) -> Project | None:
     """The project with this id or name, or None."""
     return await session.scalar(
@@ -205,14 +242,14 @@ async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member
 
 
 async def list_team_offices(
-    session: AsyncSession, org: Organisation
+    session: AsyncSession, org: Organisation, *among: ColumnElement[bool]
 ) -> Sequence[tuple[Team, Member]]:
-    """All pairs of a team and an admin of it, by team name and email address."""
+    """The pairs of a team and an admin of it that are `among` these, by team name and address."""
     offices = await session.execute(
         select(Team, Member)
         .join(TeamAdmin, TeamAdmin.team_id == Team.id)
         .join(Member, Member.id == TeamAdmin.member_id)
-        .where(Team.tenant_id == org.id, Member.removed_at.is_(None))
+        .where(Team.tenant_id == org.id, Member.removed_at.is_(None), *among)
         .order_by(Team.name, Member.email)
     )
     return [(team, member) for team, member in offices]
@@ -257,22 +294,72 @@ def is_live(key: ApiKey, now: datetime) -> bool:
 
 
 async def count_live_keys(
-    session: AsyncSession, org: Organisation, now: datetime
+    session: AsyncSession, org: Organisation, projects: Collection[str], now: datetime
 ) -> dict[str | None, int]:
-    """The number of live API keys of each project; None is the key for the whole organisation."""
+    """The number of live API keys of those of `projects` that have any."""
     counts = await session.execute(
         select(ApiKey.project_id, func.count())
-        .where(
-            ApiKey.tenant_id == org.id,
-            ApiKey.revoked_at.is_(None),
-            or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now),
-        )
+        .where(ApiKey.tenant_id == org.id, ApiKey.project_id.in_(projects), _has_not_ended(now))
         .group_by(ApiKey.project_id)
     )
     return {row[0]: row[1] for row in counts}
 
 
-async def list_api_keys(session: AsyncSession, org: Organisation) -> Sequence[ApiKey]:
-    """All API keys, revoked ones included, newest first."""
+async def list_live_keys(
+    session: AsyncSession, org: Organisation, containing: str, after: str, limit: int, now: datetime
+) -> Sequence[ApiKey]:
+    """The first `limit` keys that are accepted at `now`, newest first, after the key `after`.
+
+    Only keys whose name or id contains `containing`, case-insensitively.
+    """
+    query = _keys(org, containing).where(_has_not_ended(now))
+    if after:
+        begun = select(ApiKey.created_at).where(ApiKey.tenant_id == org.id, ApiKey.id == after)
+        at = begun.scalar_subquery()
+        is_older = and_(ApiKey.created_at == at, ApiKey.id > after)
+        query = query.where(or_(ApiKey.created_at < at, is_older))
+    return (await session.scalars(query.limit(limit))).all()
+
+
+async def list_ended_keys(
+    session: AsyncSession, org: Organisation, containing: str, limit: int, now: datetime
+) -> Sequence[ApiKey]:
+    """The first `limit` keys that were revoked or have expired, newest first; as above."""
+    ended = _keys(org, containing).where(not_(_has_not_ended(now)))
+    return (await session.scalars(ended.limit(limit))).all()
+
+
+def _keys(org: Organisation, containing: str) -> Select[ApiKey]:
+    columns = (ApiKey.name, ApiKey.id)
+    return (
+        select(ApiKey)
+        .where(
+            ApiKey.tenant_id == org.id,
+            or_(*(column.icontains(containing, autoescape=True) for column in columns)),
+        )
+        .order_by(ApiKey.created_at.desc(), ApiKey.id)
+    )
+
+
+def _has_not_ended(now: datetime) -> ColumnElement[bool]:
+    return and_(
+        ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
+    )
+
+
+async def find_replaced(
+    session: AsyncSession, org: Organisation, keys: Collection[str]
+) -> set[str]:
+    """The ids of those of `keys` that an unrevoked key was issued for by rotation."""
+    query = select(ApiKey.replaces).where(
+        ApiKey.tenant_id == org.id, ApiKey.replaces.in_(keys), ApiKey.revoked_at.is_(None)
+    )
+    return {replaced for replaced in await session.scalars(query) if replaced is not None}
+
+
+async def list_api_keys(
+    session: AsyncSession, org: Organisation, make: Callable[[ApiKey], _Made]
+) -> list[_Made]:
+    """What `make` returns for each API key, revoked ones included, newest first."""
     query = select(ApiKey).where(ApiKey.tenant_id == org.id).order_by(ApiKey.created_at.desc())
-    return (await session.scalars(query)).all()
+    return await rows_of(session, query, make)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.errors import NotFound
@@ -45,12 +45,14 @@ async def list_passkeys(session: AsyncSession, member_id: str) -> Sequence[Passk
     return (await session.scalars(query)).all()
 
 
-async def count_passkeys(session: AsyncSession, org: Organisation) -> dict[str, int]:
-    """Number of active passkeys by member id, for members who have any."""
+async def count_passkeys(
+    session: AsyncSession, org: Organisation, *among: ColumnElement[bool]
+) -> dict[str, int]:
+    """Number of active passkeys by member id, for members who have any and are `among` these."""
     rows = await session.execute(
         select(Passkey.member_id, func.count())
         .join(Member, Member.id == Passkey.member_id)
-        .where(Member.tenant_id == org.id, Passkey.removed_at.is_(None))
+        .where(Member.tenant_id == org.id, Passkey.removed_at.is_(None), *among)
         .group_by(Passkey.member_id)
     )
     return {row[0]: row[1] for row in rows}

@@ -11,8 +11,12 @@ from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
 from service.orgs.api_keys import UNSCOPED_WORDS
 from service.orgs.roles import Role
-from service.reports.access_report import AccessReport, MemberRights
-from service.store.tables import ApiKey, Binding
+from service.reports.access_report import (
+    AccessReport,
+    MemberRights,
+    ReportedBinding,
+    ReportedKey,
+)
 from service.version import service_version
 from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs, TimestampUs
 
@@ -138,6 +142,7 @@ def notes(report: AccessReport) -> list[str]:
 def report_form(report: AccessReport) -> AccessReportForm:
     """The report as the API answers it."""
     admins = report.admins()
+    may = {role: [each.value for each in report.capabilities(role)] for role in Role}
     return AccessReportForm(
         org=report.org.slug,
         tenant_id=report.org.id,
@@ -147,8 +152,11 @@ def report_form(report: AccessReport) -> AccessReportForm:
         is_complete=report.is_complete,
         rights_as_of=format_us(report.rights_as_of),
         notes=notes(report),
-        roles=[_role(report, role) for role in Role],
-        members=[_member(report, member) for member in report.members],
+        roles=[
+            RoleThen(role=role, capabilities=may[role], granted=sorted(report.grants.get(role, ())))
+            for role in Role
+        ],
+        members=[_member(member, may[member.role]) for member in report.members],
         teams=[
             TeamThen(
                 id=team.id,
@@ -219,29 +227,21 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _role(report: AccessReport, role: Role) -> RoleThen:
-    return RoleThen(
-        role=role,
-        capabilities=[capability.value for capability in report.capabilities(role)],
-        granted=sorted(report.grants.get(role, ())),
-    )
-
-
-def _member(report: AccessReport, one: MemberRights) -> MemberThen:
+def _member(one: MemberRights, capabilities: list[str]) -> MemberThen:
     member = one.member
     return MemberThen(
         id=member.id,
         email=member.email,
         identity_provider=member.identity_provider,
         role=one.role,
-        capabilities=[capability.value for capability in report.capabilities(one.role)],
+        capabilities=capabilities,
         administers=[team.id for team in one.teams],
         since=format_ms(member.created_at),
         removed_at=optional_ms(member.removed_at),
     )
 
 
-def _key(key: ApiKey) -> KeyThen:
+def _key(key: ReportedKey) -> KeyThen:
     return KeyThen(
         id=key.id,
         name=key.name,
@@ -254,7 +254,7 @@ def _key(key: ApiKey) -> KeyThen:
     )
 
 
-def _binding(binding: Binding) -> BindingThen:
+def _binding(binding: ReportedBinding) -> BindingThen:
     return BindingThen(
         id=binding.id,
         issuer=binding.issuer,

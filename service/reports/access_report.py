@@ -4,31 +4,82 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from service.audit.tenant_log import open_log
-from service.bindings.repository import BindingState, list_bindings
+from service.bindings.repository import BindingState, in_state
 from service.errors import Invalid
 from service.lake import Lake
 from service.orgs.repository import get_org_by_id
 from service.orgs.roles import Capability, Role, granted
 from service.reports.recorded_changes import RecordedChanges, load_changes
 from service.reports.rights_history import TeamOffice
+from service.store.batching import rows_of
 from service.store.store import Store
 from service.store.tables import ApiKey, Binding, Member, Organisation, Team, TeamAdmin
+from service.store.tables.base import Base
 from service.threads import in_thread
+
+
+class ReportedMember(NamedTuple):
+    """The columns of a member that the report has."""
+
+    id: str
+    email: str
+    role: str
+    identity_provider: str
+    created_at: datetime
+    removed_at: datetime | None
+
+
+class ReportedTeam(NamedTuple):
+    """The columns of a team that the report has."""
+
+    id: str
+    name: str
+    created_at: datetime
+
+
+class ReportedKey(NamedTuple):
+    """The columns of an API key that the report has."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    project_id: str | None
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class ReportedBinding(NamedTuple):
+    """The columns of a binding that the report has."""
+
+    id: str
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+    project_id: str | None
+    team_id: str | None
+    added_by: str
+    added_at: datetime
+    revoked_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRights:
     """A member then: their role, and the teams they administered."""
 
-    member: Member
+    member: ReportedMember
     role: Role
-    teams: list[Team]
+    teams: list[ReportedTeam]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +97,9 @@ class AccessReport:
     rights_as_of: datetime
     grants: dict[str, list[str]]
     members: list[MemberRights]
-    teams: list[Team]
-    api_keys: Sequence[ApiKey]
-    bindings: Sequence[Binding]
+    teams: Sequence[ReportedTeam]
+    api_keys: Sequence[ReportedKey]
+    bindings: Sequence[ReportedBinding]
 
     @property
     def is_complete(self) -> bool:
@@ -60,9 +111,9 @@ class AccessReport:
         held = granted(role, self.grants)
         return [capability for capability in Capability if capability in held]
 
-    def admins(self) -> dict[str, list[Member]]:
+    def admins(self) -> dict[str, list[ReportedMember]]:
         """The members who administered each team, by its id and their email address."""
-        admins: dict[str, list[Member]] = {team.id: [] for team in self.teams}
+        admins: dict[str, list[ReportedMember]] = {team.id: [] for team in self.teams}
         for entry in self.members:
             for team in entry.teams:
                 admins[team.id].append(entry.member)
@@ -74,11 +125,11 @@ class _Stored:
     """What the tables hold. `members` are those of then, with the role they last had."""
 
     org: Organisation
-    members: Sequence[Member]
-    teams: Sequence[Team]
+    members: Sequence[ReportedMember]
+    teams: Sequence[ReportedTeam]
     offices: set[TeamOffice]
-    api_keys: Sequence[ApiKey]
-    bindings: Sequence[Binding]
+    api_keys: Sequence[ReportedKey]
+    bindings: Sequence[ReportedBinding]
 
 
 async def report_access(
@@ -117,7 +168,7 @@ def _assembled(
     former_roles = history.former_roles(rights_as_of)
     left = {member.id for member in stored.members if member.removed_at is not None}
     names = {team.id: team for team in stored.teams}
-    teams: dict[str, list[Team]] = defaultdict(list)
+    teams: dict[str, list[ReportedTeam]] = defaultdict(list)
     for team_id, member_id in history.team_offices(stored.offices, rights_as_of, left):
         if team_id in names:
             teams[member_id].append(names[team_id])
@@ -136,35 +187,47 @@ def _assembled(
             )
             for member in stored.members
         ],
-        teams=list(stored.teams),
+        teams=stored.teams,
         api_keys=stored.api_keys,
         bindings=stored.bindings,
     )
 
 
 async def _load(session: AsyncSession, tenant_id: str, as_of: datetime) -> _Stored:
-    members = select(Member).where(
+    """Columns, no mapped objects: there may be tens of thousands of each kind."""
+    members = _columns(Member, ReportedMember).where(
         Member.tenant_id == tenant_id, _held_at(Member.created_at, as_of, Member.removed_at)
     )
-    teams = select(Team).where(Team.tenant_id == tenant_id, Team.created_at <= as_of)
+    teams = _columns(Team, ReportedTeam).where(
+        Team.tenant_id == tenant_id, Team.created_at <= as_of
+    )
     offices = (
         select(TeamAdmin.team_id, TeamAdmin.member_id)
         .join(Team, Team.id == TeamAdmin.team_id)
         .where(Team.tenant_id == tenant_id)
     )
-    keys = select(ApiKey).where(
+    keys = _columns(ApiKey, ReportedKey).where(
         ApiKey.tenant_id == tenant_id,
         _held_at(ApiKey.created_at, as_of, ApiKey.revoked_at),
         or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > as_of),
     )
+    bindings = _columns(Binding, ReportedBinding).where(
+        Binding.tenant_id == tenant_id, in_state(BindingState.ACTIVE, as_of)
+    )
+    newest_first = (Binding.added_at.desc(), Binding.id)
     return _Stored(
         org=await get_org_by_id(session, tenant_id),
-        members=(await session.scalars(members.order_by(Member.email, Member.id))).all(),
-        teams=(await session.scalars(teams.order_by(Team.name))).all(),
-        offices={(team_id, member_id) for team_id, member_id in await session.execute(offices)},
-        api_keys=(await session.scalars(keys.order_by(ApiKey.created_at, ApiKey.id))).all(),
-        bindings=await list_bindings(session, tenant_id, BindingState.ACTIVE, as_of),
+        members=await rows_of(session, members.order_by(Member.email, Member.id), ReportedMember),
+        teams=await rows_of(session, teams.order_by(Team.name), ReportedTeam),
+        offices=set(await rows_of(session, offices, lambda *office: office)),
+        api_keys=await rows_of(session, keys.order_by(ApiKey.created_at, ApiKey.id), ReportedKey),
+        bindings=await rows_of(session, bindings.order_by(*newest_first), ReportedBinding),
     )
+
+
+def _columns(table: type[Base], form: type[NamedTuple]) -> Select[*tuple[Any, ...]]:
+    """The columns of `table` that `form` names."""
+    return select(*(getattr(table, name) for name in form._fields))
 
 
 def _held_at(

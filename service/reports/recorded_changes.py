@@ -15,6 +15,7 @@ from analytics.model.filters import parse_query
 from analytics.model.instants import midnight
 from service.audit.tenant_log import TenantLog
 from service.reports.rights_history import RIGHTS_EVENTS, RightsChange, RightsHistory
+from service.threads import in_thread
 
 CHANGES_MAX: Final = 100_000
 """Rows that are read at most, newest first."""
@@ -51,6 +52,10 @@ async def load_changes(log: TenantLog) -> RecordedChanges:
             bounds.append(last["created_at"])
             break
         after = Position(log.snapshot.watermark, last["created_at"], last["seq"])
+    return await in_thread(_recorded, changes, bounds)
+
+
+def _recorded(changes: list[RightsChange], bounds: list[datetime]) -> RecordedChanges:
     own = _without_imported(changes)
     bounds += [
         midnight(date.fromisoformat(change.keys["last_day"])) + _DAY

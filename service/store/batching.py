@@ -1,7 +1,8 @@
-"""Statements over many keys, a bounded number at a time."""
+"""Statements over many keys, and results of many rows, a bounded number at a time."""
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Delete, Insert, Select, Update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -9,6 +10,27 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 KEYS_MAX: Final = 500
 """Keys per statement; databases limit the number of bound values."""
+
+PART_ROWS: Final = 250
+"""Rows of a result that are mapped at once, in some 3 ms: other requests have their turn after."""
+
+_Made = TypeVar("_Made")
+
+
+async def rows_of(
+    session: AsyncSession, query: Select[*tuple[Any, ...]], make: Callable[..., _Made]
+) -> list[_Made]:
+    """What `make` returns for each row of `query`, called with its columns; in parts.
+
+    It should keep no mapped object: to look through 10,000 of them takes the garbage collector
+    40 ms, in which nothing else runs.
+    """
+    result = await session.run_sync(lambda sync: sync.execute(query))  # fetched, but not mapped yet
+    made: list[_Made] = []
+    for part in result.yield_per(PART_ROWS).partitions():
+        made += [make(*row) for row in part]
+        await asyncio.sleep(0)
+    return made
 
 
 async def execute_many(

@@ -14,6 +14,11 @@ def json_answer(value: Any, status: int = 200) -> Response:  # noqa: ANN401 - an
     return Response(msgspec.json.encode(value), status=status, content_type=JSON_TYPE)
 
 
+def encoded(value: Any) -> msgspec.Raw:  # noqa: ANN401 - any JSON
+    """`value` as part of a JSON response, encoded now: long answers are encoded in parts."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 def error_answer(text: str, status: int) -> Response:
     """An error response, `{"error": text}`: the same shape for every error."""
     body = json.dumps({"error": text}, ensure_ascii=False, separators=(",", ":"))

@@ -1,8 +1,8 @@
 """The reports page: views of the audit log by question, and who could do what as of a date."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from analytics.model.events import Event
 from service.access.callers import member_actor
@@ -11,8 +11,8 @@ from service.bindings.listing import parse_as_of
 from service.dashboard.display_names import Person, find_names
 from service.errors import Invalid
 from service.reports.access_forms import notes
-from service.reports.access_report import AccessReport, report_access
-from service.store.tables import Member, Organisation
+from service.reports.access_report import AccessReport, ReportedMember, report_access
+from service.store.tables import Organisation
 
 SUCCEEDED: Final = (
     Event.OAUTH_LOGIN_SUCCEEDED,
@@ -20,6 +20,11 @@ SUCCEEDED: Final = (
     Event.LINK_SIGN_IN_SUCCEEDED,
     Event.DEVICE_SIGN_IN_SUCCEEDED,
 )
+SHOWN_MAX: Final = 500
+"""How many members, keys and bindings the page of the access report shows."""
+
+_Line = TypeVar("_Line")
+
 SIGN_INS: Final = (*SUCCEEDED, Event.SIGN_IN_FAILED)
 RIGHTS: Final = (
     Event.MEMBER_ADDED,
@@ -134,7 +139,11 @@ class AccessView:
         """The HTTP status."""
         return 200 if self.fault is None else self.fault.status
 
-    def actor_of(self, member: Member) -> str:
+    def shown(self, lines: Sequence[_Line]) -> Sequence[_Line]:
+        """The first of the report's members, keys or bindings."""
+        return lines[:SHOWN_MAX]
+
+    def actor_of(self, member: ReportedMember) -> str:
         """The member's name in `actor` of audit rows."""
         return member_actor(member.identity_provider, member.id)
 
@@ -149,9 +158,10 @@ async def load_access_view(
         report = await report_access(services.store, services.lake, org, as_of, services.clock())
     except Invalid as fault:
         return AccessView(given, None, [], {}, {}, fault)
-    actors = {key.created_by for key in report.api_keys if key.created_by is not None}
-    limits = [key.project_id for key in report.api_keys]
-    limits += [binding.project_id for binding in report.bindings]
+    keys, bindings = report.api_keys[:SHOWN_MAX], report.bindings[:SHOWN_MAX]
+    actors = {key.created_by for key in keys if key.created_by is not None}
+    limits = [key.project_id for key in keys]
+    limits += [binding.project_id for binding in bindings]
     projects = {project_id for project_id in limits if project_id is not None}
     async with services.store.read() as session:
         names = await find_names(session, org.id, actors=actors, projects=projects)

@@ -1,7 +1,9 @@
 """The API keys page: issue, rotate and revoke the keys that proxies and scripts send rows with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from quart import url_for
@@ -10,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller
 from service.dashboard.display_names import Person, find_names
 from service.dashboard.people.form_actions import Change
-from service.dashboard.people.page import IssuedSecret, OrgPage
+from service.dashboard.people.page import PLACE, IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
 from service.orgs.api_keys import (
     NEVER,
@@ -23,9 +25,15 @@ from service.orgs.api_keys import (
     revoke_api_key,
     rotate_api_key,
 )
-from service.orgs.repository import get_api_key, is_live, list_api_keys, list_projects
+from service.orgs.repository import (
+    find_replaced,
+    get_api_key,
+    list_ended_keys,
+    list_live_keys,
+    list_names,
+)
 from service.orgs.roles import Capability
-from service.store.tables import ApiKey, Organisation
+from service.store.tables import ApiKey, Organisation, Project
 from service.web.header_names import API_KEY_HEADER
 
 ENDED_MAX: Final = 100
@@ -62,36 +70,38 @@ class KeyRow:
 
     key: ApiKey
     owner: Person | None
-    is_live: bool
     expires_soon: bool
 
 
 async def load_keys_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """All live keys, and the latest that have ended, newest first."""
+    """A part of the live keys, and the latest that have ended, newest first."""
     now = services.clock()
     terms = KeyTerms(services.settings.api_key_days_max)
-    rows = await _rows(session, org, now)
-    projects = await list_projects(session, org)
-    ended = [row for row in rows if not row.is_live]
+    load = partial(list_live_keys, session, org, now=now)
+    part = await KEYS.part(load, lambda key: key.id)
+    ended = await list_ended_keys(session, org, part.find, ENDED_MAX + 1, now)
+    projects = await list_names(session, org, Project)
     return {
-        "live": [row for row in rows if row.is_live],
-        "ended": ended[:ENDED_MAX],
-        "replaced": {row.key.replaces for row in rows if row.key.revoked_at is None},
+        "part": part,
+        "live": await _rows(session, org, part.rows, now),
+        "ended": await _rows(session, org, ended[:ENDED_MAX], now),
+        "replaced": await find_replaced(session, org, [key.id for key in part.rows]),
         "has_more": len(ended) > ENDED_MAX,
         "expiries": _expiries(terms),
         "expiry_default": f"{terms.default.days}d",
         "overlaps": OVERLAPS,
         "overlap_default": OVERLAP_DEFAULT,
-        "project_names": {project.id: project.name for project in projects},
+        "project_names": dict(projects),
         "uses": _USES,
-        "choices": [("", "whole organisation"), *((item.id, item.name) for item in projects)],
+        "choices": [("", "whole organisation"), *projects],
     }
 
 
-async def _rows(session: AsyncSession, org: Organisation, now: datetime) -> list[KeyRow]:
-    keys = await list_api_keys(session, org)
+async def _rows(
+    session: AsyncSession, org: Organisation, keys: Sequence[ApiKey], now: datetime
+) -> list[KeyRow]:
     names = await find_names(
         session, org.id, actors={key.created_by for key in keys if key.created_by is not None}
     )
@@ -99,7 +109,6 @@ async def _rows(session: AsyncSession, org: Organisation, now: datetime) -> list
         KeyRow(
             key,
             None if key.created_by is None else names.person(key.created_by),
-            is_live(key, now),
             expires_soon(key, now),
         )
         for key in keys
@@ -171,4 +180,5 @@ KEYS: Final = OrgPage(
     template="people/keys.html",
     load=load_keys_view,
     done={"revoked": "The key was revoked and no longer works."},
+    place=PLACE,
 )

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from quart import url_for
@@ -12,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller, MemberPrincipal, member_actor
 from service.dashboard.labels import PROVIDER_WORDS
 from service.dashboard.people.form_actions import Change
-from service.dashboard.people.page import IssuedSecret, OrgPage, may_decide_over
+from service.dashboard.people.page import PLACE, IssuedSecret, OrgPage, may_decide_over
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import add_member, end_sessions, issue_sign_in, remove_member, set_role
 from service.orgs.repository import list_members_from, list_team_offices
@@ -22,9 +23,6 @@ from service.passkeys.changes import remove_all_passkeys
 from service.passkeys.repository import count_passkeys
 from service.sign_in.domains import list_domains
 from service.store.tables import Member, Organisation
-
-ROWS_MAX: Final = 50
-"""How many members one page shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +47,12 @@ class MemberRow:
 async def load_members_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """Up to ROWS_MAX of the members searched for; and the domains that need no invitation."""
-    place = MEMBERS.here()
-    find, after = (place.get(name, "") for name in MEMBERS.place)
-    members = await list_members_from(session, org, find, after, ROWS_MAX + 1)
-    shown = members[:ROWS_MAX]
+    """A part of the members, and the domains that need no invitation."""
+    part = await MEMBERS.part(partial(list_members_from, session, org), lambda each: each.email)
     providers = services.sign_in.providers
     return {
-        "rows": await _rows(session, caller, org, shown),
-        "find": find,
-        "after": after,
-        "next_after": shown[-1].email if len(members) > len(shown) else None,
+        "part": part,
+        "rows": await _rows(session, caller, org, part.rows),
         "roles": [(role, role) for role in Role if may_decide_over(caller, role, org)],
         "providers": [
             (name, words if name in providers else f"{words} (not set up here)")
@@ -75,10 +68,11 @@ async def load_members_view(
 async def _rows(
     session: AsyncSession, caller: Caller, org: Organisation, members: Sequence[Member]
 ) -> list[MemberRow]:
+    is_shown = Member.id.in_([member.id for member in members])
     seen = await find_last_seen(session, [member.id for member in members])
-    passkeys = await count_passkeys(session, org)
+    passkeys = await count_passkeys(session, org, is_shown)
     teams: dict[str, list[str]] = defaultdict(list)
-    for team, member in await list_team_offices(session, org):
+    for team, member in await list_team_offices(session, org, is_shown):
         teams[member.id].append(team.name)
     own_id = caller.member_id if isinstance(caller, MemberPrincipal) else None
     return [
@@ -148,5 +142,5 @@ MEMBERS: Final = OrgPage(
         "no-passkeys": "Their passkeys were removed. Sessions that began with them stay active.",
         "signed-out": "Their sessions and sign-in links have ended.",
     },
-    place=("find", "after"),
+    place=PLACE,
 )

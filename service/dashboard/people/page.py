@@ -1,8 +1,8 @@
 """A page of an organisation with forms: shown, redirected to, and shown again with errors."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from quart import request, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -17,8 +17,14 @@ from service.orgs.roles import Role
 from service.store.tables import Organisation
 
 DONE_PARAMETER: Final = "done"
+ROWS_MAX: Final = 50
+"""How many rows of a list one page shows."""
+
+PLACE: Final = ("find", "after")
 PLACE_CHARS_MAX: Final = 255
 """No member's address is longer."""
+
+_Row = TypeVar("_Row")
 
 LoadView = Callable[
     [DashboardServices, AsyncSession, Caller, Organisation], Awaitable[dict[str, Any]]
@@ -35,10 +41,23 @@ class IssuedSecret:
 
 
 @dataclass(frozen=True, slots=True)
+class ListPart(Generic[_Row]):
+    """The part of a long list that a page shows: what contains `find`, from after `after` on.
+
+    The next part begins after `next_after`; None if this is the last.
+    """
+
+    rows: Sequence[_Row]
+    find: str
+    after: str
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class OrgPage:
     """One such page: its data, and the confirmations of its forms by code.
 
-    `place` are the parameters that select the part of a long list to show.
+    `place` are the parameters that select the part of a long list to show: PLACE, or none.
     """
 
     endpoint: str
@@ -62,6 +81,18 @@ class OrgPage:
             if len(value) > PLACE_CHARS_MAX:
                 raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters", field=name)
         return given
+
+    async def part(
+        self, load: Callable[[str, str, int], Awaitable[Sequence[_Row]]], key: Callable[[_Row], str]
+    ) -> ListPart[_Row]:
+        """The part of the list that the current request selects.
+
+        `load` is given what rows must contain, what they must come after, and their number.
+        """
+        find, after = (self.here().get(name, "") for name in PLACE)
+        rows = await load(find, after, ROWS_MAX + 1)
+        shown = rows[:ROWS_MAX]
+        return ListPart(shown, find, after, key(shown[-1]) if len(rows) > len(shown) else None)
 
     async def show(
         self,

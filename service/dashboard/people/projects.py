@@ -1,6 +1,7 @@
 """The projects page: bindings and API keys can be limited to a project."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -8,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller
 from service.bindings.repository import count_active_by_project
 from service.dashboard.people.form_actions import Change
-from service.dashboard.people.page import OrgPage
+from service.dashboard.people.page import PLACE, OrgPage
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import create_project
-from service.orgs.repository import count_live_keys, list_projects
+from service.orgs.repository import count_live_keys, list_named_from
 from service.store.tables import Organisation, Project
 
 
@@ -27,14 +28,18 @@ class ProjectRow:
 async def load_projects_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """All projects, by name."""
-    keys = await count_live_keys(session, org, services.clock())
-    bindings = await count_active_by_project(session, org.id)
+    """A part of the projects, by name."""
+    load = partial(list_named_from, session, org, Project)
+    part = await PROJECTS.part(load, lambda project: project.name)
+    ids = [project.id for project in part.rows]
+    keys = await count_live_keys(session, org, ids, services.clock())
+    bindings = await count_active_by_project(session, org.id, ids)
     return {
+        "part": part,
         "rows": [
             ProjectRow(project, keys.get(project.id, 0), bindings.get(project.id, 0))
-            for project in await list_projects(session, org)
-        ]
+            for project in part.rows
+        ],
     }
 
 
@@ -49,4 +54,5 @@ PROJECTS: Final = OrgPage(
     template="people/projects.html",
     load=load_projects_view,
     done={"created": "The project was created. Keys and bindings can now be limited to it."},
+    place=PLACE,
 )

@@ -2,16 +2,22 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.dashboard.people.form_actions import Change
-from service.dashboard.people.page import OrgPage, may_decide_over
+from service.dashboard.people.page import PLACE, OrgPage, may_decide_over
 from service.dashboard.services import DashboardServices
 from service.orgs.changes import create_team, set_team_admin
-from service.orgs.repository import get_team, list_members_from, list_team_offices, list_teams
+from service.orgs.repository import (
+    get_team,
+    list_members_from,
+    list_named_from,
+    list_team_offices,
+)
 from service.store.tables import Member, Organisation, Team
 
 OFFERED_MAX: Final = 200
@@ -37,14 +43,17 @@ class TeamRow:
 async def load_teams_view(
     services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
 ) -> dict[str, Any]:
-    """All teams with their admins, and addresses of members who could become admins."""
+    """A part of the teams with their admins, and addresses of members who could become admins."""
+    part = await TEAMS.part(partial(list_named_from, session, org, Team), lambda team: team.name)
+    is_shown = Team.id.in_([team.id for team in part.rows])
     admins: dict[str, list[TeamAdminRow]] = defaultdict(list)
-    for team, member in await list_team_offices(session, org):
+    for team, member in await list_team_offices(session, org, is_shown):
         row = TeamAdminRow(member, may_decide_over(caller, member.role, org))
         admins[team.id].append(row)
     members = await list_members_from(session, org, "", "", OFFERED_MAX)
     return {
-        "rows": [TeamRow(team, admins[team.id]) for team in await list_teams(session, org)],
+        "part": part,
+        "rows": [TeamRow(team, admins[team.id]) for team in part.rows],
         "addresses": [each.email for each in members if may_decide_over(caller, each.role, org)],
     }
 
@@ -81,4 +90,5 @@ TEAMS: Final = OrgPage(
         "appointed": "The admin was added.",
         "dismissed": "They are no longer an admin of the team.",
     },
+    place=PLACE,
 )

@@ -13,9 +13,9 @@ from service.bindings.slots import find_holder
 from service.dashboard.form_auth import Form
 from service.dashboard.trust.permissions import may_create
 from service.errors import BindingExists, Invalid, Refusal
-from service.orgs.repository import list_projects, list_teams
+from service.orgs.repository import list_names
 from service.orgs.roles import Capability
-from service.store.tables import Binding, Organisation, Origin
+from service.store.tables import Binding, Organisation, Origin, Project, Team
 
 FIELDS: Final = (
     "issuer",
@@ -145,13 +145,14 @@ def _merged(given: Typed, holder: Binding) -> Typed:
 async def load_choices(services: BindingServices, caller: Caller, org: Organisation) -> Choices:
     """What `caller` may choose from."""
     async with services.store.read() as session:
-        teams, projects = await list_teams(session, org), await list_projects(session, org)
-    own = [(team.id, team.name) for team in teams if may_create(caller, org, team.id)]
+        teams = await list_names(session, org, Team)
+        projects = await list_names(session, org, Project)
+    own = [(team_id, name) for team_id, name in teams if may_create(caller, org, team_id)]
     is_org_admin = may_create(caller, org, None)
     offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
     return Choices(
         issuers=[(url, url) for url in services.issuers],
         origins=[(origin, words) for origin, words in _ORIGINS.items() if offered[origin]],
         teams=[("", "none"), *own],
-        projects=[("", "any"), *((project.id, project.name) for project in projects)],
+        projects=[("", "any"), *projects],
     )

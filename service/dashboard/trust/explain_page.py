@@ -22,9 +22,9 @@ from service.explain.explanation import Explanation
 from service.explain.nearest import NearBinding
 from service.explain.service import Asked, explain_asked
 from service.explain.summary import failed_step, smallest_difference
-from service.orgs.repository import list_projects
+from service.orgs.repository import list_names
 from service.rejected.explanation import explain_rejected
-from service.store.tables import Organisation
+from service.store.tables import Organisation, Project
 from service.verifier.codes import Detail
 
 PASTED: Final = "pasted"
@@ -158,5 +158,4 @@ def _asked(pasted: str, project_id: str | None) -> Asked:
 
 async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
     async with services.store.read() as session:
-        projects = await list_projects(session, org)
-    return [(project.id, project.name) for project in projects]
+        return await list_names(session, org, Project)

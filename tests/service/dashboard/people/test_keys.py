@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from service.dashboard.people import page as page_module
 from service.orgs.changes import create_project
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused, unscoped_key
 from tests.service.dashboard.page import ORG, Page, send_form
@@ -481,3 +482,56 @@ async def test_the_successor_of_a_key_without_scopes_has_them_and_an_end(world):
     (row,) = await world.audit(event="api_key_created")
     assert row["payload"]["scopes"] == ["packages:install", "audit:ingest"]
     assert row["payload"]["expires_at"] == "2026-06-02T12:00:00.123Z"
+
+
+async def test_long_lists_are_paged_and_searched(world, monkeypatch):
+    """Newest first, by name or id; keys of one instant are in order, too, and none is left out."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 3)
+    keys = [unscoped_key(world.acme.id, name=f"Many {number // 6}")[0] for number in range(8)]
+    ended = unscoped_key(world.acme.id, name="many ended", revoked_at=world.clock())[0]
+    async with world.services.store.write() as work:
+        work.session.add_all([*keys, ended])
+    ids = sorted(key.id for key in keys)
+    page, seen = await see(world, "keys?find=mANY"), []
+    while True:
+        rows = [row.attributes.get("id") for row in page.all("tr")]
+        seen.append([each for each in rows if each in ids])
+        if "More keys" not in page.one("main").text:
+            break
+        page = await see(world, page.link("More keys").removeprefix(f"{ORG}/"))
+        assert ended.id in page.html
+
+    assert [len(part) for part in seen] == [3, 3, 2]
+    assert [each for part in seen for each in part] == ids
+    of_id = await see(world, f"keys?find={keys[0].id}")
+    assert keys[0].id in of_id.one("main").text
+    assert keys[1].id not in of_id.one("main").text
+    unmatched = await see(world, "keys?find=%25")
+    assert "No live key’s name or id contains this." in unmatched.one("main").text
+
+
+async def test_a_key_of_any_part_of_the_list_is_revoked(world, monkeypatch):
+    """The form leads back to where it stood."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 1)
+    keys = [unscoped_key(world.acme.id, name="many")[0] for _ in range(2)]
+    keys.sort(key=lambda key: key.id)
+    async with world.services.store.write() as work:
+        work.session.add_all(keys)
+    page = await see(world, f"keys?find=many&after={keys[0].id}")
+    action = f"{KEYS}/{keys[1].id}/revoke?find=many&after={keys[0].id}"
+    answer = await send_form(world, page, action)
+
+    assert leads_to(answer) == f"{KEYS}?find=many&after={keys[0].id}&done=revoked"
+    assert (await world.audit(event="api_key_revoked"))[0]["subject"] == keys[1].id
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_keys_of_another_organisation_are_not_listed(world, ended):
+    """Live ones and others."""
+    revoked_at = world.clock() if ended else None
+    key = unscoped_key(world.other.id, name="theirs", revoked_at=revoked_at)[0]
+    async with world.services.store.write() as work:
+        work.session.add(key)
+
+    for path in ("keys", f"keys?find={key.id}"):
+        assert f'id="{key.id}"' not in (await see(world, path)).html

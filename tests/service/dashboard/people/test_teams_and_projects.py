@@ -2,8 +2,9 @@
 
 import pytest
 
+from service.dashboard.people import page as page_module
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import create_team
+from service.orgs.changes import create_project, create_team
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World, bindings_path, grant
 from tests.service.dashboard.page import ORG, send_form
 from tests.service.dashboard.people.desk import (
@@ -39,6 +40,52 @@ async def test_it_is_made_and_listed_with_one_row(world, kind, event, name):
     assert (said, by) == (event, actor(world, "owner"))
     assert name in page.one("tr", id=subject).text
     assert not [one for one in page.all("script") if one.text]
+
+
+@pytest.mark.parametrize("kind", ["teams", "projects"])
+async def test_long_lists_are_paged_and_searched(world, monkeypatch, kind):
+    """By name, whatever its case; a page of 10,000 lines held the event loop for 0.2 s."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 3)
+    make = create_team if kind == "teams" else create_project
+    async with world.services.store.write() as work:
+        for number in range(5):
+            await make(work, world.acme, f"Many_{number}", BY_OPERATOR)
+    first = await see(world, f"{kind}?find=mANY_")
+    second = await see(world, first.link(f"More {kind}").removeprefix(f"{ORG}/"))
+    rows = [
+        [row.text.split()[0] for row in page.all("tr") if "id" in row.attributes]
+        for page in (first, second)
+    ]
+
+    assert rows == [["Many_0", "Many_1", "Many_2"], ["Many_3", "Many_4"]]
+    assert second.link(f"First {kind}") == f"{ORG}/{kind}?find=mANY_"
+    unmatched = await see(world, f"{kind}?find=%25")
+    assert f"No {kind[:-1]}’s name contains this." in unmatched.one("main").text
+
+
+@pytest.mark.parametrize("kind", ["teams", "projects"])
+async def test_those_of_another_organisation_are_not_listed(world, kind):
+    """Neither on their page nor where a binding may be limited to one."""
+    make = create_team if kind == "teams" else create_project
+    async with world.services.store.write() as work:
+        await make(work, world.other, "theirs", BY_OPERATOR)
+    for path in (kind, f"{kind}?find=theirs", "bindings/new"):
+        assert "theirs</" not in (await see(world, path)).html
+
+
+async def test_an_admin_is_added_from_any_part_of_the_list(world, monkeypatch):
+    """The form leads back to the part that its team is in, with the admins of these teams alone."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 1)
+    async with world.services.store.write() as work:
+        team = await create_team(work, world.acme, "zebras", BY_OPERATOR)
+    page = await see(world, "teams?after=platform")
+    action = f"{ORG}/teams/{team.id}/admins?after=platform"
+    answer = await send_form(world, page, action, member="auditor@acme.example")
+    page = await see(world, leads_to(answer).removeprefix(f"{ORG}/"))
+
+    assert leads_to(answer) == f"{ORG}/teams?after=platform&done=appointed"
+    assert "auditor@acme.example" in page.one("tr", id=team.id).text
+    assert "team_admin@acme.example" not in page.one("table").text
 
 
 @pytest.mark.parametrize("kind", ["teams", "projects"])
