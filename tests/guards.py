@@ -1659,6 +1659,18 @@ GUARDS: Final = [
         f"{_SEGMENT_RESTORE}::test_a_segment_that_is_merged_meanwhile_is_not_restored",
     ),
     Guard(
+        "a segment that is whole is not given up",
+        "service/backup/segment_loss.py::find_damage",
+        Replace("fault is None", "False"),
+        "tests/service/backup/test_segment_loss.py::test_a_whole_segment_is_not_given_up",
+    ),
+    Guard(
+        "a segment that was removed is not given up",
+        "service/backup/segment_loss.py::give_up",
+        Replace("not await is_live(work.session, segment.segment_id)", "False"),
+        "tests/service/backup/test_segment_loss.py::test_a_segment_is_given_up_once",
+    ),
+    Guard(
         "a version that is known to be damaged is not recorded",
         "service/backup/object_versions.py::record_versions",
         Replace("segment.segment_id not in damaged", "True"),

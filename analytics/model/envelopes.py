@@ -176,6 +176,18 @@ class AuditSegmentRestored(Envelope, frozen=True, kw_only=True):
     source: Literal["backup", "bucket", "copy"]
 
 
+class AuditSegmentLost(Envelope, frozen=True, kw_only=True):
+    """The operator gave up a segment without any whole copy: these rows of the day are lost."""
+
+    event = Event.AUDIT_SEGMENT_LOST
+    segment_id: str
+    day: str
+    rows: Count
+    first_seq: Count
+    last_seq: Count
+    damage: str
+
+
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
     envelope.event: envelope for envelope in Envelope.__subclasses__()
 }

@@ -66,6 +66,7 @@ class Event(StrEnum):
     AUDIT_PRUNED = "audit_pruned"
     CLOCK_ACCEPTED = "clock_accepted"
     AUDIT_SEGMENT_RESTORED = "audit_segment_restored"
+    AUDIT_SEGMENT_LOST = "audit_segment_lost"
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]

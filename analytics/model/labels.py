@@ -56,6 +56,7 @@ EVENT_LABELS: Final[dict[str, str]] = {
     Event.AUDIT_PRUNED: "Old days dropped",
     Event.CLOCK_ACCEPTED: "Clock confirmed",
     Event.AUDIT_SEGMENT_RESTORED: "Damaged rows restored",
+    Event.AUDIT_SEGMENT_LOST: "Damaged rows given up",
 }
 """Each event in plain words, no two alike."""
 

@@ -70,6 +70,7 @@ class Kind(StrEnum):
     ORPHAN_FILE = "orphan_file"
     FOREIGN_FILE = "foreign_file"
     WRONG_RECEIPT = "wrong_receipt"
+    LOST_ROWS = "lost_rows"
 
 
 _KINDS: Final[dict[type[Exception], Kind]] = {
@@ -106,6 +107,7 @@ _REMEDIES: Final = {
     Kind.FOREIGN_FILE: "move it elsewhere",
     Kind.ORPHAN_FILE: "none: the service removes it",
     Kind.UNFINISHED_FILE: "none: the service removes it",
+    Kind.LOST_ROWS: "none: the operator gave the segment up",
     Kind.WRONG_RECEIPT: "use the audit row audit_export_finished, not the receipt, and restore the"
     " database from a backup",
 }

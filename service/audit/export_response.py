@@ -18,6 +18,7 @@ from service.audit.search_request import with_search
 from service.audit.services import AuditServices
 from service.errors import Invalid
 from service.orgs.roles import Capability
+from service.store.lost_segments import count_rows, losses_within
 from service.web.content_negotiation import content_coding
 from service.web.documentation import MediaTypes
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
@@ -60,6 +61,7 @@ EXPORT_HEADERS: Final = {
     ),
     "x-retention-floor": "No row before it is in the file; `none` without a limit.",
     "x-row-count": "The number of rows in the file.",
+    "x-lost-rows": "How many rows of the days in the window were given up as lost; 0 for none.",
     "link": "The receipt, which exists once the export has finished (`rel=describedby`).",
     "vary": "`accept-encoding`: the file may be compressed in transit.",
 }
@@ -78,6 +80,7 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     begun = await services.exporter.prepare(org, query, form, caller.audit_context, now)
     name = file_name(slug, begun.started_at, form.format, form.compression)
     floor = begun.log.floor
+    losses = await losses_within(services.store, org.id, *begun.window)
     receipt = url_for("exports.receipt", slug=slug, export_id=begun.export_id)
     response = Response(
         await services.exporter.stream(begun),
@@ -90,6 +93,7 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
             "x-export-window": export_window(begun),
             "x-retention-floor": _NO_FLOOR if floor is None else format_us(floor),
             "x-row-count": str(begun.rows),
+            "x-lost-rows": str(count_rows(losses)),
             "link": f'<{receipt}>; rel="describedby"; type="{JSON_TYPE}"',
             "vary": "accept-encoding",
         },

@@ -27,6 +27,7 @@ from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
+from service.store.lost_segments import list_losses
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
 from service.store.transaction import within
@@ -36,7 +37,8 @@ from service.store.transaction import within
 class Report:
     """The findings, and how much was read.
 
-    `notes` are not faults: files of unfinished work, or its remains, which sweeps remove.
+    `notes` are not faults: rows that were given up, and files of unfinished work, or its remains,
+    which sweeps remove.
     """
 
     slugs: dict[str, str] = field(default_factory=dict)
@@ -129,10 +131,15 @@ class Check:
             places = await list_places(session)
             segments = await list_live_segments(session, self._tenant_id)
             exports = await list_ended(session, self._tenant_id)
+            losses = await list_losses(session, self._tenant_id)
             await self._check_journal(session)
         staying, swept = await self._lake.check_files(files, places)
         self._report.findings += staying
         self._report.notes += swept
+        self._report.notes += [
+            Finding(Kind.LOST_ROWS, loss.detail, loss.tenant_id, loss.day, loss.segment_id)
+            for loss in losses
+        ]
         await self._check_segments(segments)
         self._report.findings += self._check_receipts(exports)
         return self._report

@@ -7,11 +7,12 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.errors import StoreFault
-from analytics.model.instants import optional_us, utc_day
+from analytics.model.instants import format_us, optional_us, utc_day
 from analytics.storage.journal_batches import oldest_row
 from service.lake import Lake
 from service.orgs.repository import list_orgs
 from service.store.journal import list_batches
+from service.store.lost_segments import list_losses
 from service.store.storage_stats import StorageStats, storage_stats_by_tenant, total_of
 from service.store.verification import load_verification
 
@@ -38,9 +39,10 @@ async def list_stats(session: AsyncSession, lake: Lake) -> dict[str, Any]:
 
 
 async def verification_data(session: AsyncSession, since: datetime) -> dict[str, Any]:
-    """How many segments were verified since `since`, of how many, and what is damaged."""
+    """How many segments were verified since `since`, of how many, what is damaged, what is lost."""
     slugs = {org.id: org.slug for org in await list_orgs(session)}
     state = await load_verification(session, since)
+    losses = await list_losses(session)
     return {
         "segments": state.segments,
         "verified": state.verified,
@@ -56,6 +58,19 @@ async def verification_data(session: AsyncSession, since: datetime) -> dict[str,
                 "damage": each.damage,
             }
             for each in state.damaged
+        ],
+        "lost": [
+            {
+                "org": slugs[each.tenant_id],
+                "day": str(each.day),
+                "segment": each.segment_id,
+                "rows": each.rows,
+                "first_seq": each.min_seq,
+                "last_seq": each.max_seq,
+                "damage": each.damage,
+                "lost_at": format_us(each.lost_at),
+            }
+            for each in losses
         ],
     }
 

@@ -149,6 +149,12 @@ class NotASource(Invalid):
     text = "{value} {reason}: give the folder of a backup, or s3://bucket/prefix"
 
 
+class SegmentNotDamaged(Conflict):
+    """The file is as the catalog says: its rows are not lost."""
+
+    text = "segment {value} is whole: there is nothing to give up"
+
+
 class UnknownSegment(Invalid):
     """The catalog has no such segment, or not where it was looked for."""
 

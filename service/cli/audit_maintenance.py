@@ -129,7 +129,7 @@ async def audit_stats(context: CommandContext) -> Answer:
 
 
 def _verification_lines(verification: dict[str, Any]) -> list[str]:
-    """How far the verification of segments is, and a line for each that is damaged."""
+    """How far the verification of segments is, and a line for each that is damaged or lost."""
     damaged = verification["damaged"]
     oldest_at = verification["oldest_at"]
     since = f", the one longest ago at {oldest_at}" if oldest_at else ""
@@ -147,6 +147,11 @@ def _verification_lines(verification: dict[str, Any]) -> list[str]:
             ["Run `countersign audit restore-segment` to put damaged segments back."]
             if damaged
             else ()
+        ),
+        *(
+            f"LOST: {each['org']} {each['day']} {each['segment']}: {each['rows']} rows, given up at"
+            f" {each['lost_at']}"
+            for each in verification["lost"]
         ),
     ]
 

@@ -26,6 +26,7 @@ from service.dashboard.summary_panel import (
 )
 from service.errors import QUERY_REFUSALS, Invalid, QueryTooSlow
 from service.searches.saved import list_searches
+from service.store.lost_segments import Loss, losses_within
 from service.store.tables import Organisation, SavedSearch
 
 
@@ -48,6 +49,7 @@ class Results:
 
     `live` is the query for rows accepted from now on, if they belong on top of these. `unknown`
     are values that no row has, looked up if there is no row; None if that could not be done.
+    `losses` are segments of the days in the window that were given up.
     """
 
     rows: list[ShownRow]
@@ -57,6 +59,7 @@ class Results:
     live: str | None
     summary: Later[SummaryPanel | SummaryUnavailable]
     unknown: list[UnknownValue] | None
+    losses: Sequence[Loss] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,7 @@ async def _find(
         draft.actors = await names_of_actors(session, org.id, actors)
     context = RowContext(state, draft.actors, services.bindings.issuers.values(), now)
     newer = exact.newer()
+    within = log.within(query)
     draft.results = Results(
         rows=[shown_row(entry, context) for entry in entries],
         is_oldest_first=query.order is Order.OLDEST_FIRST,
@@ -177,6 +181,7 @@ async def _find(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
         unknown=[] if entries or not query.conditions else await _unknown(log, wanted.query),
+        losses=await losses_within(services.store, org.id, within.since, within.until),
     )
 
 

@@ -43,6 +43,7 @@ _ICONS: Final[dict[str, str]] = {
     Event.PASSKEY_REGISTERED: "key",
     Event.PASSKEY_REMOVED: "key",
     Event.SIGN_IN_FAILED: "alert",
+    Event.AUDIT_SEGMENT_LOST: "alert",
     Event.AUDIT_EXPORTED: "download",
     Event.AUDIT_EXPORT_FINISHED: "download",
 }

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, and_, delete, func, select, union_all, upd
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import midnight
-from service.store.tables import JournalEntry, MisdatedDay, SegmentEntry
+from service.store.tables import JournalEntry, LostSegment, MisdatedDay, SegmentEntry
 
 
 async def count_days(session: AsyncSession, tenant_id: str, before: date) -> Counter[date]:
@@ -45,6 +45,7 @@ async def drop_days(
         .where(_is_past(JournalEntry, tenant_id, before))
         .returning(JournalEntry.day, JournalEntry.rows)
     )
+    await session.execute(delete(LostSegment).where(_is_past(LostSegment, tenant_id, before)))
     rows = Counter[date]()
     for day, count in [*retired, *deleted]:
         rows[day] += count
@@ -52,7 +53,7 @@ async def drop_days(
 
 
 def _is_past(
-    table: type[JournalEntry | SegmentEntry], tenant_id: str, before: date
+    table: type[JournalEntry | LostSegment | SegmentEntry], tenant_id: str, before: date
 ) -> ColumnElement[bool]:
     """Whether a line is of the tenant and a day before `before`, and was not received after it.
 

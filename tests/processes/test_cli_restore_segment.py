@@ -62,3 +62,33 @@ def test_what_to_restore_has_to_be_said(damaged_home):
         assert damaged_home.order(*RESTORE, *given).code == 2
     unknown = damaged_home.order(*RESTORE, "seg_unknown")
     assert (unknown.code, "is no segment of the catalog" in unknown.refusal) == (1, True)
+
+
+def test_a_segment_without_a_copy_is_given_up(damaged_home):
+    """After a question; it cannot be undone."""
+    path = segment_of(damaged_home)
+    give_up = ("audit", "give-up", path.stem)
+
+    unsure = damaged_home.run(*give_up)
+    sure = damaged_home.run(*give_up, "--yes")
+    stats = damaged_home.run("audit", "stats")
+    again = damaged_home.run(*give_up, "--yes")
+
+    place = f"acme {path.parent.name[4:]} {path.stem}"
+    assert unsure.code == 1
+    assert "Give up 1 audit rows permanently?" in unsure.err
+    assert sure.code == 0
+    assert f"lost: {place} (1 rows, seq 1 to 1): wrong_sha256" in sure.out
+    assert f"LOST: {place}: 1 rows, given up at" in stats.out
+    assert damaged_home.run("audit", "check").code == 0
+    assert again.code == 1
+    assert "is no segment of the catalog here" in again.err
+
+
+def test_a_whole_segment_is_not_given_up(home: Home):
+    home.ask("audit", "seal")
+
+    refused = home.run("audit", "give-up", segment_of(home).stem, "--yes")
+
+    assert refused.code == 1
+    assert "is whole: there is nothing to give up" in refused.err

@@ -106,7 +106,7 @@ VIEWS: Final = (
     ),
     View(
         "Exports, imports, dropped rows",
-        "what left, came in, was deleted after retention, or restored",
+        "what left, came in, was deleted after retention, was lost or restored",
         {
             "event": (
                 Event.AUDIT_EXPORTED,
@@ -114,6 +114,7 @@ VIEWS: Final = (
                 Event.AUDIT_IMPORTED,
                 Event.AUDIT_PRUNED,
                 Event.AUDIT_SEGMENT_RESTORED,
+                Event.AUDIT_SEGMENT_LOST,
                 Event.CLOCK_ACCEPTED,
                 Event.LEGAL_HOLD_CHANGED,
                 Event.ORG_TIER_CHANGED,

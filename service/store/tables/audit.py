@@ -92,6 +92,25 @@ class SegmentEntry(Base):
     damage: Mapped[str | None]
 
 
+class LostSegment(Base):
+    """A segment that the operator gave up: its file was damaged or missing, and there is no copy.
+
+    It is retired, and this line stays until its day is past retention, so that all who read the day
+    are told that rows of it are missing. `damage` is the kind of what was wrong.
+    """
+
+    __tablename__ = "lost_segments"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    tenant_id: Mapped[str] = mapped_column(ForeignKey("organisations.id"))
+    day: Mapped[date]
+    rows: Mapped[int]
+    min_seq: Mapped[int]
+    max_seq: Mapped[int]
+    damage: Mapped[str]
+    lost_at: Mapped[datetime]
+
+
 class ImportedFile(Base):
     """A file imported into an organisation, identified by the digest of its bytes."""
 
