@@ -31,7 +31,7 @@ def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
 
 def test_a_secret_survives_a_power_loss(tmp_path, file_steps):
     """What was signed with it must stay so: its name is synced before it is used."""
-    with_secrets(Settings(data_dir=tmp_path, admin_token="t"))
+    with_secrets(Settings(data_dir=tmp_path, admin_token="t", metrics_open=True))
 
     named = file_steps.index("link", tmp_path / "secret_key")
     assert ("fsync", tmp_path) in file_steps.steps[named:]
