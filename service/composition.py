@@ -141,9 +141,7 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
-            ApiKeyServices(
-                self.clock, self.access, self.store, KeyTerms(self.settings.api_key_days_max)
-            ),
+            ApiKeyServices(self.clock, self.access, self.store, KeyTerms.of(self.settings)),
             self.proxy,
             policy,
             self.sign_in,

@@ -265,7 +265,7 @@ class LocalBackend:
 
     @property
     def _terms(self) -> KeyTerms:
-        return KeyTerms(self._context.services.settings.api_key_days_max)
+        return KeyTerms.of(self._context.services.settings)
 
     async def explain(self, slug: str, asked: TokenOrClaims) -> Form:
         """Why a token is trusted or not."""

@@ -6,7 +6,7 @@ The page, the API and the commands issue keys by these rules.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Self
 
 from sqlalchemy import exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -22,6 +22,7 @@ from service.orgs.changes import check_name
 from service.orgs.repository import get_project
 from service.orgs.roles import KEY_SCOPES, READING_SCOPES, UNSCOPED_RIGHTS, Capability
 from service.secrets import new_token, token_hash
+from service.settings import Settings
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation, Project
 
@@ -49,6 +50,11 @@ class KeyTerms:
     """How long the operator lets keys live: at most `days_max` days; 0: LIFETIME_MAX, or never."""
 
     days_max: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The terms that `settings` state."""
+        return cls(settings.api_key_days_max)
 
     @property
     def longest(self) -> timedelta:

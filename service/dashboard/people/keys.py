@@ -78,7 +78,7 @@ async def load_keys_view(
 ) -> dict[str, Any]:
     """A part of the live keys, and the latest that have ended, newest first."""
     now = services.clock()
-    terms = KeyTerms(services.settings.api_key_days_max)
+    terms = KeyTerms.of(services.settings)
     load = partial(list_live_keys, session, org, now=now)
     part = await KEYS.part(load, lambda key: key.id)
     ended = await list_ended_keys(session, org, part.find, ENDED_MAX + 1, now)
@@ -124,13 +124,14 @@ async def issue_key(change: Change) -> IssuedSecret:
         change.typed("expires"),
     )
     key, secret = await request_api_key(
-        change.work, change.org, asked, _terms(change), change.by, change.caller.require
+        change.work,
+        change.org,
+        asked,
+        KeyTerms.of(change.settings),
+        change.by,
+        change.caller.require,
     )
     return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, key, secret))
-
-
-def _terms(change: Change) -> KeyTerms:
-    return KeyTerms(change.settings.api_key_days_max)
 
 
 def _expiries(terms: KeyTerms) -> list[tuple[str, str]]:
@@ -150,7 +151,13 @@ async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
     key = await get_api_key(change.work.session, change.org, key_id)
     overlap = parse_overlap(change.typed("overlap"))
     new, secret = await rotate_api_key(
-        change.work, change.org, key, overlap, _terms(change), change.by, change.caller.require
+        change.work,
+        change.org,
+        key,
+        overlap,
+        KeyTerms.of(change.settings),
+        change.by,
+        change.caller.require,
     )
     return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, new, secret))
 
