@@ -17,6 +17,7 @@ from typing import Final
 from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders
 from analytics.storage.integrity import Kind
+from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 from service.backup.databases import CopiedDatabase, copy_to
@@ -67,12 +68,7 @@ async def take_backup(
         taken_at = services.clock()
         database = await copy_to(services, part)
         copier = _Copier(services, part, show, is_linked=is_linked)
-        objects: list[KeptObject] = []
-        copied = database.segments
-        if bucket is not None:
-            async with services.store.read() as session:
-                damaged = await list_damaged_ids(session)
-            objects, copied = await record_versions(bucket, copied, damaged)
+        objects, copied = await _record_objects(services, bucket, database.segments)
         copier.expect(database, copied)
         await copier.keep_database(database)
         for segment in copied:
@@ -94,6 +90,17 @@ async def take_backup(
         await run_uncancellable(partial(sync_folders, part))
         _put_in_place(part, target)
     return manifest
+
+
+async def _record_objects(
+    services: Services, bucket: S3Segments | None, segments: Sequence[Segment]
+) -> tuple[list[KeptObject], Sequence[Segment]]:
+    """The objects of `segments` that `bucket` keeps by version, and the segments to copy."""
+    if bucket is None:
+        return [], segments
+    async with services.store.read() as session:
+        damaged = await list_damaged_ids(session)
+    return await record_versions(bucket, segments, damaged)
 
 
 def _put_in_place(part: Path, target: Path) -> None:

@@ -192,20 +192,7 @@ async def rotate_api_key(
     # Before the new key exists: its secret would give the caller capabilities that they lack.
     _require_all(require, scopes, org)
     await _check_rotatable(work, org, key)
-    project = None
-    if key.project_id is not None:
-        project = await get_project(work.session, org, key.project_id)
-    lifetime = await _next_lifetime(work, key, terms)
-    new, secret = await issue_api_key(
-        work,
-        org,
-        key.name,
-        project,
-        by,
-        scopes=scopes,
-        expires_at=None if lifetime is None else work.now + lifetime,
-        replaces=key.id,
-    )
+    new, secret = await _issue_successor(work, org, key, scopes, terms, by)
     # Never later than before: a rotation must not prolong the life of an old secret.
     ends_at = min(work.now + overlap, key.expires_at or work.now + overlap)
     key.expires_at = ends_at
@@ -303,6 +290,31 @@ async def _check_rotatable(work: UnitOfWork, org: Organisation, key: ApiKey) -> 
     )
     if successor is not None:
         raise Conflict(f"API key {key.id} was rotated before: rotate or revoke {successor} instead")
+
+
+async def _issue_successor(
+    work: UnitOfWork,
+    org: Organisation,
+    key: ApiKey,
+    scopes: Sequence[str],
+    terms: KeyTerms,
+    by: AuditContext,
+) -> tuple[ApiKey, str]:
+    """The key that replaces `key`, with `scopes`, and its secret."""
+    project = None
+    if key.project_id is not None:
+        project = await get_project(work.session, org, key.project_id)
+    lifetime = await _next_lifetime(work, key, terms)
+    return await issue_api_key(
+        work,
+        org,
+        key.name,
+        project,
+        by,
+        scopes=scopes,
+        expires_at=None if lifetime is None else work.now + lifetime,
+        replaces=key.id,
+    )
 
 
 async def _next_lifetime(work: UnitOfWork, key: ApiKey, terms: KeyTerms) -> timedelta | None:

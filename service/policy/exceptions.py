@@ -96,21 +96,7 @@ async def request_exception(
 
     Raises ExceptionExists, TooManyExceptions, TooManyOwnExceptions.
     """
-    mine = select(PolicyException).where(
-        PolicyException.tenant_id == org.id, PolicyException.state == OPEN
-    )
-    same = mine.where(
-        PolicyException.ecosystem == str(release.ecosystem),
-        PolicyException.package == release.name,
-        PolicyException.version == release.version,
-    )
-    if await work.session.scalar(same.limit(1)) is not None:
-        raise ExceptionExists
-    own = mine.where(PolicyException.requested_by == by.actor)
-    if await _count(work.session, own) >= OPEN_OF_MEMBER_MAX:
-        raise TooManyOwnExceptions(limit=str(OPEN_OF_MEMBER_MAX))
-    if await _count(work.session, mine) >= OPEN_MAX:
-        raise TooManyExceptions(limit=str(OPEN_MAX))
+    await _check_room(work.session, org, release, by.actor)
     asked = PolicyException(
         id=new_id("pexc"),
         tenant_id=org.id,
@@ -137,6 +123,27 @@ async def request_exception(
         subject=asked.id,
     )
     return asked
+
+
+async def _check_room(
+    session: AsyncSession, org: Organisation, release: Release, member: str
+) -> None:
+    """Raise ExceptionExists, TooManyExceptions or TooManyOwnExceptions."""
+    mine = select(PolicyException).where(
+        PolicyException.tenant_id == org.id, PolicyException.state == OPEN
+    )
+    same = mine.where(
+        PolicyException.ecosystem == str(release.ecosystem),
+        PolicyException.package == release.name,
+        PolicyException.version == release.version,
+    )
+    if await session.scalar(same.limit(1)) is not None:
+        raise ExceptionExists
+    own = mine.where(PolicyException.requested_by == member)
+    if await _count(session, own) >= OPEN_OF_MEMBER_MAX:
+        raise TooManyOwnExceptions(limit=str(OPEN_OF_MEMBER_MAX))
+    if await _count(session, mine) >= OPEN_MAX:
+        raise TooManyExceptions(limit=str(OPEN_MAX))
 
 
 async def list_exceptions(
