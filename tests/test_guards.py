@@ -142,16 +142,21 @@ def path_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
+def one_of_each_file(guards: list[Guard]) -> list[str]:
+    """Of each file with tests of `guards` one."""
+    return list({path_of(guard.test): guard.test for guard in guards}.values())
+
+
 @only_full
 @pytest.mark.slow
-def test_with_all_guards_in_place_the_tests_pass(runner: Runner) -> None:
+@pytest.mark.parametrize("test", one_of_each_file(guards_to_try(SINCE)))
+def test_with_all_guards_in_place_the_tests_pass(runner: Runner, test: str) -> None:
     """Else one that always fails would look as if it missed its guard.
 
     That each passes where the code is, the suite itself shows; here, that a copy is as good for
-    those that are tried.
+    those that are tried. Each is run as without its guard: alone, in a process of its own.
     """
-    one_of_each_file = {path_of(guard.test): guard.test for guard in GUARDS}
-    code, said = runner(*sorted(one_of_each_file.values()))
+    code, said = runner(test)
 
     assert code == 0, said
 
