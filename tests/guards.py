@@ -27,6 +27,7 @@ class Guard:
 
 _ERRORS = "tests/service/web/test_error_shape.py"
 _DENIED = "tests/service/access/test_denied_requests.py"
+_CONNECTIONS = "tests/processes/test_connections.py"
 _HANGS = "tests/fleet/test_hangs.py"
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
@@ -435,19 +436,61 @@ GUARDS: Final = [
         "HTTP/2 without TLS is not served",
         "service/hypercorn_server.py::Http1._create_stream",
         Replace("request.http_version in _VERSIONS", "True"),
-        "tests/processes/test_connections.py::test_http_2_without_tls_is_refused",
+        f"{_CONNECTIONS}::test_http_2_without_tls_is_refused",
     ),
     Guard(
         "the head of a request has a time limit",
         "service/hypercorn_server.py::Connection.protocol_send",
         DropCall("self._begin_head"),
-        "tests/processes/test_connections.py::test_headers_that_come_too_slowly_end_the_connection",
+        f"{_CONNECTIONS}::test_headers_that_come_too_slowly_end_the_connection",
     ),
     Guard(
         "connections of one address are limited",
         "service/hypercorn_server.py::Connection.run",
         Replace("not self.config.admit(self)", "not (self.config.admit(self) or True)"),
-        "tests/processes/test_connections.py::test_an_address_has_its_part_of_the_connections",
+        f"{_CONNECTIONS}::test_an_address_has_its_part_of_the_connections",
+    ),
+    Guard(
+        "connections of all addresses are limited",
+        "service/hypercorn_server.py::ServerConfig.admit",
+        Replace("is_full or has_many", "has_many"),
+        f"{_CONNECTIONS}::test_of_too_many_connections_the_one_that_is_idle_longest_ends",
+    ),
+    Guard(
+        "a flood from one address ends no connection of another",
+        "service/hypercorn_server.py::ServerConfig.admit",
+        Replace("not has_many or it.address == address", "True"),
+        f"{_CONNECTIONS}::test_an_address_with_too_many_connections_loses_one_of_its_own",
+    ),
+    Guard(
+        "a connection with a request under way is not idle",
+        "service/hypercorn_server.py::Connection.protocol_send",
+        DropCall("self.config.set_idle"),
+        f"{_CONNECTIONS}::test_an_address_has_its_part_of_the_connections",
+    ),
+    Guard(
+        "a connection that has ended counts no longer",
+        "service/hypercorn_server.py::Connection.run",
+        DropCall("self.config.release"),
+        f"{_CONNECTIONS}::test_connections_that_end_during_a_request_take_no_place",
+    ),
+    Guard(
+        "the time limit of a head ends with it",
+        "service/hypercorn_server.py::Connection.protocol_send",
+        DropCall("self._end_head"),
+        f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
+    ),
+    Guard(
+        "a piece of a body begins no head",
+        "service/hypercorn_server.py::Http1.handle",
+        Drop("self.stream is None"),
+        f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
+    ),
+    Guard(
+        "a head has one time limit, in however many pieces it comes",
+        "service/hypercorn_server.py::Connection._begin_head",
+        Drop("self._head_timer is None"),
+        f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
     ),
     Guard(
         "a file of one organisation's registry is not served for its digest at another",

@@ -1,5 +1,6 @@
 """Connections: what a client is told about the one it holds."""
 
+import json
 import socket
 import struct
 import time
@@ -49,8 +50,10 @@ WEBSOCKET = (
 
 
 @contextmanager
-def connection_to(server: Server) -> Iterator[socket.socket]:
-    with closing(socket.create_connection(("127.0.0.1", server.port), DEADLINE_S)) as connection:
+def connection_to(server: Server, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """A client's connection, from the address `source`."""
+    address = ("127.0.0.1", server.port)
+    with closing(socket.create_connection(address, DEADLINE_S, (source, 0))) as connection:
         yield connection
 
 
@@ -173,21 +176,56 @@ def test_headers_that_come_too_slowly_end_the_connection(home: Home):
         assert client.get("/healthz").status_code == 200
 
 
+def test_a_body_may_take_longer_than_a_head(home: Home):
+    """The time limit ends with the head, also with one that came in pieces."""
+    server = home.serve(head_timeout_s="1")
+    body = json.dumps(binding_body(), indent=1).encode()
+    head = (
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode()
+    with connection_to(server) as slow:
+        slow.settimeout(0.02)
+        for piece in (head[:20], head[20:], *(body[at : at + 1] for at in range(len(body) - 1))):
+            slow.sendall(piece)
+            with pytest.raises(TimeoutError):
+                slow.recv(1)
+        slow.settimeout(DEADLINE_S)
+        slow.sendall(body[-1:])
+        answer = slow.recv(65_536)
+
+    assert answer.startswith(b"HTTP/1.1 201 ")
+
+
 def test_of_too_many_connections_the_one_that_is_idle_longest_ends(home: Home):
     """A flood of idle connections locks out no other client."""
     server = home.serve(connections_max="3", keep_alive_s="600")
     with ExitStack() as opened:
         first, *others = (opened.enter_context(connection_to(server)) for _ in range(3))
-        for connection in (first, *others):
-            connection.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
-            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert all(is_served(connection) for connection in (first, *others))
         late = opened.enter_context(connection_to(server))
-        late.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert late.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert is_served(late)
 
         assert is_ended(first)
-        others[1].sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
-        assert others[1].recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert is_served(others[1])
+
+
+@contextmanager
+def busy_connection(server: Server) -> Iterator[socket.socket]:
+    """A connection with a request under way, whose body is awaited."""
+    head = f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}"
+    with connection_to(server) as busy:
+        busy.sendall(f"{head}\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n".encode())
+        assert busy.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        yield busy
+
+
+def is_served(connection: socket.socket) -> bool:
+    """Whether a request on it is answered, and the connection stays open."""
+    with suppress(ConnectionError):
+        connection.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
+        return connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    return False
 
 
 @pytest.mark.parametrize("trusted", ["", "127.0.0.1"])
@@ -196,18 +234,38 @@ def test_an_address_has_its_part_of_the_connections(home: Home, trusted: str):
     server = home.serve(
         connections_per_address_max="2", trusted_proxies=trusted, keep_alive_s="600"
     )
-    body = f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}"
     with ExitStack() as opened:
-        for _ in range(2):  # with a request under way: its body is awaited
-            busy = opened.enter_context(connection_to(server))
-            busy.sendall(f"{body}\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n".encode())
-            assert busy.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        for _ in range(2):
+            opened.enter_context(busy_connection(server))
         late = opened.enter_context(connection_to(server))
-        if trusted:
-            late.sendall(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
-            assert late.recv(65_536).startswith(b"HTTP/1.1 200 ")
-        else:
-            assert is_ended(late)
+        assert is_served(late) if trusted else is_ended(late)
+
+
+def test_an_address_with_too_many_connections_loses_one_of_its_own(home: Home):
+    """Not the one that is idle longest, if that is another's."""
+    server = home.serve(connections_per_address_max="2", keep_alive_s="600")
+    with ExitStack() as opened:
+        other, *own = (
+            opened.enter_context(connection_to(server, source))
+            for source in ("127.0.0.2", *["127.0.0.1"] * 3)
+        )
+
+        assert all(is_served(connection) for connection in (own[2], own[1], other))
+        assert is_ended(own[0])
+
+
+def test_connections_that_end_during_a_request_take_no_place(home: Home):
+    """Else clients that give up lock out their address, and in time all others."""
+    server = home.serve(connections_per_address_max="2", keep_alive_s="600")
+    for _ in range(2):
+        with busy_connection(server):
+            pass
+
+    def is_new_one_served() -> bool:
+        with connection_to(server) as late:
+            return is_served(late)
+
+    assert eventually(is_new_one_served, "a place is free")
 
 
 def test_connections_that_were_reset_take_no_place(home: Home):
@@ -218,8 +276,7 @@ def test_connections_that_were_reset_take_no_place(home: Home):
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     for _ in range(4):
         with connection_to(server) as connection:
-            connection.sendall(b"HEAD /healthz HTTP/1.1\r\nhost: a\r\n\r\n")
-            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+            assert is_served(connection)
     assert server.stop() == 0
     assert "Traceback" not in server.logged()
 
