@@ -1,6 +1,7 @@
 """Damaged files and batches: each damage is harmless or named, and takes nothing else with it.
 
-Bits are flipped, files cut and swapped, in segments, indexes, copies, objects and journal batches.
+Bits are flipped, files cut and swapped, in segments, indexes, copies, objects and journal batches,
+and in exported files and their receipts.
 After each damage pages, summaries and exports are what they were before, or a fault that names what
 is damaged; all that does not need it is answered. Half of the damages meet a process that has read
 the files before, the others one that has not.
@@ -8,6 +9,7 @@ the files before, the others one that has not.
 
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +17,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select, update
 from structlog.testing import capture_logs
@@ -25,10 +28,13 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import parse_query
 from analytics.storage.segment_metadata import Segment
 from service.app import create_app
+from service.audit.export_forms import Receipt
+from service.audit.export_verification import compare_file, read_receipt
 from service.audit.integrity_check import Check
 from service.audit.upload import upload_segments
 from service.backup.create import take_backup
 from service.composition import EXTENSION
+from service.errors import Invalid
 from service.store.catalog import list_live_segments
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry
@@ -359,6 +365,69 @@ async def test_each_damage_is_harmless_or_named(filled, place, tmp_path, part):
         filled.services.store, filled.services.lake, None, lambda done, total: None
     ).run()
     assert report.findings == []
+
+
+@pytest.fixture
+async def evidence(tmp_path, filled) -> list[tuple[Path, Path]]:
+    """Files of exports of both organisations, in several forms, each with its receipt."""
+    kept = []
+    for slug in NAMES:
+        for form in ({"format": "csv"}, {"format": "ndjson", "compress": "gzip"}):
+            sent = await filled.world.client.get(
+                f"/api/v1/admin/orgs/{slug}/audit/export",
+                headers=filled.world.admin,
+                query_string={"until": UNTIL, **form},
+            )
+            file = tmp_path / f"export-{len(kept)}"
+            file.write_bytes(await sent.get_data())
+            await filled.services.exporter.drain()
+            receipt = await filled.world.client.get(
+                f"/api/v1/admin/orgs/{slug}/exports/{sent.headers['x-export-id']}/receipt",
+                headers=filled.world.admin,
+            )
+            assert receipt.status_code == 200
+            (beside := file.with_suffix(".json")).write_bytes(await receipt.get_data())
+            kept.append((file, beside))
+    return kept
+
+
+def verified(file: Path, receipt: Path) -> Receipt | Named:
+    """What the receipt says of the file; or why they do not fit."""
+    try:
+        read = read_receipt(receipt)
+    except Invalid as refusal:
+        return Named(refusal.text)
+    if differing := compare_file(file, read):
+        return Named(", ".join(difference.what for difference in differing))
+    return msgspec.structs.replace(read, digest=msgspec.UNSET)
+
+
+@pytest.mark.parametrize("place", ["folder"], indirect=True)
+async def test_each_damage_of_an_export_or_its_receipt_is_harmless_or_named(evidence):
+    """A later verification never takes another file, or another statement, for right."""
+    right = {receipt: verified(file, receipt) for file, receipt in evidence}
+    assert not any(isinstance(said, Named) for said in right.values())
+    outcomes = Counter[str]()
+    for number in range(budget(100, 1_000)):
+        chance = random.Random(SEED + number)
+        file, receipt = chance.choice(evidence)
+        victim = receipt if chance.random() < 0.7 else file
+        content = victim.read_bytes()
+        if chance.random() < 0.2:
+            others = [pair for pair in evidence if receipt not in pair]
+            other = chance.choice(others)[0 if victim is file else 1]
+            victim.write_bytes(other.read_bytes())
+        else:
+            victim.write_bytes(chance.choice(CHANGES)(content, chance))
+        said = verified(file, receipt)
+        victim.write_bytes(content)
+        if isinstance(said, Named):
+            outcomes["named"] += 1
+        else:
+            assert said == right[receipt], f"damage {number} of {victim}: another statement"
+            outcomes["harmless"] += 1
+
+    assert outcomes["named"] > outcomes["harmless"]
 
 
 async def try_operations(audit: AuditWorld, folder: Path) -> dict[str, str]:
