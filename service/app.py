@@ -8,6 +8,7 @@ import httpx2
 import structlog
 from quart import Quart, Request, Response, g, request
 from quart.globals import app_ctx, request_ctx
+from quart.typing import ResponseTypes
 from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
 
@@ -69,6 +70,7 @@ from service.web.paths import BindingName, RowName
 from service.web.request_validation import guarded
 from service.web.system import blueprint as system
 from service.web.templates import TemplateEnvironment
+from service.web.turns import in_turns
 
 _log = structlog.get_logger(__name__)
 _TEMPLATES = REPOSITORY / "templates"
@@ -138,6 +140,12 @@ class _App(Quart):
             "SEND_FILE_MAX_AGE_DEFAULT": 300,
         }
     )
+
+    async def handle_request(self, request: Request) -> ResponseTypes:
+        """The answer to `request`, whose organisation takes the event loop in fair turns."""
+        services: Services = self.extensions[EXTENSION]
+        address = source_ip(request, services.settings.trusted_proxies)
+        return await in_turns(services.loop_turns, address, super().handle_request(request))
 
 
 class ObservedBody(Body):

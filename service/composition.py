@@ -39,6 +39,7 @@ from service.issuers.issuers import Issuers, load_issuers
 from service.issuers.key_source import KeySource
 from service.lake import Lake
 from service.lake_table.publisher import Publisher
+from service.loop_turns import LoopTurns
 from service.metrics import Metrics
 from service.orgs.api_keys import KeyTerms, count_expiring_keys
 from service.policy.book import PolicyBook
@@ -114,6 +115,7 @@ class Services:
     upstream_http: httpx2.AsyncClient
     sign_in: SignInServices
     live: LivePlaces
+    loop_turns: LoopTurns
     http: httpx2.AsyncClient
 
     def groups(self) -> tuple[object, ...]:
@@ -362,5 +364,6 @@ def build_services(
         upstream_http=upstream_http,
         sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
         live=LivePlaces(),
+        loop_turns=LoopTurns(metrics.request_ended),
         http=http,
     )

@@ -87,7 +87,7 @@ class TurnMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.used = Counter(
             "countersign_tenant_work_seconds",
-            "Of each tenant: time that its queries and pieces of its exports ran.",
+            "Of each tenant: time that its queries, pieces of its exports and requests ran.",
             ["tenant", "work"],
             registry=registry,
         )
@@ -115,6 +115,10 @@ class TurnMetrics:
             self.waits.labels(work)
             self.waiting.labels(work)
         self._tenants: set[str] = set()
+
+    def request_ended(self, tenant_id: str, used_s: float) -> None:
+        """Count the time of the event loop that a request used."""
+        self.used.labels(self.label(tenant_id), "request").inc(used_s)
 
     def label(self, tenant_id: str) -> str:
         """The tenant, or `other` for one of more than have a series of their own."""
@@ -245,6 +249,7 @@ class Metrics:
         self._add_proxy_metrics()
         self.segment_cache = SegmentCacheMetrics(self._registry)
         turns = TurnMetrics(self._registry)
+        self.request_ended = turns.request_ended
         self.query_turns = TurnsAt(turns, "short query", "long query")
         self.export_turns = TurnsAt(turns, "export", "export")
 

@@ -68,6 +68,7 @@ _HOLDING = "tests/service/rejected/test_holding.py"
 _USAGE = "tests/service/verifier/test_usage.py"
 _FAIR = "tests/service/audit/test_fair_queries.py"
 _TURNS = "tests/service/test_fair_queue.py"
+_LOOP = "tests/service/test_loop_turns.py"
 _REPLACE = "tests/service/bindings/test_replace.py"
 _REPOSITORY = "tests/service/bindings/test_revoke_repository.py"
 _REJECTED = "tests/service/rejected/test_subjects.py"
@@ -208,6 +209,54 @@ GUARDS: Final = [
         "service/fair_queue.py::FairQueue._that_may_begin",
         Drop("len(share.running) < bounds.per_tenant"),
         f"{_FAIR}::test_pages_of_one_organisation_leave_a_thread_to_others",
+    ),
+    Guard(
+        "steps of a heavy organisation wait",
+        "service/loop_turns.py::LoopTurns.may_run",
+        Replace("share.is_light(now)", "True"),
+        f"{_LOOP}::test_a_light_request_waits_for_at_most_one_step_of_a_heavy_one_at_each_of_its_own",
+    ),
+    Guard(
+        "steps of an organisation alone do not wait",
+        "service/loop_turns.py::LoopTurns.charge",
+        Replace("share is not self._last", "True"),
+        f"{_LOOP}::test_an_organisation_alone_never_waits",
+    ),
+    Guard(
+        "heavy steps are held while a light request is about to continue",
+        "service/loop_turns.py::LoopTurns._begin_next",
+        Replace("is_held and not share.is_light(now)", "False"),
+        f"{_LOOP}::test_heavy_steps_are_held_until_a_light_request_continues",
+    ),
+    Guard(
+        "a cancelled request leaves its place at the event loop",
+        "service/loop_turns.py::Stepwise.__await__",
+        DropCall("turns.leave"),
+        f"{_LOOP}::test_a_request_that_is_cancelled_while_it_waits_leaves",
+    ),
+    Guard(
+        "organisations that are gone are forgotten by the event loop",
+        "service/loop_turns.py::LoopTurns._forget",
+        Drop("del self._shares[group]"),
+        f"{_LOOP}::test_organisations_are_forgotten_once_their_time_has_faded",
+    ),
+    Guard(
+        "strangers use the event loop as their address",
+        "service/loop_turns.py::RequestTurns.__init__",
+        Replace("f'address {address}'", "'address'"),
+        f"{_LOOP}::test_what_a_stranger_uses_is_that_of_their_address",
+    ),
+    Guard(
+        "a request takes the turns of the organisation that it proves to belong to",
+        "service/access/authorization.py::Authorizer.attributed",
+        DropCall("assign_to"),
+        f"{_LOOP}::test_a_page_of_another_organisation_is_answered_before_those_of_a_heavy_one",
+    ),
+    Guard(
+        "an answer that is not read to its end is closed",
+        "service/web/turns.py::_Pieces.aclose",
+        Replace("async with self._body:\n    pass", "pass"),
+        f"{_LOOP}::test_an_answer_that_is_not_read_to_its_end_is_closed",
     ),
     Guard(
         "the queries of a key are limited",
@@ -2162,7 +2211,7 @@ GUARDS: Final = [
     Guard(
         "a token beside another organisation's credential is not looked at",
         "service/access/authorization.py::Authorizer.attributed",
-        Drop("not principal.belongs_to(org)"),
+        Drop("if not principal.belongs_to(org):\n    return principal"),
         f"{_ATTRIBUTION}::test_a_token_beside_a_foreign_credential_is_not_looked_at",
     ),
     Guard(

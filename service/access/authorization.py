@@ -21,6 +21,7 @@ from service.access.callers import (
 )
 from service.errors import CrossSite, Unauthenticated
 from service.fair_queue import CALLER
+from service.loop_turns import assign_to
 from service.orgs.repository import get_org_by_id, read_org
 from service.orgs.roles import Capability
 from service.store.store import Store, UnitOfWork
@@ -102,6 +103,7 @@ class Authorizer:
             raise Unauthenticated
         if caller.is_cross_site:
             raise CrossSite
+        await assign_to(caller.tenant_id)
         return caller
 
     def require_recent_sign_in(self, caller: Caller) -> None:
@@ -184,9 +186,13 @@ class Authorizer:
     ) -> _Principal:
         """`principal` with the CI job that the token in `values` proves, if it is valid.
 
+        From here on the request takes the turns of `org`, if the credential belongs to it.
         If the caller's credential belongs to another organisation, the token is not verified.
         """
-        if not values or not principal.belongs_to(org):
+        if not principal.belongs_to(org):
+            return principal
+        await assign_to(org.id)
+        if not values:
             return principal
         ci_job = await self._verifier.attribute(values, token_request(principal, org))
         return principal.with_ci(ci_job)

@@ -26,6 +26,7 @@ from service.install_tokens.principal import (
     install_principal,
 )
 from service.install_tokens.tokens import PREFIX, StoredToken, find_token
+from service.loop_turns import assign_to
 from service.secrets import token_hash
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -70,6 +71,7 @@ class InstallAuthorizer:
         if not key.belongs_to(org):
             raise InstallTokenOfAnotherOrg
         key.require_install_rights(org)
+        await assign_to(org.id)
         if credentials.ci_tokens:
             key = await self._access.attributed(key, org, credentials.ci_tokens)
         else:

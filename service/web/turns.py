@@ -1,0 +1,50 @@
+"""Requests, and the bodies of their answers, take the event loop in fair turns."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+from quart import Response
+from quart.typing import ResponseTypes
+from quart.wrappers.response import IterableBody
+
+from service.loop_turns import CURRENT, LoopTurns, RequestTurns, Stepwise
+
+
+async def in_turns(
+    turns: LoopTurns, address: str | None, answer: Awaitable[ResponseTypes]
+) -> ResponseTypes:
+    """The answer to a request from `address`. A body that is made while it is sent takes turns."""
+    request = RequestTurns(turns, address)
+    CURRENT.set(request)
+    try:
+        response = await Stepwise(turns, request, answer)
+    except BaseException:
+        request.end()
+        raise
+    if isinstance(response, Response) and isinstance(response.response, IterableBody):
+        response.response = IterableBody(_Pieces(turns, request, response.response))
+    else:
+        request.end()
+    return response
+
+
+class _Pieces(AsyncIterator[Any]):
+    """The pieces of `body`, each made in turns."""
+
+    def __init__(self, turns: LoopTurns, request: RequestTurns, body: IterableBody) -> None:
+        self._turns = turns
+        self._request = request
+        self._body = body
+        self._pieces = aiter(body)
+
+    def __anext__(self) -> Awaitable[Any]:
+        """The next piece."""
+        return Stepwise(self._turns, self._request, anext(self._pieces))
+
+    async def aclose(self) -> None:
+        """Called by Quart at the end, or when the client is gone."""
+        try:
+            async with self._body:
+                pass  # closes what makes the pieces
+        finally:
+            self._request.end()
