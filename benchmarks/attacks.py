@@ -115,9 +115,14 @@ def complete(attacker: Attacker) -> None:
     """What a person's typing asks for, without a person's pauses."""
     attacker.repeat(
         lambda client, sent: client.get(
-            f"{PAGES}/audit/values?parameter=package&text={'abcdefghijklmnopqrstuvwxyz'[sent % 26]}"
+            f"{PAGES}/audit/values?name=package&prefix={'abcdefghijklmnopqrstuvwxyz'[sent % 26]}"
         )
     )
+
+
+def send_invalid(attacker: Attacker) -> None:
+    """Requests that are refused at once: all of their time is the event loop's."""
+    attacker.repeat(lambda client, _: client.get(f"{PAGES}/audit/values?name=unknown"))
 
 
 def view(attacker: Attacker) -> None:
@@ -354,6 +359,7 @@ ATTACKS: Final = (
     Attack("16 summaries without index", summarise, 16, WORKS),
     Attack("16 audit pages", view, 16, WORKS),
     Attack("16 autocompletions", complete, 16, WORKS),
+    Attack("16 refused requests", send_invalid, 16, WORKS),
     Attack("ingest flood of 4 clients", ingest, 4, WORKS),
     Attack("ping flood over HTTP/2", flood_pings, 1, HOLDS),
     Attack("rapid resets over HTTP/2", reset_rapidly, 1, HOLDS),
