@@ -1,8 +1,10 @@
 """Every client over TLS, through the documented nginx, several times with one home."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.clients.managers import (
     Carrier,
     Done,
     Manager,
+    Npm,
     Pip,
     Project,
     documented,
@@ -47,6 +50,8 @@ pytestmark = [
 ]
 
 INSTALLS = 3
+PACKAGES = 120
+JOBS = 4
 
 
 @dataclass(frozen=True)
@@ -143,6 +148,47 @@ def test_pip_installs_twice(secured: Stand, app: Project, key: Key, authority: P
     for _ in range(2):
         done = again(pip, app, "left-pad")
         assert (done.code, pip.version(app, "left-pad")) == (0, "1.1.0"), done.log
+
+
+@pytest.mark.skipif(NPM is None, reason="no npm on this machine")
+def test_locked_installs_of_many_packages_are_within_the_limits(
+    secured: Stand,
+    packages: PackageRegistry,
+    app: Project,
+    tmp_path: Path,
+    key: Key,
+    authority: Path,
+) -> None:
+    """Several jobs of one address begin `npm ci` at once, each with nothing in its cache."""
+    names = [f"part-{number}" for number in range(PACKAGES)]
+    for name in names:
+        packages.add_tarball(name, "1.0.0")
+    packages.add_tarball("of-many", "1.0.0", dependencies=dict.fromkeys(names, "1.0.0"))
+    npm = Npm()
+    use(app, npm, key, authority)
+    locked = npm.add(app, "of-many")
+    assert locked.code == 0, locked.log
+
+    jobs = [job_of(app, tmp_path / f"job-{number}", key, authority) for number in range(JOBS)]
+    with ThreadPoolExecutor(JOBS) as threads:
+        done = list(threads.map(npm.install_locked, jobs))
+
+    assert [each.code for each in done] == [0] * JOBS, done
+    assert {job.node_module(name) for job in jobs for name in names} == {"1.0.0"}
+    log = (authority / "access.log").read_text().splitlines()
+    statuses = [line.split()[4] for line in log]
+    assert len(statuses) > JOBS * PACKAGES
+    assert not {"429", "503"} & set(statuses)
+
+
+def job_of(app: Project, folder: Path, key: Key, authority: Path) -> Project:
+    """A project with the manifest and lock file of `app`."""
+    folder.mkdir()
+    job = Project(folder, app.address)
+    use(job, Npm(), key, authority)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(app.folder / name, folder / name)
+    return job
 
 
 @only_full
