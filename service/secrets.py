@@ -11,13 +11,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from analytics.storage.fsync import fsync, write_synced
-from service.settings import ADMIN_TOKENS_MAX, InvalidSetting, Settings
+from service.settings import ADMIN_TOKENS_MAX, SECRET_CHARS_MIN, InvalidSetting, Settings
 
 _FILES: Final = ("admin_token", "secret_key", "metrics_token")
 """Settings without which a secret is generated into the data dir, in a file of the same name."""
 _TOKEN_BYTES: Final = 32
 _KEY_BYTES: Final = 32
-_SECRET_CHARS_MIN: Final = 16
 _UNUSABLE: Final = "{path} holds no secret: restore it, or delete it to get a new one"
 
 
@@ -80,7 +79,7 @@ def _read(path: Path) -> str:
 
 
 def _is_secret(text: str) -> bool:
-    return len(text) >= _SECRET_CHARS_MIN and text.isascii() and text.isprintable()
+    return len(text) >= SECRET_CHARS_MIN and text.isascii() and text.isprintable()
 
 
 def _create_if_missing(path: Path) -> None:

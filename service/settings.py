@@ -13,6 +13,7 @@ from analytics.storage.bucket_place import InvalidPlace, parse_place
 from service.origins import InvalidOrigin, Registry, is_loopback, parse_origin, parse_registry
 
 ADMIN_TOKENS_MAX: Final = 2
+SECRET_CHARS_MIN: Final = 16
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 PREFIX: Final = "COUNTERSIGN_"
 CLIENT_VARIABLES: Final = frozenset({"server", "token", "org", "api_key", "id_token"})
@@ -282,6 +283,13 @@ def _check_tokens(settings: Settings) -> None:
         raise InvalidSetting(
             f"{PREFIX}ADMIN_TOKEN must be one token, or two with a comma while one replaces the"
             " other: remove the oldest"
+        )
+    is_pair = len(settings.admin_tokens) > 1
+    if is_pair and any(len(token) < SECRET_CHARS_MIN for token in settings.admin_tokens):
+        # One token with a comma, from before it separated two, would be two that can be guessed.
+        raise InvalidSetting(
+            f"{PREFIX}ADMIN_TOKEN: each of two tokens must have {SECRET_CHARS_MIN} characters or"
+            " more, and one token has no comma"
         )
     if settings.admin_tokens and settings.admin_token_file is not None:
         raise InvalidSetting(f"set either {PREFIX}ADMIN_TOKEN or {PREFIX}ADMIN_TOKEN_FILE")

@@ -1039,7 +1039,7 @@ GUARDS: Final = [
     Guard(
         "a change that gives access needs a recent sign-in",
         "service/access/authenticate.py::Authenticator.require_recent_sign_in",
-        Drop("if self._clock() >= caller.authenticated_at + recent:\n    raise SignInAgain"),
+        Drop("if abs(self._clock() - caller.authenticated_at) >= recent:\n    raise SignInAgain"),
         f"{_AGAIN}::test_the_api_asks_for_a_recent_sign_in",
     ),
     Guard(

@@ -146,6 +146,7 @@ def test_a_token_that_no_header_can_carry_is_refused(name: str, token: str) -> N
     ("given", "reason"),
     [
         ({"admin_token": "first, second, third"}, "ADMIN_TOKEN must be one token, or two"),
+        ({"admin_token": f"{'a' * 40},b"}, "each of two tokens must have 16 characters or more"),
         ({"admin_token": "first", "admin_token_file": "/run/token"}, "ADMIN_TOKEN_FILE"),
     ],
 )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.backup.restore import restore_backup
 from service.store.catalog import list_live_segments
 from service.store.journal import list_batches
 from tests.budgets import sample
+from tests.power import PowerCut, power_cut_after
 from tests.service.audit.conftest import AuditWorld
 from tests.stored.stored import (
     as_exported,
@@ -114,6 +116,22 @@ async def test_its_journal_is_sealed_and_its_files_are_merged(old, entries):
         {entry["created_at"][:10] for entry in entries}
     )
     assert {segment.seq_base for segment in segments} == {0}
+    assert await old.pages(limit=100) == entries
+    assert await faults(old) == []
+
+
+@sample(3)
+@pytest.mark.parametrize("steps", range(0, 45, 3))
+async def test_a_merge_of_its_files_that_is_cut_is_completed(old, entries, steps):
+    """They have no checksums of pages, and do not say whose they are."""
+    await old.seal()
+    old.clock.advance(days=1)
+    with suppress(PowerCut), power_cut_after(steps, old.services.store):
+        await old.services.compactor.compact_due(everything=True)
+    assert await old.pages(limit=100) == entries
+
+    await old.services.compactor.compact_due(everything=True)
+
     assert await old.pages(limit=100) == entries
     assert await faults(old) == []
 

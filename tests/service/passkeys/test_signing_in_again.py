@@ -215,6 +215,16 @@ async def test_a_command_line_is_approved_after_a_recent_sign_in(owner: Holder) 
     assert "The command line is signed in" in await approved.get_data(as_text=True)
 
 
+async def test_a_sign_in_under_a_clock_that_was_ahead_is_not_recent(world: World) -> None:
+    """It would be for as long as the clock was ahead, and a stolen session with it."""
+    headers = world.session("owner")
+    world.clock.advance(seconds=-RECENT_S + 1)
+    assert (await issue(world, headers)).status_code == 201
+    world.clock.advance(seconds=-1)
+
+    assert (await issue(world, headers)).status_code == 403
+
+
 async def test_a_session_from_before_counts_from_its_creation(world: World) -> None:
     """The column is empty in it."""
     async with world.services.store.write() as work:
