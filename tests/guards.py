@@ -2915,7 +2915,7 @@ GUARDS: Final = [
         "every 503 says when to try again",
         "service/errors/base.py::Refusal.__init_subclass__",
         Drop("cls.retry_after_s = RETRY_AFTER_S"),
-        f"{_ERRORS}::test_every_503_of_the_document_says_when_to_try_again",
+        f"{_ERRORS}::test_every_429_and_503_of_the_document_says_when_to_try_again[503]",
     ),
     Guard(
         "a page that is a 503 says when to try again",

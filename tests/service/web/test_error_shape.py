@@ -11,7 +11,15 @@ from quart.typing import TestClientProtocol as Client
 from analytics.model.errors import StoreFault
 from service.app import create_app
 from service.composition import EXTENSION
-from service.errors import PackageCacheFull, QueryTooSlow, Refusal, StoreUnavailable
+from service.errors import (
+    Busy,
+    PackageCacheFull,
+    QueryTooSlow,
+    Refusal,
+    RegistryLimited,
+    StoreUnavailable,
+    TooManyExports,
+)
 from tests.conftest import World, bindings_path, refused
 from tests.service.dashboard.page import fails
 
@@ -172,21 +180,34 @@ def refusal_classes(of: type[Refusal] = Refusal) -> set[type[Refusal]]:
     return {of}.union(*map(refusal_classes, of.__subclasses__()))
 
 
-async def test_every_503_of_the_code_says_when_to_try_again():
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [
+        (429, {Busy, RegistryLimited, TooManyExports}),
+        (503, {StoreUnavailable, PackageCacheFull, QueryTooSlow}),
+    ],
+)
+async def test_every_429_and_503_of_the_code_says_when_to_try_again(
+    status: int, known: set[type[Refusal]]
+):
     """Of commands, too: they are refusals like others."""
-    unavailable = {one for one in refusal_classes() if getattr(one, "status", 0) == 503}
+    temporary = {one for one in refusal_classes() if getattr(one, "status", 0) == status}
 
-    assert unavailable > {StoreUnavailable, PackageCacheFull, QueryTooSlow}
-    assert [one for one in unavailable if not one.retry_after_s] == []
+    assert temporary > known
+    assert [one for one in temporary if not one.retry_after_s] == []
 
 
-async def test_every_503_of_the_document_says_when_to_try_again(shared_world: World):
+@pytest.mark.parametrize("status", ["429", "503"])
+async def test_every_429_and_503_of_the_document_says_when_to_try_again(
+    shared_world: World, status: str
+):
     """So that generated clients can wait by the header."""
     document = await (await shared_world.client.get("/openapi.json")).get_json()
     answers = [
-        (path, operation["responses"]["503"]["headers"])
+        (path, operation["responses"][status].get("headers", {}))
         for path, operations in document["paths"].items()
         for operation in operations.values()
+        if status in operation["responses"]
     ]
 
     assert answers
