@@ -105,7 +105,6 @@ class Supervisor:
                 target=_run, args=(self._target, number, worker.serving)
             )
             worker.serving.turns.reset()
-            worker.clock = StallClock(self._stall_s)
             try:
                 process.start()
             except OSError as error:  # out of processes, memory or descriptors

@@ -3315,6 +3315,42 @@ GUARDS: Final = [
         "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
     ),
     Guard(
+        "a process that replaces a stalled one begins without its stall",
+        "service/supervisor.py::Supervisor._start_due",
+        DropCall("worker.serving.turns.reset"),
+        "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
+    ),
+    Guard(
+        "a process that is debugged does not end as stalled",
+        "service/watchdog.py::end_when_stalled",
+        Drop("is_traced(os.getpid())"),
+        "tests/service/test_watchdog.py::test_a_process_that_is_debugged_does_not_end",
+    ),
+    Guard(
+        "connections are aborted when their grace is over",
+        "service/hypercorn_server.py::serve.abort_after_grace",
+        DropCall("connection.abort"),
+        f"{_CONNECTIONS}::test_a_client_that_does_not_read_does_not_hold_up_the_end",
+    ),
+    Guard(
+        "a copy is known by its time of writing",
+        "analytics/storage/verified_files.py::identity_of",
+        Drop("status.st_mtime_ns"),
+        f"{_WHOLE}::test_a_copy_with_other_bytes_is_found",
+    ),
+    Guard(
+        "jobs that run are charged already",
+        "service/fair_queue.py::_Share.used_at",
+        Replace("sum(now - began_at for began_at in self.running.values())", "0"),
+        f"{_TURNS}::test_jobs_that_run_are_charged_already",
+    ),
+    Guard(
+        "what an organisation used is not forgotten in a pause",
+        "service/fair_queue.py::FairQueue._forget_idle",
+        Replace("not is_any_active or share.used_s <= level", "True"),
+        f"{_TURNS}::test_what_an_organisation_used_counts_also_after_a_pause",
+    ),
+    Guard(
         "metrics are not computed in the event loop",
         "service/web/system.py::Scrapes.get",
         Replace("await in_thread(self._metrics.exposition)", "self._metrics.exposition()"),

@@ -330,6 +330,7 @@ def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
         begin_not_reading(other)
         server.terminate()
         assert server.wait() == 0
+    assert "stop_cut_short" not in server.logged()
 
 
 @only_full

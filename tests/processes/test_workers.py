@@ -19,6 +19,7 @@ from service.supervisor import Supervisor
 from service.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
+from tests.polling import HANG_S
 from tests.proc_files import children, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
@@ -318,6 +319,7 @@ def hold() -> None:
         signal.pause()
 
 
+@pytest.mark.timeout(HANG_S)
 def test_a_process_whose_loop_does_not_turn_is_replaced(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,47 @@ def test_an_organisation_is_charged_for_a_bounded_lead():
     assert machine.order == "a" + "b" * int(LEAD_MAX_S) + "a" + "b" * (20 - int(LEAD_MAX_S))
 
 
+def test_what_an_organisation_used_counts_also_after_a_pause():
+    """One that has no job for a moment does not begin again level with the others."""
+    machine = Machine(ONE)
+    machine.add("a", 4.0)
+    machine.begin()
+    for _ in range(6):
+        machine.add("b", 1.0)
+    for _ in range(2):
+        machine.step()
+    machine.add("a", 1.0)
+
+    machine.run()
+
+    assert machine.order == "abbbbabb"
+
+
+def test_jobs_that_run_are_charged_already():
+    """Else slow jobs would get more places the longer they take."""
+    machine = Machine()
+    for tenant_id, seconds in (("a", 100.0), ("a", 100.0), ("b", 10.0)):
+        machine.add(tenant_id, seconds)
+    machine.begin()
+    for tenant_id in "ab":
+        machine.add(tenant_id, 1.0)
+
+    machine.run()
+
+    assert machine.order == "ababa"
+
+
+def test_organisations_without_jobs_are_forgotten():
+    """However many have asked since the process started."""
+    machine = Machine()
+    for number in range(100):
+        machine.add(f"org_{number}", 1.0)
+
+    machine.run()
+
+    assert machine.queue._shares == {}
+
+
 def test_each_bound_has_its_refusal():
     """An organisation's and a caller's are 429; those of the server are 503."""
     queue = FairQueue(
@@ -230,6 +271,16 @@ def test_a_job_that_is_taken_back_frees_its_place():
     queue.end(job)
 
     assert queue.add("a", Length.SHORT, "key_1") is queue.begin_next()
+
+
+def test_a_caller_is_charged_for_no_job_that_was_taken_back():
+    """While others of its organisation go on."""
+    queue = FairQueue(replace(BOUNDS, per_caller=1))
+    queue.add("a", Length.SHORT, "key_2")
+
+    queue.end(queue.add("a", Length.SHORT, "key_1"))
+
+    assert queue.add("a", Length.SHORT, "key_1").began_at is None
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """When an event loop counts as stalled, by the time in which its watcher ran."""
 
+import ctypes
 import signal
 import sys
 from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from service.watchdog import (
 from tests.polling import HANG_S
 
 STALL_S = 10.0
+STALLS_ALONE_S = 1.0
+PTRACE_SEIZE = 0x4206
 
 
 def looks_until_stalled(
@@ -66,7 +70,7 @@ def stall_alone(log: Path) -> None:
     dump_on_signal()
     turns = Turns()
     turns._count.value = 1
-    end_when_stalled(turns, 1.0)
+    end_when_stalled(turns, STALLS_ALONE_S)
     wait_for_what_never_comes()
 
 
@@ -75,13 +79,41 @@ def wait_for_what_never_comes() -> None:
     signal.pause()
 
 
+def start_stalling(log: Path) -> SpawnProcess:
+    """`stall_alone` in a process."""
+    process = get_context("spawn").Process(target=stall_alone, args=(log,))
+    process.start()
+    return process
+
+
 @pytest.mark.slow
 def test_a_process_without_a_supervisor_ends_itself(tmp_path: Path) -> None:
     """With its stacks in the log, and an exit code after which its unit starts it again."""
     log = tmp_path / "log"
-    process = get_context("spawn").Process(target=stall_alone, args=(log,))
-    process.start()
+    process = start_stalling(log)
     process.join(HANG_S)
 
     assert process.exitcode == ExitCode.STALLED
     assert "wait_for_what_never_comes" in log.read_text()
+
+
+@pytest.mark.slow
+def test_a_process_that_is_debugged_does_not_end(tmp_path: Path) -> None:
+    """At a breakpoint nothing turns."""
+    process = start_stalling(tmp_path / "log")
+    try:
+        attach_to(process.pid)
+        process.join(3 * STALLS_ALONE_S)
+
+        assert process.exitcode is None
+    finally:
+        process.kill()
+        process.join(HANG_S)
+
+
+def attach_to(pid: int | None) -> None:
+    """Trace the process, as a debugger does, without stopping it."""
+    ptrace = ctypes.CDLL(None).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    if ptrace(PTRACE_SEIZE, pid, None, None):
+        pytest.skip("this machine lets no process trace another")

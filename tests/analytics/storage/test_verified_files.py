@@ -9,7 +9,7 @@ from datetime import timedelta
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.model.errors import StoreFault
+from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.integrity import Kind, SeqSet, check_segment, verify_stored
 from analytics.storage.segment_metadata import VERSION_KEY
 from analytics.storage.segment_reader import OtherSegment, open_segment
@@ -129,6 +129,41 @@ def test_a_copy_that_is_marked_as_used_is_not_read_again(tmp_path, segment, veri
     os.utime(file.path, ns=(1, file.path.stat().st_mtime_ns))
 
     assert read_by(verified, file) == 0
+
+
+@pytest.mark.parametrize("keeps_time", [True, False], ids=["another file", "another time"])
+def test_a_copy_with_other_bytes_is_found(tmp_path, segment, verified, keeps_time):
+    """By its time of writing, or as another file with the same time."""
+    file = rows_file(tmp_path, segment)
+    file.path.chmod(COPY_MODE)
+    verified.check([file])
+    written_at = file.path.stat().st_mtime_ns
+    if keeps_time:
+        shutil.copy2(file.path, tmp_path / "other")
+        (tmp_path / "other").rename(file.path)
+    file.path.chmod(0o600)
+    flip(file.path)
+    file.path.chmod(COPY_MODE)
+    os.utime(file.path, ns=(1, written_at + (not keeps_time)))
+
+    with pytest.raises(WrongDigest):
+        verified.check([file])
+
+
+def test_a_file_that_two_want_is_read_once(tmp_path, segment, verified):
+    """The second one waits for the first one's result."""
+    file = rows_file(tmp_path, segment)
+
+    assert read_by(verified, file, file) == segment.size
+
+
+def test_once_closed_nothing_is_taken_for_damaged(tmp_path, segment, verified):
+    """Several files are read in threads, of which there are no more."""
+    files = [rows_file(tmp_path, one) for one in (segment, sealed(tmp_path, "seg_2", ROWS))]
+    verified.close()
+
+    with pytest.raises(StoreUnreachable, match="closed"):
+        verified.check(files)
 
 
 def test_only_so_many_files_are_remembered(tmp_path, segment):
