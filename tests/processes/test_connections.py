@@ -98,6 +98,59 @@ def test_two_lengths_of_one_body_are_refused(quiet_server: Server):
     assert answer.count(b"http/1.1 ") == 1
 
 
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "transfer-encoding: gzip, chunked",
+        "transfer-encoding: xchunked",
+        "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+        "transfer-encoding : chunked",
+        "content-length: 4\r\ncontent-length: 5",
+        "content-length: +4",
+        "content-length: 0x4",
+        "content-length: -4",
+    ],
+)
+def test_a_body_whose_end_others_may_see_elsewhere_is_refused(quiet_server: Server, framing: str):
+    """What follows is no second request (RFC 9112, 11.2): it ends with the connection."""
+    answer = answered(
+        quiet_server,
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
+        f"{framing}\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: a\r\n\r\n",
+    )
+
+    assert answer.startswith((b"http/1.1 400 ", b"http/1.1 501 "))
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.count(b"http/1.1 ") == 1
+
+
+def test_a_credential_behind_the_body_is_none(quiet_server: Server):
+    """Trailers are no headers: a proxy that removes credentials does not look there."""
+    answer = answered(
+        quiet_server,
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        "connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        f"2\r\n{{}}\r\n0\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n\r\n",
+    )
+
+    assert answer.startswith(b"http/1.1 401 ")
+
+
+@pytest.mark.parametrize("place", ["extension", "trailer"])
+def test_what_is_beside_the_body_is_bounded(quiet_server: Server, place: str):
+    """It counts for no limit of the body itself."""
+    # No more than is read: a connection that is closed with bytes unread may lose its answer.
+    long = "a" * 2**16
+    body = f"2;a={long}" if place == "extension" else f"2\r\n{{}}\r\n0\r\nx: {long}"
+    answer = answered(
+        quiet_server,
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
+        f"content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{body}",
+    )
+
+    assert answer.startswith(b"http/1.1 431 ")
+
+
 def test_a_refused_request_with_a_long_body_ends(quiet_server: Server):
     """What still comes of it has to be taken, or the server waits for itself."""
     answer = answered(
