@@ -1751,6 +1751,24 @@ GUARDS: Final = [
         f"{_SEGMENT_RESTORE}::test_a_segment_that_is_merged_meanwhile_is_not_restored",
     ),
     Guard(
+        "what a query cannot read is verified",
+        "service/lake.py::Lake.query",
+        DropCall("self.suspects.note"),
+        f"{_SCRUBBING}::test_damage_that_a_request_meets_is_named_at_once",
+    ),
+    Guard(
+        "what an export cannot read is verified",
+        "service/lake.py::Lake._make_piece",
+        DropCall("self.suspects.note"),
+        f"{_SCRUBBING}::test_damage_that_an_export_meets_is_named_at_once",
+    ),
+    Guard(
+        "a bucket that does not answer is no suspicion",
+        "analytics/storage/suspects.py::Suspects.note",
+        Drop("if isinstance(fault, StoreUnreachable):\n    return"),
+        "tests/analytics/storage/test_suspects.py::test_what_is_out_of_reach_is_not_suspected",
+    ),
+    Guard(
         "a segment that is whole is not given up",
         "service/backup/segment_loss.py::find_damage",
         Replace("fault is None", "False"),

@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from analytics.model.errors import StoreFault, StoreUnreachable
+
 _SEGMENT: Final = re.compile(r"\bseg_[a-z0-9]{1,40}\b", re.ASCII)
 _BATCH: Final = re.compile(r"\bseq (\d{1,19}) to\b", re.ASCII)
 
@@ -10,7 +12,7 @@ SUSPECTS_MAX: Final = 256
 """How many are remembered. Others are named by the verification of what is stored."""
 
 
-def segments_in(fault: Exception) -> list[str]:
+def segments_in(fault: StoreFault) -> list[str]:
     """The ids of the segments that `fault` names."""
     return list(dict.fromkeys(_SEGMENT.findall(str(fault))))
 
@@ -22,8 +24,10 @@ class Suspects:
         self._segments: dict[str, None] = {}
         self._batches: dict[int, None] = {}
 
-    def note(self, fault: Exception) -> None:
-        """Remember what `fault` names."""
+    def note(self, fault: StoreFault) -> None:
+        """Remember what `fault` names, unless it is only out of reach."""
+        if isinstance(fault, StoreUnreachable):
+            return
         for segment_id in segments_in(fault):
             if len(self._segments) < SUSPECTS_MAX:
                 self._segments[segment_id] = None
