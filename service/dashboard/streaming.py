@@ -1,12 +1,13 @@
 """Pages sent in parts: what is ready is sent before slower parts are loaded."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from markupsafe import Markup
 from quart import Response, stream_with_context
 
+from service.threads import in_thread
 from service.web.templates import template_pieces
 
 _FLUSH: Final = Markup("<!-- more follows -->")
@@ -40,15 +41,24 @@ async def streamed(template: str, status: int = 200, **context: Any) -> Response
 
     @stream_with_context
     async def parts() -> AsyncIterator[str]:
-        # Joined: Jinja yields thousands of pieces, each of which would be a write to the network.
-        waiting: list[str] = []
-        for piece in pieces:
-            if piece == _FLUSH:  # only `flush` can produce this: values are escaped
-                yield "".join(waiting)
-                waiting.clear()
+        is_last = False
+        while not is_last:
+            part, is_last = await in_thread(_next_part, pieces)
+            yield part
+            if not is_last:
                 await wanted.popleft().load()
-            else:
-                waiting.append(piece)
-        yield "".join(waiting)
 
     return Response(parts(), status=status, content_type="text/html; charset=utf-8")
+
+
+def _next_part(pieces: Iterator[str]) -> tuple[str, bool]:
+    """The page up to the next flush, and whether it ends here.
+
+    Joined: Jinja yields thousands of pieces, each of which would be a write to the network.
+    """
+    part: list[str] = []
+    for piece in pieces:
+        if piece == _FLUSH:  # only `flush` can produce this: values are escaped
+            return "".join(part), False
+        part.append(piece)
+    return "".join(part), True
