@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.homes import Home
+from tests.processes.homes import Home, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -92,3 +92,20 @@ def test_a_whole_segment_is_not_given_up(home: Home):
 
     assert refused.code == 1
     assert "is whole: there is nothing to give up" in refused.err
+
+
+def test_damage_that_a_request_meets_is_named_within_seconds(damaged_home):
+    """Whichever process met it: another one tells of it, and so does the command."""
+    server = damaged_home.serve(workers="2")
+    with server.client() as client:
+        answer = client.get("/api/v1/admin/orgs/acme/audit?source_ip=192.0.2.99")
+    assert answer.status_code == 503
+    assert segment_of(damaged_home).stem in answer.json()["error"]
+
+    eventually(
+        lambda: damaged_home.ask("audit", "stats")["verification"]["damaged"],
+        "the damage among the statistics",
+    )
+    for _ in range(4):
+        with server.client() as client:  # a connection of its own, to either process
+            eventually(lambda c=client: c.get("/readyz").json().get("damaged") == 1, "readiness")
