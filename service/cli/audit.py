@@ -248,11 +248,13 @@ def _exported(
             "until": scope.until,
             "retention_floor": scope.retention_floor,
             "rows": scope.rows,
+            "lost_rows": scope.lost_rows,
             "bytes": done.bytes,
             "sha256": done.sha256,
         },
         [
             f"Exported {scope.rows} rows to {path}: {done.bytes} bytes, SHA-256 {done.sha256}.",
+            *([f"LOST: {scope.lost_rows} rows of these days."] if scope.lost_rows else ()),
             f"Rows: {_in_words(parameters, scope)}",
             f"Export {scope.export_id}; its receipt:"
             f" countersign audit exports receipt --org {slug} {shlex.quote(str(scope.export_id))}",

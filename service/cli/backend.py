@@ -25,6 +25,8 @@ class ExportForm:
 class ExportScope:
     """Which rows an export has. `since` and `until` are the bounds that applied.
 
+    `lost_rows` of the days in between were given up.
+
     Values that a server does not state are None, and so are missing bounds and floors.
     """
 
@@ -33,6 +35,7 @@ class ExportScope:
     since: str | None
     until: str | None
     retention_floor: str | None
+    lost_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ from service.policy.exceptions import (
 )
 from service.rejected.forms import rejected_form
 from service.rejected.listing import list_entries, parse_wanted
+from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import Binding, Organisation, Origin
 from service.text_rules import parse_reason
 from service.web.request_parsing import parse_limit
@@ -135,6 +136,7 @@ class LocalBackend:
             since=optional_us(since),
             until=optional_us(until),
             retention_floor=optional_us(export.log.floor),
+            lost_rows=count_rows(await losses_within(services.store, org.id, since, until)),
         )
         sink.begin(scope)
         async for content in await services.exporter.stream(export):

@@ -264,6 +264,7 @@ def _open_download(response: httpx2.Response) -> OpenDownload:
         since=_bound(since),
         until=_bound(until),
         retention_floor=None if floor == "none" else floor,
+        lost_rows=int(headers.get("x-lost-rows", "0")),
     )
     return OpenDownload(scope, response.aiter_raw())
 

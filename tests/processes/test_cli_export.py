@@ -47,6 +47,7 @@ def test_a_file_holds_every_row_of_its_filters(home, file_format):
         "until": None,
         "retention_floor": floor,
         "rows": 3,
+        "lost_rows": 0,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }

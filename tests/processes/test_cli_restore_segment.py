@@ -73,6 +73,9 @@ def test_a_segment_without_a_copy_is_given_up(damaged_home):
     sure = damaged_home.run(*give_up, "--yes")
     stats = damaged_home.run("audit", "stats")
     again = damaged_home.run(*give_up, "--yes")
+    file = damaged_home.folder / "rows.csv"
+    export = ("audit", "export", "--org", "acme", "--format", "csv", str(file))
+    exported = damaged_home.run(*export)
 
     place = f"acme {path.parent.name[4:]} {path.stem}"
     assert unsure.code == 1
@@ -81,6 +84,7 @@ def test_a_segment_without_a_copy_is_given_up(damaged_home):
     assert f"lost: {place} (1 rows, seq 1 to 1): wrong_sha256" in sure.out
     assert f"LOST: {place}: 1 rows, given up at" in stats.out
     assert damaged_home.run("audit", "check").code == 0
+    assert "LOST: 1 rows of these days." in exported.out
     assert again.code == 1
     assert "is no segment of the catalog here" in again.err
 
