@@ -2709,7 +2709,7 @@ GUARDS: Final = [
     Guard(
         "a choice is made once",
         "service/sign_in/routes.py::choose",
-        Drop("if not await spend(work, choice):\n    raise SignInNotUnderWay"),
+        Drop("if not await consume(work, choice):\n    raise SignInNotUnderWay"),
         f"{_SIGN_IN}::TestTheChoice::test_it_is_made_once",
     ),
     Guard(
@@ -2733,7 +2733,7 @@ GUARDS: Final = [
     Guard(
         "a challenge for a passkey is answered once",
         "service/passkeys/sign_in.py::_proved",
-        Drop("if not await spend(work, challenge):\n    raise PasskeyNotUnderWay"),
+        Drop("if not await consume(work, challenge):\n    raise PasskeyNotUnderWay"),
         f"{_PASSKEYS}::test_a_challenge_is_answered_once",
     ),
     Guard(
@@ -2815,7 +2815,7 @@ GUARDS: Final = [
     Guard(
         "a challenge makes one passkey",
         "service/passkeys/changes.py::add_passkey",
-        Drop("not await spend(work, challenge)"),
+        Drop("not await consume(work, challenge)"),
         f"{_NEW_PASSKEYS}::test_a_challenge_makes_one_passkey",
     ),
     Guard(
@@ -2889,8 +2889,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a form that shows a secret works once",
-        "service/dashboard/people/one_time_form.py::spend_form",
-        Drop("not await spend(work, kept)"),
+        "service/dashboard/people/one_time_form.py::consume_form",
+        Drop("not await consume(work, kept)"),
         f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),
     Guard(

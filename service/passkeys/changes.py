@@ -9,7 +9,7 @@ from service.orgs.changes import check_name
 from service.passkeys.ceremonies import NewCredential
 from service.passkeys.challenges import RegistrationChallenge
 from service.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
-from service.sign_in.completion import spend
+from service.sign_in.completion import consume
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
 
@@ -32,7 +32,7 @@ async def add_passkey(
     handle = member.user_handle or challenge.user_handle
     # A concurrent registration may have set another handle, under which this passkey would not be
     # found.
-    if handle != challenge.user_handle or not await spend(work, challenge):
+    if handle != challenge.user_handle or not await consume(work, challenge):
         raise PasskeyNotUnderWay
     # Also one of another member or a removed one: ids are chosen by authenticators (7.1, step 26).
     if await find_passkey(work.session, made.id) is not None:

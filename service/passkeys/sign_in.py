@@ -13,7 +13,7 @@ from service.orgs.sessions import issue_session, renew_session
 from service.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.passkeys.challenges import SignInChallenge
 from service.passkeys.repository import find_passkey
-from service.sign_in.completion import MEMBER_REMOVED, SIGN_IN_ACTOR, member_context, spend
+from service.sign_in.completion import MEMBER_REMOVED, SIGN_IN_ACTOR, consume, member_context
 from service.sign_in.relying_party import RelyingParty
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
@@ -94,7 +94,7 @@ async def _proved(
 ) -> _Proved | None:
     """The accepted passkey that answered, or None; a refusal of a known one is recorded."""
     # First, so that a wrong answer uses the challenge up as well: there is one try for each.
-    if not await spend(work, challenge):
+    if not await consume(work, challenge):
         raise PasskeyNotUnderWay
     found = await find_passkey(work.session, assertion.unverified_id)
     if found is None:

@@ -31,7 +31,7 @@ FAILURE_ROWS_MAX: Final = 20
 _log = structlog.get_logger(__name__)
 
 
-async def spend(work: UnitOfWork, value: SignedValue) -> bool:
+async def consume(work: UnitOfWork, value: SignedValue) -> bool:
     """Use up `value`, which is valid once; False if it has been used before."""
     await work.session.execute(delete(SpentSignIn).where(SpentSignIn.expires_at < work.now))
     id_hash = token_hash(value.id)

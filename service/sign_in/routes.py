@@ -18,7 +18,7 @@ from service.errors import (
     SignInNotUnderWay,
     SignInRefused,
 )
-from service.sign_in.completion import record_failure, spend, start_session
+from service.sign_in.completion import consume, record_failure, start_session
 from service.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE
 from service.sign_in.eligible_memberships import EligibleMembership, list_eligible_memberships
 from service.sign_in.exchange import error_code
@@ -86,7 +86,7 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
     # Committed before the provider is asked, which may take seconds: a second answer to the same
     # sign-in must not get that far.
     async with services.store.write() as work:
-        is_first = await spend(work, flow)
+        is_first = await consume(work, flow)
     if not is_first:
         raise SignInNotUnderWay
     identity = await services.exchange.identify(
@@ -129,7 +129,7 @@ async def choose(services: SignInServices) -> ResponseReturnValue:
         # Again: a member may have been removed while they were choosing.
         eligible = await list_eligible_memberships(work.session, choice.identity)
         chosen = [membership for membership in eligible if membership.org.slug == form.get("org")]
-        if not await spend(work, choice):
+        if not await consume(work, choice):
             raise SignInNotUnderWay
         cookie = await _sign_in_if_single(services, work, chosen, choice.identity)
     if cookie is None:

@@ -13,7 +13,7 @@ from analytics.model.rows import AuditContext
 from service.access.callers import Caller
 from service.dashboard.form_auth import Form, authorize_form
 from service.dashboard.people.form_state import refused
-from service.dashboard.people.one_time_form import spend_form
+from service.dashboard.people.one_time_form import consume_form
 from service.dashboard.people.page import IssuedSecret, OrgPage
 from service.dashboard.services import DashboardServices
 from service.errors import Conflict, Invalid, NotFound, SignInAgain
@@ -91,7 +91,7 @@ async def submit(
         async with transaction as (work, by, present):
             change = Change(work, present, by, form, services.settings)
             if is_once:
-                await spend_form(services.settings, work, by, form)
+                await consume_form(services.settings, work, by, form)
             done = await step(change)
     except (Invalid, Conflict, NotFound, SignInAgain) as refusal:
         form_state = refused(request.path, form, refusal, field)

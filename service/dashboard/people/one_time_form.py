@@ -8,7 +8,7 @@ from service.dashboard.form_auth import Form
 from service.errors import FormSpent
 from service.secrets import new_token
 from service.settings import Settings
-from service.sign_in.completion import spend
+from service.sign_in.completion import consume
 from service.sign_in.signed_cookie import SignedValue, Signer, expiry
 from service.store.store import UnitOfWork
 
@@ -31,12 +31,12 @@ def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
     )
 
 
-async def spend_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
+async def consume_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
     """Mark `form` as used, as part of this transaction. Raises FormSpent."""
     signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
     # Bound to the session: an unused form of another one must not create a secret here.
-    if kept is None or kept.session_id != _session_id(caller) or not await spend(work, kept):
+    if kept is None or kept.session_id != _session_id(caller) or not await consume(work, kept):
         raise FormSpent
 
 
