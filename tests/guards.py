@@ -1566,13 +1566,13 @@ GUARDS: Final = [
     Guard(
         "days that a slow clock dates are noted",
         "service/store/journal.py::append_batches",
-        Drop("note_misdated(transaction, days, received_at, now)"),
+        Drop("record_misdated(transaction, days, received_at, now)"),
         f"{_CLOCKS}::test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right",
     ),
     Guard(
         "days of a file that a slow clock dates are noted",
         "service/audit/importer.py::_name",
-        Drop("await within(work.session, note_misdated, days, numbered.received_at, work.now)"),
+        Drop("await within(work.session, record_misdated, days, allocated.received_at, work.now)"),
         f"{_CLOCKS}::test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right",
     ),
     Guard(
@@ -1597,7 +1597,7 @@ GUARDS: Final = [
         "rows of a file are received when they get their ids",
         "service/audit/importer.py::_name",
         Replace(
-            "await add_segments(work.session, placed, numbered.received_at)",
+            "await add_segments(work.session, placed, allocated.received_at)",
             "await add_segments(work.session, placed, work.now)",
         ),
         f"{_RECEIVED}::test_it_never_falls_when_the_clock_does",

@@ -33,7 +33,7 @@ from service.audit.unnamed_files import UnnamedFiles
 from service.errors import Conflict
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
-from service.store.journal import note_misdated, take_seq
+from service.store.journal import record_misdated, take_seq
 from service.store.store import UnitOfWork
 from service.store.tables import ImportedFile, Organisation
 from service.store.transaction import within
@@ -210,11 +210,11 @@ class Importer(LeasedJob):
 
 async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result: Imported) -> None:
     """Add the segments to the catalog, and record the import."""
-    numbered = await take_seq(work.session, result.rows, work.now)
-    placed = [segment.with_seq_base(*numbered) for segment in segments]
-    await add_segments(work.session, placed, numbered.received_at)
+    allocated = await take_seq(work.session, result.rows, work.now)
+    placed = [segment.with_seq_base(*allocated) for segment in segments]
+    await add_segments(work.session, placed, allocated.received_at)
     days = {(segment.tenant_id, segment.day) for segment in placed}
-    await within(work.session, note_misdated, days, numbered.received_at, work.now)
+    await within(work.session, record_misdated, days, allocated.received_at, work.now)
     await add_import(
         work.session,
         ImportedFile(

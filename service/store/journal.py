@@ -81,14 +81,14 @@ class JournalSize(NamedTuple):
     bytes: int
 
 
-class Numbered(NamedTuple):
+class AllocatedSeq(NamedTuple):
     """The first seq of some rows, and the instant at which they were received."""
 
     first_seq: int
     received_at: datetime
 
 
-def next_seq(transaction: Transaction, count: int, now: datetime) -> Numbered:
+def next_seq(transaction: Transaction, count: int, now: datetime) -> AllocatedSeq:
     """Allocate `count` seq numbers at `now`.
 
     Invariants: the counter's row stays locked until the commit, so commit order is seq order, and a
@@ -96,11 +96,11 @@ def next_seq(transaction: Transaction, count: int, now: datetime) -> Numbered:
     that of a smaller seq: while the clock is behind the last one, it stays at that.
     """
     for last, received_at in transaction.rows(_TAKE_SEQ, {"count": count, "now": now}):
-        return Numbered(int(last) - count + 1, received_at)
+        return AllocatedSeq(int(last) - count + 1, received_at)
     raise LookupError("the seq counter is missing: run `countersign init`")
 
 
-async def take_seq(session: AsyncSession, count: int, now: datetime) -> Numbered:
+async def take_seq(session: AsyncSession, count: int, now: datetime) -> AllocatedSeq:
     """`next_seq` for an asynchronous session."""
     return await within(session, next_seq, count, now)
 
@@ -140,11 +140,11 @@ def append_batches(
     ]
     transaction.run(_APPEND, [{**_fields(batch), "damage": None} for batch in stored])
     days = {(batch.tenant_id, batch.day) for batch in stored}
-    note_misdated(transaction, days, received_at, now)
+    record_misdated(transaction, days, received_at, now)
     return stored
 
 
-def note_misdated(
+def record_misdated(
     transaction: Transaction,
     days: Collection[tuple[str, date]],
     received_at: datetime,
