@@ -287,7 +287,7 @@ def build_services(
         BindingCache(store).candidates,
         keys,
         binding_use,
-        rejected.note,
+        rejected.record,
         metrics,
         clock,
     )

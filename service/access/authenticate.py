@@ -110,7 +110,7 @@ class Authenticator:
         # A key also ends by time, without a commit that would drop it from the cache.
         if key.expires_at is not None and now >= key.expires_at:
             raise ApiKeyExpired(value=format_ms(key.expires_at))
-        self._key_use.note(key.key_id, now)
+        self._key_use.record(key.key_id, now)
         return _named_in_logs(
             ApiKeyPrincipal(key.key_id, key.tenant_id, key.project_id, key.scopes, origin=origin)
         )

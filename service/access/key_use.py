@@ -42,7 +42,7 @@ class KeyUse:
 
         self._pending: dict[str, datetime] = {}
 
-    def note(self, key_id: str, at: datetime) -> None:
+    def record(self, key_id: str, at: datetime) -> None:
         """Note that the key was accepted at `at`, unless it was noted within STEP before."""
         last = self._noted.get(key_id)
         if last is None or at - last >= STEP:

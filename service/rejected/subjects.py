@@ -54,7 +54,7 @@ class RejectedSubjects:
         self._pending: dict[str, _Pending] = {}
         self._size = 0
 
-    def note(self, rejection: Rejection) -> None:
+    def record(self, rejection: Rejection) -> None:
         """Record a rejection; equal ones are counted together.
 
         Texts are truncated first. Without room the rejection is dropped, unless it is verified and

@@ -40,7 +40,7 @@ class BindingUse:
         self._metrics = metrics
         self._pending: dict[str, _Uses] = {}
 
-    def note(self, binding_id: str, at: datetime) -> None:
+    def record(self, binding_id: str, at: datetime) -> None:
         """Count one use of the binding at `at`."""
         self._add(binding_id, 1, at)
 

@@ -109,7 +109,7 @@ class Verifier:
         except TokenRejected as rejection:
             self._reject(rejection, values, parsed, request)
             raise
-        self._note_use(attribution)
+        self._record_use(attribution)
         return attribution
 
     async def recall(self, job: ProvedJob, request: TokenRequest) -> Attribution | None:
@@ -128,7 +128,7 @@ class Verifier:
             return None
         revision = request.org.trust_revision
         attribution = Attribution(issuer, binding.id, claims, request.project_id, revision)
-        self._note_use(attribution)
+        self._record_use(attribution)
         return attribution
 
     async def revalidate(self, before: Attribution, org: Organisation) -> Attribution | None:
@@ -150,8 +150,8 @@ class Verifier:
         candidates = await self._candidates_of(org)
         return VerificationContext(self._issuers, self._audience, candidates, project_id)
 
-    def _note_use(self, attribution: Attribution) -> None:
-        self._use.note(attribution.binding_id, self._clock())
+    def _record_use(self, attribution: Attribution) -> None:
+        self._use.record(attribution.binding_id, self._clock())
         self._metrics.attributed(attribution.issuer.provider)
 
     def _read(self, compact: str) -> _ParsedToken:

@@ -20,8 +20,8 @@ async def reject(services: Services) -> None:
     async with services.store.read() as session:
         acme = await get_org(session, "acme")
     now = utc_now()
-    services.rejected.note(rejection(acme.id, at=now))
-    services.rejected.note(
+    services.rejected.record(rejection(acme.id, at=now))
+    services.rejected.record(
         rejection(
             acme.id, at=now, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub=HOSTILE
         )

@@ -26,7 +26,7 @@ async def test_a_database_that_is_held_up_keeps_nothing_open(settings: Settings)
     """The last counts are lost, and said to be; everything is closed all the same."""
     impatient = await prepare(structs.replace(settings, database_wait_s=0.1))
     services = build_services(impatient, utc_now)
-    services.binding_use.note("obind_1", utc_now())
+    services.binding_use.record("obind_1", utc_now())
     with write_lock(impatient.data_dir), capture_logs() as logs:
         await services.close()
     assert [line["event"] for line in logs] == ["last_flush_failed"]
@@ -50,7 +50,7 @@ async def test_what_memory_alone_knows_is_written_before_a_long_merge_has_ended(
     app = create_app(world.services.settings, clock)
     await app.startup()
     await is_merging.wait()
-    app.extensions[EXTENSION].binding_use.note(binding["id"], clock())
+    app.extensions[EXTENSION].binding_use.record(binding["id"], clock())
     stopping = asyncio.create_task(app.shutdown())
     uses = 0
     async with another_store(settings) as store:

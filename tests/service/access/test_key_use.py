@@ -64,10 +64,10 @@ async def test_another_process_does_not_set_it_back(world, key):
     """What is written later may have been noted before."""
     key_id, _ = key
     use = world.services.key_use
-    use.note(key_id, START + timedelta(hours=1))
+    use.record(key_id, START + timedelta(hours=1))
     await use.flush()
     use._noted.clear()
-    use.note(key_id, START)
+    use.record(key_id, START)
     await use.flush()
 
     assert await last_use(world, key_id) == START + timedelta(hours=1)
@@ -93,9 +93,9 @@ async def test_what_the_database_does_not_take_is_kept(settings, clock):
                 work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
             )
         use = world.services.key_use
-        use.note(issued.id, START)
+        use.record(issued.id, START)
         await use.flush()
-        use.note(issued.id, START + timedelta(minutes=2))
+        use.record(issued.id, START + timedelta(minutes=2))
         with write_lock(world.services.settings.data_dir):  # noqa: SIM117 - it is held before
             with pytest.raises(StoreUnavailable):
                 await use.flush()

@@ -57,7 +57,7 @@ async def remember(world: World, *rejections: Rejection) -> None:
     """Note `rejections` in a process of its own, and write them."""
     notes = RejectedSubjects(world.services.store, Metrics())
     for one in rejections:
-        notes.note(one)
+        notes.record(one)
     await notes.flush()
 
 

@@ -96,9 +96,9 @@ async def remember_all(world: World, rejections: Iterable[Rejection]) -> None:
 async def test_equal_rejections_are_one_entry_with_a_count(world, notes):
     """A job that runs every minute fills one line; the request to look at is its last."""
     later = START + timedelta(minutes=5)
-    notes.note(rejection(world.acme.id, request_id="req_1", owner="acme"))
-    notes.note(rejection(world.acme.id, request_id="req_3", owner="acme-corp", at=later))
-    notes.note(rejection(world.acme.id, request_id="req_2", at=START + timedelta(minutes=1)))
+    notes.record(rejection(world.acme.id, request_id="req_1", owner="acme"))
+    notes.record(rejection(world.acme.id, request_id="req_3", owner="acme-corp", at=later))
+    notes.record(rejection(world.acme.id, request_id="req_2", at=START + timedelta(minutes=1)))
     await notes.flush()
 
     (row,) = await remembered(world)
@@ -114,7 +114,7 @@ async def test_what_was_written_before_is_counted_on(world, settings):
     async with another_store(settings) as store:
         for moment, request_id in ((later, "req_3"), (earlier, "req_1")):
             worker = RejectedSubjects(store, Metrics())
-            worker.note(rejection(world.acme.id, request_id=request_id, at=moment))
+            worker.record(rejection(world.acme.id, request_id=request_id, at=moment))
             await worker.flush()
 
     (row,) = await remembered(world)
@@ -199,7 +199,7 @@ async def test_without_rejections_the_database_is_left_alone(world, settings, no
     """Otherwise the write lock would be taken every two seconds for nothing."""
     with locked(settings):
         await notes.flush()
-        notes.note(rejection(world.acme.id))
+        notes.record(rejection(world.acme.id))
         with pytest.raises(StoreUnavailable):
             await notes.flush()
 
@@ -208,13 +208,13 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
     world, settings, notes
 ):
     """A database that is busy costs no rejection."""
-    notes.note(rejection(world.acme.id))
-    notes.note(rejection(world.acme.id))
+    notes.record(rejection(world.acme.id))
+    notes.record(rejection(world.acme.id))
     with locked(settings):
         with pytest.raises(StoreUnavailable):
             await notes.flush()
-        notes.note(rejection(world.acme.id))
-        notes.note(rejection(world.acme.id, sub="repo:acme/new"))
+        notes.record(rejection(world.acme.id))
+        notes.record(rejection(world.acme.id, sub="repo:acme/new"))
 
     await notes.flush()
 
@@ -238,7 +238,7 @@ async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
     with locked(settings):
         for _ in range(3):
             for one in itertools.islice(source, PENDING_PER_ORG_MAX):
-                notes.note(one)
+                notes.record(one)
             with pytest.raises(StoreUnavailable):
                 await notes.flush()
 
@@ -250,7 +250,7 @@ async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
 
 async def test_a_flush_that_is_cancelled_loses_nothing(world, notes):
     """The end of the background work flushes once more."""
-    notes.note(rejection(world.acme.id))
+    notes.record(rejection(world.acme.id))
     async with world.services.store.write():
         flushing = asyncio.create_task(notes.flush())
         await asyncio.sleep(0)
@@ -270,8 +270,8 @@ async def test_a_flush_that_is_cancelled_loses_nothing(world, notes):
 async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(world, notes, statement):
     """One transaction: never a part of it."""
     await remember(world, rejection(world.acme.id))
-    notes.note(rejection(world.acme.id))
-    notes.note(rejection(world.acme.id, sub="repo:acme/new"))
+    notes.record(rejection(world.acme.id))
+    notes.record(rejection(world.acme.id, sub="repo:acme/new"))
     with power_cut(world.services.store, at(statement)), pytest.raises(PowerCut):
         await notes.flush()
 
@@ -284,8 +284,8 @@ async def test_workers_that_flush_at_once_count_together(world, settings):
         workers = [RejectedSubjects(store, Metrics()) for store in (one, two)]
         for number in range(10):
             for worker in workers:
-                worker.note(rejection(world.acme.id))
-                worker.note(rejection(world.acme.id, sub=f"repo:acme/{number}"))
+                worker.record(rejection(world.acme.id))
+                worker.record(rejection(world.acme.id, sub=f"repo:acme/{number}"))
             await asyncio.gather(*(worker.flush() for worker in workers))
 
     rows = await remembered(world)
@@ -296,7 +296,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings):
 async def test_a_flood_of_unverified_ones_takes_a_bounded_room(world, notes):
     """A hundred thousand made-up subjects: the first few are kept, the others counted."""
     for one in itertools.islice(distinct(world.acme.id, is_verified=False), 100_000):
-        notes.note(one)
+        notes.record(one)
     await notes.flush()
 
     assert len(await remembered(world)) == PENDING_PER_ORG_MAX
@@ -307,10 +307,10 @@ async def test_a_verified_one_finds_room_in_the_midst_of_a_flood(world, notes):
     """Otherwise a rejection could be hidden among many made-up ones."""
     flood = distinct(world.acme.id, is_verified=False)
     for one in itertools.islice(flood, 2 * PENDING_PER_ORG_MAX):
-        notes.note(one)
-    notes.note(rejection(world.acme.id, sub="repo:acme/real"))
+        notes.record(one)
+    notes.record(rejection(world.acme.id, sub="repo:acme/real"))
     for one in itertools.islice(flood, 2 * PENDING_PER_ORG_MAX):
-        notes.note(one)
+        notes.record(one)
     await notes.flush()
 
     rows = await remembered(world)
@@ -322,8 +322,8 @@ async def test_verified_ones_are_bounded_too_and_make_room_for_no_unverified_one
     """Beyond the bound even what is true has to be dropped, and shows."""
     verified = distinct(world.acme.id, is_verified=True)
     for one in itertools.islice(verified, PENDING_PER_ORG_MAX + 3):
-        notes.note(one)
-    notes.note(rejection(world.acme.id, is_verified=False))
+        notes.record(one)
+    notes.record(rejection(world.acme.id, is_verified=False))
     await notes.flush()
 
     rows = await remembered(world)
@@ -341,9 +341,9 @@ async def test_floods_of_all_organisations_together_are_bounded(world, notes):
         ]
     for org in orgs:
         for one in itertools.islice(distinct(org.id, is_verified=False), PENDING_PER_ORG_MAX):
-            notes.note(one)
-    notes.note(rejection(world.acme.id, is_verified=False))
-    notes.note(rejection(world.acme.id))
+            notes.record(one)
+    notes.record(rejection(world.acme.id, is_verified=False))
+    notes.record(rejection(world.acme.id))
     await notes.flush()
 
     kept = [len(await remembered(world, org.id)) for org in orgs]
@@ -407,7 +407,7 @@ async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
 async def test_the_background_writes_and_forgets(world, notes):
     """Each process writes, one of them forgets; both in their first round."""
     await remember(world, rejection(world.acme.id, at=START - 2 * KEPT_FOR))
-    notes.note(rejection(world.acme.id, sub="repo:acme/new"))
+    notes.record(rejection(world.acme.id, sub="repo:acme/new"))
     stop = asyncio.Event()
     loops = (write_behind(world.services), housekeeping(world.services))
     rounds = asyncio.gather(*(loop.run(stop) for loop in loops))

@@ -54,8 +54,8 @@ async def used(world: World) -> tuple[int, str | None]:
 
 async def test_uses_are_on_the_list_once_they_are_flushed(world, use, binding_id):
     """And not before: a request waits for no write."""
-    use.note(binding_id, START)
-    use.note(binding_id, LATER)
+    use.record(binding_id, START)
+    use.record(binding_id, LATER)
     assert await used(world) == (0, None)
 
     await use.flush()
@@ -65,7 +65,7 @@ async def test_uses_are_on_the_list_once_they_are_flushed(world, use, binding_id
 
 async def test_a_use_is_counted_once(world, use, binding_id):
     """What was written is not written again."""
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     await use.flush()
     await use.flush()
 
@@ -76,12 +76,12 @@ async def test_the_last_use_is_the_latest_whatever_order_they_come_in(
     world, settings, use, binding_id
 ):
     """Another worker may write later what it saw earlier."""
-    use.note(binding_id, LATER)
-    use.note(binding_id, START)
+    use.record(binding_id, LATER)
+    use.record(binding_id, START)
     await use.flush()
     async with another_store(settings) as store:
         slower = BindingUse(store, Metrics())
-        slower.note(binding_id, START)
+        slower.record(binding_id, START)
         await slower.flush()
 
     assert await used(world) == (3, "2026-03-04T12:00:05.123Z")
@@ -91,7 +91,7 @@ async def test_without_uses_the_database_is_left_alone(settings, use, binding_id
     """Otherwise the write lock would be taken every two seconds for nothing."""
     with locked(settings):
         await use.flush()
-        use.note(binding_id, START)
+        use.record(binding_id, START)
         with pytest.raises(StoreUnavailable):
             await use.flush()
 
@@ -100,11 +100,11 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
     world, settings, use, binding_id
 ):
     """A database that is busy costs no count."""
-    use.note(binding_id, LATER)
+    use.record(binding_id, LATER)
     with locked(settings):
         with pytest.raises(StoreUnavailable):
             await use.flush()
-        use.note(binding_id, START)
+        use.record(binding_id, START)
         with pytest.raises(StoreUnavailable):
             await use.flush()
 
@@ -115,7 +115,7 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
 
 async def test_a_flush_that_is_cancelled_loses_nothing(world, use, binding_id):
     """A flush that follows the cancelled one writes the count."""
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     async with world.services.store.write():
         flushing = asyncio.create_task(use.flush())
         await asyncio.sleep(0)
@@ -133,9 +133,9 @@ async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(
     world, use, binding_id, statement
 ):
     """Some seconds of counts, never what had been counted before."""
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     await use.flush()
-    use.note(binding_id, LATER)
+    use.record(binding_id, LATER)
     with power_cut(world.services.store, at(statement)), pytest.raises(PowerCut):
         await use.flush()
 
@@ -148,7 +148,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings, bindin
         workers = [BindingUse(store, Metrics()) for store in (one, two)]
         for _ in range(10):
             for worker in workers:
-                worker.note(binding_id, START)
+                worker.record(binding_id, START)
             await asyncio.gather(*(worker.flush() for worker in workers))
 
     assert (await used(world))[0] == 20
@@ -156,7 +156,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings, bindin
 
 async def test_a_use_just_before_the_revoke_still_counts(world, use, binding_id):
     """An investigation of the incident needs it."""
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
     await use.flush()
 
@@ -173,7 +173,7 @@ async def test_counting_is_no_change_of_trust(world, use, binding_id):
             )
 
     before = await revision()
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     await use.flush()
 
     assert await revision() == before
@@ -181,10 +181,10 @@ async def test_counting_is_no_change_of_trust(world, use, binding_id):
 
 async def test_what_waits_to_be_written_is_bounded(world, use, binding_id):
     """A database that stays away for long must not take the memory; what is dropped shows."""
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     for number in range(PENDING_USES_MAX):
-        use.note(f"obind_{number}", START)
-    use.note(binding_id, START)
+        use.record(f"obind_{number}", START)
+    use.record(binding_id, START)
 
     exposed = world.services.metrics.exposition().decode()
     await use.flush()
@@ -198,7 +198,7 @@ async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
 ):
     """A failure is logged and counted, and the next round writes it all."""
     stop = asyncio.Event()
-    use.note(binding_id, START)
+    use.record(binding_id, START)
     with capture_logs() as logs, locked(settings):
         rounds = asyncio.create_task(write_behind(world.services).run(stop))
         async with asyncio.timeout(HANG_S):
