@@ -452,7 +452,7 @@ GUARDS: Final = [
     Guard(
         "a registry that does not answer is not asked",
         "service/proxy/upstream.py::Upstream._admit",
-        Replace("not self._circuits[origin].admits", "False"),
+        Replace("not self._circuits[origin].allows_requests", "False"),
         f"{_UPSTREAM}::TestCircuit::test_nothing_is_asked_while_it_is_open",
     ),
     Guard(
@@ -2055,7 +2055,7 @@ GUARDS: Final = [
     ),
     Guard(
         "good keys outlive a failed renewal",
-        "service/issuers/key_source.py::KeySource._note_failure",
+        "service/issuers/key_source.py::KeySource._record_failure",
         Replace("replace(held.keys, fault=reason)", "SigningKeys(fault=reason)"),
         f"{_KEY_SOURCE}::test_a_failed_fetch_for_a_random_kid_keeps_the_good_keys",
     ),

@@ -169,11 +169,11 @@ class KeySource:
             self._metrics.fetched_keys(name, held.renewed_at)
         except Exception as error:  # the cached keys stay in use after any failure
             reason = str(error) if isinstance(error, KeyFault) else repr(error)
-            self._note_failure(held, reason[:REASON_CHARS_MAX])
+            self._record_failure(held, reason[:REASON_CHARS_MAX])
         finally:
             held.renewal = None
 
-    def _note_failure(self, held: _IssuerKeys, reason: str) -> None:
+    def _record_failure(self, held: _IssuerKeys, reason: str) -> None:
         held.keys = replace(held.keys, fault=reason)
         held.failed_at = self._clock()
         self._metrics.key_fetch_failed(held.issuer.name)

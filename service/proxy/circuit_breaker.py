@@ -68,7 +68,7 @@ class CircuitBreaker:
         return CircuitState.OPEN if self._timer() < self._open_until else CircuitState.HALF_OPEN
 
     @property
-    def admits(self) -> bool:
+    def allows_requests(self) -> bool:
         """True if `begin` would return an attempt."""
         state = self.state
         return state is CircuitState.CLOSED or (
@@ -88,7 +88,7 @@ class CircuitBreaker:
 
     def begin(self) -> "Attempt | None":
         """A request that is sent now; None if none may be."""
-        if not self.admits:
+        if not self.allows_requests:
             return None
         attempt = Attempt(self, self._timer())
         self._under_way[attempt] = None

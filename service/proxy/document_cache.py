@@ -429,7 +429,7 @@ class DocumentCache(Generic[_Value]):
     def _unusable(self, document: Document, fault: str) -> UpstreamFailed:
         reason = f"a document cannot be used: {fault}"
         _log.warning("upstream_failed", url=document.url, reason=reason)
-        self._upstream.note_failure(reason)
+        self._upstream.record_failure(reason)
         return UpstreamFailed(reason)
 
     def _fresh(self, stored: StoredDocument, confirmed_at: datetime) -> _Known:

@@ -158,7 +158,7 @@ class Upstream:
         """A place for a request that tries whether the registry answers; None if enough do."""
         origin = self.registry.origin
         key = self._room_key(origin)
-        if not self._circuits[origin].admits or self.room.held(key) >= TRIALS_MAX:
+        if not self._circuits[origin].allows_requests or self.room.held(key) >= TRIALS_MAX:
             return None
         holder = Holder(org, key)
         with suppress(RegistryLimited, TooManyRegistryRequests):
@@ -174,7 +174,7 @@ class Upstream:
 
     async def _admit(self, origin: Origin, org: str) -> Place:
         # Asked before the wait, and again by the request itself.
-        if not self._circuits[origin].admits:
+        if not self._circuits[origin].allows_requests:
             raise _unavailable(origin)
         holder = Holder(org, self._room_key(origin))
         self._rates.charge(holder)
@@ -341,7 +341,7 @@ class Upstream:
                 async with _network_faults(url, time_max_s):
                     yield attempt
             except UpstreamFailed as failed:
-                self.note_failure(failed.reason)
+                self.record_failure(failed.reason)
                 if isinstance(failed, RegistryLimited):
                     self._rates.pause_heaviest(self._room_key(origin), failed.retry_after_s)
                 if failed.is_outage:
@@ -356,7 +356,7 @@ class Upstream:
             self.health.answered_at = self._clock()
             attempt.succeed()
 
-    def note_failure(self, reason: str) -> None:
+    def record_failure(self, reason: str) -> None:
         """Show operators that the registry failed, in a request or in what it sent."""
         self.health.failed_at, self.health.failure = self._clock(), reason
 

@@ -190,7 +190,7 @@ class WaitingRoom:
             raise ProxyBusy("too many requests wait for a connection")
         waiter = _Waiter(holder, asyncio.get_running_loop().create_future())
         self._queues.setdefault(holder.org, {})[waiter] = None
-        self._note(holder.org)
+        self._report(holder.org)
         try:
             await self._wait(waiter)
         finally:
@@ -223,7 +223,7 @@ class WaitingRoom:
         if not self._queues[org]:
             del self._queues[org]
         self._waiting.give_back(waiter.holder)
-        self._note(org)
+        self._report(org)
 
     def _place(self, holder: Holder) -> Place:
         return Place(lambda: self._leave(holder))
@@ -231,12 +231,12 @@ class WaitingRoom:
     def _take(self, holder: Holder) -> bool:
         is_taken = self._connections.take(holder)
         if is_taken:
-            self._note(holder.org)
+            self._report(holder.org)
         return is_taken
 
     def _leave(self, holder: Holder) -> None:
         self._connections.give_back(holder)
-        self._note(holder.org)
+        self._report(holder.org)
         # All that fit: more than one may, because what an organisation may hold grows with the
         # places that are free.
         while (waiter := self._admit_next()) is not None:
@@ -259,5 +259,5 @@ class WaitingRoom:
                 registries.add(registry)
                 yield waiter
 
-    def _note(self, org: str) -> None:
+    def _report(self, org: str) -> None:
         self._observe(org, self._connections.held_by(org), self._waiting.held_by(org))

@@ -75,7 +75,7 @@ class Verifier:
         candidates_of: CandidatesOf,
         keys: KeySource,
         use: BindingUse,
-        note_rejection: Callable[[Rejection], None],
+        record_rejection: Callable[[Rejection], None],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -84,7 +84,7 @@ class Verifier:
         self._candidates_of = candidates_of
         self._keys = keys
         self._use = use
-        self._note_rejection = note_rejection
+        self._record_rejection = record_rejection
         self._metrics = metrics
         self._clock = clock
         self._tokens = VerifiedTokenCache()
@@ -192,7 +192,7 @@ class Verifier:
         claims = parsed.unverified_claims if parsed else UnverifiedClaims({})
         self._metrics.auth_failed(rejection.code)
         log_rejection(rejection, values, claims, request.org.id)
-        self._note_rejection(
+        self._record_rejection(
             Rejection.of(
                 claims,
                 self._issuers.get(claims.text("iss") or ""),

@@ -132,7 +132,7 @@ class TestHalfOpen:
         pauses = []
         for _ in range(5):
             began_at = timer.now
-            while not opened.admits:
+            while not opened.allows_requests:
                 timer.now += 1
             pauses.append(timer.now - began_at)
             fail(opened)
@@ -205,9 +205,9 @@ class AnyCourse(RuleBasedStateMachine):
 
     @rule()
     def one_begins(self) -> None:
-        admits = self.breaker.admits
+        allows = self.breaker.allows_requests
         attempt = self.breaker.begin()
-        assert (attempt is not None) == admits
+        assert (attempt is not None) == allows
         if attempt is not None:
             self.under_way.append(attempt)
 
@@ -238,7 +238,7 @@ class AnyCourse(RuleBasedStateMachine):
         now = self.timer.now
         self.timer.now += OPEN_MAX_S
         assert self.breaker.state is not CircuitState.OPEN
-        assert self.under_way or self.breaker.admits
+        assert self.under_way or self.breaker.allows_requests
         self.timer.now = now
 
 
