@@ -28,7 +28,7 @@ class Place(Enum):
     """On the server that is set, otherwise on the data dir."""
     SERVER = auto()
     """On the server that its own arguments name."""
-    HERE = auto()
+    LOCAL = auto()
     """On this machine, also with a server set: what serves a data dir, or reads files alone."""
 
 
@@ -37,7 +37,7 @@ _LOCAL: Final = click.Option(
 )
 _PLACE_OPTIONS: Final = {
     Place.DATA_DIR: (_LOCAL,),
-    Place.HERE: (_LOCAL,),
+    Place.LOCAL: (_LOCAL,),
     Place.EITHER: (
         click.Option(
             ["--server"], metavar="URL", help="Work on this server; default: COUNTERSIGN_SERVER."
@@ -97,7 +97,7 @@ class Command(click.Command):
         self.params += [
             *_PLACE_OPTIONS.get(place, ()),
             _JSON,
-            *([] if place is Place.HERE else [_UTC]),
+            *([] if place is Place.LOCAL else [_UTC]),
         ]
 
     def invoke(self, ctx: click.Context) -> None:

@@ -87,7 +87,7 @@ async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer
     return Answer(receipt, lines.splitlines())
 
 
-@declare(audit, "verify-export", place=Place.HERE)
+@declare(audit, "verify-export", place=Place.LOCAL)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--receipt",

@@ -11,7 +11,7 @@ from service.cli.root import root
 from service.settings import load_settings
 
 
-@declare(root, "init", place=Place.HERE, changes=True)
+@declare(root, "init", place=Place.LOCAL, changes=True)
 def init_command() -> Answer:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
     # Imported here: completion needs neither this nor its dependencies.
@@ -26,7 +26,7 @@ def init_command() -> Answer:
     )
 
 
-@declare(root, "serve", place=Place.HERE)
+@declare(root, "serve", place=Place.LOCAL)
 @click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
 @click.option(

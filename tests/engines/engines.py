@@ -10,8 +10,8 @@ import pytest
 
 from tests.service.lake_table.conftest import Answers
 
-HERE = Path(__file__).parent
-FOLDER = Path(os.environ.get("ENGINES") or HERE.parents[1] / ".engines")
+SCRIPTS = Path(__file__).parent
+FOLDER = Path(os.environ.get("ENGINES") or SCRIPTS.parents[1] / ".engines")
 DEADLINE_S = 300.0
 
 SPARK_JARS = (
@@ -60,7 +60,7 @@ class Engine:
         self, format_: str, location: str, cwd: Path, environment: dict[str, str] | None = None
     ) -> Answers:
         """What it says of the table at `location`."""
-        script = HERE / f"ask_{self.name}.py"
+        script = SCRIPTS / f"ask_{self.name}.py"
         printed = self.run(script, format_, location, cwd=cwd, environment=environment)
         return Answers(**json.loads(printed.strip().splitlines()[-1]))
 

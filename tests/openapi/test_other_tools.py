@@ -18,7 +18,7 @@ pytestmark = [
     ),
 ]
 
-HERE = REPOSITORY / "tests" / "openapi"
+SCRIPTS = REPOSITORY / "tests" / "openapi"
 PARSER = TOOLS / "node_modules" / "@apidevtools" / "swagger-parser" / "lib" / "index.js"
 
 
@@ -34,7 +34,7 @@ async def document(world: World, tmp_path: Path) -> Path:
     ("command", "accepts"),
     [
         (["validate-api"], '"valid": true'),
-        (["node", HERE / "validate.mjs", PARSER], ""),
+        (["node", SCRIPTS / "validate.mjs", PARSER], ""),
         # Health needs no credential, so it refuses nothing.
         (["redocly", "lint", "--skip-rule=operation-4xx-response"], "description is valid"),
     ],
@@ -65,7 +65,7 @@ def test_the_types_of_typescript_fit_a_program(home: Home, desk: Path) -> None:
     made = run("sh", "-euc", block_of_docs("sh", "npx"), folder=desk, url=home.serve().url)
     assert made.returncode == 0, made.stdout + made.stderr
 
-    shutil.copy(HERE / "reader.ts", desk)
+    shutil.copy(SCRIPTS / "reader.ts", desk)
     checked = run(
         *("tsc", "--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom"),
         *("--module", "esnext", "--moduleResolution", "bundler"),

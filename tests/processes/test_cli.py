@@ -93,7 +93,7 @@ def changes(step: str) -> bool:
         for path, command in tree.items()
         if words[: len(path)] == path and isinstance(command, Command)
     )
-    return command.changes and command.place is not Place.HERE
+    return command.changes and command.place is not Place.LOCAL
 
 
 def newest_id(home: Home, table: str, slug: str) -> str:

@@ -88,7 +88,7 @@ def test_a_password_that_looks_like_an_option_is_not_repeated(url: str):
     assert "secret" not in str(refused.value)
 
 
-HERE = ("localhost", "127.0.0.1", "127.9.9.9", "[::1]", "", "/x?host=/run/postgresql")
+LOCAL = ("localhost", "127.0.0.1", "127.9.9.9", "[::1]", "", "/x?host=/run/postgresql")
 ELSEWHERE = ("db.example", "10.0.0.5", "[fd00::1]", "/x?host=localhost:1&host=db.example:2")
 
 
@@ -110,7 +110,7 @@ def test_a_server_on_another_machine_is_always_verified(place: str, ssl: str):
     assert driver_options(make_url(url_of(place)), {})["ssl"] == "verify-full"
 
 
-@pytest.mark.parametrize("place", HERE)
+@pytest.mark.parametrize("place", LOCAL)
 @pytest.mark.parametrize("ssl", [None, "disable", "require"])
 def test_this_machine_needs_no_tls(place: str, ssl: str | None):
     assert driver_options(make_url(url_of(place, ssl)), {}).get("ssl") == ssl
