@@ -164,7 +164,7 @@ class Lake:
         except TimeoutError as error:
             raise QueryTooSlow from error
         except StoreFault as fault:
-            self.suspects.note(fault)
+            self.suspects.record(fault)
             raise
         finally:
             self._abandon(answer, stop)
@@ -423,7 +423,7 @@ class Lake:
             try:
                 return await run_uncancellable(next, pieces, None, pool=self._export_threads)
             except StoreFault as fault:
-                self.suspects.note(fault)
+                self.suspects.record(fault)
                 raise
 
     def _abandon(self, answer: asyncio.Task[Any], stop: Cancellation) -> None:

@@ -21,7 +21,7 @@ def reserve_pid_file(folder: Path, number: int) -> None:
     (folder / f"{number}.pid").write_text(" " * _PID_BYTES)
 
 
-def note_pid(folder: Path, number: int) -> None:
+def record_pid(folder: Path, number: int) -> None:
     """Say in `folder` that this process is process `number` now."""
     with (folder / f"{number}.pid").open("r+") as file:
         file.write(str(os.getpid()).ljust(_PID_BYTES))

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from prometheus_client import values
 
-from service.process_metrics import METRICS_FOLDER, note_pid, reserve_pid_file
+from service.process_metrics import METRICS_FOLDER, record_pid, reserve_pid_file
 from service.watchdog import (
     LOOK_S,
     Serving,
@@ -85,7 +85,7 @@ class Supervisor:
                     self._start_due()
                     wait([process.sentinel for process in self._running()], LOOK_S)
                     self._kill_stalled()
-                    self._note_deaths()
+                    self._reap()
             finally:
                 self._end()
         return self._exit_code
@@ -124,7 +124,7 @@ class Supervisor:
                 _log.error("loop_stalled", number=number, pid=pid, stall_s=self._stall_s)
                 dump_and_kill(pid)
 
-    def _note_deaths(self) -> None:
+    def _reap(self) -> None:
         for number, worker in enumerate(self._workers):
             code = None if worker.process is None else worker.process.exitcode
             if code is None or self._exit_code is not None:
@@ -168,7 +168,7 @@ def _run(target: Target, number: int, serving: Serving) -> None:
     """Run `target` in a process of its own, and end it when the supervisor is gone."""
     # The files of a process are its successor's: counts go on, and need no room on a full disk.
     values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
-    note_pid(Path(os.environ[METRICS_FOLDER]), number)
+    record_pid(Path(os.environ[METRICS_FOLDER]), number)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     dump_on_signal()
     try:

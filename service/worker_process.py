@@ -135,12 +135,12 @@ class WorkerProcess:
 
         def on_answer(first: Future[None]) -> None:
             if not first.cancelled() and self._pool is pool:
-                self._note(pool, first.exception())
+                self._on_start(pool, first.exception())
             decided.set_result(None)
 
         pool.submit(answer).add_done_callback(on_answer)
 
-    def _note(self, pool: ProcessPoolExecutor, failure: BaseException | None) -> None:
+    def _on_start(self, pool: ProcessPoolExecutor, failure: BaseException | None) -> None:
         """The processes are ready, or could not be started because of `failure`."""
         if failure is None:
             _log.info("worker_process_ready")

@@ -1710,7 +1710,7 @@ GUARDS: Final = [
     ),
     Guard(
         "what was removed meanwhile is not damaged",
-        "service/audit/scrubber.py::Scrubber._note",
+        "service/audit/scrubber.py::Scrubber._record",
         Replace("segment.segment_id in live", "True"),
         f"{_SCRUBBING}::test_a_segment_that_is_merged_meanwhile_is_not_damaged",
     ),
@@ -1753,18 +1753,18 @@ GUARDS: Final = [
     Guard(
         "what a query cannot read is verified",
         "service/lake.py::Lake.query",
-        DropCall("self.suspects.note"),
+        DropCall("self.suspects.record"),
         f"{_SCRUBBING}::test_damage_that_a_request_meets_is_named_at_once",
     ),
     Guard(
         "what an export cannot read is verified",
         "service/lake.py::Lake._make_piece",
-        DropCall("self.suspects.note"),
+        DropCall("self.suspects.record"),
         f"{_SCRUBBING}::test_damage_that_an_export_meets_is_named_at_once",
     ),
     Guard(
         "a bucket that does not answer is no suspicion",
-        "analytics/storage/suspects.py::Suspects.note",
+        "analytics/storage/suspects.py::Suspects.record",
         Drop("if isinstance(fault, StoreUnreachable):\n    return"),
         "tests/analytics/storage/test_suspects.py::test_what_is_out_of_reach_is_not_suspected",
     ),
@@ -2974,7 +2974,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a process that is killed before it serves does not end the others",
-        "service/supervisor.py::Supervisor._note_deaths",
+        "service/supervisor.py::Supervisor._reap",
         Drop("code > 0"),
         "tests/processes/test_workers.py"
         "::test_a_process_that_is_killed_before_it_serves_is_replaced",

@@ -24,7 +24,7 @@ class Suspects:
         self._segments: dict[str, None] = {}
         self._batches: dict[int, None] = {}
 
-    def note(self, fault: StoreFault) -> None:
+    def record(self, fault: StoreFault) -> None:
         """Remember what `fault` names, unless it is only out of reach."""
         if isinstance(fault, StoreUnreachable):
             return
@@ -36,7 +36,7 @@ class Suspects:
                 self._batches[first_seq] = None
 
     def take(self) -> tuple[list[str], list[int]]:
-        """What was noted since the last call."""
+        """What was recorded since the last call."""
         taken = list(self._segments), list(self._batches)
         self._segments, self._batches = {}, {}
         return taken

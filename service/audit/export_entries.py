@@ -109,7 +109,7 @@ _NOTE_PROGRESS: Final = (
 )
 
 
-async def note_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
+async def record_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
     """Update what was sent so far of running exports, by export id."""
     so_far = [
         {

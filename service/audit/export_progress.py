@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from analytics.export.writers import Piece
-from service.audit.export_entries import note_progress
+from service.audit.export_entries import record_progress
 from service.errors import StoreUnavailable
 from service.store.store import Store
 
@@ -77,6 +77,6 @@ class ProgressWriter:
         sent = {export_id: progress.left for export_id, progress in self._running.items()}
         try:
             async with self._store.write() as work:
-                await note_progress(work, sent)
+                await record_progress(work, sent)
         except StoreUnavailable as error:
             _log.warning("export_progress_not_written", exports=len(sent), reason=error.reason)

@@ -161,9 +161,11 @@ class Scrubber:
                     break
         finally:
             if found:
-                await self._note(found)
+                await self._record(found)
 
-    async def _note(self, found: Sequence[tuple[Segment, Finding | None, Finding | None]]) -> None:
+    async def _record(
+        self, found: Sequence[tuple[Segment, Finding | None, Finding | None]]
+    ) -> None:
         """One commit for the results of a round. A damaged index is built again by the indexer."""
         damage = {segment.segment_id: fault for segment, fault, _ in found}
         async with self._store.write() as work:

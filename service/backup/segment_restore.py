@@ -188,14 +188,14 @@ class SegmentRestore:
             async with self._services.store.read() as session:
                 is_named = segment.segment_id in await list_damaged_ids(session)
             if is_named:
-                await self._note(segment, None)
+                await self._record(segment, None)
             return Outcome(segment, Result.WHOLE)
         temp_dir = self._services.settings.temp_dir
         with tempfile.TemporaryDirectory(prefix="restore-", dir=temp_dir) as folder:
             staged = LocalFolder(Path(folder))
             source, reasons = await run_uncancellable(self._fetch, segment, staged)
             if source is None:
-                is_lost = await self._note(segment, fault)
+                is_lost = await self._record(segment, fault)
                 result = Result.LOST if is_lost else Result.REMOVED
                 return Outcome(segment, result, fault.kind, reasons=reasons)
             result = await self._put_in_place(segment, fault, source, segment.path(staged.root))
@@ -246,10 +246,10 @@ class SegmentRestore:
                 async with lease.write() as work:
                     await set_index(work.session, indexed)
         # Last: until here the damage stays named.
-        await self._note(segment, None)
+        await self._record(segment, None)
         return Result.RESTORED
 
-    async def _note(self, segment: Segment, fault: Finding | None) -> bool:
+    async def _record(self, segment: Segment, fault: Finding | None) -> bool:
         """Note what is wrong with the segment now; False if it is not live any more."""
         async with self._services.store.write() as work:
             return bool(await set_verified(work.session, {segment.segment_id: fault}, work.now))

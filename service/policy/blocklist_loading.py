@@ -131,9 +131,9 @@ class AdvisoryLoader:
         if advisory_id is not None and not self._scope.matches(advisory_id):
             counts.other += 1
         elif record is None:
-            self._note_unreadable(read, read.error or "")
+            self._record_unreadable(read, read.error or "")
         elif self.coverage.knows(record.advisory_id):
-            self._note_unreadable(read, "its id is in the file twice")
+            self._record_unreadable(read, "its id is in the file twice")
         else:
             self.coverage.add(record)
             self._take(record)
@@ -168,7 +168,7 @@ class AdvisoryLoader:
             for (ecosystem, package), spec in record.packages.items()
         ]
 
-    def _note_unreadable(self, read: ReadRecord, error: str) -> None:
+    def _record_unreadable(self, read: ReadRecord, error: str) -> None:
         self.counts.unreadable += 1
         if read.advisory_id is not None:
             self.coverage.unreadable.add(read.advisory_id)

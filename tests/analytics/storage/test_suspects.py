@@ -8,10 +8,14 @@ def test_each_file_and_batch_is_taken_once() -> None:
     """However often it was met."""
     suspects = Suspects()
     for _ in range(2):
-        suspects.note(StoreFault("/data/audit/tenant=org_1/day=2026-03-01/seg_1a.parquet: damaged"))
-        suspects.note(StoreFault("tenant=org_1/day=2026-03-02/seg_2b.index: 3 bytes instead of 4"))
-        suspects.note(StoreFault("org_1 on 2026-03-04, seq 17 to 20: its checksum differs"))
-    suspects.note(StoreFault("a fault of something else"))
+        suspects.record(
+            StoreFault("/data/audit/tenant=org_1/day=2026-03-01/seg_1a.parquet: damaged")
+        )
+        suspects.record(
+            StoreFault("tenant=org_1/day=2026-03-02/seg_2b.index: 3 bytes instead of 4")
+        )
+        suspects.record(StoreFault("org_1 on 2026-03-04, seq 17 to 20: its checksum differs"))
+    suspects.record(StoreFault("a fault of something else"))
 
     assert suspects.take() == (["seg_1a", "seg_2b"], [17])
     assert suspects.take() == ([], [])
@@ -20,7 +24,7 @@ def test_each_file_and_batch_is_taken_once() -> None:
 def test_what_is_out_of_reach_is_not_suspected() -> None:
     """In an outage of the bucket all files would be read once it is back."""
     suspects = Suspects()
-    suspects.note(StoreUnreachable("tenant=org_1/day=2026-03-01/seg_1a.parquet: no answer"))
+    suspects.record(StoreUnreachable("tenant=org_1/day=2026-03-01/seg_1a.parquet: no answer"))
 
     assert suspects.take() == ([], [])
 
@@ -28,7 +32,9 @@ def test_what_is_out_of_reach_is_not_suspected() -> None:
 def test_no_more_is_remembered_than_a_limit() -> None:
     suspects = Suspects()
     for number in range(2 * SUSPECTS_MAX):
-        suspects.note(StoreFault(f"seg_{number}: damaged; org_1 on 2026-03-04, seq {number} to 9"))
+        suspects.record(
+            StoreFault(f"seg_{number}: damaged; org_1 on 2026-03-04, seq {number} to 9")
+        )
 
     segments, batches = suspects.take()
     assert (len(segments), len(batches)) == (SUSPECTS_MAX, SUSPECTS_MAX)
