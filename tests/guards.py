@@ -407,6 +407,13 @@ GUARDS: Final = [
         f"{_FILES}::TestEviction::test_a_process_does_not_evict_what_another_one_downloads",
     ),
     Guard(
+        "the files of one registry push out none of another",
+        "service/proxy/artifacts.py::_surplus",
+        Replace("(_C.registry_url == url) & (_C.served_at <= last)", "_C.served_at <= last"),
+        f"{_PROXY}/test_changed_artifacts.py"
+        "::test_many_files_of_one_registry_push_out_none_of_another",
+    ),
+    Guard(
         "a file counts for the organisation whose request fetched it",
         "service/proxy/cache_folder.py::CacheFolder.new_part",
         DropCall("_set_owner"),

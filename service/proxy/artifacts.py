@@ -3,13 +3,23 @@
 Only the operator can accept another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple, cast
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.policy_envelopes import ArtifactAccepted
@@ -27,7 +37,11 @@ KEPT: Final = timedelta(days=730)
 """How long a file is remembered after the last install of it."""
 
 ARTIFACTS_MAX: Final = 1_000_000
-"""How many files are remembered, some 400 MB; those not installed for the longest time go first."""
+"""How many files are remembered, some 400 MB; beyond that, each registry has an equal share.
+
+The files of one organisation's own registry must not push out what is known of others' files: one
+that is forgotten may be replaced unnoticed.
+"""
 
 LISTED_MAX: Final = 1_000
 _SERVED_STEP: Final = timedelta(days=1)
@@ -196,18 +210,39 @@ def keep_offered(
 
 
 async def forget_artifacts(store: Store, now: datetime) -> None:
-    """Delete files without an install for KEPT, and the oldest beyond ARTIFACTS_MAX."""
+    """Delete files without an install for KEPT, and beyond ARTIFACTS_MAX as said there."""
     async with store.read() as session:  # no write lock while there is nothing to delete
-        oldest_kept = now - KEPT
-        surplus = select(_C.served_at).order_by(_C.served_at.desc()).offset(ARTIFACTS_MAX).limit(1)
-        last = await session.scalar(surplus)
-        if last is not None:
-            oldest_kept = max(oldest_kept, last)
-        is_old = _C.served_at <= oldest_kept
+        surplus = await _surplus(session)
+        is_old = or_(_C.served_at <= now - KEPT, *surplus)
         if await session.scalar(select(_C.file_name).where(is_old).limit(1)) is None:
             return
     async with store.write() as work:
         await work.session.execute(delete(_ARTIFACTS).where(is_old))
+
+
+async def _surplus(session: AsyncSession) -> list[ColumnElement[bool]]:
+    """What is beyond ARTIFACTS_MAX: the oldest files of each registry that is over its share."""
+    counted = select(_C.registry_url, func.count()).group_by(_C.registry_url)
+    counts: dict[str, int] = {row[0]: row[1] for row in await session.execute(counted)}
+    share = _equal_share(counts.values(), ARTIFACTS_MAX)
+    surplus: list[ColumnElement[bool]] = []
+    for url in (url for url, count in counts.items() if count > share):
+        of_it = select(_C.served_at).where(_C.registry_url == url)
+        last = await session.scalar(of_it.order_by(_C.served_at.desc()).offset(share).limit(1))
+        if last is not None:  # else others were deleted meanwhile
+            surplus.append((_C.registry_url == url) & (_C.served_at <= last))
+    return surplus
+
+
+def _equal_share(counts: Collection[int], total: int) -> int:
+    """How many each may keep so that all keep `total`; who has fewer leaves the rest to others."""
+    left = total
+    for number, count in enumerate(sorted(counts)):
+        share = left // (len(counts) - number)
+        if count > share:
+            return share
+        left -= count
+    return total
 
 
 async def list_changed(session: AsyncSession) -> Sequence[Artifact]:

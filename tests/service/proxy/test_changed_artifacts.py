@@ -262,6 +262,23 @@ async def test_of_too_many_files_the_oldest_are_forgotten(proxied: Proxied, monk
     assert rows == [("1.2",), ("1.3",)]
 
 
+async def test_many_files_of_one_registry_push_out_none_of_another(proxied: Proxied, monkeypatch):
+    """Else one who fills a registry of their own could have others' files replaced unnoticed."""
+    monkeypatch.setattr("service.proxy.artifacts.ARTIFACTS_MAX", 3)
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    await proxied.get(await proxied.path_of("foo"))
+    proxied.publishes_npm("many", *(f"1.{number}.0" for number in range(5)))
+    for number in range(5):
+        proxied.clock.advance(minutes=1)
+        await proxied.get(f"npm/many/-/many-1.{number}.0.tgz")
+
+    await forget_old_artifacts(proxied.world.services)
+
+    async with proxied.world.services.store.read() as session:
+        rows = (await session.execute(text("SELECT version FROM artifacts ORDER BY version"))).all()
+    assert rows == [("1.0",), ("1.3.0",), ("1.4.0",)]
+
+
 async def countersign(proxied: Proxied, *arguments: str) -> Ran:
     """A command over the data dir of the service."""
     data_dir = proxied.world.services.settings.data_dir
