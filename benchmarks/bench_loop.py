@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 
+from benchmarks import hostile_inputs, large_org
 from benchmarks.proxies.registry import Upstream, upstream
 from benchmarks.results import record
 from benchmarks.server import ADMIN_TOKEN, ServerClient, running_server
@@ -31,6 +33,7 @@ OURS: Final = "Countersign"
 BESIDE: Final = "before"
 ROUNDS: Final = 7
 ORG: Final = "/api/v1/admin/orgs/acme"
+UI: Final = "/admin/ui/orgs/acme"
 PROXY: Final = "/proxy/acme"
 _HERE: Final = Path(__file__).parents[1]
 _MODULE: Final = "benchmarks.proxies.watched_server"
@@ -43,6 +46,8 @@ class Input:
     name: str
     send: Callable[[ServerClient, str], object]
     prepare: Callable[[ServerClient, str], object] = lambda _, key: key
+    is_large: bool = False
+    """The organisation has 10,000 entries of each kind."""
 
 
 def _key(key: str) -> dict[str, str]:
@@ -107,6 +112,63 @@ def _ingest(client: ServerClient, key: str) -> object:
     return client.post(f"{ORG}/audit/events", headers=headers, content=body)
 
 
+def _get(*paths: str, prepare: Callable[[ServerClient, str], object] | None = None) -> Input:
+    """Paths of a large organisation."""
+
+    def send(client: ServerClient, _: str) -> None:
+        for path in paths:
+            client.get(path, headers=large_org.SESSION).raise_for_status()
+
+    name = (
+        f"large organisation: {' '.join(path.removeprefix(ORG).removeprefix(UI) for path in paths)}"
+    )
+    return Input(name, send, prepare or (lambda _, key: key), is_large=True)
+
+
+def _explain(client: ServerClient, _: str) -> None:
+    claims = {"iss": large_org.ISSUER, "aud": "countersign", "sub": "repo:acme/service-7"}
+    client.post(f"{ORG}/oidc-bindings/explain", json={"claims": claims}).raise_for_status()
+
+
+def _hostile_tokens(client: ServerClient, key: str) -> None:
+    for token in hostile_inputs.tokens():
+        headers = {"x-service-api-key": key, "x-service-ci-oidc": token}
+        client.post("/api/v1/orgs/acme/install-tokens", headers=headers)
+        client.post(f"{ORG}/oidc-bindings/explain", json={"token": token})
+
+
+def _hostile_rows(client: ServerClient, _: str) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    for body in hostile_inputs.ingest_bodies():
+        client.post(f"{ORG}/audit/events", headers=headers, content=body)
+
+
+def _hostile_bodies(client: ServerClient, _: str) -> None:
+    for body in hostile_inputs.json_bodies():
+        client.post(
+            f"{ORG}/oidc-bindings/explain",
+            headers={"content-type": "application/json"},
+            content=body,
+        )
+
+
+def _hostile_forms(client: ServerClient, _: str) -> None:
+    kinds = {
+        "application/x-www-form-urlencoded": hostile_inputs.forms(),
+        "multipart/form-data; boundary=b": hostile_inputs.multipart_forms(),
+    }
+    for kind, forms in kinds.items():
+        for form in forms:
+            headers = large_org.SESSION | {"content-type": kind}
+            client.post(f"{UI}/bindings/explain", headers=headers, content=form)
+
+
+def _hostile_documents(client: ServerClient, key: str, size: int = 62 << 20) -> None:
+    for kind in hostile_inputs.VALUES:
+        _page(f"npm/hostile-{kind}-{size}")(client, key)
+    _page(f"pypi/simple/hostile-a-{size}/")(client, key)
+
+
 def _metrics(client: ServerClient, _: str) -> object:
     return [client.get("/metrics", headers={"authorization": "Bearer scrape"}) for _ in range(5)]
 
@@ -128,6 +190,26 @@ INPUTS: Final = (
     Input("npm document of 100 KB", _page("npm/usual-1"), _warmed),
     Input("10,000 rows in gzip", _ingest, _ingest),
     Input("scrapes of the metrics", _metrics),
+    *(
+        _get(f"{ORG}/{path}")
+        for path in ("access-report", "access-report?format=csv", "api-keys", "oidc-bindings")
+    ),
+    *(
+        _get(f"{UI}/{path}")
+        for path in ("members", "teams", "projects", "keys", "bindings", "bindings/new")
+    ),
+    *(_get(f"{UI}/{path}") for path in ("reports/access", "audit", "audit?q=person-7")),
+    _get("/admin/ui/profile", "/api/v1/session"),
+    _get("/docs", "/openapi.json"),
+    _get(f"{UI}/policy", f"{ORG}/policy", prepare=_put("npm", "*")),
+    Input("token that nearly matches 10,000 bindings", _explain, is_large=True),
+    Input("hostile CI tokens of 16 KiB", _hostile_tokens, is_large=True),
+    Input("hostile rows of 5 MB", _hostile_rows),
+    Input("hostile JSON of 64 KB", _hostile_bodies),
+    Input("hostile forms of 64 KB", _hostile_forms, is_large=True),
+    Input("hostile documents of 62 MB", _hostile_documents),
+    Input("hostile documents of 256 KB", partial(_hostile_documents, size=255 << 10)),
+    Input("hostile documents of 16 KB", partial(_hostile_documents, size=16_300)),
 )
 
 
@@ -136,12 +218,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", type=Path, help="a checkout whose service is measured as well")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", default="", help="only inputs whose name contains this")
     parser.add_argument("--rough", action="store_true", help="print, and record nothing")
     options = parser.parse_args()
     checkouts = {OURS: _HERE} | ({BESIDE: options.beside.resolve()} if options.beside else {})
     figures: dict[str, dict[str, float]] = {}
     with upstream() as registry:
-        for each in INPUTS:
+        for each in (each for each in INPUTS if options.only in each.name):
             pauses: dict[str, list[float]] = {name: [] for name in checkouts}
             for _ in range(options.rounds):
                 for name, checkout in checkouts.items():
@@ -158,7 +241,7 @@ def main() -> None:
 
 
 def _longest_pause_ms(each: Input, checkout: Path, registry: Upstream) -> float:
-    with _served(checkout, registry) as (client, key):
+    with _served(checkout, registry, is_large=each.is_large) as (client, key):
         each.prepare(client, key)
         client.get("/heartbeat")
         try:
@@ -169,7 +252,9 @@ def _longest_pause_ms(each: Input, checkout: Path, registry: Upstream) -> float:
 
 
 @contextmanager
-def _served(checkout: Path, registry: Upstream) -> Iterator[tuple[ServerClient, str]]:
+def _served(
+    checkout: Path, registry: Upstream, *, is_large: bool
+) -> Iterator[tuple[ServerClient, str]]:
     """A client of a new server of this checkout, and an API key of its organisation."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {
@@ -179,6 +264,8 @@ def _served(checkout: Path, registry: Upstream) -> Iterator[tuple[ServerClient, 
         }
         data = Path(folder) / "data"
         key = _set_up(checkout, data)
+        if is_large:
+            large_org.enlarge(data / "countersign.db", "acme")
         with running_server(data, settings, _MODULE, folder=checkout) as client:
             yield client, key
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from benchmarks.hostile_inputs import npm_document, pypi_page
 from benchmarks.proxies import packages
 
 _MISSING: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
@@ -69,6 +70,10 @@ def _serve(listener: socket.socket, url: str) -> None:
 def content(path: str, url: str) -> tuple[str, bytes] | None:
     """The type and body of what is at `path`; None if there is nothing."""
     match path.strip("/").split("/"):
+        case ["simple", name] if name.startswith("hostile-"):
+            return "text/html", pypi_page(name)
+        case ["npm", name] if name.startswith("hostile-"):
+            return packages.FULL, npm_document(name)
         case ["simple", name]:
             return packages.SIMPLE, packages.simple_page(name, url)
         case ["files", _, _, _, file]:
