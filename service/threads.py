@@ -56,6 +56,7 @@ async def run_uncancellable(
         while not running.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
+        consume_exception(running)  # a caller that is cancelled does not get it
 
 
 def consume_exception(abandoned: asyncio.Task[Any]) -> None:

@@ -1,6 +1,7 @@
 """Work in threads, for the event loop."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -30,3 +31,28 @@ async def test_a_caller_that_is_cancelled_twice_waits_for_the_thread():
     with pytest.raises(asyncio.CancelledError):
         await calling
     assert has_ended.is_set()
+
+
+async def test_a_failure_after_the_caller_was_cancelled_is_not_reported():
+    """Such as a missing file: it is no fault, and the log would say an error."""
+    loop, has_begun = asyncio.get_running_loop(), asyncio.Event()
+    may_end = threading.Event()
+    reported: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+
+    def work() -> None:
+        loop.call_soon_threadsafe(has_begun.set)
+        may_end.wait(HANG_S)
+        raise FileNotFoundError
+
+    calling = asyncio.create_task(run_uncancellable(work))
+    await has_begun.wait()
+    calling.cancel()
+    await asyncio.sleep(0.01)
+    may_end.set()
+    await asyncio.wait([calling])
+    assert calling.cancelled()
+    del calling
+    gc.collect()  # asyncio reports when it releases a task
+
+    assert reported == []
