@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
 
 import httpx2
 import structlog
@@ -259,6 +260,92 @@ def _proxy(
     )
 
 
+class _Trust(NamedTuple):
+    """What decides who a caller is and what they may do; fields of Services."""
+
+    issuers: Issuers
+    keys: KeySource
+    binding_use: BindingUse
+    key_use: KeyUse
+    rejected: RejectedSubjects
+    verifier: Verifier
+    authenticator: Authenticator
+    access: Authorizer
+    exchange: Exchange
+
+
+def _trust(
+    settings: Settings, store: Store, clock: Clock, http: httpx2.AsyncClient, metrics: Metrics
+) -> _Trust:
+    issuers = load_issuers(settings.issuers_file)
+    keys = KeySource(issuers, http, clock, metrics)
+    binding_use = BindingUse(store, metrics)
+    key_use = KeyUse(store)
+    rejected = RejectedSubjects(store, metrics)
+    verifier = Verifier(
+        issuers,
+        settings.audience,
+        BindingCache(store).candidates,
+        keys,
+        binding_use,
+        rejected.record,
+        metrics,
+        clock,
+    )
+    authenticator = Authenticator(settings, store, clock, key_use)
+    access = Authorizer(authenticator, store, verifier)
+    exchange = Exchange(
+        authenticator,
+        access,
+        verifier,
+        store,
+        audience=settings.audience,
+        lifetime=timedelta(seconds=settings.install_token_s),
+    )
+    return _Trust(
+        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, exchange
+    )
+
+
+class _SegmentJobs(NamedTuple):
+    """What writes, merges, deletes and verifies segments; fields of Services."""
+
+    lease: LeaseKeeper
+    clock_guard: ClockGuard
+    sealer: Sealer
+    importer: Importer
+    compactor: Compactor
+    indexer: Indexer
+    pruner: Pruner
+    publisher: Publisher
+    garbage_collector: GarbageCollector
+    scrubber: Scrubber
+
+
+def _segment_jobs(
+    settings: Settings, store: Store, lake: Lake, clock: Clock, metrics: Metrics
+) -> _SegmentJobs:
+    lease_time = timedelta(seconds=settings.lease_s)
+    lease = LeaseKeeper(store, settings.data_dir, lease_time)
+    scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
+    job = (settings, store, lake, lease, clock)
+    clock_guard = ClockGuard(store, machine_uptime)
+    compactor = Compactor(*job)
+    publisher = Publisher(*job, compactor)
+    return _SegmentJobs(
+        lease=lease,
+        clock_guard=clock_guard,
+        sealer=Sealer(*job),
+        importer=Importer(*job),
+        compactor=compactor,
+        indexer=Indexer(store, lake, lease),
+        pruner=Pruner(settings, store, lease, clock_guard, metrics),
+        publisher=publisher,
+        garbage_collector=GarbageCollector(*job, publisher),
+        scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
+    )
+
+
 def build_services(
     settings: Settings, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
 ) -> Services:
@@ -276,43 +363,12 @@ def build_services(
         metrics.query_turns,
         metrics.export_turns,
     )
-    issuers = load_issuers(settings.issuers_file)
     http = outgoing_client(transport)
-    keys = KeySource(issuers, http, clock, metrics)
-    binding_use = BindingUse(store, metrics)
-    rejected = RejectedSubjects(store, metrics)
-    verifier = Verifier(
-        issuers,
-        settings.audience,
-        BindingCache(store).candidates,
-        keys,
-        binding_use,
-        rejected.record,
-        metrics,
-        clock,
-    )
-    lease_time = timedelta(seconds=settings.lease_s)
-    lease = LeaseKeeper(store, settings.data_dir, lease_time)
-    scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
-    job = (settings, store, lake, lease, clock)
-    clock_guard = ClockGuard(store, machine_uptime)
-    sealer = Sealer(*job)
-    compactor = Compactor(*job)
-    publisher = Publisher(*job, compactor)
-    key_use = KeyUse(store)
-    authenticator = Authenticator(settings, store, clock, key_use)
-    access = Authorizer(authenticator, store, verifier)
+    trust = _trust(settings, store, clock, http, metrics)
+    jobs = _segment_jobs(settings, store, lake, clock, metrics)
     group_commit = GroupCommit(store)
-    exchange = Exchange(
-        authenticator,
-        access,
-        verifier,
-        store,
-        audience=settings.audience,
-        lifetime=timedelta(seconds=settings.install_token_s),
-    )
     worker = WorkerProcess(lake, settings.ingest_processes)
-    installers = InstallAuthorizer(authenticator, access, verifier, store, clock)
+    installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
     policy_book = PolicyBook(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client(settings.proxy_connections_max)
@@ -323,46 +379,33 @@ def build_services(
         installers,
         policy_book,
         artifacts,
-        InstallLog(store, artifacts, group_commit, installers, sealer, settings, metrics),
+        InstallLog(store, artifacts, group_commit, installers, jobs.sealer, settings, metrics),
     )
     return Services(
         settings=settings,
         clock=clock,
         store=store,
         lake=lake,
-        issuers=issuers,
-        authenticator=authenticator,
-        access=access,
+        **trust._asdict(),
+        **jobs._asdict(),
         installers=installers,
-        exchange=exchange,
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
         exporter=_exporter(settings, store, lake),
-        importer=Importer(*job),
-        ingest=Ingest(store, group_commit, lake, worker, verifier, clock, sealer, settings),
+        ingest=Ingest(
+            store, group_commit, lake, worker, trust.verifier, clock, jobs.sealer, settings
+        ),
         worker=worker,
         group_commit=group_commit,
-        lease=lease,
-        sealer=sealer,
-        compactor=compactor,
-        indexer=Indexer(store, lake, lease),
-        pruner=Pruner(settings, store, lease, clock_guard, metrics),
-        clock_guard=clock_guard,
-        publisher=publisher,
-        garbage_collector=GarbageCollector(*job, publisher),
-        scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
         metrics=metrics,
-        keys=keys,
-        verifier=verifier,
-        binding_use=binding_use,
-        key_use=key_use,
-        rejected=rejected,
         policy_book=policy_book,
         packages=packages,
         proxy=proxy,
         upstream_http=upstream_http,
-        sign_in=SignInServices(settings, clock, store, authenticator, access, http, metrics),
+        sign_in=SignInServices(
+            settings, clock, store, trust.authenticator, trust.access, http, metrics
+        ),
         live=LivePlaces(),
         loop_turns=LoopTurns(metrics.request_ended),
         http=http,
