@@ -442,7 +442,7 @@ class TestOnDisk:
 
 class TestEviction:
     async def filled(self, files, count: int = 4, *, first: int = 0, org="acme") -> list[CacheKey]:
-        """Files of 1,000 bytes, last used a minute apart, the first one longest ago."""
+        """Files of 1,000 bytes, last used a minute apart, the lowest number longest ago."""
         keys = []
         for number in range(first, first + count):
             content = bytes([number]) * 1000
@@ -451,7 +451,7 @@ class TestEviction:
             admit = partial(files.upstream.admit_file, f"{files.registry.url}/files/{number}", org)
             await read(await files.cache.open(key, 1000, admit))
             await files.settled()
-            used_ns = time.time_ns() - (first + count - number) * 60 * 10**9
+            used_ns = time.time_ns() - (100 - number) * 60 * 10**9
             os.utime(files.path(key), ns=(used_ns, files.path(key).stat().st_mtime_ns))
             keys.append(key)
         return keys
