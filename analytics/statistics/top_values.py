@@ -6,8 +6,7 @@ taken in the order of the most rows that they can have, and looked up in the seg
 does not name them, until no other value can reach the least of the answer.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -59,56 +58,121 @@ def heads_of(
     ]
 
 
+class HeadSum:
+    """Heads of many segments, added up: of each value the fewest and the most rows it can have.
+
+    `rows` are those where heads name it; one that none names has at most `others_max`.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {}
+        self.others_max = 0
+        self._named: dict[str, int] = {}
+        """The sum of `others_max` of the heads that name a value."""
+
+    def copy(self) -> "HeadSum":
+        """The same sum, which may then differ."""
+        copied = HeadSum()
+        copied.rows, copied._named = self.rows.copy(), self._named.copy()
+        copied.others_max = self.others_max
+        return copied
+
+    def add(self, head: Head, sign: int = 1) -> None:
+        """Add `head`; with -1 subtract one that was added."""
+        others, rows, named = sign * head.others_max, self.rows, self._named
+        self.others_max += others
+        for value, count in head.values:
+            rows[value] = rows.get(value, 0) + sign * count
+            named[value] = named.get(value, 0) + others
+            if not rows[value]:  # no head names it any more
+                del rows[value], named[value]
+
+    def most(self, value: str) -> int:
+        """The most rows that `value` can have."""
+        return self.rows.get(value, 0) + self.others_max - self._named.get(value, 0)
+
+    def that_may_have(self, least: int, counted: Mapping[str, int]) -> list[str]:
+        """Those values of `counted` that can have `least` rows, with the counted ones."""
+        bound, own = least - self.others_max, self.rows
+        return [
+            value
+            for value, rows in counted.items()
+            if rows >= bound or (value in own and rows + self.most(value) >= least)
+        ]
+
+    def is_exact(self, value: str) -> bool:
+        """True if no row has `value` but those that heads name."""
+        return self._named.get(value, 0) == self.others_max
+
+    def top(
+        self,
+        values: Iterable[str],
+        counted: Mapping[str, int],
+        number: int,
+        exact: Callable[[str], int | None],
+    ) -> list[tuple[str, int]] | None:
+        """The `number` most frequent of `values`, with the rows that are `counted` besides.
+
+        Most frequent first, of equals the one that sorts first; no empty text. `exact` is asked for
+        the rows of a value that heads alone do not tell; if it gives None there is no answer.
+        """
+        by_most = [(self.most(value) + counted.get(value, 0), value) for value in values if value]
+        ranked: list[tuple[int, str]] = []
+        for most, value in sorted(by_most, reverse=True):
+            # A value that may be as frequent as the last one of the answer could sort before it.
+            if len(ranked) == number and most < -ranked[-1][0]:
+                break
+            rows = self.rows.get(value, 0) if self.is_exact(value) else exact(value)
+            if rows is None:
+                return None
+            ranked = sorted([*ranked, (-rows - counted.get(value, 0), value)])[:number]
+        return [(value, -rows) for rows, value in ranked]
+
+    def may_hide(self, top: Sequence[tuple[str, int]], number: int) -> bool:
+        """True if a value that no head names could belong to the `number` of `top`."""
+        least = top[-1][1] if len(top) == number else 0
+        return self.others_max > 0 and self.others_max >= least
+
+
 def top_values(
     heads: Sequence[SegmentHead], counted: Mapping[str, int], number: int
 ) -> list[tuple[str, int]] | None:
     """The `number` most frequent values of all rows behind `heads`, and of those `counted`.
 
-    Most frequent first, of equals the one that sorts first; no empty text. None if values are too
-    near each other for LOOKUPS_MAX lookups to tell.
+    See `HeadSum.top`. None if values are too near each other for LOOKUPS_MAX lookups to tell.
     """
-    others_max = sum(segment.head.others_max for segment in heads)
-    lookups = 0
-    ranked: list[tuple[int, str]] = []
-    for value, rows, most in _by_most_rows(heads, counted, others_max):
-        # A value that may be as frequent as the last one of the answer could sort before it.
-        if len(ranked) == number and most < -ranked[-1][0]:
-            break
-        if rows < most:
-            silent = [head for head in heads if not head.names(value)]
-            lookups += len(silent)
-            if lookups > LOOKUPS_MAX:
-                return None
-            for head in silent:
-                own = head.count(value)
-                if own is None:
-                    return None
-                rows += own
-        ranked = sorted([*ranked, (-rows, value)])[:number]
-    least = -ranked[-1][0] if len(ranked) == number else 0
-    # A value that no head names could still belong to the answer.
-    if others_max and others_max >= least:
-        return None
-    return [(value, -rows) for rows, value in ranked]
-
-
-def _by_most_rows(
-    heads: Sequence[SegmentHead], counted: Mapping[str, int], others_max: int
-) -> Iterator[tuple[str, int, int]]:
-    """Each value that is named, its rows where it is, and the most that it can have.
-
-    Those that can have most come first.
-    """
-    rows: defaultdict[str, int] = defaultdict(int, counted)
-    unnamed: defaultdict[str, int] = defaultdict(lambda: others_max)
+    added = HeadSum()
     for segment in heads:
-        for value, count in segment.head.values:
-            rows[value] += count
-            unnamed[value] -= segment.head.others_max
-    rows.pop("", None)
-    most = {value: count + unnamed[value] for value, count in rows.items()}
-    for value in sorted(rows, key=most.__getitem__, reverse=True):
-        yield value, rows[value], most[value]
+        added.add(segment.head)
+    lookups = Lookups(heads, LOOKUPS_MAX)
+    top = added.top(
+        {**added.rows, **counted},
+        counted,
+        number,
+        lambda value: lookups.rows(value, added.rows.get(value, 0)),
+    )
+    return None if top is None or added.may_hide(top, number) else top
+
+
+@dataclass(slots=True)
+class Lookups:
+    """Looks values up in the segments whose `heads` do not name them, `left` times at most."""
+
+    heads: Sequence[SegmentHead]
+    left: int
+
+    def rows(self, value: str, named: int) -> int | None:
+        """The rows of `value`, of which heads name `named`; None if the indexes cannot tell."""
+        silent = [head for head in self.heads if not head.names(value)]
+        self.left -= len(silent)
+        if self.left < 0:
+            return None
+        for head in silent:
+            own = head.count(value)
+            if own is None:
+                return None
+            named += own
+        return named
 
 
 def _count(
