@@ -8,6 +8,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Generator,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -27,6 +28,7 @@ from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.query.engine import Cancellation, Engine, EngineLimits
+from analytics.query.kept_sums import KeptSums, Sum, key_of, may_be_kept
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
@@ -70,6 +72,9 @@ _Step = TypeVar("_Step")
 _STOP_AGAIN_S: Final = 0.05
 CONFIRMED_S: Final = 60.0
 """For this time the prefix of a bucket is written to without asking again whose it is."""
+
+SUM_WAIT_S: Final = 0.25
+"""So long a summary waits for its kept sum, before its rows are counted."""
 
 _PROBE: Final = b"\0" * 64 * 1024
 """A full disk still accepts an empty file. One more change may need this much."""
@@ -123,7 +128,10 @@ class Lake:
         )
         each = settings.decoded_memory_mb * 2**20 // 2
         self._index = ValueIndex(self.segments, each // 2)
-        decoded, results = Decoded(self.segments, each), ResultCache(each // 2)
+        decoded, results = Decoded(self.segments, each), ResultCache(each // 4)
+        self._sums = KeptSums(self._index, decoded, each // 4)
+        self._sum_thread = new_pool(1, "sums")
+        self._summing: dict[str, tuple[Hashable, asyncio.Task[None]]] = {}
         self._reader = Reader(
             Planner(self._index, decoded, results),
             Resources(self._engine, self.segments, decoded, results),
@@ -168,6 +176,31 @@ class Lake:
             raise
         finally:
             self._abandon(answer, stop)
+
+    async def kept_sum(self, snapshot: Snapshot, query: Query) -> Sum | None:
+        """The sum of `query`; None if it is not kept, or not moved on within SUM_WAIT_S.
+
+        Sums are moved on in one thread, in short steps, one sum of an organisation at a time. All
+        who ask for it wait for the same, and no thread for queries does. Raises StoreFault.
+        """
+        found = self._sums.find(snapshot, query)
+        if found is not None or not may_be_kept(query):
+            return found
+        key, tenant_id = key_of(snapshot, query), snapshot.tenant_id
+        if tenant_id not in self._summing:
+            moving = asyncio.create_task(self._move_sum(snapshot, query))
+            moving.add_done_callback(lambda _: self._summing.pop(tenant_id))
+            self._summing[tenant_id] = key, moving
+        key_moved, moving = self._summing[tenant_id]
+        if key_moved == key:
+            await asyncio.wait([moving], timeout=SUM_WAIT_S)
+        return self._sums.find(snapshot, query)
+
+    async def _move_sum(self, snapshot: Snapshot, query: Query) -> None:
+        # A fault is for the query that counts the rows to raise: it may not need what is damaged.
+        with suppress(StoreFault):
+            while not await in_thread(self._sums.step, snapshot, query, pool=self._sum_thread):
+                pass
 
     async def export(
         self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
@@ -404,6 +437,7 @@ class Lake:
             self._background_threads,
             self._export_threads,
             self._row_thread,
+            self._sum_thread,
             self._scrub_thread,
         ):
             threads.shutdown(wait=False, cancel_futures=True)

@@ -3064,10 +3064,19 @@ GUARDS: Final = [
         "the numbers of a page end at the retention floor",
         "service/audit/tenant_log.py::TenantLog.summary",
         Replace(
-            "summarise(reader, self.snapshot, query, self.floor, bucket, tops)",
-            "summarise(reader, self.snapshot, query, None, bucket, tops)",
+            "summarise(reader, self.snapshot, query, self.floor, bucket, tops, kept)",
+            "summarise(reader, self.snapshot, query, None, bucket, tops, kept)",
         ),
         f"{_AUDIT_PAGE}::test_what_is_past_retention_is_neither_shown_nor_counted",
+    ),
+    Guard(
+        "a kept sum ends at the retention floor",
+        "service/audit/tenant_log.py::TenantLog.summary",
+        Replace(
+            "self.lake.kept_sum(self.snapshot, self.within(query))",
+            "self.lake.kept_sum(self.snapshot, query)",
+        ),
+        "tests/service/audit/test_summary.py::test_retention_is_applied_to_the_instant",
     ),
     Guard(
         "rows and numbers of a page are of one snapshot",

@@ -67,7 +67,7 @@ class Decoded:
         """The rows of the run, AUDIT_SCHEMA, newest first."""
 
         def join() -> tuple[pa.Table, int]:
-            rows = newest_first(pa.concat_tables(map(self._batch, run.batches)))
+            rows = newest_first(pa.concat_tables(map(self.batch_rows, run.batches)))
             return rows, rows.nbytes + ENTRY_BYTES
 
         return self.cache.get(("run", *(batch.first_seq for batch in run.batches)), join)
@@ -100,7 +100,9 @@ class Decoded:
         """True if this row group's rows are there without reading the file."""
         return _rows_key(segment, index) in self.cache
 
-    def _batch(self, batch: JournalBatch) -> pa.Table:
+    def batch_rows(self, batch: JournalBatch) -> pa.Table:
+        """The rows of one batch, AUDIT_SCHEMA, in the order of their seqs."""
+
         def decode() -> tuple[pa.Table, int]:
             rows = decode_batch(batch)
             return rows, rows.nbytes + ENTRY_BYTES

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
-from analytics.model.instants import parse_since, parse_until
+from analytics.model.instants import bounds_of, parse_since, parse_until
 
 FILTER_COLUMNS: Final = {parameter.name: parameter.column for parameter in FILTER_PARAMETERS}
 """Query parameter to the column it filters."""
@@ -111,6 +111,18 @@ class Query:
         if floor is None or (self.since is not None and self.since >= floor):
             return self
         return replace(self, since=floor)
+
+    def covers(self, day: date) -> bool:
+        """True if all of the UTC day lies between the bounds."""
+        first, last = bounds_of(day)
+        is_before = self.since is not None and first < self.since
+        return not is_before and (self.until is None or last < self.until)
+
+    def touches(self, day: date) -> bool:
+        """True if some of the UTC day lies between the bounds."""
+        first, last = bounds_of(day)
+        is_before = self.since is not None and last < self.since
+        return not is_before and (self.until is None or first < self.until)
 
 
 def parse_query(parameters: Mapping[str, Sequence[str]], *, has_order: bool = True) -> Query:

@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 
 from analytics.model.schema import AUDIT_SCHEMA
 
+TOP_MAX: Final = 10
+"""How many of the most frequent values a summary names."""
+
 _EMPTY: Final = pa.scalar("", pa.string())
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

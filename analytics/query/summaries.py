@@ -1,24 +1,26 @@
 """Summaries: rows over time by decision, and the most frequent values."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query
-from analytics.query.aggregates import top_of
+from analytics.query.aggregates import TOP_MAX, top_of
 from analytics.query.buckets import Bucket
+from analytics.query.closed_sums import Top
+from analytics.query.kept_sums import Sum
 from analytics.query.reader import Reader
 from analytics.storage.snapshot import Snapshot
 
 BUCKETS_MAX: Final = 10_000
 """How many buckets one summary may have: a year of hours fits."""
 
-TOP_MAX: Final = 10
 TOP_PARAMETERS: Final = ("event", "package", "actor", "decision")
 """The filters whose most frequent values a summary names."""
 
+_Window = tuple[datetime | None, datetime | None]
 _INSTANT: Final = timedelta(microseconds=1)
 _FIRST_INSTANT: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -66,29 +68,77 @@ def summarise(
     floor: datetime | None,
     bucket: Bucket,
     tops: Sequence[str] = TOP_PARAMETERS,
+    kept: Sum | None = None,
 ) -> Summary:
     """The summary of the rows of `asked` from `floor` on, with the top values of these filters.
 
     The buckets fill the window that was asked for, but do not begin before the floor; an open end
-    is where the rows end. Raises TooManyBuckets, StoreFault.
+    is where the rows end. What is `kept` is not counted. Raises TooManyBuckets, StoreFault.
     """
     query = asked.not_before(floor)
+    window = _window(asked, query, bucket)
+    if kept is not None and bucket is Bucket.DAY:
+        counts = Counter(kept.times)
+    else:
+        counts = reader.count_over_time(snapshot, query, bucket)
+    told = _told(kept, tops)
+    missing = [column for column, values in told.items() if values is None]
+    counted = reader.count_values_of(snapshot, query, missing, TOP_MAX) if missing else {}
+    return _summary(counts, told | counted, tops, window, bucket)
+
+
+def summary_of(
+    kept: Sum,
+    asked: Query,
+    floor: datetime | None,
+    bucket: Bucket,
+    tops: Sequence[str] = TOP_PARAMETERS,
+) -> Summary | None:
+    """What `summarise` gives, if `kept` has all of it. Raises TooManyBuckets."""
+    window = _window(asked, asked.not_before(floor), bucket)
+    key = (window, tuple(tops))
+    found: Summary | None = kept.made.get(key)
+    if found is None and bucket is Bucket.DAY:
+        told = _told(kept, tops)
+        if None not in told.values():
+            found = kept.made[key] = _summary(Counter(kept.times), told, tops, window, bucket)
+    return found
+
+
+def _told(kept: Sum | None, tops: Sequence[str]) -> dict[str, Top | None]:
+    """What is kept of the values of `tops`, by column; all but the decision."""
+    columns = [FILTER_COLUMNS[name] for name in tops if name != "decision"]
+    return {column: None if kept is None else kept.tops.get(column) for column in columns}
+
+
+def _summary(
+    counts: Counter[tuple[datetime, str]],
+    told: Mapping[str, Top | None],
+    tops: Sequence[str],
+    window: _Window,
+    bucket: Bucket,
+) -> Summary:
+    decisions: Counter[str] = Counter()
+    for (_, decision), rows in counts.items():
+        decisions[decision] += rows
+    by_column = {**told, "decision": top_of(decisions, TOP_MAX)}
+    return Summary(
+        total=decisions.total(),
+        buckets=_fill(counts, *window, bucket),
+        top={
+            name: [ValueCount(*pair) for pair in by_column[FILTER_COLUMNS[name]] or ()]
+            for name in tops
+        },
+    )
+
+
+def _window(asked: Query, query: Query, bucket: Bucket) -> _Window:
+    """The first and the last bucket, where they do not depend on the rows."""
     first = None if asked.since is None or query.since is None else bucket.start(query.since)
     last = None if query.until is None else bucket.start(_last_before(query.until))
     if first is not None and last is not None:
         _starts(first, last, bucket)  # refused before anything is read
-    counts = reader.count_over_time(snapshot, query, bucket)
-    decisions: Counter[str] = Counter()
-    for (_, decision), rows in counts.items():
-        decisions[decision] += rows
-    columns = [FILTER_COLUMNS[name] for name in tops if name != "decision"]
-    counted = reader.count_values_of(snapshot, query, columns, TOP_MAX)
-    counted["decision"] = top_of(decisions, TOP_MAX)
-    return Summary(
-        total=decisions.total(),
-        buckets=_fill(counts, first, last, bucket),
-        top={name: [ValueCount(*pair) for pair in counted[FILTER_COLUMNS[name]]] for name in tops},
-    )
+    return first, last
 
 
 def _last_before(until: datetime) -> datetime:

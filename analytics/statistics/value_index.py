@@ -99,6 +99,28 @@ class ValueIndex:
         contents = self._contents_of(segment)
         return None if contents is None else _column(contents.directory, segment, name)
 
+    def all_values(
+        self, segment: Segment, name: str, conditions: Sequence[Condition]
+    ) -> dict[str, int] | None:
+        """The rows of each value of a column that meet `conditions`, all of them on KIND_COLUMNS.
+
+        None if its index does not say.
+        """
+
+        def read(reader: IndexReader) -> dict[str, int] | None:
+            directory = reader.contents.directory
+            column = _column(directory, segment, name)
+            if column is None:
+                return None
+            is_met = [meets(kind, conditions) for kind in directory.kinds]
+            rows: dict[bytes, int] = {}
+            for line in reader.lines(column):
+                if is_met[line.kind]:
+                    rows[line.value] = rows.get(line.value, 0) + line.rows
+            return {value.decode(): count for value, count in rows.items()}
+
+        return self._read(segment, read)
+
     def fetch(self, segments: Sequence[Segment]) -> None:
         """Make the indexes of `segments` local that were not read before. Raises StoreFault."""
         if not self.is_local:

@@ -14,8 +14,8 @@ import msgspec
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
 from analytics.model.cursors import Position
+from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import TOP_MAX
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_writer import write_segment
 from analytics.storage.snapshot import Snapshot

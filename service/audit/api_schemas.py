@@ -11,8 +11,9 @@ from analytics.model.events import Decision
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX, Order
 from analytics.model.rows import Ecosystem, VerdictSource
+from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import BUCKETS_MAX, TOP_MAX
+from analytics.query.summaries import BUCKETS_MAX
 from service.audit.grouping import BY_MAX, GROUPS_DEFAULT, GROUPS_MAX
 from service.audit.query_service import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.search import SEARCH_CHARS_MAX

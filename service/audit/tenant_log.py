@@ -16,7 +16,7 @@ from analytics.query.buckets import Bucket
 from analytics.query.cost import is_long_count, is_long_page, reads_many
 from analytics.query.executor import ScanReport
 from analytics.query.reader import Reader
-from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise
+from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise, summary_of
 from analytics.storage.snapshot import Snapshot
 from service.fair_queue import Length
 from service.lake import Lake
@@ -81,8 +81,12 @@ class TenantLog:
         tops: Sequence[str] = TOP_PARAMETERS,
     ) -> Summary:
         """Counts over time and the most frequent values of the filters `tops`."""
+        kept = await self.lake.kept_sum(self.snapshot, self.within(query))
+        found = kept and summary_of(kept, query, self.floor, bucket, tops)
+        if found:
+            return found
         return await self._query(
-            lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket, tops),
+            lambda reader: summarise(reader, self.snapshot, query, self.floor, bucket, tops, kept),
             is_long_count(self.snapshot, self.within(query)),
             time_max_s,
         )

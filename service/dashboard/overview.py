@@ -10,7 +10,8 @@ from analytics.export.wire import json_objects
 from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, parse_query
-from analytics.query.summaries import TOP_MAX, ValueCount
+from analytics.query.aggregates import TOP_MAX
+from analytics.query.summaries import ValueCount
 from service.access.callers import Caller, MemberPrincipal
 from service.audit.tenant_log import TenantLog, open_log
 from service.bindings.repository import BindingCounts, count_active

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from analytics.model.filters import FILTER_COLUMNS, Order, Query
 from analytics.model.rows import AuditRow
+from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import TOP_MAX, Summary, ValueCount
+from analytics.query.summaries import Summary, ValueCount
 
 
 def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:

@@ -1,12 +1,16 @@
 """GET …/audit/summary: the audit log in counts."""
 
+import threading
 from datetime import timedelta
 
 import pytest
 
+from analytics.query.kept_sums import KeptSums
+from service.lake import Lake
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
+from tests.polling import HANG_S
 
 INSTALLS = {"event": "blocklist_hit"}
 
@@ -135,3 +139,54 @@ async def test_retention_is_applied_to_the_instant(audit, is_sealed):
 async def test_a_faulty_request_is_a_400_that_names_it(audit, query, text):
     """Counts have no order and no pages."""
     assert await refused(await audit.get("/summary", **query)) == (400, text)
+
+
+async def test_a_summary_that_is_kept_needs_no_thread(audit, monkeypatch):
+    """Nor does what a few commits have added: that is a moment's work."""
+    await audit.accept([sample_row(START)] * 3)
+    await audit.seal()
+    before = await summary(audit)
+    await audit.accept([sample_row(START)] * 2)
+
+    def refuse(*_, **__):
+        raise AssertionError("a thread was asked")
+
+    monkeypatch.setattr(Lake, "query", refuse)
+    monkeypatch.setattr(KeptSums, "step", refuse)
+    after = await summary(audit)
+
+    assert after["total"] == before["total"] + 2
+
+
+async def test_a_summary_does_not_wait_for_a_sum_that_takes_long(audit, monkeypatch):
+    """It is counted meanwhile, and one thread is busy, however many ask."""
+    await audit.accept([sample_row(START)] * 3)
+    began, may_end = [], threading.Event()
+
+    def wait(*_):
+        began.append(1)
+        may_end.wait(HANG_S)
+        return True
+
+    monkeypatch.setattr(KeptSums, "step", wait)
+    try:
+        found = [await summary(audit, **query) for query in ({}, {}, {"decision": "BLOCKED"})]
+    finally:
+        may_end.set()
+
+    assert [one["total"] for one in found][2] == 3
+    assert found[0] == found[1]
+    assert began == [1]
+
+
+async def test_sums_of_organisations_without_files_are_told_apart(audit):
+    """Their tuples of segments are the same empty one."""
+    await audit.accept([sample_row(START)])
+    await audit.accept([sample_row(START)] * 2, org=audit.world.other)
+
+    found = [
+        await (await audit.get("/summary", slug=slug, decision="BLOCKED")).get_json()
+        for slug in ("acme", audit.world.other.slug)
+    ]
+
+    assert [one["total"] for one in found] == [1, 2]
