@@ -100,7 +100,8 @@ async def test_another_organisation_is_not_counted(audit):
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
-async def test_retention_is_applied_to_the_instant(audit, is_sealed):
+@pytest.mark.parametrize("filters", [INSTALLS, {"decision": "BLOCKED"}], ids=["counted", "kept"])
+async def test_retention_is_applied_to_the_instant(audit, is_sealed, filters):
     """A row leaves the count when it leaves the page (decision 28)."""
     async with audit.services.store.write() as work:
         acme = await work.session.merge(audit.world.acme)
@@ -110,9 +111,9 @@ async def test_retention_is_applied_to_the_instant(audit, is_sealed):
         await audit.seal()
 
     audit.clock.now = START + timedelta(days=7)
-    assert (await summary(audit, **INSTALLS))["total"] == 2
+    assert (await summary(audit, **filters))["total"] == 2
     audit.clock.now += timedelta(microseconds=1)
-    found = await summary(audit, **INSTALLS)
+    found = await summary(audit, **filters)
 
     assert found["total"] == 1
     assert found["retention_floor"] == "2026-03-04T12:00:00.123457Z"
