@@ -102,7 +102,8 @@ class Lake:
         self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
         self._query_max_s = settings.query_max_s
         bounds = query_bounds(settings)
-        self._query_turns = FairTurns(bounds, settings.query_wait_max_s, query_turns)
+        self.query_wait_max_s = settings.query_wait_max_s
+        self._query_turns = FairTurns(bounds, self.query_wait_max_s, query_turns)
         self._query_threads = new_pool(bounds.at_once, "query")
         self._background_threads = new_pool(bounds.at_once, "background", BACKGROUND_NICENESS)
         self._export_turns = FairTurns(export_bounds(settings), settings.export_max_s, export_turns)

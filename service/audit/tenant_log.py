@@ -1,7 +1,8 @@
 """The audit log of one organisation: the only way from an organisation to its rows."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
@@ -38,6 +39,8 @@ class TenantLog:
     snapshot: Snapshot
     floor: datetime | None
     lake: Lake
+    ran_s: list[float] = field(default_factory=list, compare=False)
+    """How long each query ran, without the time that it waited for its turn."""
 
     def within(self, query: Query) -> Query:
         """`query` over the rows that may be seen."""
@@ -134,8 +137,15 @@ class TenantLog:
         is_long: bool = False,
         time_max_s: float | None = None,
     ) -> _Result:
+        def timed(reader: Reader) -> _Result:
+            began_at = time.monotonic()
+            try:
+                return function(reader)
+            finally:
+                self.ran_s.append(time.monotonic() - began_at)
+
         length = Length.LONG if is_long else Length.SHORT
-        return await self.lake.query(function, time_max_s, tenant_id=self.org.id, length=length)
+        return await self.lake.query(timed, time_max_s, tenant_id=self.org.id, length=length)
 
     def export(self, query: Query, form: FileForm, ends_at: float) -> AsyncGenerator[Piece, None]:
         """The file of all rows, see `Lake.export`."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
 from service.audit.tenant_log import TenantLog
-from service.errors import QueryTooSlow
+from service.errors import QueryTooSlow, WaitedTooLong
 
 VALUES_MAX: Final = 10
 """How many values are looked up: each costs a query."""
@@ -19,7 +19,8 @@ TIME_MAX_S: Final = 1.0
 """For each look-up."""
 
 ALL_MAX_S: Final = 5.0
-"""For all look-ups of a request: each value needs up to seven."""
+"""For all look-ups of a request: each value needs up to seven. Their waits for a turn do not count,
+and are together no longer than one query's may be."""
 
 SIMILAR_CHARS_MAX: Final = 100
 """Comparing two texts takes time quadratic in their length, and clients choose both."""
@@ -44,16 +45,20 @@ class UnknownValue:
 
 
 async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
-    """The values of `query` that no row of `log` has. Raises QueryTooSlow, StoreFault."""
-    unknown: list[UnknownValue] = []
+    """The values of `query` that no row of `log` has.
+
+    Raises QueryTooSlow, WaitedTooLong, StoreFault.
+    """
+    timed = replace(log, ran_s=[])
     try:
-        async with asyncio.timeout(ALL_MAX_S):
-            for parameter, term in list(_wanted(query))[:VALUES_MAX]:
-                if not await _has(log, parameter, term):
-                    unknown.append(await _described(log, parameter, term))
+        async with asyncio.timeout(ALL_MAX_S + log.lake.query_wait_max_s):
+            return [
+                await _described(timed, parameter, term)
+                for parameter, term in list(_wanted(query))[:VALUES_MAX]
+                if not await _has(timed, parameter, term)
+            ]
     except TimeoutError as error:
-        raise QueryTooSlow from error
-    return unknown
+        raise WaitedTooLong from error
 
 
 def _wanted(query: Query) -> Iterator[tuple[FilterParameter, Term]]:
@@ -66,6 +71,8 @@ def _wanted(query: Query) -> Iterator[tuple[FilterParameter, Term]]:
 
 
 async def _has(log: TenantLog, parameter: FilterParameter, term: Term) -> bool:
+    if sum(log.ran_s) >= ALL_MAX_S:
+        raise QueryTooSlow
     query = Query(conditions=(Condition(parameter.column, (term,)),))
     rows = await log.page(query, 1, time_max_s=TIME_MAX_S)
     return bool(rows.num_rows)

@@ -14,7 +14,7 @@ from msgspec import structs
 from analytics.query.reader import Reader
 from service.errors import QueryTooSlow, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
 from service.fair_queue import Length
-from service.lake import Lake
+from service.lake import Lake, query_bounds
 from service.orgs.api_keys import issue_api_key
 from service.settings import Settings
 from service.threads import BACKGROUND_NICENESS
@@ -252,3 +252,20 @@ async def test_values_are_compared_in_their_organisations_turn(audit):
 
     (unknown,) = (await response.get_json())["unknown"]
     assert unknown["nearest"] == "left-pad"
+
+
+async def test_look_ups_of_values_may_wait_for_their_turns(audit, monkeypatch):
+    """Only what they take themselves counts: others' queries must not make them fail."""
+    monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 1.0)
+    await audit.accept([sample_row(START, package_name="left-pad")])
+    gate = Gate(audit.services.lake)
+    per_tenant = query_bounds(audit.services.settings).per_tenant
+    held = [gate.start(audit.world.acme.id, Length.SHORT) for _ in range(per_tenant)]
+    await gate.until_begun(per_tenant)
+    answering = asyncio.create_task(audit.get("/unknown-values", package="left-pda"))
+    await asyncio.sleep(1.5)
+
+    gate.may_end.set()
+
+    assert (await answering).status_code == 200
+    await asyncio.gather(*held)
