@@ -22,7 +22,7 @@ that use both cores, a page was quicker with 10 than with 5, or differed less th
 
 
 def new_pool(threads: int, name: str, niceness: int = 0) -> ThreadPoolExecutor:
-    """A pool of at most so many threads, which are named after it and have this niceness.
+    """A pool of at most so many threads, which are named after it and have this niceness at least.
 
     Threads that they start inherit it. Outside of Linux all threads of a process have the same.
     """
@@ -31,7 +31,10 @@ def new_pool(threads: int, name: str, niceness: int = 0) -> ThreadPoolExecutor:
 
 def _be_nice(niceness: int) -> None:
     if niceness and hasattr(os, "sched_setscheduler"):  # only Linux has niceness by thread
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+        thread = threading.get_native_id()
+        # A server that was started with a higher one keeps it: to lower it takes a privilege.
+        niceness = max(niceness, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 async def in_thread(

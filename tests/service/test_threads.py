@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import os
+import sys
 import threading
 
 import pytest
 
-from service.threads import run_uncancellable
+from service.threads import new_pool, run_uncancellable
 from tests.polling import HANG_S
 
 
@@ -56,3 +58,24 @@ async def test_a_failure_after_the_caller_was_cancelled_is_not_reported():
     gc.collect()  # asyncio reports when it releases a task
 
     assert reported == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
+def test_threads_of_a_nicer_server_stay_nice():
+    """To lower it takes a privilege, without which no thread would begin."""
+    niceness = []
+
+    def start() -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        with new_pool(1, "nice", 10) as pool:
+            niceness.append(pool.submit(_niceness).result())
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    starting.join()
+
+    assert niceness == [19]
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -110,8 +110,9 @@ async def test_what_is_long_or_not_the_first_has_low_priority(gate):
     await gate.until_begun(3)
     gate.may_end.set()
 
-    assert sorted(await asyncio.gather(*pages)) == [0, BACKGROUND_NICENESS]
-    assert await grouping == BACKGROUND_NICENESS
+    low = max(niceness(), BACKGROUND_NICENESS)
+    assert sorted(await asyncio.gather(*pages)) == [niceness(), low]
+    assert await grouping == low
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
@@ -124,7 +125,8 @@ async def test_threads_of_duckdb_have_low_priority(settings):
     new = threads() - before
 
     assert len(new) >= 3
-    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in new} == {BACKGROUND_NICENESS}
+    low = max(niceness(), BACKGROUND_NICENESS)
+    assert {os.getpriority(os.PRIO_PROCESS, thread) for thread in new} == {low}
     lake.close()
 
 
