@@ -1050,6 +1050,21 @@ GUARDS: Final = [
         f"{_AGAIN}::test_the_api_asks_for_a_recent_sign_in",
     ),
     Guard(
+        "a sign-in that a clock dated ahead is not recent",
+        "service/access/authenticate.py::Authenticator.require_recent_sign_in",
+        Replace(
+            "abs(self._clock() - caller.authenticated_at)",
+            "self._clock() - caller.authenticated_at",
+        ),
+        f"{_AGAIN}::test_a_sign_in_under_a_clock_that_was_ahead_is_not_recent",
+    ),
+    Guard(
+        "a short part of an admin token with a comma is no token",
+        "service/settings.py::_check_tokens",
+        Replace("len(token) < SECRET_CHARS_MIN", "False"),
+        "tests/service/test_settings.py::test_admin_tokens_are_at_most_two_from_one_place",
+    ),
+    Guard(
         "the passkey of another member confirms nothing",
         "service/passkeys/sign_in.py::sign_in_again_with_passkey",
         Replace("proved.member.id != caller.member_id", "False"),
