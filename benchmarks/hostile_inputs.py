@@ -23,7 +23,7 @@ def _objects(length: int) -> str:
 
 
 def _members(length: int) -> str:
-    return "{" + ",".join(f'"k{number}":1' for number in range(length // 12)) + "}"
+    return "{" + ",".join(f'"k{number}":1' for number in range(length // 16)) + "}"
 
 
 def _repeated(length: int) -> str:
