@@ -300,6 +300,12 @@ async def age_sign_ins(services: Services) -> None:
             entry.authenticated_at = entry.created_at - timedelta(days=2)
 
 
+def segment_of(home: Home) -> Path:
+    """The file of the only segment of `home`."""
+    (path,) = (home.data_dir / "audit").rglob("*.parquet")
+    return path
+
+
 def all_entries(client: httpx2.Client, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
     """Every audit row of `query`, page by page; each of them once."""
     rows = list(_entries(client, slug, query))

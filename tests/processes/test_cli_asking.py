@@ -8,7 +8,7 @@ from service.cli.commands import Command
 from tests.conftest import ISSUER
 from tests.other_programs import execute
 from tests.processes.command_tree import every_command
-from tests.processes.homes import Home
+from tests.processes.homes import Home, segment_of
 from tests.processes.terminals import at_a_terminal
 from tests.service.policy.osv_files import osv_record, osv_zip
 
@@ -18,6 +18,7 @@ POLICY = 'deny = [{ ecosystem = "npm", package = "left-pad", id = "old" }]'
 BINDINGS = f'issuer = "{ISSUER}"\n[[bindings]]\nsub_pattern = "repo:acme/b"\nrepository_id = "43"'
 REVOKE = ("bindings", "revoke", "--repository-id", "42", "--issuer", ISSUER, "--org", "acme")
 ASKING = {
+    ("audit", "give-up"): ("audit", "give-up", "{segment}"),
     ("audit", "take-over"): ("audit", "take-over"),
     ("bindings", "revoke"): REVOKE,
     ("bindings", "sync"): ("bindings", "sync", "{folder}/bindings.toml", "--org", "acme"),
@@ -38,11 +39,14 @@ def ready(home: Home) -> Home:
         records = [osv_record(record_id) for record_id in ids]
         (home.folder / f"{name}.zip").write_bytes(osv_zip(records).getvalue())
     home.ask("blocklist", "import", str(home.folder / "more.zip"))
+    home.ask("audit", "seal")
+    segment_of(home).write_bytes(b"")  # only a damaged one is given up
     return home
 
 
 def words_of(home: Home, command: tuple[str, ...]) -> list[str]:
-    return [word.format(folder=home.folder) for word in ASKING[command]]
+    segment = segment_of(home).stem
+    return [word.format(folder=home.folder, segment=segment) for word in ASKING[command]]
 
 
 def settings_of(command: tuple[str, ...]) -> dict[str, str]:

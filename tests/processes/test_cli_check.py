@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.processes.homes import Home
+from tests.processes.homes import Home, segment_of
 
 pytestmark = pytest.mark.slow
 
@@ -17,11 +17,6 @@ def sealed_home(home: Home) -> Home:
     """Acme with one segment."""
     home.ask("audit", "seal")
     return home
-
-
-def segment_of(home: Home):
-    (path,) = (home.data_dir / "audit").rglob("*.parquet")
-    return path
 
 
 def test_exit_code_0_says_that_all_is_well(sealed_home):

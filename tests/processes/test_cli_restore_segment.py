@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes.homes import Home, eventually
+from tests.processes.homes import Home, eventually, segment_of
 
 pytestmark = pytest.mark.slow
 
@@ -17,11 +17,6 @@ def damaged_home(home: Home) -> Home:
     path = segment_of(home)
     path.write_bytes(b"\xff" * path.stat().st_size)
     return home
-
-
-def segment_of(home: Home):
-    (path,) = (home.data_dir / "audit").rglob("*.parquet")
-    return path
 
 
 def test_a_damaged_segment_is_restored_and_the_answer_says_from_where(damaged_home):

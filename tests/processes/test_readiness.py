@@ -8,16 +8,15 @@ from contextlib import closing, contextmanager
 import httpx2
 import pytest
 
-from service.errors import StorageBusy, StorageDamaged
+from service.errors import SegmentDamaged, StorageBusy, StorageDamaged
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.other_programs import write_lock
-from tests.processes.homes import Home, all_bindings, all_entries, eventually
+from tests.processes.homes import Home, all_bindings, all_entries, eventually, segment_of
 
 pytestmark = pytest.mark.slow
 
 BUSY = (503, {"error": StorageBusy.text})
-DAMAGED = (503, {"error": StorageDamaged.text})
 
 
 @contextmanager
@@ -92,13 +91,14 @@ def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
     with server.client() as client:
         assert client.get("/readyz").status_code == 200
         eventually(lambda: "segment_sealed" in server.logged(), "acme's first row sealed")
+        damaged = SegmentDamaged(value=segment_of(home).stem).text
         away = home.data_dir.rename(home.folder / "away")
         answer = client.get("/readyz")
         assert answer.status_code == 503
         assert list(answer.json()) == ["error"]
         assert client.get("/healthz").status_code == 200
         page = client.get("/api/v1/admin/orgs/acme/audit")
-        assert (page.status_code, page.json()) == DAMAGED
+        assert (page.status_code, page.json()) == (503, {"error": damaged})
 
         away.rename(home.data_dir)
         assert client.get("/readyz").status_code == 200
