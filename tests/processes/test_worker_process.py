@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from service.audit.ingest import LARGE_BYTES
 from service.errors import WorkersUnavailable
 from service.lake import Lake
+from service.threads import BACKGROUND_NICENESS
 from service.worker_process import WorkerProcess
 from tests.budgets import only_full
 from tests.conftest import settings_over
@@ -151,6 +153,21 @@ async def test_what_ends_its_process_is_never_computed_in_the_server(tmp_path):
     finally:
         worker.close()
         lake.close()
+
+
+async def test_the_worker_lets_its_server_go_first(tmp_path):
+    """The processor serves the event loop before a flood of bodies."""
+    lake = Lake(settings_over(tmp_path))
+    worker = WorkerProcess(lake, 1)
+    niceness = partial(os.getpriority, os.PRIO_PROCESS, 0)
+
+    try:
+        of_worker = await worker.compute(ACME, niceness)
+    finally:
+        worker.close()
+        lake.close()
+
+    assert of_worker == min(niceness() + BACKGROUND_NICENESS, 19)
 
 
 def test_without_processes_a_thread_does_it(home: Home):
