@@ -182,6 +182,14 @@ class RequestTurns:
         self._used_s = 0.0
         self._uncharged_s = REQUEST_S
 
+    @property
+    def is_known(self) -> bool:
+        """True once it is known whose it is. Until then it waits for no turn.
+
+        Else a flood from an address would hold up those who share it, such as behind a proxy.
+        """
+        return self._tenant_id is not None
+
     async def assign(self, tenant_id: str) -> None:
         """Make its steps those of an organisation, with what it has used so far.
 
@@ -240,7 +248,7 @@ class Stepwise(Awaitable[_Result]):
         thrown: BaseException | None = None
         while True:
             # A cancelled request does not wait: what it has taken is free the sooner.
-            if thrown is None and not turns.may_run(request.group):
+            if thrown is None and request.is_known and not turns.may_run(request.group):
                 waiter = turns.wait(request.group)
                 try:
                     yield from waiter
