@@ -1,5 +1,6 @@
 """Cached responses that do not depend on the request or on data: rendered once per process."""
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -10,6 +11,7 @@ from analytics.export.compression import Compression, compressed
 from service.web.content_negotiation import content_coding
 
 _EXTENSION: Final = "countersign.static_responses"
+_LOCK: Final = f"{_EXTENSION}.lock"
 
 
 class StaticResponse:
@@ -36,5 +38,8 @@ async def cached(name: str, make: Callable[[], Awaitable[StaticResponse]]) -> St
     """The response that this app caches under `name`; `make` creates it on first use."""
     cache: dict[str, StaticResponse] = current_app.extensions.setdefault(_EXTENSION, {})
     if name not in cache:
-        cache[name] = await make()  # concurrent first requests may both do this; none waits
+        # Made once, however many ask first: a flood would else occupy all threads for seconds.
+        async with current_app.extensions.setdefault(_LOCK, asyncio.Lock()):
+            if name not in cache:
+                cache[name] = await make()
     return cache[name]

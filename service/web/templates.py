@@ -4,6 +4,7 @@ Quart's own environment compiles templates to coroutines, in which every call of
 Without that, a page of macros takes a third of the time.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -22,11 +23,14 @@ class TemplateEnvironment(Environment):
     def __init__(self, app: Quart, **options: Any) -> None:  # noqa: ANN401 - as Jinja's
         super().__init__(loader=app.create_global_jinja_loader(), **options)
         self._compiled: dict[str, Template] = {}
+        self._compiling = asyncio.Lock()
 
     async def compiled(self, name: str) -> Template:
         """The template `name`; it and all that it refers to are compiled in a thread, once."""
         if name not in self._compiled:
-            self._compiled[name] = await in_thread(self._with_all_used, name)
+            async with self._compiling:
+                if name not in self._compiled:
+                    self._compiled[name] = await in_thread(self._with_all_used, name)
         return self._compiled[name]
 
     def _with_all_used(self, name: str) -> Template:

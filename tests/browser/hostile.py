@@ -53,7 +53,7 @@ async def fill(services: Services) -> None:
         for is_verified in (True, False):
             told = dict.fromkeys(("sub", "event_name", "owner", "request_id"), text)
             noted = rejection(acme.id, **told, is_verified=is_verified, at=utc_now())
-            notes.note(noted)
+            notes.record(noted)
     await notes.flush()
     for text in TEXTS:
         await _export(services, acme, text)

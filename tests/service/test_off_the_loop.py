@@ -1,5 +1,6 @@
 """Long computations run in threads, so that the event loop turns meanwhile."""
 
+import asyncio
 import gzip
 import threading
 from collections.abc import Callable
@@ -67,6 +68,30 @@ async def test_the_documentation_is_made_in_a_thread(world: World, monkeypatch, 
     assert response.status_code == 200
     assert len(threads) == 1
     assert threading.get_ident() not in threads + packed
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_documentation_is_made_once_for_all_who_ask_first(
+    world: World, monkeypatch, path
+):
+    """Sixty clients that asked at once occupied all threads for seconds."""
+    threads = threads_of(monkeypatch, system, "openapi_document")
+    answers = await asyncio.gather(*(world.client.get(path) for _ in range(8)))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(threads) == 1
+
+
+async def test_templates_are_compiled_once_for_all_who_ask_first(world: World, monkeypatch):
+    """Threads that compile the same would take their time from other requests."""
+    templates = type(world.app.jinja_env)
+    threads = threads_of(monkeypatch, templates, "_with_all_used")
+    path = "/admin/ui/orgs/acme/audit"
+    asked = (world.client.get(path, headers=world.admin) for _ in range(8))
+    answers = await asyncio.gather(*asked)
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(threads) == 1
 
 
 async def test_templates_are_compiled_in_a_thread(world: World, monkeypatch):
