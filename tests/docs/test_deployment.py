@@ -250,7 +250,8 @@ def test_nginx_limits_what_an_address_sends(home: Home, tmp_path: Path) -> None:
     https = free_port()
     words = ("apikey", "issue", "--org", "acme", "--name", "npm", "--scope", "packages:install")
     key = {"x-service-api-key": home.ask(*words)["secret"]}
-    server = home.serve(base_url=f"https://127.0.0.1:{https}")
+    registry = "http://127.0.0.1:9"  # refuses connections; what is asked first is the body
+    server = home.serve(base_url=f"https://127.0.0.1:{https}", proxy_npm_upstream=registry)
     audit_query = "/proxy/acme/npm/-/npm/v1/security/audits"
     changes = {
         "rate=50r/s": "rate=1r/m",
