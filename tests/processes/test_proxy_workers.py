@@ -60,13 +60,9 @@ class Connection:
 
 def _process_of(stand: Stand, port: int) -> int:
     """The process that has accepted the connection from this port, as Linux says."""
-    ends = f":{stand.server.port:04X}", f":{port:04X}"
+    ends = f"0100007F:{stand.server.port:04X}", f"0100007F:{port:04X}"
     connections = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    (inode,) = [
-        fields[9]
-        for fields in connections
-        if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1])
-    ]
+    (inode,) = [fields[9] for fields in connections if (fields[1], fields[2]) == ends]
     parent = stand.server.process.pid
     for process in children(parent):
         if f"socket:[{inode}]" in open_names(process):

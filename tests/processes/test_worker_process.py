@@ -24,6 +24,9 @@ pytestmark = pytest.mark.slow
 ACME = "acme"
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 ROWS = 1_500
+PROCESSES_MAX = 2
+"""One for short computations and one for long ones. The second may start early: the pool knows
+shortly after an answer that the process which gave it is idle."""
 
 
 def body(name: str) -> bytes:
@@ -52,12 +55,13 @@ def workers(process_id: int) -> list[int]:
 
 
 def with_worker(server: Server, times: int = 1) -> int:
-    """The server's worker process, once one has become ready for so many times."""
+    """A worker process of the server, once they have become ready for so many times."""
     eventually(
         lambda: server.logged().count("worker_process_ready") == times, "a worker that is ready"
     )
-    (worker,) = workers(server.process.pid)
-    return worker
+    started = workers(server.process.pid)
+    assert 1 <= len(started) <= PROCESSES_MAX
+    return started[0]
 
 
 def names(server: Server) -> list[str]:
@@ -86,14 +90,13 @@ def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
 
 
 @only_full
-def test_many_first_bodies_at_once_start_one_process(home: Home):
+def test_many_first_bodies_at_once_do_not_start_a_process_each(home: Home):
     """Each process takes seconds and memory; a burst is when there is least of both."""
     server = home.serve()
     bodies = [f"body-{number}" for number in range(12)]
     with ThreadPoolExecutor(len(bodies)) as threads:
         list(threads.map(lambda name: send(server, name), bodies))
 
-    assert len(workers(server.process.pid)) == 1
     with_worker(server)
     assert names(server) == sorted(f"{name}/{row}" for name in bodies for row in range(ROWS))
 
