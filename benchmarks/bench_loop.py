@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -228,8 +229,8 @@ def main() -> None:
             pauses: dict[str, list[float]] = {name: [] for name in checkouts}
             for _ in range(options.rounds):
                 for name, checkout in checkouts.items():
-                    pauses[name].append(_longest_pause_ms(each, checkout, registry))
-            for name, measured in pauses.items():
+                    pauses[name] += _longest_pause_ms(each, checkout, registry)
+            for name, measured in filter(itemgetter(1), pauses.items()):
                 figures.setdefault(f"{each.name}: median, ms", {})[name] = statistics.median(
                     measured
                 )
@@ -240,15 +241,20 @@ def main() -> None:
         record("loop", figures, estimated=goals)
 
 
-def _longest_pause_ms(each: Input, checkout: Path, registry: Upstream) -> float:
+def _longest_pause_ms(each: Input, checkout: Path, registry: Upstream) -> tuple[float, ...]:
+    """The longest pause; nothing if the other checkout does not have what the input is sent to."""
     with _served(checkout, registry, is_large=each.is_large) as (client, key):
         each.prepare(client, key)
         client.get("/heartbeat")
         try:
             each.send(client, key)
         except httpx2.ReadTimeout:  # the loop is held for longer than the client waits
-            return client.timeout.read * 1000 if client.timeout.read else 0.0
-        return float(client.get("/heartbeat").json()["longest_ms"])
+            return (client.timeout.read * 1000 if client.timeout.read else 0.0,)
+        except httpx2.HTTPStatusError as error:
+            if checkout == _HERE or error.response.status_code != 404:
+                raise
+            return ()
+        return (float(client.get("/heartbeat").json()["longest_ms"]),)
 
 
 @contextmanager
