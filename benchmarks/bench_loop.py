@@ -118,7 +118,7 @@ def _get(*paths: str, prepare: Callable[[ServerClient, str], object] | None = No
 
     def send(client: ServerClient, _: str) -> None:
         for path in paths:
-            client.get(path, headers=large_org.SESSION).raise_for_status()
+            client.get(path, headers=large_org.SESSION, follow_redirects=True).raise_for_status()
 
     name = (
         f"large organisation: {' '.join(path.removeprefix(ORG).removeprefix(UI) for path in paths)}"
