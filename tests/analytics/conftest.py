@@ -1,5 +1,6 @@
 """What the lake's tests share: an audit folder, and an ear on its engine."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +20,14 @@ def lake(tmp_path: Path) -> Iterator[SampleLake]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What DuckDB is asked."""
+    """What the test asks DuckDB; not what a thread of an earlier test still does."""
     statements: list[str] = []
     select = Engine.select
+    own_thread = threading.get_ident()
 
     def recorded(self: Engine, sql: str, *rest: object) -> object:
-        statements.append(sql)
+        if threading.get_ident() == own_thread:
+            statements.append(sql)
         return select(self, sql, *rest)
 
     monkeypatch.setattr(Engine, "select", recorded)
