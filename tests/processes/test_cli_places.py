@@ -66,8 +66,8 @@ def check_refused(ran: Ran, words: tuple[str, ...], why: str) -> None:
 def test_every_command_says_where_it_works_and_whether_it_changes_anything():
     """The places of the documents' table, and which commands ask for nothing of a server."""
     assert all(isinstance(command, Command) for command in COMMANDS.values())
-    here = {words for words, command in COMMANDS.items() if command.place is Place.LOCAL}
-    assert here == {("audit", "verify-export"), ("demo",), ("init",), ("serve",)}
+    local = {words for words, command in COMMANDS.items() if command.place is Place.LOCAL}
+    assert local == {("audit", "verify-export"), ("demo",), ("init",), ("serve",)}
     assert len(LOCAL) > 40
     changing = {words[-1] for words in LOCAL if COMMANDS[words].changes}
     assert {"add", "set", "replace", "import", "backup", "restore", "take-over"} <= changing
