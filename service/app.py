@@ -294,11 +294,10 @@ def _run_in_background(app: Quart, *, is_first: bool) -> None:
 
     @app.before_serving
     async def start() -> None:
-        loops = [write_behind(services), key_renewal(services), suspicion(services)]
+        loops = [write_behind(services), key_renewal(services)]
+        loops += [suspicion(services), sealing(services)]
         if is_first:
             loops += [maintenance(services), housekeeping(services), scrubbing(services)]
-        else:
-            loops += [sealing(services)]
         running = [loop.run(stop) for loop in loops]
         warming = (services.keys.warm_up(), services.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)

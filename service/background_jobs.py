@@ -19,10 +19,9 @@ CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 
 def maintenance(services: Services) -> Maintenance:
-    """The jobs on segments, which one process over a data dir runs."""
+    """The jobs on segments, except sealing, which one process over a data dir runs."""
     jobs = maintenance_jobs(
         services.settings,
-        services.sealer,
         services.compactor,
         services.indexer,
         services.pruner,
@@ -33,7 +32,7 @@ def maintenance(services: Services) -> Maintenance:
 
 
 def sealing(services: Services) -> Maintenance:
-    """The one job of maintenance that requests ask for: each process does it when asked."""
+    """The job that requests ask for, done by each process: it does not wait for a merge."""
     jobs = [
         Job(
             "seal",

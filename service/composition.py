@@ -19,7 +19,7 @@ from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
 from service.audit.indexer import Indexer
 from service.audit.ingest import Ingest
-from service.audit.lease import SCRUB, LeaseKeeper
+from service.audit.lease import SCRUB, SEAL, LeaseKeeper
 from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.scrubber import Scrubber
@@ -328,6 +328,7 @@ def _segment_jobs(
     lease_time = timedelta(seconds=settings.lease_s)
     lease = LeaseKeeper(store, settings.data_dir, lease_time)
     scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
+    seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
     job = (settings, store, lake, lease, clock)
     clock_guard = ClockGuard(store, machine_uptime)
     compactor = Compactor(*job)
@@ -335,7 +336,7 @@ def _segment_jobs(
     return _SegmentJobs(
         lease=lease,
         clock_guard=clock_guard,
-        sealer=Sealer(*job),
+        sealer=Sealer(settings, store, lake, seal_lease, clock),
         importer=Importer(*job),
         compactor=compactor,
         indexer=Indexer(store, lake, lease),

@@ -33,6 +33,7 @@ from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
 from analytics.statistics.value_index import ValueIndex
+from analytics.storage.audit_files import is_swept
 from analytics.storage.cache_folder import CachedFile, CacheObserver, SilentObserver
 from analytics.storage.compaction import merge_segments
 from analytics.storage.integrity import (
@@ -340,6 +341,10 @@ class Lake:
         """See `SegmentStore.claimed`."""
         await self.confirm_prefix()
         return await in_thread(self.segments.claimed, grace_s)
+
+    def list_unknown(self, files: list[StoredFile], known: set[str]) -> list[StoredFile]:
+        """Those of `files` that lie where segments do and are of none in `known` (ids)."""
+        return [file for file in files if is_swept(self.segments.root, file.path, known)]
 
     async def remove_orphans(
         self, files: list[StoredFile], known: set[str], now_s: float, grace_s: float

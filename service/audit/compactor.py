@@ -58,7 +58,7 @@ class Compactor(LeasedJob):
             return []
         merged: list[Segment] = []
         faults = DeferredErrors("day_not_merged")
-        async with self._lease.hold() as lease:
+        async with self._lease.hold() as lease, lease.renewed():
             for day in due:
                 if len(merged) == merges_max:
                     break

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from service.audit.lease import LeaseKeeper
+from service.audit.lease import SEAL, LeaseKeeper, revoke
 from service.audit.leased_job import LeasedJob
 from service.audit.open_tables import OpenTables
 from service.clock import Clock
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector(LeasedJob):
-    """Sweeps under the lease: files of another process's unfinished work look like orphans."""
+    """Sweeps under the lease: files of a merge that has not ended look like orphans."""
 
     def __init__(
         self,
@@ -34,17 +34,26 @@ class GarbageCollector(LeasedJob):
 
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""
-        async with self._lease.hold():
+        async with self._lease.hold() as lease:
             # Clock, files, claims, catalog, in this order. A segment that is committed meanwhile is
             # in the catalog, and its claim is released only after the commit. One that was young
             # when the files were listed stays, even if this process is paused for hours.
             now_s = await self._lake.clock_s(self._clock())
-            files = await self._lake.list_files()
             grace_s = self._settings.orphan_grace_s
+            listed = await self._lake.list_files()
+            files = [file for file in listed if now_s - file.written_s > grace_s]
             claimed = await self._lake.claimed_segments(grace_s)
             async with self._store.read() as session:
                 known = await list_segment_ids(session)
-            return await self._lake.remove_orphans(files, known | claimed, now_s, grace_s)
+            files = self._lake.list_unknown(files, known | claimed)
+            if not files:
+                return 0
+            # A sealer has a lease of its own and makes no claim. One that was paused for longer
+            # than the grace has committed by now, or will not: its rows are still in the journal.
+            async with lease.write() as work:
+                await revoke(work, SEAL)
+                known = await list_segment_ids(work.session)
+            return await self._lake.remove_orphans(files, known, now_s, grace_s)
 
     async def drop_copies(self) -> int:
         """Drop this machine's copies of segments no longer in the catalog; returns how many files.

@@ -17,7 +17,7 @@ from service.store.catalog import is_live, list_live_segments, list_unindexed, s
 from service.store.store import Store
 
 BUILDS_MAX: Final = 16
-"""The most indexes built in one round, so that sealing does not wait for a year of days."""
+"""The most indexes built in one round, so that no other job waits for a year of days."""
 
 _log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Leases: only one process at a time may add, merge or remove segments, or verify them.
+"""Leases: one process at a time seals, one changes segments in other ways, one verifies them.
 
 A lease consists of two locks. A lock on a file in the data dir excludes other processes over that
 data dir and is released when its holder ends. A row in the database excludes the processes over
@@ -7,6 +7,7 @@ nodes share, and carries an epoch by which a commit verifies that its lease is s
 one: a holder that was paused for too long commits nothing.
 """
 
+import asyncio
 import fcntl
 import os
 import re
@@ -26,9 +27,14 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import Lease
 
 SEGMENTS: Final = "segments"
-"""The lease to change segments."""
+"""The lease to merge, import, index, publish, prune and remove segments."""
+SEAL: Final = "seal"
+"""The lease to seal: apart, because a full journal must not wait until a merge has ended."""
 SCRUB: Final = "scrub"
 """The lease to verify segments in the background, so that nodes share the work."""
+
+_RENEWALS: Final = 3
+"""How often `HeldLease.renewed` renews the lease within its lifetime."""
 
 _MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
 _MARK_BYTES: Final = 64
@@ -68,6 +74,24 @@ class HeldLease:
             await self._confirm(work)
             yield work
 
+    @asynccontextmanager
+    async def renewed(self) -> AsyncIterator[None]:
+        """Renew the lease during the block, which may take longer than it lasts."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self.lifetime.total_seconds() / _RENEWALS)
+                async with self.write():
+                    pass
+
+        renewal = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            # If the lease was lost, the next commit says so.
+            await asyncio.gather(renewal, return_exceptions=True)
+
     async def _confirm(self, work: UnitOfWork) -> None:
         extended = await work.session.scalar(
             update(Lease)
@@ -77,6 +101,15 @@ class HeldLease:
         )
         if extended is None:
             raise LeaseLost
+
+
+async def revoke(work: UnitOfWork, name: str) -> None:
+    """End the lease `name`: what its holder has not committed yet, it never will."""
+    await work.session.execute(
+        update(Lease)
+        .where(Lease.name == name)
+        .values(holder="", epoch=Lease.epoch + 1, expires_at=work.now)
+    )
 
 
 async def end_leases(work: UnitOfWork) -> None:

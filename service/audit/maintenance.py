@@ -1,4 +1,4 @@
-"""Background jobs: sealing, compacting, indexing, pruning and sweeping, one at a time."""
+"""Loops of background jobs: in each, one job at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,14 +14,13 @@ from service.audit.indexer import Indexer
 from service.audit.lease import LeaseTaken
 from service.audit.open_tables import OpenTables
 from service.audit.pruner import Pruner
-from service.audit.sealer import Sealer
 from service.clock import Clock
 from service.errors import ClockNotTrusted
 from service.metrics import Metrics
 from service.settings import Settings
 
 MERGES_MAX: Final = 1
-"""Merges in one round, so that sealing does not wait while a year of days is compacted."""
+"""Merges in one round, so that no other job waits while a year of days is compacted."""
 
 EXPIRE_INTERVAL_S: Final = 3_600.0
 """Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
@@ -45,7 +44,6 @@ class Job:
 
 def maintenance_jobs(
     settings: Settings,
-    sealer: Sealer,
     compactor: Compactor,
     indexer: Indexer,
     pruner: Pruner,
@@ -54,7 +52,6 @@ def maintenance_jobs(
 ) -> list[Job]:
     """The jobs of one process, in the order in which a round runs them."""
     return [
-        Job("seal", settings.seal_interval_s, sealer.seal_due, sealer.wanted),
         Job(
             "compact",
             settings.sweep_interval_s,

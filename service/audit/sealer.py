@@ -89,7 +89,7 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
 
 
 class Sealer(LeasedJob):
-    """Seals under the lease, so that any number of processes may run a sealer.
+    """Seals under a lease of its own, so that any number of processes may run a sealer.
 
     `wanted` is set when a journal has become large enough to be sealed.
     """

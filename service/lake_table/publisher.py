@@ -5,13 +5,12 @@ as one snapshot. It holds the lease; the commit confirms it, and is refused if t
 since it was read. So a publication that is killed or repeated changes nothing twice.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -44,9 +43,6 @@ from service.settings import Settings
 from service.store.catalog import list_by_id
 from service.store.store import Store
 from service.threads import run_uncancellable
-
-_RENEWALS: Final = 3
-"""How often the lease is renewed within its lifetime while a table is written."""
 
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
@@ -131,7 +127,7 @@ class Publisher(LeasedJob):
             async with self._store.read() as session:
                 state = await read_state(session)
             wanted = _wanted_keys(state, formats, is_per_tenant=is_per_tenant)
-            async with _renewed(lease):
+            async with lease.renewed():
                 return [await self._publish_table(lease, key, state, at) for key in wanted]
 
     async def expire(self) -> list[Expired]:
@@ -144,7 +140,7 @@ class Publisher(LeasedJob):
                 at = work.now
             async with self._store.read() as session:
                 state = await read_state(session)
-            async with _renewed(lease):
+            async with lease.renewed():
                 return [await self._expire_table(lease, key, state, at) for key in state.tables]
 
     async def expire_due(self) -> None:
@@ -350,22 +346,3 @@ def _overtaken_as_lost() -> Iterator[None]:
         yield
     except TableOvertaken as error:
         raise LeaseLost(f"{error}: the table was changed by another process") from error
-
-
-@asynccontextmanager
-async def _renewed(lease: HeldLease) -> AsyncIterator[None]:
-    """Renew the lease during the block, which may take longer than it lasts."""
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(lease.lifetime.total_seconds() / _RENEWALS)
-            async with lease.write():
-                pass
-
-    renewal = asyncio.create_task(renew())
-    try:
-        yield
-    finally:
-        renewal.cancel()
-        # If the lease was lost, the next commit says so.
-        await asyncio.gather(renewal, return_exceptions=True)

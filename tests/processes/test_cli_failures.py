@@ -128,7 +128,7 @@ def test_a_database_of_an_older_version_is_refused_until_init_has_run(home):
 
 def test_sealing_while_another_process_seals_is_exit_code_3(home):
     """To say that 0 rows were sealed would be a lie: they are there, and trying again may help."""
-    with (home.data_dir / "segments.lock").open("w") as lock:
+    with (home.data_dir / "seal.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         ran = home.order("audit", "seal", "--wait", "0")
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.app import create_app
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
-from service.background_jobs import maintenance
+from service.background_jobs import maintenance, sealing
 from service.metrics import Metrics
 from service.policy.repository import load_feed_states
 from service.settings import REPOSITORY, Settings
@@ -154,6 +154,7 @@ async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock)
 async def test_every_job_of_a_service_shows_from_the_start(world):
     """An alert on a series that is not there yet would never fire."""
     maintenance(world.services)
+    sealing(world.services)
     failures = "countersign_maintenance_failures_total"
     jobs = {labels[0][1] for name, labels in await scrape(world) if name == failures}
 

@@ -15,7 +15,7 @@ from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch
 from service.audit.lease import LeaseTaken
 from service.audit.maintenance import Job, Maintenance
-from service.background_jobs import maintenance
+from service.background_jobs import sealing
 from service.store.catalog import list_live_segments
 from service.store.journal import list_pending_days
 from service.store.tables import JournalEntry, SegmentEntry
@@ -37,7 +37,7 @@ def settings(tmp_path):
 async def running(audit):
     """The sealer, running; it must end when it is told to."""
     stop = asyncio.Event()
-    rounds = asyncio.create_task(maintenance(audit.services).run(stop))
+    rounds = asyncio.create_task(sealing(audit.services).run(stop))
     try:
         async with asyncio.timeout(HANG_S):
             yield

@@ -1,8 +1,8 @@
 """Two sealers, and readers in between: every row exactly once at every moment."""
 
 import asyncio
-import contextlib
-from datetime import timedelta
+import os
+from functools import partial
 
 import pytest
 from sqlalchemy import select
@@ -83,23 +83,58 @@ async def test_rows_that_another_process_sealed_are_not_sealed_again(filled, mon
     assert await stored(filled) == rows
 
 
-async def test_another_worker_that_starts_meanwhile_leaves_the_uncommitted_file_alone(
-    filled, clock, monkeypatch
+@pytest.mark.parametrize("paused_s", [0, 4_000], ids=["shortly", "beyond the grace"])
+async def test_a_sealer_that_is_paused_before_its_commit_loses_and_doubles_nothing(
+    filled, monkeypatch, paused_s
 ):
-    """Renamed and not yet committed, it looks like an orphan to other processes."""
+    """Its file looks like an orphan to a sweep, which has another lease and does not wait.
+
+    Young, the file stays. Later it may be removed, and the sealer then must not commit it.
+    """
     before = await filled.pages()
-    cleared: list[int] = []  # what a sweeper that was let in removed
-    clock.now = START + timedelta(days=1)
+    rows = await stored(filled)
+    seal_again = partial(filled.services.sealer.seal_due, everything=True)
+    cleared: list[int] = []
 
-    async def clear_orphans(worker: Services) -> None:
-        with contextlib.suppress(LeaseTaken):
-            cleared.append(await worker.garbage_collector.clear_orphans())
+    async def others_work(worker: Services) -> None:
+        for file in filled.services.settings.audit_dir.rglob("seg_*"):
+            written_s = filled.clock().timestamp() - paused_s
+            os.utime(file, (written_s, written_s))
+        await worker.compactor.compact_due(everything=True)
+        await worker.pruner.prune_in_background()
+        cleared.append(await worker.garbage_collector.clear_orphans())
+        await worker.garbage_collector.unlink_retired()
 
-    at_the_rename(monkeypatch, by_another_worker(filled, clear_orphans))
+    at_the_rename(monkeypatch, by_another_worker(filled, others_work))
 
-    assert await filled.seal() > 0
-    assert cleared == []
+    if paused_s:
+        with pytest.raises(LeaseLost):
+            await seal_again()
+        assert await stored(filled) == rows
+    else:
+        assert await seal_again() != []
+    assert cleared == [2 if paused_s else 0]  # the file and its index
     assert await filled.pages() == before
+    await seal_again()
+    assert await stored(filled) == (0, sum(rows))
+    assert await filled.pages() == before
+
+
+async def test_a_sealer_is_paused_while_its_day_is_pruned(filled, monkeypatch):
+    """What is deleted meanwhile does not come back as a segment."""
+    rows = await stored(filled)
+    at_the_rename(monkeypatch, by_hand(filled, "DELETE FROM journal"))
+
+    with pytest.raises(LeaseLost):
+        await filled.seal()
+
+    assert await stored(filled) == (0, rows[1])
+
+
+async def test_sealing_does_not_wait_for_a_merge(filled, worker):
+    """A journal that fills must be sealed while a day of a million rows is merged."""
+    async with worker.lease.hold():
+        assert await filled.seal() > 0
 
 
 async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(filled, monkeypatch):
