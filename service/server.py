@@ -22,6 +22,7 @@ from analytics.model.errors import StoreFault
 from service import hypercorn_server
 from service.app import create_app
 from service.bootstrap import prepare
+from service.collector import begin_collecting, collect_when_quiet
 from service.composition import EXTENSION, Services
 from service.errors import Refusal, StoreUnavailable
 from service.exit_codes import exit_code
@@ -210,14 +211,14 @@ async def _serve(
     # Not the loop's own handlers: it resets them when it ends, and the next signal would kill.
     _on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))
     app = create_app(settings, is_first=is_first)
-    # Objects that exist by now live as long as the process. To look through them again every
-    # hundred batches of rows or so takes the garbage collector 80 ms, in which no request runs.
-    gc.collect()
-    gc.freeze()
+    begin_collecting()
     _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
     serving()
     metrics = app.extensions[EXTENSION].metrics
-    counting = asyncio.create_task(serving.turns.keep_counting(metrics.loop_paused))
+    tasks = [
+        asyncio.create_task(serving.turns.keep_counting(metrics.loop_paused)),
+        asyncio.create_task(collect_when_quiet()),
+    ]
     try:
         await _answer(app, listener, settings, stop)
     except Exception:
@@ -227,7 +228,8 @@ async def _serve(
         _log.exception("stop_incomplete")
     finally:
         _ignore_signals()
-        counting.cancel()
+        for task in tasks:
+            task.cancel()
         serving.turns.reset()  # the loop ends, and does not stall
     gc.unfreeze()  # else libraries report at exit that their objects were never released
     _log.info("stopped")

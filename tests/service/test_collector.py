@@ -1,0 +1,88 @@
+"""When the garbage collector runs in a process that serves."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from service import collector
+from service.collector import NEW_OBJECTS, collect_when_quiet
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def full_collections() -> Iterator[list[int]]:
+    """Those that run in the test."""
+    seen: list[int] = []
+
+    def note(phase: str, about: dict[str, int]) -> None:
+        if phase == "start" and about["generation"] == 2:
+            seen.append(1)
+
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+
+
+async def looks(times: int) -> None:
+    """Let the collector look so many times at seconds without any work."""
+    running = asyncio.create_task(collect_when_quiet())
+    await asyncio.sleep(collector.LOOK_S * (times + 0.5))
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_an_idle_process_collects_once(
+    monkeypatch: pytest.MonkeyPatch, full_collections: list[int]
+) -> None:
+    """Nothing new comes to be in it: more collections would only keep the machine awake."""
+    monkeypatch.setattr(collector, "LOOK_S", 0.02)
+    monkeypatch.setattr(collector, "QUIET_SHARE", 1000.0)
+
+    await looks(5)
+
+    assert len(full_collections) == 1
+
+
+async def test_a_busy_process_is_not_interrupted(
+    monkeypatch: pytest.MonkeyPatch, full_collections: list[int]
+) -> None:
+    """The requests of that second would wait."""
+    monkeypatch.setattr(collector, "LOOK_S", 0.02)
+    monkeypatch.setattr(collector, "QUIET_SHARE", 0.0)
+
+    await looks(5)
+
+    assert full_collections == []
+
+
+def test_new_garbage_is_collected_though_no_second_is_quiet() -> None:
+    """A process that is always busy must not grow; what was there before is not looked at."""
+    program = f"""
+import gc
+gc.disable()
+from service.collector import begin_collecting
+from tests.service.test_collector import Cycle
+begin_collecting()
+frozen = gc.get_freeze_count()
+for _ in range({3 * NEW_OBJECTS}):
+    Cycle()
+alive = sum(isinstance(found, Cycle) for found in gc.get_objects())
+print(frozen > 1_000, alive < {NEW_OBJECTS})
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.split() == ["True", "True"]
