@@ -112,8 +112,14 @@ def scrubbing(services: Services) -> Maintenance:
 
 def suspicion(services: Services) -> Maintenance:
     """The verification of what requests of this process could not read; each process does it."""
-    jobs = [Job("verify_suspects", 0, services.scrubber.verify_suspects)]
+    jobs = [Job("verify_suspects", 0, partial(verify_suspects, services))]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+async def verify_suspects(services: Services) -> bool:
+    """Report damaged indexes; verify segments and batches, True if there was any of these."""
+    await services.indexer.report_damaged()
+    return await services.scrubber.verify_suspects()
 
 
 def key_renewal(services: Services) -> Maintenance:

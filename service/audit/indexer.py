@@ -13,7 +13,13 @@ from analytics.model.errors import StoreFault
 from analytics.storage.segment_metadata import Segment
 from service.audit.lease import HeldLease, LeaseKeeper
 from service.lake import Lake
-from service.store.catalog import is_live, list_live_segments, list_unindexed, set_index
+from service.store.catalog import (
+    clear_index,
+    is_live,
+    list_live_segments,
+    list_unindexed,
+    set_index,
+)
 from service.store.store import Store
 
 BUILDS_MAX: Final = 16
@@ -37,14 +43,21 @@ class Indexer:
 
         Raises LeaseTaken while another process changes segments.
         """
+        await self.report_damaged()
         async with self._store.read() as session:
             missing = await list_unindexed(session, BUILDS_MAX + len(self._unreadable))
-        due = [*self._lake.damaged(), *missing]
-        wanted = {item.segment_id: item for item in due if item.segment_id not in self._unreadable}
+        wanted = [item for item in missing if item.segment_id not in self._unreadable]
         if not wanted:
             return 0
         async with self._lease.hold() as lease:
-            return await self._build(lease, list(wanted.values())[:BUILDS_MAX], lambda rows: None)
+            return await self._build(lease, wanted[:BUILDS_MAX], lambda rows: None)
+
+    async def report_damaged(self) -> None:
+        """Have indexes that queries of this process could not read built again, by any process."""
+        if damaged := self._lake.damaged():
+            async with self._store.write() as work:
+                for segment in damaged:
+                    await clear_index(work.session, segment)
 
     async def rebuild_all(
         self, tenant_id: str | None, show: Callable[[int, int], None]

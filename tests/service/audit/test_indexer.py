@@ -5,6 +5,7 @@ from datetime import timedelta
 from sqlalchemy import update
 
 from analytics.storage.segment_metadata import Segment
+from service.background_jobs import verify_suspects
 from service.store.catalog import list_live_segments
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
@@ -54,6 +55,19 @@ async def test_damaged_indexes_are_rebuilt_once_a_query_has_met_them(audit):
     assert await audit.services.indexer.build_missing() == 2
     assert await segments(audit) == [first, second, third]
     assert await audit.services.indexer.build_missing() == 0
+
+
+async def test_an_index_that_another_process_could_not_read_is_rebuilt(audit, worker):
+    """Queries meet damage in every process; one of them maintains, and may not read that index."""
+    await fill(audit)
+    before = await segments(audit)
+    before[0].index_path(audit.services.settings.audit_dir).write_bytes(b"CSIX no index at all")
+    assert len((await audit.page(package="left-pad", order="asc"))["entries"]) == 3
+
+    assert await worker.indexer.build_missing() == 0
+    await verify_suspects(audit.services)
+    assert await worker.indexer.build_missing() == 1
+    assert await segments(audit) == before
 
 
 async def test_segments_that_the_catalog_has_no_index_of_get_one(audit):
