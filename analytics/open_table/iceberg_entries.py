@@ -104,7 +104,7 @@ def new_entry(segment: Segment, uri: str, snapshot_id: int) -> Entry:
     """The entry that adds the file of `segment` at `uri`, from what the catalog knows.
 
     Its partition is the tenant and the day. Bounds are those of `seq` and `created_at`, which the
-    catalog has; for other columns readers use the statistics within the file.
+    catalog has; the file has statistics of these, of `event` and of `decision`.
     """
     day = date_to_days(segment.day)
     rows = encoded_long(segment.rows)

@@ -41,24 +41,38 @@ ROW_GROUP_ROWS: Final = 32_768
 ROW_GROUP_BYTES: Final = 32 * 2**20
 """About what a row group takes at most when it is decoded."""
 
+PAGE_ROWS: Final = 2_048
+
 PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
+    "compression_level": 3,
     "use_dictionary": [name for name in AUDIT_SCHEMA.names if name not in _DIFFERENCES],
     "column_encoding": _DIFFERENCES,
-    "max_rows_per_page": 2_048,
-    "write_page_index": True,
+    "max_rows_per_page": PAGE_ROWS,
     "write_page_checksum": True,
-    "bloom_filter_options": dict.fromkeys(
-        ("package_name", "actor", "subject", "oidc_binding_id", "file_sha256"), _BLOOM
-    ),
+    # By these, readers skip row groups. Values of the others lie anywhere between their bounds.
+    "write_statistics": ["seq", "created_at", "event", "decision"],
+    "store_schema": False,  # Arrow's own copy of the schema: a tenth of a small file
 }
 
-PARQUET_SCHEMA: Final = pa.schema(
-    [column.field.with_metadata({"PARQUET:field_id": str(column.field_id)}) for column in COLUMNS],
-    metadata={VERSION_KEY: str(SCHEMA_VERSION)},
+_SKIPPING: Final = dict.fromkeys(
+    ("package_name", "actor", "subject", "oidc_binding_id", "file_sha256"), _BLOOM
 )
-"""AUDIT_SCHEMA as files have it: with its version, and a number by which a column is known to
-readers that go by those."""
+
+PARQUET_SCHEMA: Final = pa.schema(
+    [column.field.with_metadata({"PARQUET:field_id": str(column.field_id)}) for column in COLUMNS]
+)
+"""AUDIT_SCHEMA as files have it: with a number by which a column is known to readers that go by
+those."""
+
+
+def parquet_options(rows_expected: int) -> dict[str, Any]:
+    """PARQUET_OPTIONS, and what lets a reader skip row groups and pages if there are several."""
+    return PARQUET_OPTIONS | {
+        "bloom_filter_options": _SKIPPING if rows_expected > ROW_GROUP_ROWS else None,
+        "write_page_index": rows_expected > PAGE_ROWS,
+    }
+
 
 TEXT_DICTIONARIES: Final = [
     field.name
@@ -101,7 +115,7 @@ def write_sorted(
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
     try:
         owner = owner_metadata(tenant_id, day, segment_id)
-        _write_rows(pending, statistics.over(tables), index, owner)
+        _write_rows(pending, statistics.over(tables), index, owner, parquet_options(rows_expected))
         segment = replace(
             statistics.segment(segment_id, tenant_id),
             size=pending.stat().st_size,
@@ -121,10 +135,14 @@ def write_sorted(
 
 
 def _write_rows(
-    path: Path, tables: Iterable[pa.Table], index: IndexBuilder, metadata: dict[str, str]
+    path: Path,
+    tables: Iterable[pa.Table],
+    index: IndexBuilder,
+    metadata: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
-    with pq.ParquetWriter(path, PARQUET_SCHEMA, **PARQUET_OPTIONS) as writer:
-        writer.add_key_value_metadata(metadata)
+    with pq.ParquetWriter(path, PARQUET_SCHEMA, **options) as writer:
+        writer.add_key_value_metadata({VERSION_KEY: str(SCHEMA_VERSION), **metadata})
         for rows in in_row_groups(tables):
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
             index.add(rows)

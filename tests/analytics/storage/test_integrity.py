@@ -62,7 +62,7 @@ def kinds(root, segment, seen: SeqSet | None = None) -> list[Kind]:
 def rewritten(root, segment, table: pa.Table):
     """The segment with the file of `table` in its place, and only size and digest unknown."""
     table = table.replace_schema_metadata({VERSION_KEY: str(segment.schema_version)})
-    pq.write_table(table, segment.path(root), **PARQUET_OPTIONS)
+    pq.write_table(table, segment.path(root), **PARQUET_OPTIONS | {"store_schema": True})
     return replace(segment, size=segment.path(root).stat().st_size, sha256="")
 
 
@@ -160,6 +160,7 @@ def test_row_groups_out_of_order_are_found(tmp_path, segment):
     """Each in order, but not one after the other."""
     rows = newest_first(table_of(ROWS))
     with pq.ParquetWriter(segment.path(tmp_path), PARQUET_SCHEMA) as writer:
+        writer.add_key_value_metadata({VERSION_KEY: str(segment.schema_version)})
         writer.write_table(rows.slice(5))
         writer.write_table(rows.slice(0, 5))
     known = replace(segment, size=segment.path(tmp_path).stat().st_size, sha256="")

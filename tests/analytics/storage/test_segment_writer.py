@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.errors import StoreFault
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.audit_files import Role, role_of
-from analytics.storage.segment_metadata import SchemaMismatch, Segment, WrongDay
+from analytics.storage.segment_metadata import VERSION_KEY, SchemaMismatch, Segment, WrongDay
 from analytics.storage.segment_writer import (
     ROW_GROUP_BYTES,
     in_row_groups,
@@ -144,30 +144,50 @@ def test_rows_that_are_no_audit_rows_are_refused_before_any_byte(tmp_path, file_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_can_be_searched_without_being_read(tmp_path):
-    """Page index, bloom filters on what is looked for, statistics and zstd, as laid out."""
-    thousand = [sample_row(package_name=f"p{n}", actor=f"key_{n}") for n in range(1000)]
-    many = table_of(thousand * 40)
-    path = write_segment(tmp_path, TENANT, DAY, "seg_1", many).path(tmp_path)
+@pytest.mark.parametrize(
+    ("count", "row_groups", "pages_are_indexed", "filters"),
+    [
+        (1_000, 1, False, set()),
+        (3_000, 1, True, set()),
+        (40_000, 2, True, {"package_name", "actor", "subject", "oidc_binding_id", "file_sha256"}),
+    ],
+)
+def test_the_file_can_be_searched_without_being_read(
+    tmp_path, count, row_groups, pages_are_indexed, filters
+):
+    """A page index if there are pages to skip, bloom filters if there are row groups."""
+    hundred = [sample_row(package_name=f"p{n}", actor=f"key_{n}") for n in range(100)]
+    rows = table_of(hundred * (count // 100))
+    path = write_segment(tmp_path, TENANT, DAY, "seg_1", rows).path(tmp_path)
     metadata = pq.ParquetFile(path).metadata
     group = metadata.row_group(0)
     columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
 
-    assert metadata.num_row_groups == 2
-    assert group.num_rows == 32_768
-    assert {name for name, column in columns.items() if _bloom_offset(column)} == {
-        "package_name",
-        "actor",
-        "subject",
-        "oidc_binding_id",
-        "file_sha256",
-    }
+    assert metadata.num_row_groups == row_groups
+    assert group.num_rows == min(count, 32_768)
+    assert {name for name, column in columns.items() if _bloom_offset(column)} == filters
     for column in columns.values():
-        assert column.has_column_index
-        assert column.has_offset_index
+        assert column.has_offset_index == pages_are_indexed
         assert column.compression == "ZSTD"
+    counted = {name for name, column in columns.items() if column.is_stats_set}
+    assert counted == {"seq", "created_at", "event", "decision"}
     assert columns["created_at"].statistics.min == NOON
     assert "RLE_DICTIONARY" in columns["event"].encodings
+
+
+def test_a_file_says_its_version_owner_and_fields_without_arrows_schema(tmp_path):
+    """Arrow's own copy of the schema would be a tenth of a small file."""
+    file = pq.ParquetFile(sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path))
+
+    assert file.metadata.metadata == {
+        VERSION_KEY: str(SCHEMA_VERSION).encode(),
+        b"countersign.tenant_id": TENANT.encode(),
+        b"countersign.day": DAY.isoformat().encode(),
+        b"countersign.segment_id": b"seg_1",
+    }
+    assert file.schema_arrow.equals(AUDIT_SCHEMA)
+    ids = [int(field.metadata[b"PARQUET:field_id"]) for field in file.schema_arrow]
+    assert ids == [column.field_id for column in COLUMNS]
 
 
 def _bloom_offset(column: pq.ColumnChunkMetaData) -> int | None:
