@@ -24,6 +24,9 @@ from service.errors import (
 SHORTS_PER_LONG: Final = 16
 """So many short jobs may begin while a long one could: then that one begins."""
 
+BESIDE_S: Final = 1.0
+"""So long after a job of another organisation was added the queue counts as shared with it."""
+
 LEAD_MAX_S: Final = 5.0
 """At most so far ahead of the others is an organisation by what it is charged for."""
 
@@ -40,10 +43,15 @@ class Length(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How many jobs run and wait. The limits of one caller count what runs and what waits."""
+    """How many jobs run and wait. The limits of one caller count what runs and what waits.
+
+    Of one organisation `per_tenant` jobs run at once, and while others use the queue, too, at most
+    `beside_others` of each length.
+    """
 
     at_once: int
     per_tenant: int
+    beside_others: int
     long_at_once: int
     long_per_tenant: int
     waiting_per_tenant: int
@@ -90,8 +98,8 @@ class _Share:
         """The time used, with that of the jobs that still run."""
         return self.used_s + sum(now - began_at for began_at in self.running.values())
 
-    def running_long(self) -> int:
-        return sum(job.length is Length.LONG for job in self.running)
+    def count_running(self, length: Length) -> int:
+        return sum(job.length is length for job in self.running)
 
 
 class FairQueue:
@@ -109,6 +117,8 @@ class FairQueue:
         self._shares: dict[str, _Share] = {}
         self._turns = 0
         self._shorts_since_long = 0
+        self._last_tenant_id: str | None = None
+        self._shared_until = 0.0
 
     def add(self, tenant_id: str, length: Length, caller: str = "") -> Job:
         """A job that waits for its turn.
@@ -128,6 +138,10 @@ class FairQueue:
             level = self._level(now)
             share = self._shares.setdefault(tenant_id, _Share(level))
             share.used_s = max(share.used_s, level)
+        if tenant_id != self._last_tenant_id:
+            if self._last_tenant_id is not None:
+                self._shared_until = now + BESIDE_S
+            self._last_tenant_id = tenant_id
         job = Job(tenant_id, caller, length, now)
         share.waiting[length].append(job)
         share.callers[caller] += 1
@@ -186,10 +200,14 @@ class FairQueue:
         bounds = self._bounds
         if length is Length.LONG and self.count_running(length) >= bounds.long_at_once:
             return
+        most = bounds.per_tenant
+        if length is Length.LONG:
+            most = min(most, bounds.long_per_tenant)
+        if self._clock() < self._shared_until:
+            most = min(most, bounds.beside_others)
         for share in self._shares.values():
-            if length is Length.LONG and share.running_long() >= bounds.long_per_tenant:
-                continue
-            if share.waiting[length] and len(share.running) < bounds.per_tenant:
+            is_free = len(share.running) < bounds.per_tenant and share.count_running(length) < most
+            if share.waiting[length] and is_free:
                 yield share
 
     def _level(self, now: float) -> float:

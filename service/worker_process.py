@@ -57,6 +57,7 @@ class WorkerProcess:
             Bounds(
                 at_once=processes + 1,
                 per_tenant=max(1, processes),
+                beside_others=max(1, processes),
                 long_at_once=max(1, processes),
                 long_per_tenant=1,
                 waiting_per_tenant=WAITING_PER_TENANT,

@@ -208,7 +208,13 @@ GUARDS: Final = [
         "one organisation leaves a thread to the others",
         "service/fair_queue.py::FairQueue._that_may_begin",
         Drop("len(share.running) < bounds.per_tenant"),
-        f"{_FAIR}::test_pages_of_one_organisation_leave_a_thread_to_others",
+        f"{_TURNS}::test_one_organisation_leaves_a_place_to_the_others",
+    ),
+    Guard(
+        "beside others an organisation runs fewer jobs",
+        "service/fair_queue.py::FairQueue._that_may_begin",
+        Drop("if self._clock() < self._shared_until:\n    most = min(most, bounds.beside_others)"),
+        f"{_TURNS}::test_beside_others_an_organisation_runs_fewer_jobs",
     ),
     Guard(
         "steps of a heavy organisation wait",

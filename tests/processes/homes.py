@@ -230,7 +230,8 @@ class Home:
             while piece := os.read(ours, 65_536):
                 shown += piece
         os.close(ours)
-        assert process.wait(DEADLINE_S) == 0
+        code = process.wait(DEADLINE_S)
+        assert code == 0, (code, shown)
         return shown
 
     def order(self, *arguments: str, given: bytes = b"", **changes: str) -> Ran:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.errors import ServerBusy, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
 from service.fair_queue import (
+    BESIDE_S,
     CALLER,
     LEAD_MAX_S,
     SHORTS_PER_LONG,
@@ -24,6 +25,7 @@ from tests.polling import HANG_S
 BOUNDS = Bounds(
     at_once=3,
     per_tenant=3,
+    beside_others=3,
     long_at_once=2,
     long_per_tenant=1,
     waiting_per_tenant=1_000,
@@ -144,9 +146,10 @@ def test_long_jobs_leave_a_place_to_short_ones():
 
 
 def test_one_organisation_leaves_a_place_to_the_others():
-    """However many jobs it has, that of another begins at once."""
+    """However many jobs it has of either length, that of another begins at once."""
     machine = Machine(replace(BOUNDS, per_tenant=2))
-    first, second, third = (machine.add("a", 100.0) for _ in range(3))
+    first, second = (machine.add("a", 100.0) for _ in range(2))
+    third = machine.add("a", 100.0, Length.LONG)
     machine.begin()
     page = machine.add("b", 1.0)
 
@@ -154,6 +157,35 @@ def test_one_organisation_leaves_a_place_to_the_others():
 
     assert [job.began_at for job in (first, second, third, page)] == [0.0, 0.0, None, 0.0]
     assert [job.is_only for job in (first, second, page)] == [True, False, True]
+
+
+def test_beside_others_an_organisation_runs_fewer_jobs():
+    """One of each length: a long one does not keep its short ones waiting."""
+    machine = Machine(replace(BOUNDS, at_once=4, beside_others=1))
+    machine.add("b", 0.5)
+    machine.begin()
+    shorts = [machine.add("a", 10.0) for _ in range(2)]
+    longs = [machine.add("a", 10.0, Length.LONG) for _ in range(2)]
+
+    machine.begin()
+
+    assert [job.began_at for job in (*shorts, *longs)] == [0.0, None, 0.0, None]
+
+
+def test_an_organisation_alone_runs_as_many_jobs_as_it_may():
+    """The others have gone for a while."""
+    machine = Machine(replace(BOUNDS, beside_others=1))
+    machine.add("b", 0.5)
+    machine.begin()
+    machine.step()
+    jobs = [machine.add("a", 10.0) for _ in range(3)]
+    machine.begin()
+    assert [job.began_at for job in jobs] == [0.5, None, None]
+
+    machine.now = 0.5 + BESIDE_S
+    machine.begin()
+
+    assert [job.began_at for job in jobs] == [0.5, 0.5 + BESIDE_S, 0.5 + BESIDE_S]
 
 
 def test_short_jobs_do_not_starve_a_long_one():
@@ -245,6 +277,7 @@ def test_each_bound_has_its_refusal():
         Bounds(
             at_once=1,
             per_tenant=1,
+            beside_others=1,
             long_at_once=1,
             long_per_tenant=1,
             waiting_per_tenant=2,
