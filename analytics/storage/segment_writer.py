@@ -142,7 +142,7 @@ def _write_rows(
     options: dict[str, Any],
 ) -> None:
     with pq.ParquetWriter(path, PARQUET_SCHEMA, **options) as writer:
-        writer.add_key_value_metadata({VERSION_KEY: str(SCHEMA_VERSION), **metadata})
+        writer.add_key_value_metadata({VERSION_KEY.decode(): str(SCHEMA_VERSION), **metadata})
         for rows in in_row_groups(tables):
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
             index.add(rows)
