@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from multiprocessing import set_forkserver_preload
 from typing import Final
 
 import structlog
@@ -70,6 +71,7 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         load_issuers(ready.issuers_file)
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
+        set_forkserver_preload(["service.preloaded"])
         code = Supervisor(
             partial(_serve_as_one, ready, held),
             ready.workers,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -66,13 +66,15 @@ class Supervisor:
 
     A process that ends is replaced, with any exit code; the requests it was answering are lost.
     Only if one fails before any has ever served, all end: the settings or the data are wrong.
+    They are forked from one process that has loaded what they need and opened nothing; if it dies,
+    they end with it, and all are replaced.
     """
 
     def __init__(self, target: Target, count: int, grace_s: float, stall_s: float = 0.0) -> None:
         """A process whose event loop does not turn for `stall_s` seconds is replaced; 0: never."""
         self._target = target
         self._grace_s = grace_s
-        self._context = get_context("spawn")
+        self._context = get_context("forkserver")
         self._stall_s = stall_s
         self._workers = [_Worker(Serving(), StallClock(stall_s)) for _ in range(count)]
         self._exit_code: int | None = None
@@ -102,12 +104,14 @@ class Supervisor:
             if worker.process is not None or now < worker.starts_at:
                 continue
             process = self._context.Process(
-                target=_run, args=(self._target, number, worker.serving)
+                target=_run,
+                args=(self._target, number, worker.serving, os.environ[METRICS_FOLDER]),
             )
             worker.serving.turns.reset()
             try:
+                _run_forkserver()
                 process.start()
-            except OSError as error:  # out of processes, memory or descriptors
+            except (OSError, EOFError) as error:  # out of processes, memory or descriptors
                 _log.error("serving_process_not_started", number=number, reason=str(error))
                 self._delay(worker)
             else:
@@ -164,11 +168,27 @@ class Supervisor:
                 process.join()
 
 
-def _run(target: Target, number: int, serving: Serving) -> None:
+def _run_forkserver() -> None:
+    """Start the process that the others are forked from, if there is none.
+
+    It inherits that SIGTERM is blocked: one to all processes of a unit must not end it, since it
+    tells how the others end. They inherit it, too, until `_run`, so none is lost.
+    """
+    resource_tracker.ensure_running()  # it would unblock SIGTERM
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run(target: Target, number: int, serving: Serving, metrics_folder: str) -> None:
     """Run `target` in a process of its own, and end it when the supervisor is gone."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    os.environ[METRICS_FOLDER] = metrics_folder  # it was not set yet when the forkserver started
     # The files of a process are its successor's: counts go on, and need no room on a full disk.
     values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
-    record_pid(Path(os.environ[METRICS_FOLDER]), number)
+    record_pid(Path(metrics_folder), number)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     dump_on_signal()
     try:
@@ -177,14 +197,15 @@ def _run(target: Target, number: int, serving: Serving) -> None:
         supervisor = parent_process()
         if supervisor is not None and not supervisor.is_alive():
             # A supervisor that was killed has not removed it, and it takes memory.
-            shutil.rmtree(os.environ[METRICS_FOLDER], ignore_errors=True)
+            shutil.rmtree(metrics_folder, ignore_errors=True)
 
 
 def _end_with_parent() -> None:
-    supervisor = parent_process()
-    if supervisor is not None:
-        supervisor.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+    supervisor, forked_by = parent_process(), os.getppid()
+    # Without the process that it was forked from, the supervisor would count it as ended.
+    while supervisor is not None and supervisor.is_alive() and os.getppid() == forked_by:
+        supervisor.join(LOOK_S)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

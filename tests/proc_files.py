@@ -20,6 +20,12 @@ def children(process_id: int) -> set[int]:
     return found
 
 
+def descendants(process_id: int) -> set[int]:
+    """Its children, those of its children, and so on."""
+    found = children(process_id)
+    return found.union(*map(descendants, found))
+
+
 def command(process_id: int) -> bytes:
     """Its command line, arguments ended by NUL; empty once it has ended."""
     with suppress(*_ENDED):

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.stands import POLICY, Stand, build_stand
 from tests.conftest import bindings_path
 from tests.issuers.fixtures import IssuerProcess
-from tests.proc_files import children, open_names
+from tests.proc_files import descendants, open_names
 from tests.processes.homes import Home
 from tests.processes.package_registry import PackageRegistry, running_packages
 
@@ -64,7 +64,7 @@ def _process_of(stand: Stand, port: int) -> int:
     connections = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     (inode,) = [fields[9] for fields in connections if (fields[1], fields[2]) == ends]
     parent = stand.server.process.pid
-    for process in children(parent):
+    for process in descendants(parent):
         if f"socket:[{inode}]" in open_names(process):
             return process
     raise AssertionError("the connection belongs to none of the processes")

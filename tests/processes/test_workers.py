@@ -1,12 +1,15 @@
 """`countersign serve --workers N`: several processes behind one address behave as one server."""
 
 import errno
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,17 @@ from service.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
-from tests.proc_files import children, open_names
+from tests.proc_files import descendants, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 REQUESTS = 60
+
+
+@pytest.fixture(autouse=True)
+def own_forkserver() -> Iterator[None]:
+    """Supervisors of this process fork from a process with the files of their own test."""
+    yield
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture
@@ -33,9 +43,9 @@ def server(home: Home) -> Server:
 
 
 def listeners(server: Server) -> set[int]:
-    """The children that hold the server's socket: all but multiprocessing's resource tracker."""
+    """The processes that hold the server's socket beside the supervisor."""
     inode = socket_inode(server.port)
-    return {child for child in children(server.process.pid) if inode in open_names(child)}
+    return {child for child in descendants(server.process.pid) if inode in open_names(child)}
 
 
 def socket_inode(port: int) -> str:
@@ -101,7 +111,7 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
         assert sum(row["event"] == "oidc_binding_created" for row in all_entries(client)) == 1
     died = [line for line in server.log_lines() if line["event"] == "serving_process_died"]
     assert [line["exit_code"] for line in died] == [-signal.SIGKILL]
-    processes = children(server.process.pid)
+    processes = descendants(server.process.pid)
     assert server.stop() == 0
     eventually(lambda: have_ended(processes), "the processes have ended")
 
@@ -143,10 +153,78 @@ def test_the_jobs_of_the_process_that_maintains_are_shown_by_all(server: Server)
         )
 
 
+def forked_from(server: Server) -> int:
+    """The process that those which serve were forked from."""
+    (parent,) = {
+        int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        for process in listeners(server)
+    }
+    assert parent != server.process.pid
+    return parent
+
+
+def test_processes_are_replaced_when_what_they_were_forked_from_is_killed(home: Home) -> None:
+    """The supervisor learns of their ends from it: it must not watch them in vain."""
+    server = home.serve(workers="2")
+    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    before = listeners(server)
+    killed = forked_from(server)
+
+    os.kill(killed, signal.SIGKILL)
+
+    eventually(lambda: have_ended(before), "the end of those that nothing watches")
+    eventually(lambda: server.logged().count("Running on") == 4, "two others that serve")
+    with server.client() as client:
+        assert client.get("/readyz").status_code == 200
+    assert forked_from(server) != killed
+    processes = descendants(server.process.pid)
+    assert server.stop() == 0
+    eventually(lambda: have_ended(processes), "the processes have ended")
+
+
+def test_a_signal_to_all_processes_stops_them_in_order(home: Home) -> None:
+    """As systemd sends it to each of a unit: the supervisor still waits for those that serve."""
+    server = home.serve(workers="2")
+    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    processes = descendants(server.process.pid)
+    for process in (forked_from(server), *listeners(server), server.process.pid):
+        os.kill(process, signal.SIGTERM)
+
+    assert server.wait() == 0
+
+    assert [line["event"] for line in server.log_lines()].count("stopped") == 2
+    eventually(lambda: have_ended(processes), "the processes have ended")
+
+
+def test_what_is_loaded_before_a_fork_opens_nothing() -> None:
+    """A fork would share open files with all others, and lack the threads."""
+    program = """
+import json, os, threading
+from contextlib import suppress
+before = set(os.listdir("/proc/self/fd"))
+import service.preloaded
+threads, files = [], []
+for task in os.listdir("/proc/self/task"):
+    with open(f"/proc/self/task/{task}/comm") as file:
+        threads.append(file.read().strip())
+for name in set(os.listdir("/proc/self/fd")) - before:
+    with suppress(FileNotFoundError):
+        files.append(os.readlink(f"/proc/self/fd/{name}"))
+print(json.dumps([threads, files, threading.active_count()]))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+    threads, files, in_python = json.loads(ran.stdout)
+    # Arrow's allocator has a thread of its own, and knows what to do at a fork.
+    assert [name for name in threads if "jemalloc" not in name] == ["python"]
+    assert files == []
+    assert in_python == 1
+
+
 @only_full
 def test_a_signal_stops_all_processes(server: Server) -> None:
     """With exit code 0, and no process or socket left."""
-    processes = children(server.process.pid)
+    processes = descendants(server.process.pid)
 
     assert server.stop() == 0
 
@@ -285,7 +363,7 @@ def test_a_process_that_keeps_dying_is_replaced_ever_later() -> None:
 def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch: Any) -> None:
     """The machine may be out of processes for a moment."""
     supervisor = Supervisor(end_at_once, 1, grace_s=5)
-    context = get_context("spawn")
+    context = get_context("forkserver")
     starts: list[int] = []
 
     def start(process: Any) -> None:

@@ -1,0 +1,12 @@
+"""What the process that all serving ones are forked from loads; imported by nothing else.
+
+It opens nothing and starts no thread: a fork would have the one twice, and the other not at all.
+"""
+
+import gc
+
+gc.disable()
+import service.server  # noqa: E402, F401 - without the garbage collector
+
+gc.freeze()  # the forks share it as long as none of them looks through it
+gc.enable()
