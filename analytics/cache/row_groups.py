@@ -46,6 +46,11 @@ class JournalRun:
             max(batch.max_created_at for batch in batches),
         )
 
+    @property
+    def max_seq(self) -> int:
+        """The seq of its last row."""
+        return self.batches[-1].max_seq
+
     def apart(self) -> list["JournalRun"]:
         """Each of its batches as a run of its own."""
         return [JournalRun.of([batch]) for batch in self.batches]

@@ -61,6 +61,11 @@ class StoredGroup:
         """No row is newer."""
         return self.group.max_created_at
 
+    @property
+    def max_seq(self) -> int:
+        """No row has a higher seq."""
+        return self.segment.max_seq
+
 
 Block = StoredGroup | JournalRun
 """Rows in order, newest first."""
@@ -92,6 +97,9 @@ class RowGroupLookup:
             if resources.cancellation is not None:
                 resources.cancellation.check()
             rows = _rows(block, resources, work)
+            if self._has_all_of(block):
+                found.append(rows.slice(0, limit))
+                continue
             places = matches(self.query, rows, self.part.watermark, self.after)
             found.append(taken(rows, places.slice(0, limit)))
         joined = pa.concat_tables([NO_ROWS, *found])
@@ -100,6 +108,17 @@ class RowGroupLookup:
         if self.until is not None:
             ordered = ordered.slice(0, _count_newer(ordered, self.until))
         return ordered.slice(0, limit)
+
+    def _has_all_of(self, block: Block) -> bool:
+        """True if every row of the block is of the page, if it has the room."""
+        query, after = self.query, self.after
+        return (
+            not query.conditions
+            and block.max_seq <= min(self.part.watermark, (after or self.part).watermark)
+            and (query.since is None or block.min_created_at >= query.since)
+            and (query.until is None or block.max_created_at < query.until)
+            and (after is None or block.max_created_at < after.created_at)
+        )
 
 
 def plan_newest(
