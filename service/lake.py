@@ -23,12 +23,14 @@ import pyarrow as pa
 
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
+from analytics.export.wire import json_objects
 from analytics.export.writers import FileForm, Piece, export_pieces
 from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.query.engine import Cancellation, Engine, EngineLimits
 from analytics.query.kept_sums import KeptSums, Sum, key_of, may_be_kept
+from analytics.query.newest_texts import NewestTexts
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.query.scans import Resources
@@ -130,7 +132,8 @@ class Lake:
         )
         each = settings.decoded_memory_mb * 2**20 // 2
         self._index = ValueIndex(self.segments, each // 2)
-        decoded, results = Decoded(self.segments, each), ResultCache(each // 4)
+        decoded, results = Decoded(self.segments, each), ResultCache(each // 8)
+        self.newest = NewestTexts(decoded, json_objects, each // 8)
         self._sums = KeptSums(self._index, decoded, each // 4)
         self._sum_thread = new_pool(1, "sums")
         self._summing: dict[str, tuple[Hashable, asyncio.Task[None]]] = {}

@@ -14,6 +14,7 @@ from analytics.model.filters import Query, only, parse_query
 from analytics.model.instants import optional_us
 from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
+from analytics.query.newest_texts import position_of
 from service.audit.tenant_log import TenantLog, open_log
 from service.errors import AuditRowNotFound, Invalid, InvalidCursor
 from service.lake import Lake
@@ -138,20 +139,12 @@ class AuditQueryService:
         after = self._position(org, wanted)
         log = log or await open_log(self._store, self._lake, org, now)
         # One extra row tells whether there is a next page.
-        rows = await log.page(wanted.query, wanted.limit + 1, after, reports=reports)
-        shown = rows.slice(0, wanted.limit)
-        next_cursor = None
-        if rows.num_rows > wanted.limit:
-            last = shown.slice(wanted.limit - 1).select(["created_at", "seq"]).to_pylist()[0]
-            # All pages end at the watermark of the first: rows accepted since are in none of them.
-            watermark = after.watermark if after else log.snapshot.watermark
-            next_cursor = encode_cursor(
-                Position(watermark, last["created_at"], last["seq"]),
-                self._cursor_key,
-                org.id,
-                wanted.query,
-            )
-        return Page(json_objects(shown, org.id), next_cursor, log.floor)
+        rows = await log.texts(wanted.query, wanted.limit + 1, after, reports)
+        shown, next_cursor = rows[: wanted.limit], None
+        if len(rows) > wanted.limit:
+            position = position_of(shown[-1], log.snapshot, after)
+            next_cursor = encode_cursor(position, self._cursor_key, org.id, wanted.query)
+        return Page([text for _, text in shown], next_cursor, log.floor)
 
     async def accepted(self, org: Organisation, wanted: AcceptedRequest, now: datetime) -> Accepted:
         """The rows accepted after a given one, none of them twice. Raises StoreFault.

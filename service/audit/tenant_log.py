@@ -16,6 +16,7 @@ from analytics.query.aggregates import Group, groups_of
 from analytics.query.buckets import Bucket
 from analytics.query.cost import is_long_count, is_long_page, reads_many
 from analytics.query.executor import ScanReport
+from analytics.query.newest_texts import Row
 from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise, summary_of
 from analytics.storage.snapshot import Snapshot
@@ -61,6 +62,25 @@ class TenantLog:
             is_long_page(self.snapshot, within),
             time_max_s,
         )
+
+    async def texts(
+        self,
+        query: Query,
+        limit: int,
+        after: Position | None = None,
+        reports: list[ScanReport] | None = None,
+    ) -> list[Row]:
+        """The rows of `page` as JSON objects; without a scan if they are kept.
+
+        Where `reports` are wanted the rows are read.
+        """
+        within, newest = self.within(query), self.lake.newest
+        rows = newest.page(self.snapshot, within, limit, after) if reports is None else None
+        if rows is None:
+            found = await self.page(query, limit, after, reports=reports)
+            rows = newest.rows_of(found, self.org.id)
+            newest.learn(self.snapshot, within, limit, after, rows)
+        return rows
 
     async def row(self, seq: int) -> pa.Table:
         """The row with this `seq`, or none."""
