@@ -27,7 +27,7 @@ from benchmarks.bench_ingest import (
     store_bare,
 )
 from benchmarks.client import Client
-from benchmarks.memory import watching
+from benchmarks.memory import processes_of, watching
 from benchmarks.results import record
 from benchmarks.server import ADMIN, ServerClient, running_server
 
@@ -80,12 +80,6 @@ def look(port: int, ends_at: float) -> list[float]:
     return took_s
 
 
-def with_children(process_id: int) -> list[int]:
-    """The process and its children."""
-    tasks = Path(f"/proc/{process_id}/task").glob("*/children")
-    return [process_id, *(int(child) for task in tasks for child in task.read_text().split())]
-
-
 def run(client: ServerClient, seconds: float) -> dict[str, float]:
     """Send and read for this long; the figures."""
     port = client.base_url.port
@@ -95,7 +89,7 @@ def run(client: ServerClient, seconds: float) -> dict[str, float]:
     started = spawning.Barrier(CLIENTS + 2)
     with (
         spawning.Pool(CLIENTS + 1, started.wait) as pool,
-        watching(lambda: with_children(client.process_id)) as peak,
+        watching(lambda: processes_of(client.process_id)) as peak,
     ):
         started.wait()  # before the time begins: a new process imports for seconds
         ends_at = time.monotonic() + seconds

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Final
@@ -27,7 +27,7 @@ def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
 
     def watch() -> None:
         while not done.wait(EVERY_S):
-            peak.mb = max(peak.mb, sum(map(_share_mb, pids())))
+            peak.mb = max(peak.mb, sum(map(share_mb, pids())))
 
     if pids() == [os.getpid()]:
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
@@ -43,11 +43,22 @@ def watching(pids: Callable[[], Sequence[int]]) -> Iterator[Peak]:
         watcher.join()
 
 
-def _share_mb(pid: int) -> float:
+def share_mb(pid: int) -> float:
+    """The memory of a process, with its part of what it shares with others; 0 if it has ended."""
     try:
         return line_mb(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return 0.0  # it ended meanwhile
+
+
+def processes_of(process_id: int) -> list[int]:
+    """The process and its descendants."""
+    found = [process_id]
+    for each in found:  # which grows meanwhile
+        with suppress(OSError):  # it has ended
+            for task in Path(f"/proc/{each}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def line_mb(path: Path, name: str) -> float:

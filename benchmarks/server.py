@@ -67,4 +67,4 @@ def _wait_until_ready(client: httpx2.Client) -> None:
             pass
         if time.monotonic() > gives_up_at:
             raise TimeoutError("the server did not get ready")
-        time.sleep(0.05)
+        time.sleep(0.01)

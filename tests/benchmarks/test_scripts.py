@@ -32,19 +32,20 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_fleet": [("--quick", "--rough")],
     "bench_import": [FEW],
     "bench_ingest": [FEW],
+    "bench_load": [
+        (*FEW, "--rounds", "1", "--seconds", "1", "--warm-up", "1"),
+        (*FEW, "--minutes", "0.05", "--warm-up", "1"),
+    ],
     "bench_loop": [("--rough", "--rounds", "1")],
     "bench_proxy": [("--rough",)],
+    "bench_requests": [(*FEW, "--rounds", "1", "--seconds", "0.2")],
     "bench_segments": [FEW],
     "bench_sustained_ingest": [("--minutes", "0.05")],
     "bench_verifier": [()],
     "compare": [("--size", "20k", "--ingest-s", "0.3")],
-    "load": [
-        (*FEW, "--seconds", "2", "--warm-up", "1"),
-        (*FEW, "--seconds", "2", "--warm-up", "1", "--compact"),
-        (*FEW, "--minutes", "0.05", "--warm-up", "1"),
-    ],
 }
-"""How each script is made small. `compare` runs `measure` and `peer_app`; `report` has its test."""
+"""How each script is made small. `compare` runs `measure` and `peer_app`; `report` has its test;
+`bench_load` and `bench_requests` run `set_up`."""
 
 PEERS = {"compare": ("chdb", "ClickHouse was not run"), "bench_verifier": ("jwt", "PyJWT is not")}
 """What a script says of a peer whose package is not installed."""
@@ -81,7 +82,7 @@ def run(script: str, *options: str, environment: dict[str, str]) -> str:
 
 def test_every_script_is_run_below() -> None:
     """A new one has to say how it is made small."""
-    assert {*RUNS, "measure", "peer_app", "report"} == set(SCRIPTS)
+    assert {*RUNS, "measure", "peer_app", "report", "set_up"} == set(SCRIPTS)
 
 
 @only_full

@@ -1,50 +1,24 @@
-"""Claim: sixteen concurrent clients are served without errors, for any length of time.
+"""The requests of sixteen concurrent clients: pages, summaries, ingest and exports, all checked."""
 
-They mix pages (80 %), summaries, ingest and, one at a time, exports, over HTTP against one server
-on a generated set, with clients on the same machine. With `--compact` the largest tenant's days are
-in pieces first, which the service merges during the run. With `--minutes` it is a soak test: at
-half of the rate that a short run at full speed reached, with memory and file descriptors over time.
-"""
-
-import argparse
 import json
 import random
 import statistics
-import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from analytics.cache.row_groups import Decoded
-from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_store import LocalFolder
-from analytics.storage.segment_writer import write_segment
 from benchmarks.client import Client
-from benchmarks.lake import (
-    DAYS,
-    FIRST_DAY,
-    RARE_PACKAGE,
-    ROWS_MAX,
-    SETS,
-    VERSION,
-    all_segments,
-    tenant_id,
-)
-from benchmarks.results import LOAD, record
-from benchmarks.served import SLUG, link_segment, served
+from benchmarks.lake import DAYS, FIRST_DAY, RARE_PACKAGE
+from benchmarks.served import SLUG
 from benchmarks.server import ADMIN, ServerClient
-from benchmarks.watching import watched
 
 CLIENTS = 16
-SECONDS = 60
 PAGE_ROWS = 50
 AUDIT = f"/api/v1/admin/orgs/{SLUG}/audit"
 EXPORTED = {
@@ -52,9 +26,6 @@ EXPORTED = {
     "until": str(FIRST_DAY + timedelta(days=DAYS - 6)),  # that day included
 }
 """Two whole days in the past, so that the number of rows in the file is constant."""
-
-PIECES = 24
-"""Files of a day before it is merged: enough for the merge to be due immediately."""
 
 Asking = Callable[[Client, random.Random], None]
 
@@ -122,12 +93,21 @@ class Mix:
             "export": (1, self._export),
         }
 
+    @property
+    def kinds(self) -> list[str]:
+        """The names of all kinds of request."""
+        return list(self._kinds)
+
     def ask(self, client: Client, chance: random.Random) -> bool:
         """Send a random request and record its time; False if the connection may be broken."""
         weights = [weight for weight, _ in self._kinds.values()]
         (kind,) = chance.choices(list(self._kinds), weights)
         if kind == "export" and self._exporting.locked():
             kind = "page: newest"
+        return self.ask_for(kind, client, chance)
+
+    def ask_for(self, kind: str, client: Client, chance: random.Random) -> bool:
+        """Send a request of this kind and record its time; as `ask`."""
         began_at = time.perf_counter()
         try:
             self._kinds[kind][1](client, chance)
@@ -232,108 +212,3 @@ class Turns:
             due_at = now if self._per_s is None else self._began_at + self._number / self._per_s
             self._number += 1
         return due_at if max(now, due_at) < self._ends_at else None
-
-
-@contextmanager
-def in_pieces(folder: Path, segments: Sequence[Segment]) -> Iterator[tuple[Path, list[Segment]]]:
-    """The set with each day of the largest tenant in PIECES files, in a folder of its own."""
-    largest = tenant_id(0)
-    decoded = Decoded(LocalFolder(folder / "audit"), 1)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-        root = Path(name) / "audit"
-        root.mkdir()
-        cut: list[Segment] = []
-        for segment in segments:
-            if segment.tenant_id == largest:
-                cut += _pieces(root, decoded, segment)
-            else:
-                link_segment(segment, folder / "audit", root)
-                cut.append(segment)
-        yield Path(name), cut
-
-
-def _pieces(root: Path, decoded: Decoded, segment: Segment) -> Iterator[Segment]:
-    groups = len(decoded.row_groups(segment))
-    number = 0
-    for index in range(groups):
-        rows = decoded.rows(segment, index)
-        length = max(1, -(-rows.num_rows * groups // PIECES))
-        for start in range(0, rows.num_rows, length):
-            number += 1
-            name = f"{segment.segment_id}p{number}"
-            part = rows.slice(start, length)
-            yield write_segment(root, segment.tenant_id, segment.day, name, part)
-
-
-def measure(client: ServerClient, given: argparse.Namespace) -> dict[str, Any]:
-    """Print and return one run: rates and latencies, memory and descriptors over time."""
-    wanted = client.get(f"{AUDIT}/summary", params=EXPORTED).json()["total"]
-    before = client.get(f"{AUDIT}/summary").json()["total"]
-    warm = Mix(Tally(), wanted)
-    warm_s = run(client, warm, given.warm_up, None, seed=1)
-    rate = sum(map(len, warm.tally.latencies_ms.values())) / warm_s
-    per_s = rate / 2 if given.minutes else None
-    mix = Mix(Tally(), wanted)
-
-    with watched(client.process_id, given.every) as watch:
-        seconds = run(client, mix, given.minutes * 60 or given.seconds, per_s, seed=2)
-    held = client.get(f"{AUDIT}/summary").json()["total"] - before
-    sent = warm.tally.rows_sent + mix.tally.rows_sent
-    if held < sent:
-        mix.tally.errors[f"{sent - held} rows lost"] += 1
-    return {
-        "rows": given.rows,
-        "clients": CLIENTS,
-        "seconds": round(seconds, 1),
-        "asked_per_s": None if per_s is None else round(per_s, 1),
-        "kinds": mix.tally.lines(seconds),
-        "errors": dict(warm.tally.errors + mix.tally.errors),
-        "rows_sent": sent,
-        "memory_peak_mb": round(watch.peak_mb, 1),
-        "samples": [asdict(sample) for sample in watch.samples],
-    }
-
-
-def show(name: str, measured: dict[str, Any]) -> None:
-    """Print a run as a table."""
-    first, last = measured["samples"][0], measured["samples"][-1]
-    print(f"{name}: {measured['clients']} clients for {measured['seconds']} s")
-    for kind, line in measured["kinds"].items():
-        print(
-            f"  {kind:<20} {line['requests']:8,} requests  {line['per_s']:8,.1f}/s"
-            f"   p50 {line['p50_ms']:8.1f} ms   p99 {line['p99_ms']:8.1f} ms"
-            f"   max {line['max_ms']:8.1f} ms"
-        )
-    print(
-        f"  memory {first['memory_mb']:.0f} → {last['memory_mb']:.0f} MB"
-        f" (peak {measured['memory_peak_mb']:.0f}),"
-        f" descriptors {first['descriptors']} → {last['descriptors']},"
-        f" {measured['rows_sent']:,} rows sent, all there; errors: {measured['errors'] or 'none'}"
-    )
-
-
-def main() -> None:
-    """Measure; print and store the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000_000, help=f"up to {ROWS_MAX:,}")
-    parser.add_argument("--folder", type=Path, default=SETS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long")
-    parser.add_argument("--minutes", type=float, default=0, help="soak: so long, at half load")
-    parser.add_argument("--warm-up", type=float, default=15, help="seconds that do not count")
-    parser.add_argument("--every", type=float, default=1, help="seconds between two samples")
-    parser.add_argument("--compact", action="store_true", help="with a compaction running")
-    given = parser.parse_args()
-    folder = given.folder / f"rows-{given.rows}-v{VERSION}"
-    segments = all_segments(folder, given.rows)
-    name = "soak" if given.minutes else "load, compacting" if given.compact else "load"
-    placed = in_pieces(folder, segments) if given.compact else nullcontext((folder, segments))
-    with placed as (at, own), served(own, at) as client:
-        measured = measure(client, given)
-    show(name, measured)
-    record(name, measured, LOAD)
-    if measured["errors"]:
-        raise SystemExit(1)
-
-
-if __name__ == "__main__":
-    main()

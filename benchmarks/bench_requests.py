@@ -1,0 +1,161 @@
+"""Claim: a page costs what it shows, and sums are made once: figures in multiples of /healthz.
+
+One client, one server, the largest tenant of a generated set: the processor time and the duration
+of a request of each kind, the start of `serve`, a further worker, and idle memory. With `--beside`
+also the service of another checkout, in alternating rounds; its /healthz is then the unit.
+"""
+
+import argparse
+import time
+from collections.abc import Iterable
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlencode
+
+from benchmarks.bench_ingest import BATCH_ROWS, items
+from benchmarks.checkouts import BEFORE, OURS, Checkout, Running, checkouts, medians, show
+from benchmarks.client import Client
+from benchmarks.lake import ROWS_MAX, rarely_installed
+from benchmarks.measuring import nearest
+from benchmarks.memory import processes_of, share_mb
+from benchmarks.mix import AUDIT
+from benchmarks.results import record
+from benchmarks.server import ADMIN
+from benchmarks.watching import processor_s
+
+FRESH_ROWS: Final = 60_000
+KEPT: Final = {"COUNTERSIGN_SEAL_ROWS": "1000000", "COUNTERSIGN_SEAL_AGE_S": "86400"}
+"""Fresh rows are not sealed while they are measured."""
+
+IDLE_S: Final = 5.0
+WARM: Final = 30
+PAGE_ROWS: Final = 50
+HEALTHZ: Final = "healthz"
+NEWEST: Final = "newest page"
+SUMMARY: Final = "summary by day"
+FRESH: Final = f"summary by day, {FRESH_ROWS:,} fresh rows"
+FIRST_LOOK: Final = "rare package, first look"
+IN_HEALTHZ: Final = {HEALTHZ: 1.0, NEWEST: 1.5, SUMMARY: 2.5, FRESH: 2.5}
+"""The goal of each, in the processor time of /healthz."""
+
+
+def of_requests(
+    running: Running, name: str, targets: Iterable[str], seconds: float
+) -> dict[str, float]:
+    """The figures of requests, one after the other, for `seconds` or until `targets` end."""
+    process_id, times = running.client.process_id, list[float]()
+    with Client(running.client.base_url.port or 80, ADMIN) as client:
+        began_s, ends_at = processor_s(process_id), time.monotonic() + seconds
+        for target in targets:
+            began_at = time.perf_counter()
+            answer = client.get(target)
+            times.append((time.perf_counter() - began_at) * 1000)
+            assert answer.status == 200, answer.body
+            if time.monotonic() > ends_at:
+                break
+        spent_s = processor_s(process_id) - began_s
+    times.sort()
+    return {
+        f"{name}: processor, ms": spent_s * 1000 / len(times),
+        f"{name}: p50, ms": nearest(times, 50),
+        f"{name}: p99, ms": nearest(times, 99),
+    }
+
+
+def ingest(running: Running) -> None:
+    """Add FRESH_ROWS rows."""
+    for number in range(FRESH_ROWS // BATCH_ROWS):
+        sent = running.client.post(f"{AUDIT}/events", json=items(number))
+        assert sent.status_code == 200, sent.text
+
+
+def one_round(checkout: Checkout, rows: int, seconds: float) -> dict[str, float]:
+    """All figures of new servers of `checkout`."""
+    page = f"{AUDIT}?limit={PAGE_ROWS}"
+    rare = [
+        f"{page}&{urlencode({'package': rarely_installed(number)})}"
+        for number in range(1, 400)
+        if number % 4
+    ]
+    asked = {
+        FIRST_LOOK: rare,
+        HEALTHZ: repeat("/healthz"),
+        NEWEST: repeat(page),
+        SUMMARY: repeat(f"{AUDIT}/summary?bucket=day"),
+    }
+    with checkout.filled(rows) as data_dir, checkout.serving(data_dir, KEPT) as running:
+        process_id = running.client.process_id
+        figures = {
+            "serve until ready, s": running.ready_s,
+            "serve until ready: processor, s": processor_s(process_id),
+        }
+        time.sleep(IDLE_S)
+        alone_s = processor_s(process_id)
+        figures["idle memory, MB"] = sum(map(share_mb, processes_of(process_id)))
+        for name, targets in asked.items():
+            if name != FIRST_LOOK:
+                of_requests(running, name, islice(targets, WARM), seconds)
+            figures |= of_requests(running, name, targets, seconds)
+        ingest(running)
+        of_requests(running, FRESH, repeat(f"{AUDIT}/summary?bucket=day", WARM), seconds)
+        figures |= of_requests(running, FRESH, asked[SUMMARY], seconds)
+    # `/readyz` does not say how many processes are ready: what a further one costs does.
+    two = KEPT | {"COUNTERSIGN_WORKERS": "2"}
+    with checkout.filled(rows) as data_dir, checkout.serving(data_dir, two) as running:
+        time.sleep(IDLE_S)
+        process_id = running.client.process_id
+        figures["a further worker: processor, s"] = processor_s(process_id) - alone_s
+        memory_mb = sum(map(share_mb, processes_of(process_id))) - figures["idle memory, MB"]
+        figures["a further worker: memory, MB"] = memory_mb
+    return figures
+
+
+def in_healthz(table: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Processor times and medians in multiples of /healthz, of the version before if it ran."""
+    lines: dict[str, dict[str, float]] = {}
+    for what in ("processor", "p50"):
+        unit = table[f"{HEALTHZ}: {what}, ms"]
+        of_before = unit.get(BEFORE, unit[OURS])
+        for name in (*IN_HEALTHZ, FIRST_LOOK):
+            figures = table[f"{name}: {what}, ms"]
+            lines[f"{name}: {what} in healthz, ratio"] = {
+                column: figure / of_before for column, figure in figures.items()
+            }
+    return lines
+
+
+def goals(table: dict[str, dict[str, float]]) -> dict[str, float]:
+    """What ours should reach."""
+    reach = {f"{name}: processor in healthz, ratio": most for name, most in IN_HEALTHZ.items()}
+    reach |= {
+        f"{NEWEST}: p99, ms": 3 * table[f"{NEWEST}: p50, ms"][OURS],
+        "a further worker: processor, s": 0.1,
+        "idle memory, MB": 130,
+    }
+    start = table["serve until ready, s"]
+    return reach | ({"serve until ready, s": 0.6 * start[BEFORE]} if BEFORE in start else {})
+
+
+def main() -> None:
+    """Measure; print and store the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000, help=f"up to {ROWS_MAX:,}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3, help="of each measurement")
+    parser.add_argument("--beside", type=Path, help="another checkout with its own .venv")
+    given = parser.parse_args()
+    sides = checkouts(given.beside)
+    rounds: dict[str, list[dict[str, float]]] = {side.column: [] for side in sides}
+    for _ in range(given.rounds):
+        for side in sides:
+            rounds[side.column].append(one_round(side, given.rows, given.seconds))
+    table = medians(rounds)
+    table |= in_healthz(table)
+    expected = goals(table)
+    show(table, expected)
+    record("requests", table, estimated=expected)
+
+
+if __name__ == "__main__":
+    main()
