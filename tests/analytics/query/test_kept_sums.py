@@ -245,7 +245,8 @@ def check(found: Sum, lake: LivingLake, query: Query) -> bool:
 
 
 @pytest.fixture
-def living(tmp_path: Path) -> LivingLake:
+def living(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LivingLake:
+    monkeypatch.setattr(index_builder, "HEAD_COLUMNS", HEAD_COLUMNS)  # sets it back in the end
     files = LocalFolder(tmp_path)
     sums = KeptSums(ValueIndex(files, 2**20), Decoded(files, 2**20), 2**20)
     return LivingLake(tmp_path, random.Random(1), sums)

@@ -127,7 +127,7 @@ def copies(settings: Settings) -> int:
 
 async def test_an_export_larger_than_the_cache_is_whole(filled, tmp_path):
     """Days come and go; what is on the disk stays within the bound, but for what is in use."""
-    bound = 48 * 1024
+    bound = 36 * 1024
     async with new_node(filled, tmp_path / "node") as node:
         cache = node.services.lake.segments._cache
         cache.bytes_max = bound
