@@ -441,6 +441,8 @@ class Lake:
 
     def close(self) -> None:
         """Release the threads, the engine and the segments."""
+        for _, moving in self._summing.values():
+            moving.cancel()  # its next step would find its thread gone
         for threads in (
             self._query_threads,
             self._background_threads,

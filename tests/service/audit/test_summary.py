@@ -1,5 +1,6 @@
 """GET …/audit/summary: the audit log in counts."""
 
+import asyncio
 import threading
 from datetime import timedelta
 
@@ -178,6 +179,21 @@ async def test_a_summary_does_not_wait_for_a_sum_that_takes_long(audit, monkeypa
     assert [one["total"] for one in found][2] == 3
     assert found[0] == found[1]
     assert began == [1]
+
+
+async def test_a_sum_that_is_not_complete_ends_with_the_service(audit, monkeypatch):
+    """Its next step would be refused by a thread that has gone, as an error of no request."""
+    await audit.accept([sample_row(START)])
+    may_end = threading.Event()
+    monkeypatch.setattr(KeptSums, "step", lambda *_: not may_end.wait(HANG_S))
+    await summary(audit)
+    ((_, moving),) = audit.services.lake._summing.values()
+
+    audit.services.lake.close()
+    may_end.set()
+    await asyncio.wait([moving])
+
+    assert moving.cancelled()
 
 
 async def test_sums_of_organisations_without_files_are_told_apart(audit):
