@@ -488,8 +488,8 @@ def query_bounds(settings: Settings) -> Bounds:
     Python runs one thread at a time, so more threads slow each other. Measured with 16 clients:
     one more thread than cores answers an eighth more requests than six threads. That is what one
     organisation may have; one place more is for the others. While they use it, one short query and
-    one long one: with 16 clients that request audit pages of 150,000 rows, the newest page of
-    another organisation took 6 times as long as alone beside three threads, and 3 beside two.
+    one long one: with 16 clients that request audit pages of 150,000 rows, a query for the newest
+    page of another organisation took 5.5 times as long as alone, and so 3.5 times.
     """
     threads = settings.engine_threads
     return Bounds(

@@ -112,9 +112,11 @@ class NewestTexts:
         rows: Sequence[Row],
     ) -> None:
         """Keep `rows`, which `Reader.page` gave, if they begin where what is kept ends."""
+        if not _is_of_all(query):
+            return
         parts: list[Segment | JournalBatch] = [*snapshot.segments, *snapshot.batches]
         mark = _mark(snapshot, after)
-        if not _is_of_all(query) or any(part.max_seq > mark for part in parts):
+        if any(part.max_seq > mark for part in parts):
             return  # a page does not show what was accepted after its watermark
         start, end = _ends(query, after)
         newest = self._moved(snapshot)

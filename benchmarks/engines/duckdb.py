@@ -38,8 +38,8 @@ class ThisEngine:
     needs_bytes_a_row = 0
     setup = (
         "handed the Parquet files that Countersign wrote for this tenant, with their sorting,"
-        " statistics and Bloom filters; metadata cached, two threads. It loads nothing and has no"
-        " durable way to take in a row"
+        " statistics and, in files of several row groups, Bloom filters; metadata cached, two"
+        " threads. It loads nothing and has no durable way to take in a row"
     )
 
     def __init__(self, folder: Path, source: Source) -> None:

@@ -43,28 +43,20 @@ async def looks(times: int) -> None:
         await running
 
 
-async def test_an_idle_process_collects_once(
-    monkeypatch: pytest.MonkeyPatch, full_collections: list[int]
+@pytest.mark.parametrize(("quiet_share", "collections"), [(1000.0, 1), (0.0, 0)])
+async def test_an_idle_process_collects_once_and_a_busy_one_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+    full_collections: list[int],
+    quiet_share: float,
+    collections: int,
 ) -> None:
-    """Nothing new comes to be in it: more collections would only keep the machine awake."""
+    """More collections of an idle one would only keep the machine awake."""
     monkeypatch.setattr(collector, "LOOK_S", 0.02)
-    monkeypatch.setattr(collector, "QUIET_SHARE", 1000.0)
+    monkeypatch.setattr(collector, "QUIET_SHARE", quiet_share)
 
     await looks(5)
 
-    assert len(full_collections) == 1
-
-
-async def test_a_busy_process_is_not_interrupted(
-    monkeypatch: pytest.MonkeyPatch, full_collections: list[int]
-) -> None:
-    """The requests of that second would wait."""
-    monkeypatch.setattr(collector, "LOOK_S", 0.02)
-    monkeypatch.setattr(collector, "QUIET_SHARE", 0.0)
-
-    await looks(5)
-
-    assert full_collections == []
+    assert len(full_collections) == collections
 
 
 def test_new_garbage_is_collected_though_no_second_is_quiet() -> None:
