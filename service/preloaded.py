@@ -3,6 +3,7 @@
 It opens nothing and starts no thread: a fork would have the one twice, and the other not at all.
 """
 
+import atexit
 import gc
 
 gc.disable()
@@ -10,3 +11,4 @@ import service.server  # noqa: E402, F401 - without the garbage collector
 
 gc.freeze()  # the forks share it as long as none of them looks through it
 gc.enable()
+atexit.register(gc.unfreeze)  # else libraries report that their objects were never released
