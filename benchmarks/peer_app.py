@@ -1,8 +1,9 @@
 """A minimal alternative over PostgreSQL: the page with only Quart and asyncpg.
 
-It compares the admin token, reads two filters and a limit, and sends the JSON of our page. It has
-no organisations, retention, cursors to continue from, logs, metrics or limits. It is served like
-ours: one process of hypercorn on uvloop.
+It compares the admin token, reads two filters and a limit, and sends the JSON of our page; and it
+takes rows in with the checks of form that ours makes. It has no organisations, retention, cursors
+to continue from, idempotency keys, logs, metrics or limits of requests. It is served like ours: one
+process of hypercorn on uvloop.
 """
 
 import hmac
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import asyncpg  # type: ignore[import-untyped]
 import msgspec
@@ -25,11 +27,17 @@ from quart import Quart, Response, abort, request
 
 from analytics.model.schema import WIRE_COLUMNS, audit_id
 from benchmarks.engines import Served
+from benchmarks.peer_ingest import BODY_BYTES_MAX, Sender, read_rows, store
 from benchmarks.server import ADMIN_TOKEN, READY_WITHIN_S
 
 PATH: Final = "/audit"
+EVENTS: Final = f"{PATH}/events"
+CONNECTIONS: Final = 16
+"""As many as the benchmarks' clients: commits that wait at the same time share a sync."""
+
 FILTERS: Final = {"decision": "decision", "package": "package_name"}
 HEADER: Final = "x-service-admin-token"
+JSON: Final = "application/json"
 COLUMNS: Final = ", ".join(
     {"": "'org_bench00' AS tenant_id", "source_ip": "host(source_ip) AS source_ip"}.get(name, name)
     for name in WIRE_COLUMNS.values()
@@ -39,19 +47,24 @@ COLUMNS: Final = ", ".join(
 def create_peer(socket_folder: str) -> Quart:
     """The app over the cluster whose socket is in `socket_folder`."""
     app = Quart("peer")
+    app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES_MAX
     pools: list[asyncpg.Pool] = []
 
     @app.before_serving
     async def connect() -> None:
         pool = await asyncpg.create_pool(
-            host=socket_folder, user="bench", database="postgres", min_size=4, max_size=4
+            host=socket_folder,
+            user="bench",
+            database="postgres",
+            min_size=CONNECTIONS,
+            max_size=CONNECTIONS,
+            reset=_keep,
         )
         pools.append(pool)
 
     @app.get(PATH)
     async def page() -> Response:
-        if not hmac.compare_digest(request.headers.get(HEADER, ""), ADMIN_TOKEN):
-            abort(401)
+        _authorize()
         limit = int(request.args.get("limit", 100))
         wanted = [name for name in FILTERS if name in request.args]
         clauses = [f"{FILTERS[name]} = ${number}" for number, name in enumerate(wanted, 1)]
@@ -62,9 +75,32 @@ def create_peer(socket_folder: str) -> Quart:
             *[request.args[name] for name in wanted],
             limit + 1,
         )
-        return Response(_body(rows, limit), mimetype="application/json")
+        return Response(_body(rows, limit), mimetype=JSON)
+
+    @app.post(EVENTS)
+    async def events() -> Response:
+        _authorize()
+        if request.mimetype != JSON:
+            abort(415)
+        sender = Sender(f"req_{uuid4().hex[:24]}", request.remote_addr or "127.0.0.1")
+        try:
+            rows, rejected = read_rows(await request.get_data(), sender)
+        except ValueError:
+            abort(400)
+        await store(pools[0], rows)
+        answer = {"accepted": len(rows), "rejected": rejected}
+        return Response(msgspec.json.encode(answer), mimetype=JSON)
 
     return app
+
+
+def _authorize() -> None:
+    if not hmac.compare_digest(request.headers.get(HEADER, ""), ADMIN_TOKEN):
+        abort(401)
+
+
+async def _keep(connection: asyncpg.Connection) -> None:
+    """Leave a returned connection as it is: no request changes its state."""
 
 
 def _body(rows: list[asyncpg.Record], limit: int) -> bytes:

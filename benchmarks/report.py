@@ -26,8 +26,8 @@ BEGIN: Final = "<!-- made by benchmarks/report.py: {} -->"
 END: Final = "<!-- end: {} -->"
 WIDTH: Final = 120
 PLOTTED_PAGES: Final = ("newest", "two filters", "rare package", "absent")
-BESIDE: Final = ("direct", "before", "Countersign", "devpi", "Verdaccio")
-"""The columns of claims about the install proxy, and beside a version before."""
+BESIDE: Final = ("direct", "before", "Countersign", "Quart, asyncpg", "devpi", "Verdaccio")
+"""The columns of claims beside a version before, beside the HTTP peer and other proxies."""
 
 PLOTTED_SUMS: Final = ("histogram", "top packages", "top actors")
 

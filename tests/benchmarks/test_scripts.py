@@ -31,7 +31,7 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_fairness": [(*FEW, "--rounds", "1", "--seconds", "0.2")],
     "bench_fleet": [("--quick", "--rough")],
     "bench_import": [FEW],
-    "bench_ingest": [FEW],
+    "bench_ingest": [(*FEW, "--rounds", "1", "--seconds", "0.3")],
     "bench_load": [
         (*FEW, "--rounds", "1", "--seconds", "1", "--warm-up", "1"),
         (*FEW, "--minutes", "0.05", "--warm-up", "1"),
@@ -44,8 +44,8 @@ RUNS: dict[str, list[tuple[str, ...]]] = {
     "bench_verifier": [()],
     "compare": [("--size", "20k", "--ingest-s", "0.3")],
 }
-"""How each script is made small. `compare` runs `measure` and `peer_app`; `report` has its test;
-`bench_load` and `bench_requests` run `set_up`."""
+"""How each script is made small. `compare` runs `measure` and `peer_app`, `bench_ingest` too;
+`report` has its test; `bench_load` and `bench_requests` run `set_up`."""
 
 PEERS = {"compare": ("chdb", "ClickHouse was not run"), "bench_verifier": ("jwt", "PyJWT is not")}
 """What a script says of a peer whose package is not installed."""
