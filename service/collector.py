@@ -5,9 +5,14 @@ import gc
 import time
 from typing import Final
 
-NEW_OBJECTS: Final = 50_000
-"""So many new objects begin a collection. With Python's 700 a mix of 16 clients was interrupted
-25 times a second, by the few full collections for up to 14 ms; with this, every ten seconds."""
+NEW_OBJECTS: Final = 10_000
+"""So many new objects begin a collection, of some 4 ms. With Python's 700 a mix of 16 clients was
+interrupted 25 times a second, by the few full collections for up to 14 ms."""
+
+_SECOND: Final = 1
+_FULL: Final = 300
+"""Collections of the generation before that begin one of the second, and a full one. With Python's
+10 and 10, one of the second looked through all that a large answer consists of, for 40 ms."""
 
 LOOK_S: Final = 1.0
 QUIET_SHARE: Final = 0.05
@@ -20,7 +25,7 @@ def begin_collecting() -> None:
     To look through it would take 80 ms each time, in which no request runs.
     """
     gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, 10, 10)
+    gc.set_threshold(NEW_OBJECTS, _SECOND, _FULL)
     gc.enable()
 
 

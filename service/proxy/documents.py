@@ -10,6 +10,9 @@ DOCUMENT_BYTES_MAX: Final = 64 << 20
 ENTRIES_PER_CHUNK: Final = 1000
 """Files or versions that one call of a codec handles: 1 to 3 ms."""
 
+CHUNK_BYTES: Final = 1 << 20
+"""What it handles of large ones: a version may have 2 MB, of which the codec makes a copy."""
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -59,11 +62,22 @@ def decode_untrusted(decode: Callable[[bytes | msgspec.Raw], T], body: bytes | m
 def encode_versioned(version: bytes, head: msgspec.Struct, entries: Sequence[object]) -> bytes:
     """`head` and `entries` as msgpack, after `version`, which names their encoding.
 
-    Entries are encoded ENTRIES_PER_CHUNK at a time: one call of the codec holds the interpreter's
-    lock until it ends, and so stops the event loop even if it runs in another thread.
+    Entries are encoded ENTRIES_PER_CHUNK or CHUNK_BYTES at a time: one call of the codec holds the
+    interpreter's lock until it ends, and so stops the event loop even if it runs in another thread.
     """
-    chunks = [msgspec.msgpack.encode(chunk) for chunk in chunked(entries)]
+    chunks = [part for chunk in chunked(entries) for part in _encoded_parts(chunk)]
     return version + msgspec.msgpack.encode((head, chunks))
+
+
+def _encoded_parts(entries: Sequence[object]) -> Iterator[bytes]:
+    """`entries` in parts that have one entry, or at most CHUNK_BYTES."""
+    encoded = msgspec.msgpack.encode(entries)
+    if len(encoded) <= CHUNK_BYTES or len(entries) == 1:
+        yield encoded
+        return
+    middle = len(entries) // 2
+    yield from _encoded_parts(entries[:middle])
+    yield from _encoded_parts(entries[middle:])
 
 
 def decode_versioned(

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from analytics.export.csv_json import guarded
@@ -19,8 +20,10 @@ from service.reports.access_report import (
 )
 from service.version import service_version
 from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs, TimestampUs
+from service.web.responses import encoded_list
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
+_LISTS: Final = ("members", "teams", "api_keys", "bindings")
 _SCOPE: Final = (
     "Members' sessions and passkeys are not in the report. Besides those listed, the operator"
     " (at the command line, and with the admin token) can do everything at any time."
@@ -49,7 +52,7 @@ class RoleThen(Struct, kw_only=True):
     granted: list[str]
 
 
-class MemberThen(Struct, kw_only=True):
+class MemberThen(Struct, kw_only=True, gc=False):
     """A member then. `removed_at` is null, or when the membership ended since."""
 
     id: str
@@ -62,7 +65,7 @@ class MemberThen(Struct, kw_only=True):
     removed_at: TimestampMs | None
 
 
-class TeamThen(Struct, kw_only=True):
+class TeamThen(Struct, kw_only=True, gc=False):
     """A team then. `admins` are member ids."""
 
     id: str
@@ -71,7 +74,7 @@ class TeamThen(Struct, kw_only=True):
     since: TimestampMs
 
 
-class KeyThen(Struct, kw_only=True):
+class KeyThen(Struct, kw_only=True, gc=False):
     """An API key that was accepted then. `created_by` is null for keys older than its record."""
 
     id: str
@@ -87,7 +90,7 @@ class KeyThen(Struct, kw_only=True):
     revoked_at: TimestampMs | None
 
 
-class BindingThen(Struct, kw_only=True):
+class BindingThen(Struct, kw_only=True, gc=False):
     """A trust binding that was active then."""
 
     id: str
@@ -172,6 +175,17 @@ def report_form(report: AccessReport) -> AccessReportForm:
     )
 
 
+def report_json(report: AccessReport) -> bytes:
+    """The report as JSON, encoded in parts."""
+    form = report_form(report)
+    parts: dict[str, msgspec.Raw] = {}
+    for name in _LISTS:
+        entries = getattr(form, name)
+        parts[name] = encoded_list(entries)
+        entries.clear()  # one list at a time: no other thread runs meanwhile
+    return msgspec.json.encode(msgspec.structs.asdict(form) | parts)
+
+
 def report_csv(report: AccessReport) -> str:
     """The report as CSV, a line for each member, role, team, key and binding.
 
@@ -187,6 +201,7 @@ def report_csv(report: AccessReport) -> str:
 
 
 def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
+    """The lines of `form`, which has no entries then: each of its lists is freed by itself."""
     whole = f"as of {form.as_of}, rights as of {form.rights_as_of}; {' '.join(form.notes)}"
     yield "report", form.tenant_id, form.org, "", "", "", form.made_at, whole
     names = {team.id: team.name for team in form.teams}
@@ -196,15 +211,18 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
             *("member", member.id, member.email, member.role, " ".join(member.capabilities)),
             *(f"admin of {teams}" if teams else "", member.since, member.identity_provider),
         )
+    form.members.clear()
     for role in form.roles:
         beyond = f"beyond the defaults: {' '.join(role.granted)}" if role.granted else ""
         yield "role", role.role, role.role, role.role, " ".join(role.capabilities), "", "", beyond
     for team in form.teams:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
+    form.teams.clear()
     for key in form.api_keys:
         owner = key.created_by or "owner not recorded"
         may = " ".join(key.scopes) or UNSCOPED_WORDS
         yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
+    form.api_keys.clear()
     for binding in form.bindings:
         limits = " ".join(filter(None, (binding.team_id, binding.project_id)))
         facts = [
@@ -225,6 +243,7 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
             ),
             " ".join(facts),
         )
+    form.bindings.clear()
 
 
 def _member(one: MemberRights, capabilities: list[str]) -> MemberThen:
@@ -245,7 +264,7 @@ def _key(key: ReportedKey) -> KeyThen:
     return KeyThen(
         id=key.id,
         name=key.name,
-        scopes=list(key.scopes),
+        scopes=key.scopes,
         project_id=key.project_id,
         created_by=key.created_by,
         since=format_ms(key.created_at),

@@ -78,3 +78,25 @@ print(frozen > 1_000, alive < {NEW_OBJECTS})
     )
 
     assert ran.stdout.split() == ["True", "True"]
+
+
+def test_no_collection_looks_through_all_that_a_large_answer_consists_of() -> None:
+    """Nothing else runs meanwhile. Full collections are rare."""
+    program = f"""
+import gc
+gc.disable()
+from service.collector import begin_collecting
+looked_at = []
+def note(phase, about):
+    if phase == "start" and about["generation"] < 2:
+        looked_at.append(sum(len(gc.get_objects(n)) for n in range(about["generation"] + 1)))
+begin_collecting()
+gc.callbacks.append(note)
+answer = [[] for _ in range({20 * NEW_OBJECTS})]
+print(len(looked_at) > 10, max(looked_at) < {4 * NEW_OBJECTS})
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert ran.stdout.split() == ["True", "True"]

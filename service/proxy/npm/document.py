@@ -46,8 +46,8 @@ class Package(msgspec.Struct, frozen=True, array_like=True):
 
     `versions` is in upstream's order; `tags` has only offered versions. `time` is the JSON object
     of publication instants, `extra` the document's other members, without braces. `dropped` counts,
-    by reason, upstream's versions and tags that are not offered. If `is_unpublished`, upstream says
-    why there are no versions.
+    by reason, upstream's versions, tags and other members that are not offered. If
+    `is_unpublished`, upstream says why there are no versions.
     """
 
     name: str

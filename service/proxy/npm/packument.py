@@ -30,6 +30,10 @@ TAGS_BYTES_MAX: Final = 1 << 20
 VERSION_BYTES_MAX: Final = 2 << 20
 """Of a version's object, whose members the publisher chooses."""
 
+EXTRA_BYTES_MAX: Final = 4 << 20
+"""Of all members that the proxy does not read: each copy of 60 MB would stop the event loop for
+30 ms. Installs do not need them, and the longest readme that npm keeps has 64 KB."""
+
 TAGS_MAX: Final = 10_000
 TAG_CHARS_MAX: Final = 256
 TEXT_CHARS_MAX: Final = 4096
@@ -101,7 +105,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
         versions=offered,
         modified=modified if modified and len(modified) <= _TIME_CHARS_MAX else None,
         time=msgspec.json.encode(time),
-        extra=_members(document),
+        extra=_members(_small(document, dropped)),
         dropped=dict(dropped),
         is_unpublished="unpublished" in stated,
     )
@@ -147,6 +151,20 @@ def _text(raw: msgspec.Raw | None) -> str | None:
 def _members(members: Members) -> bytes:
     """`members` as JSON without braces."""
     return msgspec.json.encode(members)[1:-1]
+
+
+def _small(members: Members, dropped: Counter[str]) -> Members:
+    """The first of `members` that have EXTRA_BYTES_MAX together; one that does not fit is left."""
+    kept: Members = {}
+    size = 0
+    for name, raw in members.items():
+        length = len(name) + memoryview(raw).nbytes
+        if size + length <= EXTRA_BYTES_MAX:
+            kept[name] = raw
+            size += length
+        else:
+            dropped["member is too large"] += 1
+    return kept
 
 
 def _times(raw: Members) -> dict[str, str]:

@@ -4,9 +4,15 @@ import hashlib
 import json
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
-from service.proxy.documents import DOCUMENT_BYTES_MAX, DocumentInvalid, EncodingUnknown
+from service.proxy.documents import (
+    CHUNK_BYTES,
+    DOCUMENT_BYTES_MAX,
+    DocumentInvalid,
+    EncodingUnknown,
+)
 from service.proxy.npm.document import (
     VERSIONS_MAX,
     Package,
@@ -17,6 +23,7 @@ from service.proxy.npm.document import (
     find_file,
 )
 from service.proxy.npm.packument import (
+    EXTRA_BYTES_MAX,
     MEMBERS_MAX,
     TAGS_MAX,
     TIME_BYTES_MAX,
@@ -195,6 +202,36 @@ def test_a_document_that_cannot_be_used(document: bytes, reason: str) -> None:
         parse_package(document, NAME, ORIGINS)
 
     assert invalid.value.reason == reason
+
+
+def test_members_that_are_too_large_are_left_out() -> None:
+    """They are copied and compressed with each answer, and installs do not need them."""
+    half = "x" * (EXTRA_BYTES_MAX // 2)
+
+    package = parsed(
+        package_version("1.0.0"), readme="short", first=half, second=half, third=half, author="me"
+    )
+
+    extra = json.loads(b"{" + package.extra + b"}")
+    assert (extra["readme"], extra["first"], extra["author"]) == ("short", half, "me")
+    assert {"second", "third"}.isdisjoint(extra)
+    assert len(package.extra) <= EXTRA_BYTES_MAX
+    assert package.dropped == {"member is too large": 2}
+    assert list(package.versions) == ["1.0.0"]
+
+
+def test_large_versions_are_stored_in_parts() -> None:
+    """One call of the codec for all of them would stop the event loop."""
+    text = "x" * (CHUNK_BYTES // 3)
+    versions = [package_version(f"1.0.{number}", readme=text) for number in range(10)]
+    package = parsed(*versions, package_version("2.0.0", readme=text * 5))
+
+    stored = encode_package(package)
+
+    _, parts = msgspec.msgpack.decode(stored.partition(b"\n")[2], type=tuple[object, list[bytes]])
+    single = [part for part in parts if len(part) > CHUNK_BYTES]
+    assert [len(msgspec.msgpack.decode(part)) for part in single] == [1]
+    assert decode_package(stored) == package
 
 
 def test_a_package_without_versions_is_one() -> None:
