@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx2
@@ -16,16 +17,9 @@ from service.api_keys.routes import blueprint as api_keys
 from service.audit.export_routes import blueprint as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
+from service.audit.maintenance import Maintenance
 from service.audit.routes import blueprint as audit
-from service.background_jobs import (
-    housekeeping,
-    key_renewal,
-    maintenance,
-    scrubbing,
-    sealing,
-    suspicion,
-    write_behind,
-)
+from service.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.bindings.routes import blueprint as bindings
 from service.clock import Clock, utc_now
 from service.composition import EXTENSION, Services, build_services
@@ -189,12 +183,12 @@ def create_app(
     clock: Clock = utc_now,
     transport: httpx2.AsyncBaseTransport | None = None,
     *,
-    is_first: bool = True,
+    jobs: Callable[[Services], list[Maintenance]] = all_jobs,
 ) -> Quart:
     """The app for a data dir that `service.bootstrap.prepare` has prepared.
 
-    Issuers are asked for their keys through `transport`; None is the network. Of several processes
-    that serve together, only the first one does the maintenance.
+    Issuers are asked for their keys through `transport`; None is the network. `jobs` are those of
+    the data dir that this process does itself, beside those of each process.
     """
     app = _App(
         "service",
@@ -217,7 +211,7 @@ def create_app(
     answer_errors(app)
     _frame_requests(app)
     compress_answers(app)
-    _run_in_background(app, is_first=is_first)
+    _run_in_background(app, jobs)
     # Quart's own way to put something in front of an app.
     headers = _headers(settings)
     app.asgi_app = with_headers(guarded(app.asgi_app), headers)  # type: ignore[assignment, method-assign]
@@ -287,18 +281,15 @@ def _has_unread_body(request: Request) -> bool:
     return request.http_version == "1.1" and has_body
 
 
-def _run_in_background(app: Quart, *, is_first: bool) -> None:
+def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]) -> None:
     """Run background jobs while the app serves; close everything after the last request."""
     services: Services = app.extensions[EXTENSION]
     stop = asyncio.Event()
 
     @app.before_serving
     async def start() -> None:
-        loops = [write_behind(services), key_renewal(services)]
-        loops += [suspicion(services), sealing(services)]
-        if is_first:
-            loops += [maintenance(services), housekeeping(services), scrubbing(services)]
-        running = [loop.run(stop) for loop in loops]
+        loops = [write_behind(services), key_renewal(services), suspicion(services)]
+        running = [loop.run(stop) for loop in loops + jobs(services)]
         warming = (services.keys.warm_up(), services.lake.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
 

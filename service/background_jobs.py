@@ -1,4 +1,4 @@
-"""The background loops of a process, each with its jobs."""
+"""The background loops, each with its jobs: of each process that serves, and of a data dir."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -18,8 +18,23 @@ KEY_RENEWAL_INTERVAL_S: Final = 15.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
 
+def seal_jobs(services: Services) -> list[Maintenance]:
+    """What one process over a data dir runs that must not wait for anything else."""
+    return [sealing(services)]
+
+
+def other_jobs(services: Services) -> list[Maintenance]:
+    """What one process over a data dir runs besides, and what may wait."""
+    return [maintenance(services), housekeeping(services), scrubbing(services)]
+
+
+def all_jobs(services: Services) -> list[Maintenance]:
+    """Both, for a process that serves a data dir without others beside it."""
+    return seal_jobs(services) + other_jobs(services)
+
+
 def maintenance(services: Services) -> Maintenance:
-    """The jobs on segments, except sealing, which one process over a data dir runs."""
+    """The jobs on segments, except sealing."""
     jobs = maintenance_jobs(
         services.settings,
         services.compactor,
@@ -32,7 +47,7 @@ def maintenance(services: Services) -> Maintenance:
 
 
 def sealing(services: Services) -> Maintenance:
-    """The job that requests ask for, done by each process: it does not wait for a merge."""
+    """The job that requests ask for, in a loop of its own: it does not wait for a merge."""
     jobs = [
         Job(
             "seal",
@@ -59,7 +74,7 @@ def write_behind(services: Services) -> Maintenance:
 
 
 def housekeeping(services: Services) -> Maintenance:
-    """What one process over a data dir closes and deletes, apart from its maintenance."""
+    """What is closed and deleted besides segments."""
     swept: dict[str, Callable[[], Awaitable[object]]] = {
         "forget_rejections": services.rejected.forget_old,
         "forget_sessions": services.authenticator.forget_ended_sessions,

@@ -1,5 +1,6 @@
 """Builds everything that endpoints, commands and background jobs work with."""
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -46,6 +47,7 @@ from service.orgs.api_keys import KeyTerms, count_expiring_keys
 from service.policy.book import PolicyBook
 from service.policy.repository import load_feed_states
 from service.policy.services import PolicyServices
+from service.process_metrics import METRICS_FOLDER
 from service.proxy.answer_places import AnswerPlaces
 from service.proxy.artifacts import Artifacts
 from service.proxy.caches import PackageCaches, open_caches
@@ -348,7 +350,11 @@ def _segment_jobs(
 
 
 def build_services(
-    settings: Settings, clock: Clock, transport: httpx2.AsyncBaseTransport | None = None
+    settings: Settings,
+    clock: Clock,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    *,
+    is_serving: bool = True,
 ) -> Services:
     """Services over the data dir and database of `settings`, which `init` has prepared.
 
@@ -356,7 +362,7 @@ def build_services(
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     clock = store.clock  # what is compared with stored times is of the same clock
-    metrics = Metrics(is_shared=settings.workers > 1)
+    metrics = Metrics(is_shared=METRICS_FOLDER in os.environ, is_serving=is_serving)
     lake = Lake(
         settings,
         metrics.segment_cache if settings.segments_url else None,

@@ -182,9 +182,11 @@ class Metrics:
     Nor a name: who can reach the port can read them, so an organisation is its opaque tenant id.
     """
 
-    def __init__(self, *, is_shared: bool = False) -> None:
+    def __init__(self, *, is_shared: bool = False, is_serving: bool = True) -> None:
+        """`is_shared` with other processes; one that does not serve verifies no token."""
         self._registry = CollectorRegistry()
         self._is_shared = is_shared
+        self._is_serving = is_serving
         self._requests = self._counter(
             "countersign_http_requests", "Requests answered.", "method", "route", "status"
         )
@@ -449,6 +451,8 @@ class Metrics:
 
     def keeps_keys_of(self, issuer: str) -> None:
         """Show `issuer`, by its name in the issuers file, from now on."""
+        if not self._is_serving:
+            return  # that it never fetched its keys would hide when the others did
         self._keys_fetched_at.labels(issuer).set(0)
         self._key_fetches.labels(issuer)
         self._key_fetch_failures.labels(issuer)

@@ -16,14 +16,14 @@ METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 _PID_BYTES: Final = 16
 
 
-def reserve_pid_file(folder: Path, number: int) -> None:
-    """Make the file of process `number`, with the room that it needs later. Raises OSError."""
-    (folder / f"{number}.pid").write_text(" " * _PID_BYTES)
+def reserve_pid_file(folder: Path, name: str) -> None:
+    """Make the file of process `name`, with the room that it needs later. Raises OSError."""
+    (folder / f"{name}.pid").write_text(" " * _PID_BYTES)
 
 
-def record_pid(folder: Path, number: int) -> None:
-    """Say in `folder` that this process is process `number` now."""
-    with (folder / f"{number}.pid").open("r+") as file:
+def record_pid(folder: Path, name: str) -> None:
+    """Say in `folder` that this process is process `name` now."""
+    with (folder / f"{name}.pid").open("r+") as file:
         file.write(str(os.getpid()).ljust(_PID_BYTES))
 
 
@@ -44,14 +44,13 @@ class ProcessesCollector(Collector):
 
 
 def serving_processes() -> dict[str, int]:
-    """The process ids by name: the supervisor, and the numbers of its processes."""
+    """The process ids by name: the supervisor, if it does not serve itself, and its processes."""
     supervisor, folder = parent_process(), os.environ.get(METRICS_FOLDER)
-    if supervisor is None or supervisor.pid is None or folder is None:
+    if folder is None:
         return {"0": os.getpid()}
     noted = {path.stem: path.read_text().strip() for path in Path(folder).glob("*.pid")}
-    return {"supervisor": supervisor.pid} | {
-        name: int(pid) for name, pid in sorted(noted.items()) if pid
-    }
+    above = {} if supervisor is None or supervisor.pid is None else {"supervisor": supervisor.pid}
+    return above | {name: int(pid) for name, pid in sorted(noted.items()) if pid}
 
 
 def with_children(processes: Mapping[str, int]) -> dict[str, int]:

@@ -1,14 +1,10 @@
 """Serving: one event loop in each process, and a graceful end."""
 
 import asyncio
-import atexit
 import gc
 import logging
-import os
-import signal
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -30,11 +26,13 @@ from service.exit_codes import exit_code
 from service.hypercorn_server import ServerConfig
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
+from service.maintenance_process import SealWanted, background_work
+from service.process_end import KILL_AFTER_S, end_after, end_now, ignore_signals, on_signals
 from service.proxy.registries_file import load_registries
 from service.settings import InvalidSetting, Settings
 from service.sign_in.providers import load_providers
 from service.store.faults import is_outage
-from service.supervisor import KILL_AFTER_S, Supervisor
+from service.supervisor import Supervisor
 from service.watchdog import Serving, end_when_stalled
 from service.web.context import is_trusted
 
@@ -61,24 +59,27 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
     InvalidSetting when the address is taken, or is none of this machine's.
     """
     configure_logs(settings.log_level)
-    _on_signals(_leave)
+    on_signals(_leave)
     with listener or listen(settings.host, settings.port) as held:
         ready = asyncio.run(_prepare(settings, held))
-        if ready.workers == 1:
-            serve_alone(ready, held)
-            return 0
         # Otherwise each process would report a fault in them, and only in the log.
         load_issuers(ready.issuers_file)
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
         set_forkserver_preload(["service.preloaded"])
-        code = Supervisor(
-            partial(_serve_as_one, ready, held),
-            ready.workers,
+        wanted = SealWanted()
+        supervisor = Supervisor(
+            partial(_serve_as_one, ready, held, wanted),
+            0 if ready.workers == 1 else ready.workers,
             ready.shutdown_grace_s,
             ready.stall_s,
-        ).run()
-        _ignore_signals()
+            background_work(ready, wanted),
+        )
+        if ready.workers == 1:
+            _serve_alone(ready, held, wanted, supervisor)
+            end_now()
+        code = supervisor.run()
+        ignore_signals()
         return code
 
 
@@ -136,42 +137,30 @@ async def _answer_503(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         writer.close()
 
 
-def _on_signals(handler: Callable[..., object] | signal.Handlers) -> None:
-    """Have SIGTERM and SIGINT handled by `handler` from now on."""
-    if threading.current_thread() is threading.main_thread():  # others cannot, and need not
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, handler)
-
-
-def _ignore_signals() -> None:
-    """The process is ending: the next signal must not end it with a code of its own.
-
-    SIG_IGN, and no function: Python removes handlers written in Python before it ends.
-    """
-    _on_signals(signal.SIG_IGN)
-
-
 def _leave(*_: object) -> None:
     """Stop before anything is served: what is under way is rolled back."""
-    _ignore_signals()
-    _end_after(KILL_AFTER_S)
+    ignore_signals()
+    end_after(KILL_AFTER_S)
     sys.exit(0)
 
 
-def serve_alone(settings: Settings, listener: socket.socket) -> None:
-    """Serve in this process; `settings` are those of a data dir that is prepared."""
+def _serve_alone(
+    settings: Settings, listener: socket.socket, wanted: SealWanted, supervisor: Supervisor
+) -> None:
+    """Serve in this process, with others only for the background."""
     serving = Serving()
-    end_when_stalled(serving.turns, settings.stall_s)
-    _run(settings, listener, is_first=True, serving=serving)
+    with supervisor.beside("0", listener):
+        end_when_stalled(serving.turns, settings.stall_s)
+        _run(settings, listener, wanted, serving, supervisor.stop)
 
 
 def _serve_as_one(
-    settings: Settings, listener: socket.socket, number: int, serving: Serving
+    settings: Settings, listener: socket.socket, wanted: SealWanted, number: int, serving: Serving
 ) -> None:
-    """Serve in one of several processes. The first does the maintenance."""
+    """Serve in one of several processes."""
     configure_logs(settings.log_level)
     try:
-        _run(settings, listener, is_first=number == 0, serving=serving)
+        _run(settings, listener, wanted, serving)
     except (InvalidSetting, Refusal, StoreFault, OSError) as error:
         _log.error("cannot_serve", number=number, reason=str(error))
         sys.exit(exit_code(error))
@@ -180,27 +169,22 @@ def _serve_as_one(
 def _run(
     settings: Settings,
     listener: socket.socket,
-    *,
-    is_first: bool,
+    wanted: SealWanted,
     serving: Serving,
+    on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    uvloop.run(_serve(settings, listener, is_first=is_first, serving=serving))
-    # All is closed and durable. Threads of native libraries that still wait for a bucket can crash
-    # an interpreter that takes itself down, and the exit code would not be 0.
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    uvloop.run(_serve(settings, listener, wanted, serving, on_stop))
 
 
 async def _serve(
     settings: Settings,
     listener: socket.socket,
-    *,
-    is_first: bool,
+    wanted: SealWanted,
     serving: Serving,
+    on_stop: Callable[[], object],
 ) -> None:
+    """Serve until a signal, of which `on_stop` is told."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     end_s = settings.shutdown_grace_s + KILL_AFTER_S
@@ -208,18 +192,20 @@ async def _serve(
     def begin_stop() -> None:
         if not stop.is_set():
             stop.set()
-            _end_after(end_s)
+            end_after(end_s)
+            on_stop()
 
     # Not the loop's own handlers: it resets them when it ends, and the next signal would kill.
-    _on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))
-    app = create_app(settings, is_first=is_first)
+    on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))
+    app = create_app(settings, jobs=lambda _: [])
     begin_collecting()
     _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
     serving()
-    metrics = app.extensions[EXTENSION].metrics
+    services: Services = app.extensions[EXTENSION]
     tasks = [
-        asyncio.create_task(serving.turns.keep_counting(metrics.loop_paused)),
+        asyncio.create_task(serving.turns.keep_counting(services.metrics.loop_paused)),
         asyncio.create_task(collect_when_quiet()),
+        asyncio.create_task(wanted.pass_on(services.sealer.wanted)),
     ]
     try:
         await _answer(app, listener, settings, stop)
@@ -229,29 +215,12 @@ async def _serve(
         # Such as a database that does not answer: nothing that was acknowledged is lost by it.
         _log.exception("stop_incomplete")
     finally:
-        _ignore_signals()
+        ignore_signals()
         for task in tasks:
             task.cancel()
         serving.turns.reset()  # the loop ends, and does not stall
     gc.unfreeze()  # else libraries report at exit that their objects were never released
     _log.info("stopped")
-
-
-def _end_after(seconds: float) -> None:
-    """End the process in so many seconds, if it is there then: a thread may wait for a bucket."""
-
-    def end() -> None:
-        _log.error("stop_cut_short", after_s=seconds)
-        os._exit(0)
-
-    def cancel() -> None:
-        timer.cancel()
-        timer.join()  # what a thread refers to is never released, which libraries report
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    atexit.register(cancel)  # called once the other threads have ended
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,26 +1,33 @@
-"""Several processes that serve one socket: started, replaced when they die, stopped together."""
+"""The processes of a service: started, replaced when they die, stopped together.
+
+Some serve one socket, and some work in the background beside them.
+"""
 
 import os
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from socket import socket
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import values
 
+from service.process_end import KILL_AFTER_S, end_now
 from service.process_metrics import METRICS_FOLDER, record_pid, reserve_pid_file
 from service.watchdog import (
     LOOK_S,
+    START_FACTOR,
     Serving,
     StallClock,
     dump_and_kill,
@@ -29,8 +36,8 @@ from service.watchdog import (
 )
 
 RESTART_DELAY_MAX_S: Final = 60.0
-KILL_AFTER_S: Final = 10.0
-"""How long after the grace of their requests processes may take to close what they hold."""
+OVERDUE: Final = 75
+"""The exit code of a background process whose jobs are overdue: it wants to be started again."""
 
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 _METRICS_BYTES: Final = {
@@ -44,7 +51,10 @@ _METRICS_BYTES: Final = {
 """By prometheus_client's kind of file: several times what all routes and statuses need."""
 
 Target = Callable[[int, Serving], None]
-"""What a process runs, given its number. It can be pickled."""
+"""What a process that serves runs, given its number. It can be pickled."""
+
+BackgroundTarget = Callable[[bool, Serving], None]
+"""What a process beside them runs, given whether its jobs are overdue. It can be pickled."""
 
 _log = structlog.get_logger(__name__)
 
@@ -53,66 +63,131 @@ _log = structlog.get_logger(__name__)
 class _Worker:
     """One process and its successors. `deaths` counts those that followed soon after a start."""
 
-    serving: Serving
+    name: str
+    target: Callable[..., None]
+    number: int | None
+    """None for a process in the background."""
+
     clock: StallClock
+    serving: Serving = field(default_factory=Serving)
     process: BaseProcess | None = None
     started_at: float = 0.0
     starts_at: float = 0.0
     deaths: int = 0
+    is_overdue: bool = False
+
+    def log_error(self, event: str, **facts: object) -> None:
+        kind = "background" if self.number is None else "serving"
+        _log.error(f"{kind}_process_{event}", name=self.name, **facts)
+
+    def work(self) -> Callable[[], None]:
+        """What the next process runs."""
+        first = self.is_overdue if self.number is None else self.number
+        return partial(self.target, first, self.serving)
 
 
 class Supervisor:
-    """Runs processes 0 to `count` - 1 of `target` until SIGTERM or SIGINT.
+    """Runs processes 0 to `count` - 1 of `target`, and those of `background`, by their names.
 
     A process that ends is replaced, with any exit code; the requests it was answering are lost.
-    Only if one fails before any has ever served, all end: the settings or the data are wrong.
+    Only if one fails before any has ever served, all end: the settings or the data are wrong. The
+    early end of one in the background ends no other.
     They are forked from one process that has loaded what they need and opened nothing; if it dies,
     they end with it, and all are replaced.
     """
 
-    def __init__(self, target: Target, count: int, grace_s: float, stall_s: float = 0.0) -> None:
-        """A process whose event loop does not turn for `stall_s` seconds is replaced; 0: never."""
-        self._target = target
+    def __init__(
+        self,
+        target: Target,
+        count: int,
+        grace_s: float,
+        stall_s: float = 0.0,
+        background: Mapping[str, BackgroundTarget] | None = None,
+    ) -> None:
+        """A process whose event loop does not turn for `stall_s` seconds is replaced; 0: never.
+
+        One in the background, which others take the processor from, has START_FACTOR as long.
+        """
         self._grace_s = grace_s
-        self._context = get_context("forkserver")
+        self._context: Any = get_context("forkserver")
+        self._inherited: socket | None = None
         self._stall_s = stall_s
-        self._workers = [_Worker(Serving(), StallClock(stall_s)) for _ in range(count)]
+        self._workers = [
+            _Worker(str(number), target, number, StallClock(stall_s)) for number in range(count)
+        ]
+        self._workers += [
+            _Worker(name, work, None, StallClock(START_FACTOR * stall_s))
+            for name, work in (background or {}).items()
+        ]
         self._exit_code: int | None = None
 
     def run(self) -> int:
-        """Supervise until a signal; returns the exit code."""
-        with _on_signals(self._stop), _shared_metrics(len(self._workers)):
+        """Supervise until SIGTERM or SIGINT; returns the exit code."""
+        names = [worker.name for worker in self._workers]
+        with _on_signals(self.stop), _shared_metrics(names):
             try:
-                while self._exit_code is None:
-                    self._start_due()
-                    wait([process.sentinel for process in self._running()], LOOK_S)
-                    self._kill_stalled()
-                    self._reap()
+                self._supervise()
             finally:
                 self._end()
-        return self._exit_code
+        return self._exit_code or 0
 
-    def _stop(self) -> None:
+    @contextmanager
+    def beside(self, name: str, listener: socket) -> Iterator[None]:
+        """Supervise from a thread during the block, in which this process, `name`, serves itself.
+
+        It is forked if it has a single thread: then nothing has to be loaded once more. Its forks
+        close `listener`, which they would else keep from others when it is gone.
+        """
+        with _shared_metrics([name, *(worker.name for worker in self._workers)]) as folder:
+            _count_as(name, folder)
+            if _is_forkable():
+                self._context, self._inherited = get_context("fork"), listener
+            self._start_due()
+            self._context, self._inherited = get_context("forkserver"), None
+            watcher = threading.Thread(target=self._supervise, name="supervisor", daemon=True)
+            watcher.start()
+            try:
+                yield
+            finally:
+                self.stop()
+                watcher.join()
+                self._end()
+
+    def stop(self) -> None:
+        """Let all processes finish what they do, and replace none any more."""
         self._exit_code = 0
+        self._terminate()
+
+    def _terminate(self) -> None:
+        for process in self._running():
+            process.terminate()
+
+    def _supervise(self) -> None:
+        while self._exit_code is None:
+            self._start_due()
+            wait([process.sentinel for process in self._running()], LOOK_S)
+            self._kill_stalled()
+            self._reap()
 
     def _running(self) -> list[BaseProcess]:
         return [worker.process for worker in self._workers if worker.process is not None]
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for number, worker in enumerate(self._workers):
+        for worker in self._workers:
             if worker.process is not None or now < worker.starts_at:
                 continue
             process = self._context.Process(
                 target=_run,
-                args=(self._target, number, worker.serving, os.environ[METRICS_FOLDER]),
+                args=(worker.work(), worker.name, os.environ[METRICS_FOLDER], self._inherited),
             )
             worker.serving.turns.reset()
             try:
-                _run_forkserver()
+                if self._inherited is None:
+                    _run_forkserver()
                 process.start()
             except (OSError, EOFError) as error:  # out of processes, memory or descriptors
-                _log.error("serving_process_not_started", number=number, reason=str(error))
+                worker.log_error("not_started", reason=str(error))
                 self._delay(worker)
             else:
                 worker.process, worker.started_at = process, now
@@ -120,28 +195,28 @@ class Supervisor:
     def _kill_stalled(self) -> None:
         """Kill the processes whose event loop does not turn any more; they are then replaced."""
         now = time.monotonic()
-        for number, worker in enumerate(self._workers):
+        for worker in self._workers:
             pid = None if worker.process is None else worker.process.pid
             if pid is None or not worker.clock.is_stalled(worker.serving.turns.count, now):
                 continue
             if not is_traced(pid):
-                _log.error("loop_stalled", number=number, pid=pid, stall_s=self._stall_s)
+                _log.error("loop_stalled", name=worker.name, pid=pid, stall_s=self._stall_s)
                 dump_and_kill(pid)
 
     def _reap(self) -> None:
-        for number, worker in enumerate(self._workers):
+        for worker in self._workers:
             code = None if worker.process is None else worker.process.exitcode
             if code is None or self._exit_code is not None:
                 continue
             worker.process = None
+            if worker.number is None:
+                worker.is_overdue = code == OVERDUE
             # By a signal, such as that of a machine without memory, it may end at any time.
-            if code > 0 and not any(one.serving.has_served for one in self._workers):
+            elif code > 0 and not any(one.serving.has_served for one in self._workers):
                 self._exit_code = code  # it has logged the reason; to start it again is no help
                 continue
             pause_s = self._delay(worker)
-            _log.error(
-                "serving_process_died", number=number, exit_code=code, next_start_in_s=pause_s
-            )
+            worker.log_error("died", exit_code=code, next_start_in_s=pause_s)
 
     @staticmethod
     def _delay(worker: _Worker) -> float:
@@ -156,16 +231,17 @@ class Supervisor:
         return pause_s
 
     def _end(self) -> None:
-        """Let the processes finish their requests; kill those that do not end."""
-        for process in self._running():
-            process.terminate()
+        """Wait for the processes to finish their requests; kill those that do not end."""
+        self._terminate()
         ends_at = time.monotonic() + self._grace_s + KILL_AFTER_S
-        for process in self._running():
-            process.join(max(0.0, ends_at - time.monotonic()))
-            if process.exitcode is None:
-                _log.error("serving_process_killed", pid=process.pid)
-                process.kill()
-                process.join()
+        for worker in self._workers:
+            if worker.process is None:
+                continue
+            worker.process.join(max(0.0, ends_at - time.monotonic()))
+            if worker.process.exitcode is None:
+                worker.log_error("killed", pid=worker.process.pid)
+                worker.process.kill()
+                worker.process.join()
 
 
 def _run_forkserver() -> None:
@@ -182,22 +258,44 @@ def _run_forkserver() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _run(target: Target, number: int, serving: Serving, metrics_folder: str) -> None:
-    """Run `target` in a process of its own, and end it when the supervisor is gone."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    os.environ[METRICS_FOLDER] = metrics_folder  # it was not set yet when the forkserver started
+def _is_forkable() -> bool:
+    """True if this process has no other thread than that of Arrow's allocator, which may fork.
+
+    A fork has no other threads than the one that it was made by, but the locks that they hold.
+    """
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return len([name for name in names if "jemalloc" not in name]) == 1
+
+
+def _count_as(name: str, metrics_folder: str) -> None:
+    """Count what this process does under `name` in the files of the folder."""
+    os.environ[METRICS_FOLDER] = metrics_folder
     # The files of a process are its successor's: counts go on, and need no room on a full disk.
-    values.ValueClass = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
-    record_pid(Path(metrics_folder), number)
+    values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+    record_pid(Path(metrics_folder), name)
+
+
+def _run(
+    work: Callable[[], None], name: str, metrics_folder: str, inherited: socket | None
+) -> None:
+    """Do `work` in a process of its own, and end it when the supervisor is gone."""
+    if inherited is not None:
+        # The handlers, too, are another process's: to raise SystemExit while the loop starts.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        inherited.close()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    _count_as(name, metrics_folder)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     dump_on_signal()
     try:
-        target(number, serving)
+        work()
     finally:
         supervisor = parent_process()
         if supervisor is not None and not supervisor.is_alive():
             # A supervisor that was killed has not removed it, and it takes memory.
             shutil.rmtree(metrics_folder, ignore_errors=True)
+    end_now()
 
 
 def _end_with_parent() -> None:
@@ -223,21 +321,21 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _shared_metrics(count: int) -> Iterator[None]:
-    """Let `count` processes that are started within count together, through files.
+def _shared_metrics(names: Sequence[str]) -> Iterator[str]:
+    """Let processes of these names count together within, through files in a folder: its path.
 
     prometheus_client maps them into memory: to write to a page that a full disk has no room for is
     SIGBUS, the end of the process. So their room is taken here, where its lack is an OSError.
     """
     memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
     with TemporaryDirectory(prefix="countersign-metrics-", dir=memory) as folder:
-        for number in range(count):
-            reserve_pid_file(Path(folder), number)
+        for name in names:
+            reserve_pid_file(Path(folder), name)
             for kind, size in _METRICS_BYTES.items():
-                with (Path(folder) / f"{kind}_{number}.db").open("xb") as file:
+                with (Path(folder) / f"{kind}_{name}.db").open("xb") as file:
                     os.posix_fallocate(file.fileno(), 0, size)
         os.environ[METRICS_FOLDER] = folder
         try:
-            yield
+            yield folder
         finally:
             del os.environ[METRICS_FOLDER]

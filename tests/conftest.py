@@ -24,6 +24,7 @@ from quart.typing import TestClientProtocol
 
 from service.access.callers import cli_caller
 from service.app import create_app
+from service.background_jobs import all_jobs, seal_jobs
 from service.bootstrap import prepare
 from service.clock import Uptime
 from service.composition import EXTENSION, Services
@@ -425,8 +426,8 @@ async def running_world(
     """Acme (tier org) with a member of every role and a team, and another organisation.
 
     Without `has_sealer` nothing runs in the background: for tests that seal step by step. With it
-    `make test-all` runs all of the background work, and `make test` what each of several processes
-    does: it seals, renews keys and writes down uses. The network ends in `transport`; without one
+    `make test-all` runs all of the background work, and `make test` what each process does, and
+    sealing: it renews keys and writes down uses. The network ends in `transport`; without one
     there is none, and no issuer can be reached.
     """
     laid = await _lay_foundation(settings, clock)
@@ -435,7 +436,10 @@ async def running_world(
     ready = with_secrets(settings) if is_ready else await prepare(settings, clock)
     there = laid or await _found(ready, clock)
     app = create_app(
-        ready, clock, transport or httpx2.MockTransport(_unreachable), is_first=IS_FULL
+        ready,
+        clock,
+        transport or httpx2.MockTransport(_unreachable),
+        jobs=all_jobs if IS_FULL else seal_jobs,
     )
     app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]

@@ -3004,7 +3004,7 @@ GUARDS: Final = [
     Guard(
         "a stop ends although a thread waits for the bucket",
         "service/server.py::_serve",
-        DropCall("_end_after"),
+        DropCall("end_after"),
         f"{_HANGS}::test_a_stop_does_not_wait_for_a_bucket_that_hangs",
     ),
     Guard(
@@ -3372,7 +3372,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a process whose loop does not turn is killed",
-        "service/supervisor.py::Supervisor.run",
+        "service/supervisor.py::Supervisor._supervise",
         DropCall("self._kill_stalled"),
         "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
     ),

@@ -1,6 +1,7 @@
 """Loops of background jobs: in each, one job at a time."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,6 +25,10 @@ MERGES_MAX: Final = 1
 
 EXPIRE_INTERVAL_S: Final = 3_600.0
 """Each expiry is a commit of its own: one an hour instead of one for each snapshot."""
+
+OVERDUE_INTERVALS: Final = 10
+OVERDUE_MIN_S: Final = 60.0
+"""A job is overdue if it has not ended for so many of its intervals, and for so long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -81,6 +86,9 @@ class Maintenance:
         self._interval_s = interval_s
         self._clock = clock
         self._ran_at: dict[str, datetime] = {}
+        self._ended_at: dict[str, float] = {}
+        """Readings of the monotonic clock, from the begin of the first round on."""
+
         self._failed: set[str] = set()
         """Jobs whose last run failed; they wait for their interval even if wanted."""
 
@@ -90,6 +98,7 @@ class Maintenance:
         A job that had something to do is due again in the next round. A failed one waits for its
         interval, so that an unreadable file is not read again every few seconds.
         """
+        self._ended_at = dict.fromkeys((job.name for job in self._jobs), time.monotonic())
         while not stop.is_set():
             has_more = False
             for job in self._jobs:
@@ -97,6 +106,19 @@ class Maintenance:
                     has_more |= await self._try(job)
             if not has_more:
                 await self._pause(stop)
+
+    def is_overdue(self, now: float) -> bool:
+        """True if the last run of a job ended long before `now`, on the monotonic clock."""
+        return any(
+            now - self._ended_at.get(job.name, now)
+            > max(OVERDUE_INTERVALS * max(job.every_s, self._interval_s), OVERDUE_MIN_S)
+            for job in self._jobs
+        )
+
+    @property
+    def has_caught_up(self) -> bool:
+        """True once each job has done all that there was to do, or failed."""
+        return all(job.name in self._ran_at for job in self._jobs)
 
     async def _pause(self, stop: asyncio.Event) -> None:
         """Wait for the next round, for `stop`, or for a job to be wanted."""
@@ -134,6 +156,8 @@ class Maintenance:
         except Exception:
             self._metrics.maintenance_failed(job.name)
             _log.exception("maintenance_failed", job=job.name)
+        finally:
+            self._ended_at[job.name] = time.monotonic()
         if not had_work:
             self._ran_at[job.name] = self._clock()
         return bool(had_work)

@@ -32,6 +32,7 @@ from service.audit.export_forms import Receipt
 from service.audit.export_verification import compare_file, read_receipt
 from service.audit.integrity_check import Check
 from service.audit.upload import upload_segments
+from service.background_jobs import seal_jobs
 from service.backup.create import take_backup
 from service.composition import EXTENSION
 from service.errors import Invalid
@@ -289,7 +290,7 @@ async def damaged(
 @asynccontextmanager
 async def another_process(audit: AuditWorld) -> AsyncIterator[AuditWorld]:
     """One that has read nothing yet, over the same data dir."""
-    app = create_app(audit.services.settings, audit.clock, is_first=False)
+    app = create_app(audit.services.settings, audit.clock, jobs=seal_jobs)
     services = app.extensions[EXTENSION]
     try:
         yield AuditWorld(replace(audit.world, app=app, client=app.test_client(), services=services))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import time
 from datetime import timedelta
 
 import msgspec
@@ -228,3 +229,26 @@ async def _rounds(audit, job, interval_s=3_600.0):
         yield
     stop.set()
     await asyncio.wait_for(rounds, HANG_S)
+
+
+async def test_a_job_that_does_not_end_is_overdue_after_ten_intervals(audit):
+    """Its process is then started again with more of the processor."""
+    begun, end, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        await end.wait()
+
+    services = audit.services
+    jobs = Maintenance([Job("long", 60.0, work)], 1.0, services.clock, services.metrics)
+    rounds = asyncio.create_task(jobs.run(stop))
+    await begun.wait()
+    since = time.monotonic()
+
+    assert not jobs.is_overdue(since + 590)
+    assert jobs.is_overdue(since + 601)
+    assert not jobs.has_caught_up
+    stop.set()
+    end.set()
+    await rounds
+    assert jobs.has_caught_up

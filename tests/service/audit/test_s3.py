@@ -14,6 +14,7 @@ from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.object_client import FAIL_FAST_S
 from analytics.storage.segment_metadata import Segment
 from service.app import create_app
+from service.background_jobs import seal_jobs
 from service.composition import EXTENSION
 from service.store.catalog import forget_segments, list_live_segments, retire_segments
 from tests.analytics.samples import sample_row
@@ -53,7 +54,7 @@ async def new_node(audit: AuditWorld, folder: Path, **changes: object) -> AsyncI
     node = msgspec.structs.replace(own, data_dir=folder, database_url=own.database, **changes)
     for path in (node.audit_dir, node.temp_dir):
         path.mkdir(parents=True)
-    app = create_app(node, audit.clock, is_first=False)
+    app = create_app(node, audit.clock, jobs=seal_jobs)
     services = app.extensions[EXTENSION]
     try:
         world = replace(audit.world, app=app, client=app.test_client(), services=services)

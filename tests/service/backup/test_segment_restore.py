@@ -14,6 +14,7 @@ from analytics.storage.segment_metadata import Segment
 from service.app import create_app
 from service.audit.lease import LeaseTaken
 from service.audit.upload import upload_segments
+from service.background_jobs import seal_jobs
 from service.backup.create import take_backup
 from service.backup.refusals import BackupDamaged, NotABackup, NotASource, UnknownSegment
 from service.backup.segment_restore import (
@@ -330,7 +331,7 @@ async def restarted(filled, folder: Path):
     """A node over a data dir that is there."""
     own = filled.services.settings
     settings = msgspec.structs.replace(own, data_dir=folder, database_url=own.database)
-    app = create_app(settings, filled.clock, is_first=False)
+    app = create_app(settings, filled.clock, jobs=seal_jobs)
     services = app.extensions[EXTENSION]
     try:
         world = replace(filled.world, app=app, client=app.test_client(), services=services)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from service.app import create_app
+from service.background_jobs import seal_jobs
 from service.composition import EXTENSION
 from service.errors import NotAsDocumented
 from service.logs import configure_logs
@@ -35,7 +36,7 @@ async def obey(order: Order) -> None:
     """Serve the file to standard output, as the server would send it: piece by piece."""
     configure_logs("error")  # to standard error
     is_last = at(**order.last)
-    app = create_app(order.settings, lambda: order.now, is_first=False)
+    app = create_app(order.settings, lambda: order.now, jobs=seal_jobs)
     write = os.pwrite
 
     def on_step(step: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from quart.typing import TestClientProtocol
 
 from service.app import create_app
+from service.background_jobs import seal_jobs
 from service.composition import EXTENSION
 from service.policy.changes import set_policy
 from service.policy.parsing import parse_policy
@@ -184,7 +185,7 @@ async def proxied_gate(gate: Gate, registry: FakeRegistry) -> AsyncIterator[Prox
     In a process of its own over the same data dir: the gate's has no registry.
     """
     settings = msgspec.structs.replace(gate.world.services.settings, **_upstreams(registry))
-    app = create_app(settings, gate.world.clock, gate.issuer.transport(), is_first=False)
+    app = create_app(settings, gate.world.clock, gate.issuer.transport(), jobs=seal_jobs)
     try:
         yield Proxied(gate.world, registry, await new_key(gate.world, INSTALL), app.test_client())
     finally:
@@ -195,7 +196,7 @@ async def proxied_gate(gate: Gate, registry: FakeRegistry) -> AsyncIterator[Prox
 async def second_process(proxied: Proxied, **changes: Any) -> AsyncIterator[Proxied]:
     """Another process over the same data dir, with nothing in its memory, and other settings."""
     settings = msgspec.structs.replace(proxied.world.services.settings, **changes)
-    app = create_app(settings, proxied.clock, is_first=False)
+    app = create_app(settings, proxied.clock, jobs=seal_jobs)
     try:
         yield Proxied(proxied.world, proxied.registry, proxied.key, app.test_client())
     finally:

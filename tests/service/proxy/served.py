@@ -12,6 +12,7 @@ import msgspec
 
 from service import hypercorn_server
 from service.app import create_app
+from service.background_jobs import seal_jobs
 from service.composition import EXTENSION, Services
 from service.hypercorn_server import ServerConfig
 from tests.polling import HANG_S, until
@@ -90,7 +91,7 @@ class Answered:
 async def serving(proxied: Proxied, **changes: Any) -> AsyncIterator[Served]:
     """A server that is ready."""
     settings = msgspec.structs.replace(proxied.world.services.settings, **changes)
-    app = create_app(settings, proxied.clock, is_first=False)
+    app = create_app(settings, proxied.clock, jobs=seal_jobs)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     config = ServerConfig()

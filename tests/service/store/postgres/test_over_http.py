@@ -9,6 +9,7 @@ import pytest
 from quart.typing import TestClientProtocol as Client
 
 from service.app import create_app
+from service.background_jobs import seal_jobs
 from service.clock import utc_now
 from service.composition import EXTENSION, Services
 from service.settings import Settings
@@ -85,7 +86,7 @@ async def test_what_one_node_has_confirmed_counts_on_the_other(
         beside = msgspec.structs.replace(ready, data_dir=tmp_path / "second")
         for folder in (beside.data_dir, beside.audit_dir, beside.temp_dir):
             folder.mkdir()
-        app = create_app(beside, utc_now, is_first=False)
+        app = create_app(beside, utc_now, jobs=seal_jobs)
         services: Services = app.extensions[EXTENSION]
         stack.push_async_callback(services.close)
         nodes = [first.client, app.test_client()]

@@ -1,0 +1,273 @@
+"""Background work is done beside the processes that serve, whatever becomes of either."""
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import partial
+from multiprocessing import forkserver
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from prometheus_client.mmap_dict import MmapedDict
+from prometheus_client.parser import text_string_to_metric_families
+
+from analytics.model.instants import format_us
+from service.clock import utc_now
+from service.supervisor import OVERDUE, Supervisor
+from service.watchdog import Serving
+from tests.conftest import SCRAPER
+from tests.polling import eventually
+from tests.proc_files import descendants
+from tests.processes.homes import Home, Server, all_entries
+
+PATH = "/api/v1/admin/orgs/acme/audit/events"
+EAGER = {
+    "seal_rows": "1",
+    "seal_interval_s": "0.05",
+    "compact_quiet_s": "0.01",
+    "sweep_interval_s": "0.05",
+}
+"""Every day with rows is due, and every closed day of two segments."""
+
+OF_EACH_PROCESS = {"count_uses", "note_key_uses", "note_rejections", "renew_keys"} | {
+    "verify_suspects"
+}
+WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
+
+
+@pytest.fixture(autouse=True)
+def own_forkserver() -> Iterator[None]:
+    """Supervisors of this process fork from a process with the files of their own test."""
+    yield
+    forkserver._forkserver._stop()
+
+
+class Sender:
+    """Sends rows of the day before yesterday, and knows what was accepted."""
+
+    def __init__(self) -> None:
+        self.accepted: list[str] = []
+
+    def send(self, server: Server, requests: int = 1) -> None:
+        day = format_us(utc_now() - timedelta(days=2))
+        with server.client() as client:
+            for _ in range(requests):
+                names = [f"package-{len(self.accepted) + number}" for number in range(25)]
+                items = [
+                    {"event": "install_allowed", "packageName": name, "created_at": day}
+                    for name in names
+                ]
+                answer = client.post(PATH, json=items)
+                assert answer.json() == {"accepted": 25, "rejected": []}
+                self.accepted += names
+
+    def send_and_wait(self, server: Server, requests: int) -> None:
+        """As `send`, with a segment for each request."""
+        for _ in range(requests):
+            self.send(server)
+            eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+
+    def check(self, server: Server) -> None:
+        """Every accepted row is there, and once."""
+        with server.client() as client:
+            rows = all_entries(client, event="install_allowed", limit=500)
+        assert sorted(row["packageName"] for row in rows) == sorted(self.accepted)
+
+
+def metrics_folder(server: Server) -> Path:
+    """Where the processes of the server count together."""
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text().splitlines()
+    process = server.process.pid
+    if not any("countersign-metrics-" in line for line in maps):  # a supervisor that serves nothing
+        process = next(
+            child
+            for child in descendants(process)
+            if "countersign-metrics-" in Path(f"/proc/{child}/maps").read_text()
+        )
+        maps = Path(f"/proc/{process}/maps").read_text().splitlines()
+    (folder,) = {
+        Path(line.split(maxsplit=5)[5]).parent for line in maps if "countersign-metrics-" in line
+    }
+    return folder
+
+
+def process_named(server: Server, name: str) -> int:
+    """The id of the process that counts under `name`, once it runs."""
+    file = metrics_folder(server) / f"{name}.pid"
+
+    def is_running() -> int:
+        noted = file.read_text().strip()
+        return int(noted) if noted and Path(f"/proc/{noted}").exists() else 0
+
+    return eventually(is_running, f"the process {name}")
+
+
+def sample(server: Server, name: str) -> float:
+    with server.client(headers=SCRAPER) as client:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        (value,) = {one.value for family in families for one in family.samples if one.name == name}
+    return value
+
+
+def is_sealed_and_merged(server: Server) -> bool:
+    """True once the journal is empty, and the day of the sender one segment, as today."""
+    return (
+        sample(server, "countersign_journal_rows") == 0
+        and sample(server, "countersign_segments") == 2
+    )
+
+
+def jobs_of(folder: Path, name: str) -> set[str]:
+    """The jobs that the process `name` has."""
+    entries = MmapedDict.read_all_values_from_file(str(folder / f"counter_{name}.db"))
+    keys = [entry[0] for entry in entries]
+    return {
+        key.split('"task": "')[1].split('"')[0]
+        for key in keys
+        if "countersign_maintenance_failures_total" in key and '"task": "' in key
+    }
+
+
+@WORKERS
+def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
+    home: Home, workers: str
+) -> None:
+    """Those that serve have none of these jobs, and none of them holds what others wait for."""
+    server, sender = home.serve(**EAGER, workers=workers), Sender()
+    sender.send_and_wait(server, 3)
+
+    eventually(lambda: is_sealed_and_merged(server), "one segment a day")
+
+    assert "segments_merged" in server.logged()
+    sender.check(server)
+    folder = metrics_folder(server)
+    for number in range(int(workers)):
+        assert jobs_of(folder, str(number)) == OF_EACH_PROCESS
+    assert jobs_of(folder, "seal") == {"seal"}
+    assert {"compact", "index", "prune", "publish_lake", "scrub"} <= jobs_of(folder, "maintenance")
+
+
+def test_a_request_that_fills_the_journal_has_it_sealed_at_once(home: Home) -> None:
+    """Long before the next look at it: it is not sealed by the process that knows.
+
+    The request after the one that has made it large says so.
+    """
+    server, sender = home.serve(seal_rows="1", seal_interval_s="80000"), Sender()
+    eventually(lambda: sample(server, "countersign_segments") == 1, "the first look")
+
+    sender.send(server, 2)
+
+    eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+    sender.check(server)
+
+
+def test_only_sealing_competes_for_the_processor(home: Home) -> None:
+    """A little, since it bounds the journal; the rest runs when all others leave it time."""
+    server = home.serve()
+    own = os.getpriority(os.PRIO_PROCESS, server.process.pid)
+    seal, rest = process_named(server, "seal"), process_named(server, "maintenance")
+
+    eventually(lambda: os.sched_getscheduler(rest) == os.SCHED_IDLE, "the idle class")
+    eventually(lambda: os.getpriority(os.PRIO_PROCESS, seal) == own + 5, "niceness 5")
+    assert os.sched_getscheduler(seal) == os.SCHED_OTHER
+    assert os.sched_getscheduler(server.process.pid) == os.SCHED_OTHER
+
+
+@pytest.mark.parametrize("name", ["seal", "maintenance"])
+def test_one_that_is_killed_is_replaced_and_goes_on(home: Home, name: str) -> None:
+    """Meanwhile the service serves; nothing that was accepted is lost or doubled."""
+    server, sender = home.serve(**EAGER), Sender()
+    sender.send_and_wait(server, 3)
+    killed = process_named(server, name)
+
+    os.kill(killed, signal.SIGKILL)
+
+    sender.send(server, 3)
+    eventually(lambda: process_named(server, name) != killed, "another process")
+    eventually(lambda: is_sealed_and_merged(server), "one segment a day")
+    sender.check(server)
+    died = [line for line in server.log_lines() if line["event"] == "background_process_died"]
+    assert [(line["name"], line["exit_code"]) for line in died] == [(name, -signal.SIGKILL)]
+    assert server.stop() == 0
+
+
+@WORKERS
+def test_all_end_when_the_service_is_killed(home: Home, workers: str) -> None:
+    """They would work on a data dir that another service may have by then."""
+    server = home.serve(**EAGER, workers=workers)
+    Sender().send(server, 3)
+    folder = metrics_folder(server)
+    processes = descendants(server.process.pid)
+    assert {process_named(server, name) for name in ("seal", "maintenance")} <= processes
+
+    server.kill()
+
+    eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in processes), "their ends")
+    assert not folder.exists()
+
+
+@WORKERS
+def test_all_end_in_order_while_there_is_work(home: Home, workers: str) -> None:
+    """With exit code 0 and without a process or a file that is left."""
+    server, sender = home.serve(**EAGER, workers=workers), Sender()
+    sender.send(server, 10)
+    folder, processes = metrics_folder(server), descendants(server.process.pid)
+
+    assert server.stop() == 0
+
+    eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in processes), "their ends")
+    assert not folder.exists()
+    assert "killed" not in server.logged()
+    assert "Traceback" not in server.logged()
+    sender.check(home.serve(**EAGER))
+
+
+def serve_until_ended(folder: Path, number: int, serving: Serving) -> None:
+    serving()
+    (folder / "serves").touch()
+    signal.pause()
+
+
+def note_and_end(folder: Path, code: int, is_overdue: bool, serving: Serving) -> None:
+    """A process in the background that ends early, but for the third time."""
+    with (folder / "starts").open("a") as file:
+        file.write("overdue\n" if is_overdue else "idle\n")
+    if len((folder / "starts").read_text().splitlines()) < 3:
+        raise SystemExit(code)
+    (folder / "third").touch()
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    ("code", "starts"),
+    [(OVERDUE, ["idle", "overdue", "overdue"]), (3, ["idle", "idle", "idle"])],
+)
+def test_one_that_ends_early_ends_nothing_else(
+    tmp_path: Path, code: int, starts: list[str]
+) -> None:
+    """It is started again; if its jobs were overdue, outside of the idle class."""
+
+    def stop() -> None:
+        eventually((tmp_path / "third").exists, "the third start")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Thread(target=stop, daemon=True).start()
+    background = {"seal": partial(note_and_end, tmp_path, code)}
+    supervisor = Supervisor(partial(serve_until_ended, tmp_path), 1, 5.0, background=background)
+
+    assert supervisor.run() == 0
+
+    assert (tmp_path / "starts").read_text().splitlines() == starts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_number", range(5))
+def test_a_stop_right_after_the_start_is_in_order(home: Home, round_number: int) -> None:
+    """The others have hardly begun then, and do not know how to stop yet."""
+    server = home.serve()
+
+    assert server.stop() == 0
+
+    assert "Traceback" not in server.logged()
