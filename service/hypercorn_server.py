@@ -11,10 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from socket import IPPROTO_TCP, SO_LINGER, SOL_SOCKET, TCP_NOTSENT_LOWAT
 from typing import Any, Final
 
+import h11
 import hypercorn.asyncio.run
 import hypercorn.protocol
 import structlog
@@ -22,11 +24,18 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
 from quart import Quart
 
 LAST_S: Final = 1.0
 """Time that requests have to end after their connections were aborted."""
+
+LINGER_S: Final = 5.0
+LINGER_BYTES: Final = 8 * 2**20
+"""How long, and how much of, a request is still read after it was answered: more than any body that
+is accepted."""
 
 PART_BYTES: Final = 64 * 1024
 """Amount that a client must read within `send_timeout_s`, or it counts as stalled."""
@@ -120,6 +129,8 @@ class Connection(TCPServer):
     """The client's address; empty if it had disconnected before it was served."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _unread_bytes: int | None = None
+    """Read of a request since it was answered; None while there is no such request."""
 
     async def run(self) -> None:
         """Serve the connection until it is closed."""
@@ -146,6 +157,12 @@ class Connection(TCPServer):
         if isinstance(event, HeadBegun):
             self._begin_head()
             return
+        if isinstance(event, Unread):
+            self._count_unread(event.size)
+            return
+        if isinstance(event, Closed) and self._unread_bytes is not None:
+            self._linger()
+            return
         if isinstance(event, Updated):
             self._end_head()
             self.config.set_idle(self, is_idle=event.idle)
@@ -160,6 +177,27 @@ class Connection(TCPServer):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _count_unread(self, size: int) -> None:
+        self._unread_bytes = (self._unread_bytes or 0) + size
+        if self._unread_bytes > LINGER_BYTES:
+            self._end_lingering()
+
+    def _linger(self) -> None:
+        """End the answer, and read on until the client closes (RFC 9112, 9.6).
+
+        To close while it sends resets the connection: the client, or a proxy, loses the answer.
+        """
+        self._end_head()
+        self.config.set_idle(self, is_idle=True)  # the first to end if there are too many
+        with suppress(OSError, RuntimeError):  # the client is gone
+            self.writer.write_eof()
+        self.loop.call_later(LINGER_S, self._end_lingering)
+
+    def _end_lingering(self) -> None:
+        if self in self.config.connections:
+            self.writer.close()
+            self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
 
     async def _write(self, data: bytes) -> None:
         """Write in parts: the time limit is for a lack of progress, not for the whole write."""
@@ -208,6 +246,13 @@ class HeadBegun(ConnectionEvent):
     """The first bytes of a request have arrived."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unread(ConnectionEvent):
+    """Bytes of a request that is answered already, which are dropped."""
+
+    size: int = 0
+
+
 class Http1(H11Protocol):
     """HTTP/1.1 and nothing else.
 
@@ -216,11 +261,31 @@ class Http1(H11Protocol):
     request (resets, pings, settings).
     """
 
+    _is_answered = False
+    """The connection ends with this request, of which there may be more to read."""
+
     async def handle(self, event: ConnectionEvent) -> None:
         """Handle bytes, or the end of the connection."""
+        if isinstance(event, RawData) and self._is_answered:
+            await self.send(Unread(len(event.data)))
+            return
         if isinstance(event, RawData) and event.data and self.stream is None:
             await self.send(HeadBegun())
         await super().handle(event)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of the answer, or end it."""
+        if isinstance(event, StreamClosed) and self.connection.their_state is h11.SEND_BODY:
+            await self._begin_dropping()
+        await super().stream_send(event)
+
+    async def _send_error_response(self, status_code: int) -> None:
+        await super()._send_error_response(status_code)
+        await self._begin_dropping()
+
+    async def _begin_dropping(self) -> None:
+        self._is_answered = True
+        await self.send(Unread())
 
     async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
         """Ignore `Upgrade: h2c`, which RFC 9113 has removed."""

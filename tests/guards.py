@@ -507,6 +507,18 @@ GUARDS: Final = [
         f"{_CONNECTIONS}::test_headers_that_come_too_slowly_end_the_connection",
     ),
     Guard(
+        "an answer to a request that is still being sent arrives",
+        "service/hypercorn_server.py::Connection.protocol_send",
+        DropCall("self._count_unread"),
+        f"{_CONNECTIONS}::test_a_client_that_still_sends_its_body_gets_the_whole_answer",
+    ),
+    Guard(
+        "what is read of an answered request is bounded",
+        "service/hypercorn_server.py::Connection._count_unread",
+        Replace("self._unread_bytes > LINGER_BYTES", "False"),
+        f"{_CONNECTIONS}::test_a_client_that_sends_on_after_its_answer_is_disconnected",
+    ),
+    Guard(
         "connections of one address are limited",
         "service/hypercorn_server.py::Connection.run",
         Replace("not self.config.admit(self)", "not (self.config.admit(self) or True)"),

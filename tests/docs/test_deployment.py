@@ -216,6 +216,27 @@ def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
+def test_a_refusal_before_the_body_passes_nginx(home: Home, tmp_path: Path) -> None:
+    """While nginx still sends the body: a connection that is closed then becomes a 502."""
+    https = free_port()
+    server = home.serve(base_url=f"https://127.0.0.1:{https}", trusted_proxies="127.0.0.1")
+    events = "/api/v1/admin/orgs/acme/audit/events"
+    token = {"x-service-admin-token": ADMIN_TOKEN}
+    changes = {"client_max_body_size 5m;": "client_max_body_size 8m;"}
+    with running_nginx(tmp_path, https, server.port, changes) as certificates:
+        trust = ssl.create_default_context(cafile=str(certificates.authority))
+        url = f"https://127.0.0.1:{https}"
+        with httpx2.Client(base_url=url, verify=trust, timeout=HANG_S) as client:
+            answers = [
+                client.post(events, content=b" " * 2**20 * size, headers=headers).status_code
+                for headers, size in (({}, 5), (token, 7))
+                for _ in range(20)
+            ]
+
+    assert answers == [401] * 20 + [413] * 20
+
+
+@pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_nginx_accepts_no_weak_encryption(tmp_path: Path) -> None:
     """No machine is redirected with a key that it sent in the clear; no old cipher is agreed."""
     http, https = free_port(), free_port()

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
+from service.hypercorn_server import LINGER_BYTES
 from tests.budgets import only_full, sample
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH
@@ -28,6 +29,55 @@ def test_an_answer_that_overtakes_the_body_says_that_the_connection_ends(quiet_s
 
     assert answer.startswith(b"http/1.1 401 ")
     assert b"\r\nconnection: close\r\n" in answer
+
+
+def begin_long_body(connection: socket.socket, size: int) -> None:
+    """Send the head of a request that is refused for its credentials, with a body of `size`."""
+    connection.sendall(
+        f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n".encode()
+    )
+
+
+def test_a_client_that_still_sends_its_body_gets_the_whole_answer(quiet_server):
+    """To close the connection then would reset it, and a proxy would answer 502 (RFC 9112, 9.6)."""
+    body = b"a" * (5 * 2**20)  # far more than the sockets' buffers hold
+    with connection_to(quiet_server) as connection:
+        begin_long_body(connection, len(body))
+        connection.sendall(body)
+        answer = b""
+        while piece := connection.recv(65_536):
+            answer += piece
+
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert answer.endswith(b"}")
+
+
+def test_a_client_that_sends_on_after_its_answer_is_disconnected(quiet_server):
+    """What is read of it is bounded."""
+    with connection_to(quiet_server) as connection:
+        begin_long_body(connection, 2**40)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 401 ")
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 10 * LINGER_BYTES:
+                sent += connection.send(b"a" * 65_536)
+
+    assert LINGER_BYTES <= sent < 10 * LINGER_BYTES
+
+
+def test_a_client_that_keeps_an_answered_connection_is_disconnected(quiet_server):
+    """However few bytes it sends: its place is free after LINGER_S."""
+    with connection_to(quiet_server) as connection:
+        begin_long_body(connection, 2**20)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 401 ")
+
+        def is_disconnected() -> bool:
+            with suppress(ConnectionError):
+                connection.send(b"a")
+                return False
+            return True
+
+        assert eventually(is_disconnected, "the server closes")
 
 
 def test_refused_and_accepted_requests_share_a_client_without_a_broken_connection(quiet_server):
