@@ -965,6 +965,18 @@ GUARDS: Final = [
         f"{_COMMIT_CACHE}::test_a_commit_of_another_program_is_met_at_once",
     ),
     Guard(
+        "rights outlast only a commit of rows that began at their version",
+        "service/store/commit_cache.py::CommitCache.pass_over",
+        Replace("self._as_of == before", "True"),
+        f"{_COMMIT_CACHE}::test_rights_are_read_again_after_another_program_committed",
+    ),
+    Guard(
+        "and only one that no other commit follows unseen",
+        "service/store/sqlite/connection.py::CommitStep.end",
+        Replace("others == self._others", "others is not None"),
+        f"{_COMMIT_CACHE}::test_a_commit_right_after_that_of_rows_is_met",
+    ),
+    Guard(
         "and so is who may do what",
         "service/store/commit_cache.py::CommitCache.get",
         Replace("version != self._as_of", "self._as_of is None"),
@@ -1002,8 +1014,8 @@ GUARDS: Final = [
     ),
     Guard(
         "the version of one connection is none of another's",
-        "service/store/sqlite/connection.py::CommitWatcher.version",
-        Replace("self._opened", "0"),
+        "service/store/sqlite/connection.py::CommitWatcher.look",
+        Replace("self._opened, count", "0, count"),
         f"{_COMMIT_CACHE}::test_a_watch_that_looks_again_repeats_no_version",
     ),
     Guard(
@@ -1129,8 +1141,8 @@ GUARDS: Final = [
         "so does a write in one trip",
         "service/store/sqlite/engine.py::SqliteEngines.write_at_once",
         Replace(
-            "self._at_once(self.writer, _BEGIN_WRITING, work)",
-            "self._at_once(self.writer, _BEGIN_READING, work)",
+            "self._at_once(self.writer, _BEGIN_WRITING, work, step)",
+            "self._at_once(self.writer, _BEGIN_READING, work, step)",
         ),
         f"{_TRANSACTION}::test_a_write_begins_with_the_write_lock[in one trip]",
     ),

@@ -112,9 +112,10 @@ def encode_days(rows: Iterable[AuditRow]) -> list[EncodedBatch]:
 def encode_day(day: date, rows: list[AuditRow]) -> EncodedBatch:
     """`rows`, at least one and all of UTC `day`, as a batch."""
     table = to_table(rows)
-    bounds = pc.min_max(table.column("created_at")).as_py()
     size = table.get_total_buffer_size()
-    return EncodedBatch(day, len(rows), size, bounds["min"], bounds["max"], _encode(table))
+    # Not by Arrow: of the few rows of a commit it takes a quarter of the time of encoding them.
+    instants = [row.created_at for row in rows]
+    return EncodedBatch(day, len(rows), size, min(instants), max(instants), _encode(table))
 
 
 def _encode(rows: pa.Table) -> bytes:

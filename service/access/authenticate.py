@@ -177,7 +177,7 @@ class Authenticator:
                 raise Unauthenticated
             return key
 
-        return await self._store.cached_at_once(("key", hashed), load)
+        return await self._store.cached_right(("key", hashed), load)
 
     async def _session_of(self, token: str, now: datetime) -> "_Session":
         """The live session of this token. Raises Unauthenticated."""

@@ -179,7 +179,7 @@ class Authorizer:
 
     async def org(self, slug: str) -> Organisation:
         """The organisation `slug`. Raises OrgNotFound."""
-        return await self._store.cached_at_once(("org", slug), partial(read_org, slug=slug))
+        return await self._store.cached_right(("org", slug), partial(read_org, slug=slug))
 
     async def attributed(
         self, principal: _Principal, org: Organisation, values: Sequence[str]

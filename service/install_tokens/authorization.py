@@ -111,7 +111,7 @@ class InstallAuthorizer:
                 raise InstallUnauthenticated
             return token
 
-        token = await self._store.cached_at_once(("install_token", hashed), load)
+        token = await self._store.cached_right(("install_token", hashed), load)
         # A token also ends by time, without a commit that would drop it from the cache.
         if self._clock() >= token.expires_at:
             raise InstallTokenExpired(value=format_ms(token.expires_at))

@@ -47,6 +47,14 @@ class CommitCache:
         result: _Value = value if is_known else await self._read_once(key, load, size_of)
         return result
 
+    def pass_over(self, before: Hashable, after: Hashable) -> None:
+        """Keep everything over the commit that led from `before` to `after`, and no other did.
+
+        It must have changed nothing that any result here depends on.
+        """
+        if self._as_of == before:
+            self._as_of = after
+
     async def _read_once(
         self,
         key: Hashable,

@@ -17,6 +17,9 @@ URL_SETTING: Final = f"{PREFIX}DATABASE_URL"
 
 _Result = TypeVar("_Result")
 
+Passed = Callable[[Hashable, Hashable], None]
+"""Is told the versions of a `CommitWatch` before and after a commit between which no other lies."""
+
 
 class CommitWatch(Protocol):
     """Detects commits to a database, by any process, without reading what was committed."""
@@ -57,8 +60,13 @@ class Engines(ABC):
         """The result of `work` in a read transaction."""
 
     @abstractmethod
-    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
-        """The result of `work` in a write transaction, returned after the commit."""
+    async def write_at_once(
+        self, work: Callable[[Transaction], _Result], passed: Passed | None = None
+    ) -> _Result:
+        """The result of `work` in a write transaction, returned after the commit.
+
+        `passed` is told of the commit, where that is cheap to know.
+        """
 
     @abstractmethod
     def migration(self) -> AbstractAsyncContextManager[AsyncConnection]:

@@ -83,6 +83,7 @@ class Store:
         self._has_database_clock = is_replaced
         self._kept = ByteCache(KEPT_BYTES_MAX)
         self._cache = CommitCache(engines.watch)
+        self._rights = CommitCache(engines.watch)
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -111,6 +112,16 @@ class Store:
             key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
         )
 
+    async def cached_right(self, key: Hashable, query: Callable[[Transaction], _Found]) -> _Found:
+        """`cached_at_once`, also over commits that add only rows (see `write_at_once`).
+
+        For what says who may do what, which every request asks: were it read again after each
+        commit of rows, each request that sends one would wait for a read as well.
+        """
+        return await self._rights.get(
+            key, lambda: self.read_at_once(query), lambda found: LINE_BYTES
+        )
+
     async def snapshot(self, tenant_id: str) -> Snapshot:
         """All audit rows of the tenant as of now."""
 
@@ -133,10 +144,13 @@ class Store:
                 yield work
                 await work.journal_rows()
 
-    async def write_at_once(self, change: Callable[[SyncUnitOfWork], _Found]) -> _Found:
+    async def write_at_once(
+        self, change: Callable[[SyncUnitOfWork], _Found], *, changes_rights: bool = True
+    ) -> _Found:
         """The result of `change` in a write transaction, once that is durable.
 
         Where the database allows, it runs in the connection's thread with one thread switch.
+        `changes_rights` is False if it changes nothing that a `cached_right` depends on.
         """
 
         def run(transaction: Transaction) -> tuple[_Found, list[JournalBatch]]:
@@ -145,7 +159,8 @@ class Store:
             return result, work.journal.write(transaction, work.now)
 
         with store_faults():
-            result, stored = await self._engines.write_at_once(run)
+            passed = None if changes_rights else self._rights.pass_over
+            result, stored = await self._engines.write_at_once(run, passed)
         # Only after the commit: after a failed one, other rows get the same seq.
         keep_batches(self._kept, stored)
         return result

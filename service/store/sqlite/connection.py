@@ -4,6 +4,7 @@ A switch takes longer than most statements. SQLAlchemy makes four: open, execute
 """
 
 import sqlite3
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -69,13 +70,19 @@ class Connection(aiosqlite.Connection):
         result: _Fetched = await self._execute(_run, self._conn, begins, work)
         return result
 
-    async def transact(self, begin: str, work: Callable[["DirectTransaction"], _Result]) -> _Result:
+    async def transact(
+        self,
+        begin: str,
+        work: Callable[["DirectTransaction"], _Result],
+        step: "CommitStep | None" = None,
+    ) -> _Result:
         """The result of `work` in a transaction started by `begin`, in one thread switch.
 
-        If the caller is cancelled it still runs to its commit. After a failure the transaction
-        stays open until `rollback` or `close`.
+        `step` notes the versions around the commit of a transaction that has the write lock. If the
+        caller is cancelled it still runs to its commit. After a failure the transaction stays open
+        until `rollback` or `close`.
         """
-        result: _Result = await self._execute(_transact, self._conn, self._kept, begin, work)
+        result: _Result = await self._execute(_transact, self._conn, self._kept, begin, work, step)
         return result
 
     async def commit(self) -> None:
@@ -191,6 +198,7 @@ def _transact(
     kept: _Kept,
     begin: str,
     work: Callable[["DirectTransaction"], _Result],
+    step: "CommitStep | None",
 ) -> _Result:
     transaction = DirectTransaction(connection)
     transaction.execute(begin)
@@ -199,9 +207,13 @@ def _transact(
     if kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX:
         transaction.kept = kept.values
     result = work(transaction)
+    if step is not None:
+        step.begin(others)
     transaction.execute("COMMIT")
     # Only after the commit: what a failed transaction kept is not true.
     kept.version, kept.values = (others, connection.total_changes), transaction.kept
+    if step is not None:
+        step.end(transaction)
     return result
 
 
@@ -246,25 +258,64 @@ class CommitWatcher:
     """
 
     def __init__(self, path: str) -> None:
+        self._lock = threading.Lock()
         self._uri = f"{Path(path).resolve().as_uri()}?mode=rw"  # never a new file
         self._connection: sqlite3.Connection | None = None
         self._opened = 0
 
     async def version(self) -> Version | None:
         """A version that changes with every commit; None if unavailable."""
-        try:
-            if self._connection is None:
-                self._connection = sqlite3.connect(self._uri, uri=True, timeout=0)
-                self._opened += 1
-            ((count,),) = self._connection.execute("PRAGMA data_version")
-        except sqlite3.Error:
-            self.close()
-            return None
-        # Each connection starts its count at an arbitrary value.
-        return self._opened, count
+        return self.look()
+
+    def look(self) -> Version | None:
+        """`version`, in any thread."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = sqlite3.connect(
+                        self._uri, uri=True, timeout=0, check_same_thread=False
+                    )
+                    self._opened += 1
+                ((count,),) = self._connection.execute("PRAGMA data_version")
+            except sqlite3.Error:
+                self._close()
+                return None
+            # Each connection starts its count at an arbitrary value.
+            return self._opened, count
 
     def close(self) -> None:
         """Close the connection, if it is open."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+class CommitStep:
+    """The versions before and after one commit, and whether it alone lies between them."""
+
+    def __init__(self, watch: CommitWatcher) -> None:
+        self._watch = watch
+        self._others = 0
+        self.before: Version | None = None
+        self.after: Version | None = None
+        self.is_alone = False
+
+    def begin(self, others: int) -> None:
+        """Note the version before the commit, whose connection has the write lock.
+
+        `others` are the commits of other connections: none can be added until the commit.
+        """
+        self._others, self.before = others, self._watch.look()
+
+    def end(self, transaction: DirectTransaction) -> None:
+        """Note the version after the commit, by the same connection's `transaction`."""
+        self.after = self._watch.look()
+        with suppress(sqlite3.Error):  # the commit is done: nothing here may make it a failure
+            # Looked at last: another connection's commit that is in `after` is counted here.
+            ((others,),) = transaction.execute("PRAGMA data_version")
+            is_known = self.before is not None and self.after is not None
+            self.is_alone = is_known and others == self._others

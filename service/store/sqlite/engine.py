@@ -21,8 +21,13 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from service.clock import Clock
 from service.settings import InvalidSetting
-from service.store.engines import URL_SETTING, CommitWatch, Engines
-from service.store.sqlite.connection import CommitWatcher, Connection, open_connection
+from service.store.engines import URL_SETTING, Engines, Passed
+from service.store.sqlite.connection import (
+    CommitStep,
+    CommitWatcher,
+    Connection,
+    open_connection,
+)
 from service.store.transaction import Transaction, within
 
 _BEGIN_READING: Final = "BEGIN"
@@ -38,7 +43,7 @@ class SqliteEngines(Engines):
 
     writer: AsyncEngine
     reader: AsyncEngine
-    watch: CommitWatch
+    watch: CommitWatcher
     clock: Clock | None = None
     are_direct: bool = True
     """Each connection runs a whole transaction in one thread switch."""
@@ -56,16 +61,26 @@ class SqliteEngines(Engines):
             await session.connection()  # takes the write lock
             yield session
 
-    async def write_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
+    async def write_at_once(
+        self, work: Callable[[Transaction], _Result], passed: Passed | None = None
+    ) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
-        return await self._at_once(self.writer, _BEGIN_WRITING, work)
+        step = None if passed is None else CommitStep(self.watch)
+        result = await self._at_once(self.writer, _BEGIN_WRITING, work, step)
+        if passed is not None and step is not None and step.is_alone:
+            passed(step.before, step.after)
+        return result
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a read transaction."""
         return await self._at_once(self.reader, _BEGIN_READING, work)
 
     async def _at_once(
-        self, engine: AsyncEngine, begin: str, work: Callable[[Transaction], _Result]
+        self,
+        engine: AsyncEngine,
+        begin: str,
+        work: Callable[[Transaction], _Result],
+        step: CommitStep | None = None,
     ) -> _Result:
         if not self.are_direct:
             async with AsyncSession(engine) as session, session.begin():
@@ -77,7 +92,7 @@ class SqliteEngines(Engines):
             pooled = engine.sync_engine.raw_connection()
             try:
                 connection = cast("Connection", pooled.driver_connection)
-                return await_only(connection.transact(begin, work))
+                return await_only(connection.transact(begin, work, step))
             finally:
                 pooled.close()
 

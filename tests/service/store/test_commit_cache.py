@@ -9,12 +9,14 @@ from sqlalchemy import event, select
 
 from service.errors import OrgNotFound
 from service.orgs.changes import set_tier
-from service.orgs.repository import get_org
+from service.orgs.repository import get_org, read_org
 from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
 from service.store.sqlite.connection import CommitWatcher
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.store.transaction import Transaction
+from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR
 from tests.service.store.conftest import add_org, database
 
@@ -266,6 +268,91 @@ async def test_while_the_watch_fails_everything_is_read_and_what_was_known_is_fo
         await ask(cache, reads)
 
     assert reads.count == 2
+
+
+async def add_row(store: Store, tenant_id: str) -> None:
+    """One row, by a commit that changes nothing else."""
+    await store.write_at_once(
+        lambda work: work.journal.add(tenant_id, [sample_row()]), changes_rights=False
+    )
+
+
+async def read_tier(store: Store, reads: list[str]) -> str:
+    """The tier of acme as a right; what had to be read is added to `reads`."""
+
+    def load(transaction: Transaction) -> str:
+        reads.append(read_org(transaction, "acme").tier)
+        return reads[-1]
+
+    return await store.cached_right("acme", load)
+
+
+async def test_rights_are_not_read_again_after_a_commit_of_rows(store: Store):
+    """Else every request that sends a row would wait for a read as well."""
+    acme, reads = await add_org(store, "acme"), list[str]()
+    for _ in range(3):
+        assert await read_tier(store, reads) == "org"
+        await add_row(store, acme.id)
+
+    assert reads == ["org"]
+
+
+async def test_all_else_is_read_again_after_a_commit_of_rows(store: Store):
+    acme = await add_org(store, "acme")
+    before = await store.last_seq()
+    await add_row(store, acme.id)
+
+    assert await store.last_seq() == before + 1
+
+
+@pytest.mark.parametrize("rows_first", [True, False])
+async def test_rights_are_read_again_after_any_other_commit(store: Store, rows_first: bool):
+    """Also when rows are committed before anyone asks."""
+    acme, reads = await add_org(store, "acme"), list[str]()
+    await read_tier(store, reads)
+    if rows_first:
+        await add_row(store, acme.id)
+    async with store.write() as work:
+        await set_tier(work, await get_org(work.session, "acme"), "team", BY_OPERATOR)
+    await add_row(store, acme.id)
+
+    assert await read_tier(store, reads) == "team"
+
+
+async def test_rights_are_read_again_after_another_program_committed(store: Store, settings):
+    """Before a commit of rows: the step begins at a version that was not seen here."""
+    acme, reads = await add_org(store, "acme"), list[str]()
+    await read_tier(store, reads)
+    change_tier(settings)
+    await add_row(store, acme.id)
+
+    assert await read_tier(store, reads) == "team"
+
+
+async def test_a_commit_right_after_that_of_rows_is_met(
+    store: Store, watch: CommitWatcher, settings, monkeypatch: pytest.MonkeyPatch
+):
+    """Before the version after it is looked at: that version then says nothing of the other one."""
+    acme, reads = await add_org(store, "acme"), list[str]()
+    await read_tier(store, reads)
+    look, looks = watch.look, list[object]()
+
+    def late() -> object:
+        looks.append(None)
+        if len(looks) == 2:  # the first one is inside the transaction
+            change_tier(settings)
+        return look()
+
+    monkeypatch.setattr(watch, "look", late)
+    await add_row(store, acme.id)
+
+    assert await read_tier(store, reads) == "team"
+
+
+def change_tier(settings) -> None:
+    """By another program."""
+    with database(settings) as other:
+        other.execute("UPDATE organisations SET tier = 'team'")
 
 
 async def test_a_watch_that_looks_again_repeats_no_version(watch: CommitWatcher, settings):

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,11 +10,12 @@ import pytest
 from sqlalchemy import column, insert, select, table
 
 from service.errors import KeyReused, StorageBusy, StoreUnavailable
+from service.store import group_commit
 from service.store.group_commit import GROUP_MAX, GroupCommit
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import START
-from tests.polling import until
+from tests.polling import HANG_S, until
 from tests.service.store.conftest import database
 
 pytestmark = pytest.mark.sqlite_only(reason="watches SQLite's one writing connection")
@@ -90,6 +92,11 @@ async def stored(store) -> list[str]:
         return list(await session.scalars(select(Organisation.slug)))
 
 
+def busy_turn() -> None:
+    """What a turn of the event loop does that is not idle."""
+    time.sleep(0.000_2)
+
+
 SLUGS = [f"org-{number:03}" for number in range(3 * GROUP_MAX)]
 
 
@@ -119,6 +126,31 @@ async def test_who_comes_while_a_group_is_under_way_is_in_the_next(store, group,
 
     assert len(commits) == 1 + 2  # that of the block, too
     assert len(await stored(store)) == GROUP_MAX + 1
+
+
+async def test_a_change_that_a_busy_loop_is_about_to_bring_is_in_the_group(
+    group, commits, monkeypatch
+):
+    """A commit costs as much for one as for many, and would take turns with the loop."""
+    monkeypatch.setattr(group_commit, "GATHERING_S", HANG_S)
+
+    async def late() -> str:
+        for _ in range(5):
+            busy_turn()
+            await asyncio.sleep(0)
+        return await group.commit(adding("late"))
+
+    assert await asyncio.gather(group.commit(adding("first")), late()) == ["first", "late"]
+    assert len(commits) == 1
+
+
+async def test_a_loop_that_stays_busy_delays_a_group_for_a_moment_only(group, store):
+    first = asyncio.create_task(group.commit(adding("first")))
+    while not first.done():
+        busy_turn()
+        await asyncio.sleep(0)
+
+    assert await stored(store) == ["first"]
 
 
 async def test_changes_run_in_the_order_in_which_they_came(group):
