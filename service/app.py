@@ -64,7 +64,7 @@ from service.web.paths import BindingName, RowName
 from service.web.request_validation import guarded
 from service.web.system import blueprint as system
 from service.web.templates import TemplateEnvironment
-from service.web.turns import in_turns
+from service.web.turns import credentials_of, in_turns
 
 _log = structlog.get_logger(__name__)
 _TEMPLATES = REPOSITORY / "templates"
@@ -139,7 +139,12 @@ class _App(Quart):
         """The answer to `request`, whose organisation takes the event loop in fair turns."""
         services: Services = self.extensions[EXTENSION]
         address = source_ip(request, services.settings.trusted_proxies)
-        return await in_turns(services.loop_turns, address, super().handle_request(request))
+        return await in_turns(
+            services.loop_turns,
+            address,
+            super().handle_request(request),
+            credentials_of(request),
+        )
 
 
 class ObservedBody(Body):

@@ -363,12 +363,14 @@ def build_services(
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     clock = store.clock  # what is compared with stored times is of the same clock
     metrics = Metrics(is_shared=METRICS_FOLDER in os.environ, is_serving=is_serving)
+    loop_turns = LoopTurns(metrics.request_ended)
     lake = Lake(
         settings,
         metrics.segment_cache if settings.segments_url else None,
         prefix_guard(settings, store),
         metrics.query_turns,
         metrics.export_turns,
+        loop_turns.have_several_tenants,
     )
     http = outgoing_client(transport)
     trust = _trust(settings, store, clock, http, metrics)
@@ -414,6 +416,6 @@ def build_services(
             settings, clock, store, trust.authenticator, trust.access, http, metrics
         ),
         live=LivePlaces(),
-        loop_turns=LoopTurns(metrics.request_ended),
+        loop_turns=loop_turns,
         http=http,
     )

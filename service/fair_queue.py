@@ -110,10 +110,19 @@ class FairQueue:
     least, so it neither saves up time nor pays for what others did.
     """
 
-    def __init__(self, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
-        """A queue without jobs; `clock` returns seconds."""
+    def __init__(
+        self,
+        bounds: Bounds,
+        clock: Callable[[], float] = time.monotonic,
+        is_shared: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """A queue without jobs; `clock` returns seconds.
+
+        `is_shared` says whether others use the process without a job in this queue.
+        """
         self._bounds = bounds
         self._clock = clock
+        self._is_shared = is_shared
         self._shares: dict[str, _Share] = {}
         self._turns = 0
         self._shorts_since_long = 0
@@ -203,7 +212,7 @@ class FairQueue:
         most = bounds.per_tenant
         if length is Length.LONG:
             most = min(most, bounds.long_per_tenant)
-        if self._clock() < self._shared_until:
+        if self._clock() < self._shared_until or self._is_shared():
             most = min(most, bounds.beside_others)
         for share in self._shares.values():
             is_free = len(share.running) < bounds.per_tenant and share.count_running(length) < most
@@ -257,9 +266,13 @@ class FairTurns:
     """Lets requests wait for their turns, in the event loop that first uses it."""
 
     def __init__(
-        self, bounds: Bounds, wait_max_s: float, observer: TurnObserver | None = None
+        self,
+        bounds: Bounds,
+        wait_max_s: float,
+        observer: TurnObserver | None = None,
+        is_shared: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.queue = FairQueue(bounds)
+        self.queue = FairQueue(bounds, is_shared=is_shared)
         self._wait_max_s = wait_max_s
         self._observer = observer or _NoObserver()
         self._waiters: dict[Job, asyncio.Future[None]] = {}

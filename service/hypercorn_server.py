@@ -29,6 +29,8 @@ from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
 from quart import Quart
 
+from service.loop_turns import OWNER, LoopTurns
+
 LAST_S: Final = 1.0
 """Time that requests have to end after their connections were aborted."""
 
@@ -67,6 +69,7 @@ class ServerConfig(Config):
     def __init__(self) -> None:
         super().__init__()
         self.is_trusted_proxy: Callable[[str], bool] = lambda _: False
+        self.loop_turns: LoopTurns | None = None
         self.connections: set[Connection] = set()
         self._by_address = Counter[str]()
         self._idle: dict[Connection, None] = {}
@@ -147,6 +150,7 @@ class Connection(TCPServer):
             await super().run()
         finally:
             self._end_head()
+            self._hold_turns(is_held=False)
             self.config.release(self)
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
@@ -166,12 +170,25 @@ class Connection(TCPServer):
         if isinstance(event, Updated):
             self._end_head()
             self.config.set_idle(self, is_idle=event.idle)
+            if event.idle:
+                self._hold_turns(is_held=False)
         await super().protocol_send(event)
 
     def _begin_head(self) -> None:
         # Not again for each piece: a client could send one byte a minute.
         if self._head_timer is None and self.config.head_timeout_s < math.inf:
             self._head_timer = self.loop.call_later(self.config.head_timeout_s, self._abort_if_open)
+            self._hold_turns(is_held=True)
+
+    def _hold_turns(self, *, is_held: bool) -> None:
+        """Let heavy requests wait, from the first byte of a request to the last of its answer."""
+        if self.config.loop_turns is None:
+            return
+        if is_held:
+            self.config.loop_turns.hold(self)
+            OWNER.set(self)  # the request's task inherits it
+        else:
+            self.config.loop_turns.release(self)
 
     def _end_head(self) -> None:
         if self._head_timer is not None:

@@ -95,18 +95,20 @@ class Lake:
         guard: PrefixGuard | None = None,
         query_turns: TurnObserver | None = None,
         export_turns: TurnObserver | None = None,
+        is_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """With segments in a bucket `observer` is told what their cache does.
 
         `query_turns` and `export_turns` are told what waits and runs. `guard` confirms that the
-        prefix of the bucket is ours before anything in it is changed.
+        prefix of the bucket is ours before anything in it is changed. `is_shared` says whether
+        several organisations use the process now.
         """
         self._guard = guard
         self.segments: SegmentStore = open_segments(settings, observer or SilentObserver())
         self._query_max_s = settings.query_max_s
         bounds = query_bounds(settings)
         self.query_wait_max_s = settings.query_wait_max_s
-        self._query_turns = FairTurns(bounds, self.query_wait_max_s, query_turns)
+        self._query_turns = FairTurns(bounds, self.query_wait_max_s, query_turns, is_shared)
         self._query_threads = new_pool(bounds.at_once, "query")
         self._background_threads = new_pool(bounds.at_once, "background", BACKGROUND_NICENESS)
         self._export_turns = FairTurns(export_bounds(settings), settings.export_max_s, export_turns)

@@ -8,6 +8,10 @@ steps wait: each turn of the loop runs one of them, and none while a request of 
 is about to continue.
 
 Nothing waits while one organisation has the loop for itself, and light ones never wait.
+
+Whose a request is, is known only after its credentials are checked, which takes steps of its own.
+So until then a request counts as that of the organisation to which the same credentials belonged
+last. A flood of requests of a heavy organisation thus waits from its first step on.
 """
 
 import asyncio
@@ -18,6 +22,8 @@ from dataclasses import dataclass, field
 from math import exp
 from time import perf_counter
 from typing import Any, Final, TypeVar
+
+from cachetools import LRUCache
 
 LIGHT_S: Final = 0.25
 """An organisation is light up to this much of the loop's time within FADE_S: a quarter. It is never
@@ -31,12 +37,15 @@ BESIDE_S: Final = 1.0
 """So long after a step of another organisation the loop counts as shared with it."""
 
 HOLD_S: Final = 0.01
-"""So long after a step of a light request heavy ones are held for its next one: most waits for a
-thread are shorter."""
+"""So long after a light request has arrived, and after each of its steps, heavy ones are held for
+its next one: most waits for a thread are shorter."""
 
 REQUEST_S: Final = 0.0004
 """Time of the loop that each request takes outside of its steps: what the server does to read it
 and to send the answer, measured as processor time."""
+
+REMEMBERED_MAX: Final = 4_096
+"""Credentials whose organisation is remembered."""
 
 _FORGET_S: Final = 10 * FADE_S
 
@@ -70,13 +79,21 @@ class LoopTurns:
         """`observe` gets the tenant id of each request that ends, and the seconds of its steps."""
         self.observe = observe
         self.clock = clock
+        self.remembered: LRUCache[int, str] = LRUCache(REMEMBERED_MAX)
+        """The organisations to which credentials belonged last, by a hash of these."""
+
         self._shares: dict[str, _Share] = {}
         self._last: _Share | None = None
         self._shared_until = 0.0
+        self._last_tenant_id: str | None = None
+        self._tenants_until = 0.0
         self._forgets_at = 0.0
-        self._light: RequestTurns | None = None
-        self._held_until = 0.0
+        self._held_until: dict[object, float] = {}
         self._next: asyncio.Handle | None = None
+
+    def have_several_tenants(self) -> bool:
+        """True while several organisations use the loop."""
+        return self.clock() < self._tenants_until
 
     def may_run(self, group: str) -> bool:
         """True if a step of `group` need not wait."""
@@ -109,21 +126,35 @@ class LoopTurns:
                 self._shared_until = now + BESIDE_S
             self._last = share
             self._forget(now)
+        if request.tenant_id not in (None, self._last_tenant_id):
+            if self._last_tenant_id is not None:
+                self._tenants_until = now + BESIDE_S
+            self._last_tenant_id = request.tenant_id
         if share.is_light(now):
-            self._light, self._held_until = request, now + HOLD_S
+            self.hold(request.owner)
+        else:
+            self.release(request.owner)
 
-    def ended(self, request: "RequestTurns") -> None:
-        """Hold nothing for `request` any more."""
-        if self._light is request:
-            self._light = None
-            if self._next is not None:
-                self._next.cancel()
-                self._next = None
-                self._begin_soon()
+    def hold(self, owner: object) -> None:
+        """Hold heavy steps for a request that may be light: for HOLD_S, or until `release`."""
+        self._held_until.pop(owner, None)
+        self._held_until[owner] = self.clock() + HOLD_S  # the last one is the latest
+
+    def release(self, owner: object) -> None:
+        """Hold nothing for `owner` any more. Safe to repeat."""
+        self._held_until.pop(owner, None)
+        if not self._held_until and self._next is not None:
+            self._next.cancel()
+            self._next = None
+            self._begin_soon()
 
     def count_waiting(self) -> int:
         """How many steps wait."""
         return sum(len(share.waiting) for share in self._shares.values())
+
+    def count_held(self) -> int:
+        """For how many requests heavy steps are held, or were until HOLD_S was over."""
+        return len(self._held_until)
 
     def count_groups(self) -> int:
         """How many groups are remembered."""
@@ -150,10 +181,9 @@ class LoopTurns:
         if not waiting:
             return
         share = min(waiting, key=lambda share: share.used_at(now))
-        is_held = self._light is not None and now < self._held_until
-        if is_held and not share.is_light(now):
-            loop = asyncio.get_running_loop()
-            self._next = loop.call_later(self._held_until - now, self._begin_next)
+        held_s = next(reversed(self._held_until.values()), now) - now
+        if held_s > 0 and not share.is_light(now):
+            self._next = asyncio.get_running_loop().call_later(held_s, self._begin_next)
             return
         waiter = share.waiting.popleft()
         if not waiter.done():  # else its request is cancelled
@@ -170,48 +200,64 @@ class LoopTurns:
 
 
 class RequestTurns:
-    """The turns of one request. Until its organisation is known its group is its address.
+    """The turns of one request, in the group of its organisation.
 
-    So strangers, who may send any path, use up the turns of no organisation.
+    Until this is known, it is that to which its `credentials` belonged last, or else its address:
+    strangers, who may send any path, use up the turns of no organisation.
     """
 
-    def __init__(self, turns: LoopTurns, address: str | None) -> None:
-        self.group = f"address {address}"
-        self._turns = turns
-        self._tenant_id: str | None = None
-        self._used_s = 0.0
-        self._uncharged_s = REQUEST_S
+    def __init__(
+        self, turns: LoopTurns, address: str | None, credentials: int | None = None
+    ) -> None:
+        """`credentials` is a hash of them and of what they are to give access to."""
+        recalled = None if credentials is None else turns.remembered.get(credentials)
+        self.group = recalled or f"address {address}"
+        self.tenant_id: str | None = None
+        """Its organisation, once that is known."""
 
-    @property
-    def is_known(self) -> bool:
-        """True once it is known whose it is. Until then it waits for no turn.
+        self.takes_turns = recalled is not None
+        """False for a request that could be of any organisation: it waits for no turn.
 
         Else a flood from an address would hold up those who share it, such as behind a proxy.
         """
-        return self._tenant_id is not None
+
+        self.owner: object = OWNER.get() or self
+        """For what heavy steps are held on its behalf."""
+
+        if recalled is not None and not turns.may_run(recalled):
+            turns.release(self.owner)
+        self._turns = turns
+        self._credentials = credentials
+        self._used_s = 0.0
+        self._uncharged_s = REQUEST_S
 
     async def assign(self, tenant_id: str) -> None:
         """Make its steps those of an organisation, with what it has used so far.
 
         Ends the current step if the organisation has to wait.
         """
-        self._tenant_id = self.group = tenant_id
-        if not self._turns.may_run(tenant_id):
+        has_waited, self.takes_turns = self.group == tenant_id, True
+        self.tenant_id = self.group = tenant_id
+        if self._credentials is not None:
+            self._turns.remembered[self._credentials] = tenant_id
+        if not has_waited and not self._turns.may_run(tenant_id):
             await asyncio.sleep(0)
 
     def count(self, used_s: float) -> None:
         """Count a step that took so long."""
         self._used_s += used_s
         self._uncharged_s += used_s
-        if self._tenant_id is not None:
+        if self.tenant_id is not None:
             self._charge()
 
     def end(self) -> None:
         """Count what is left of a request that has ended."""
         self._charge()
-        self._turns.ended(self)
-        if self._tenant_id is not None:
-            self._turns.observe(self._tenant_id, self._used_s)
+        self._turns.release(self)  # the server does so for what it serves, once that is sent
+        if self.tenant_id is not None:
+            self._turns.observe(self.tenant_id, self._used_s)
+        elif self._credentials is not None:  # they are not valid any more
+            self._turns.remembered.pop(self._credentials, None)
 
     def _charge(self) -> None:
         self._turns.charge(self, self._uncharged_s)
@@ -221,11 +267,15 @@ class RequestTurns:
 CURRENT: ContextVar[RequestTurns | None] = ContextVar("request_turns", default=None)
 """The turns of the current request; None outside of requests."""
 
+OWNER: ContextVar[object] = ContextVar("owner", default=None)
+"""The connection of the current request, for which the server holds heavy steps from the first byte
+of the request to the last one of the answer."""
+
 
 async def assign_to(tenant_id: str) -> None:
     """Assign the current request to an organisation, see `RequestTurns.assign`."""
     request = CURRENT.get()
-    if request is not None and request.group != tenant_id:
+    if request is not None and request.tenant_id != tenant_id:
         await request.assign(tenant_id)
 
 
@@ -248,7 +298,7 @@ class Stepwise(Awaitable[_Result]):
         thrown: BaseException | None = None
         while True:
             # A cancelled request does not wait: what it has taken is free the sooner.
-            if thrown is None and request.is_known and not turns.may_run(request.group):
+            if thrown is None and request.takes_turns and not turns.may_run(request.group):
                 waiter = turns.wait(request.group)
                 try:
                     yield from waiter

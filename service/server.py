@@ -256,12 +256,13 @@ async def _answer(
     config.connections_max = settings.connections_max
     config.connections_per_address_max = settings.connections_per_address_max
     config.is_trusted_proxy = partial(is_trusted, trusted_proxies=settings.trusted_proxies)
+    services: Services = app.extensions[EXTENSION]
+    config.loop_turns = services.loop_turns
     # Room for a CI token of the greatest length, and for the other headers beside it.
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
 
     async def stopped() -> None:
         await stop.wait()
-        services: Services = app.extensions[EXTENSION]
         services.live.end()  # else these streams would use up the grace
 
     await hypercorn_server.serve(app, config, stopped, settings.shutdown_grace_s)

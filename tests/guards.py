@@ -213,7 +213,10 @@ GUARDS: Final = [
     Guard(
         "beside others an organisation runs fewer jobs",
         "service/fair_queue.py::FairQueue._that_may_begin",
-        Drop("if self._clock() < self._shared_until:\n    most = min(most, bounds.beside_others)"),
+        Drop(
+            "if self._clock() < self._shared_until or self._is_shared():\n"
+            "    most = min(most, bounds.beside_others)"
+        ),
         f"{_TURNS}::test_beside_others_an_organisation_runs_fewer_jobs",
     ),
     Guard(
@@ -231,7 +234,7 @@ GUARDS: Final = [
     Guard(
         "heavy steps are held while a light request is about to continue",
         "service/loop_turns.py::LoopTurns._begin_next",
-        Replace("is_held and not share.is_light(now)", "False"),
+        Replace("held_s > 0 and not share.is_light(now)", "False"),
         f"{_LOOP}::test_heavy_steps_are_held_until_a_light_request_continues",
     ),
     Guard(
@@ -251,6 +254,33 @@ GUARDS: Final = [
         "service/loop_turns.py::RequestTurns.__init__",
         Replace("f'address {address}'", "'address'"),
         f"{_LOOP}::test_what_a_stranger_uses_is_that_of_their_address",
+    ),
+    Guard(
+        "credentials that are not valid any more are forgotten",
+        "service/loop_turns.py::RequestTurns.end",
+        Drop("self._turns.remembered.pop(self._credentials, None)"),
+        f"{_LOOP}::test_credentials_that_are_not_valid_any_more_are_those_of_a_stranger",
+    ),
+    Guard(
+        "credentials are told apart by the organisation, too",
+        "service/web/turns.py::credentials_of",
+        Replace("hash((values, slug and slug[1]))", "hash(values)"),
+        f"{_LOOP}::test_credentials_are_told_apart_by_the_organisation_too",
+    ),
+    Guard(
+        "nothing is held for a connection that is closed",
+        "service/hypercorn_server.py::Connection.run",
+        DropCall("self._hold_turns"),
+        f"{_LOOP}::test_nothing_is_held_for_a_connection_that_is_closed",
+    ),
+    Guard(
+        "others that have no job in a queue count, too",
+        "service/fair_queue.py::FairQueue._that_may_begin",
+        Replace(
+            "self._clock() < self._shared_until or self._is_shared()",
+            "self._clock() < self._shared_until",
+        ),
+        f"{_TURNS}::test_others_that_have_no_job_count_too",
     ),
     Guard(
         "a request takes the turns of the organisation that it proves to belong to",

@@ -1,20 +1,28 @@
 """Requests, and the bodies of their answers, take the event loop in fair turns."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable
-from typing import Any
+from typing import Any, Final
 
-from quart import Response
+from quart import Request, Response
 from quart.typing import ResponseTypes
 from quart.wrappers.response import IterableBody
 
 from service.loop_turns import CURRENT, LoopTurns, RequestTurns, Stepwise
+from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
+
+_CREDENTIALS: Final = ("authorization", "cookie", ADMIN_TOKEN_HEADER, API_KEY_HEADER)
+_ORGANISATION: Final = re.compile(r"/(?:orgs|proxy)/([^/]+)")
 
 
 async def in_turns(
-    turns: LoopTurns, address: str | None, answer: Awaitable[ResponseTypes]
+    turns: LoopTurns,
+    address: str | None,
+    answer: Awaitable[ResponseTypes],
+    credentials: int | None = None,
 ) -> ResponseTypes:
     """The answer to a request from `address`. A body that is made while it is sent takes turns."""
-    request = RequestTurns(turns, address)
+    request = RequestTurns(turns, address, credentials)
     CURRENT.set(request)
     try:
         response = await Stepwise(turns, request, answer)
@@ -26,6 +34,18 @@ async def in_turns(
     else:
         request.end()
     return response
+
+
+def credentials_of(request: Request) -> int | None:
+    """A hash of the credentials and of the organisation in the path; None without credentials.
+
+    The admin token is that of all organisations.
+    """
+    values = tuple(request.headers.get(name) for name in _CREDENTIALS)
+    if not any(values):
+        return None
+    slug = _ORGANISATION.search(request.path)
+    return hash((values, slug and slug[1]))
 
 
 class _Pieces(AsyncIterator[Any]):

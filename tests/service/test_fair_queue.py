@@ -172,6 +172,17 @@ def test_beside_others_an_organisation_runs_fewer_jobs():
     assert [job.began_at for job in (*shorts, *longs)] == [0.0, None, 0.0, None]
 
 
+def test_others_that_have_no_job_count_too():
+    """Such as those whose pages are answered in the event loop."""
+    is_shared = True
+    queue = FairQueue(replace(BOUNDS, beside_others=1), lambda: 0.0, lambda: is_shared)
+    first, second = (queue.add("a", Length.SHORT) for _ in range(2))
+
+    assert [queue.begin_next(), queue.begin_next()] == [first, None]
+    is_shared = False
+    assert queue.begin_next() is second
+
+
 def test_an_organisation_alone_runs_as_many_jobs_as_it_may():
     """The others have gone for a while."""
     machine = Machine(replace(BOUNDS, beside_others=1))

@@ -1,14 +1,16 @@
 """Requests take the event loop step by step; heavy organisations let light ones go first."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import pytest
 from quart import Quart, Response
 
+from service.hypercorn_server import ServerConfig, serve
 from service.loop_turns import (
     BESIDE_S,
     CURRENT,
@@ -20,9 +22,10 @@ from service.loop_turns import (
     Stepwise,
     assign_to,
 )
-from service.web.turns import in_turns
+from service.web.header_names import ADMIN_TOKEN_HEADER
+from service.web.turns import credentials_of, in_turns
 from tests.conftest import running_world
-from tests.polling import until
+from tests.polling import HANG_S, until
 
 STEP_S = 0.001
 HEAVY_S = 1.0
@@ -94,6 +97,24 @@ async def shared(loop):
     await loop.use("light", STEP_S)
     loop.ran.clear()
     return loop
+
+
+@asynccontextmanager
+async def served(app: Quart, turns: LoopTurns) -> AsyncIterator[tuple[ServerConfig, int]]:
+    """`app` behind a real server in this event loop, and its port."""
+    config = ServerConfig()
+    config.loop_turns = turns
+    config.send_timeout_s = config.head_timeout_s = HANG_S
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        config.bind = [f"fd://{listener.detach()}"]
+    ends = asyncio.Event()
+    serving = asyncio.create_task(serve(app, config, ends.wait, 0.0))
+    try:
+        yield config, port
+    finally:
+        ends.set()
+        await serving
 
 
 async def turn_loop(times: int = 50) -> None:
@@ -425,3 +446,117 @@ async def test_a_page_of_another_organisation_is_answered_before_those_of_a_heav
         await until(lambda: turns.count_waiting() == 0)
         work = f'countersign_tenant_work_seconds_total{{tenant="{tenant_id}",work="request"}}'
         assert work in world.services.metrics.exposition().decode()
+
+
+async def test_credentials_of_a_heavy_organisation_wait_from_their_first_step(shared):
+    """Else each of its requests would take all steps that check them at once."""
+    before = RequestTurns(shared.turns, "192.0.2.1", 7)
+    await before.assign("heavy")
+    before.end()
+    held = shared.run("light", asyncio.get_running_loop().create_future)
+    await turn_loop()
+
+    async def check_credentials() -> None:
+        shared.step("heavy")
+        await assign_to("heavy")
+
+    requests = [
+        asyncio.create_task(in_turns(shared.turns, "192.0.2.1", check_credentials(), credentials))
+        for credentials in (7, 8)
+    ]
+    await turn_loop()
+
+    assert [request.done() for request in requests] == [False, False]
+    assert shared.ran == ["heavy"], "only that of unknown credentials has begun"
+    assert shared.turns.count_waiting() == 2
+    await stop(held, *requests)
+
+
+async def test_credentials_that_are_not_valid_any_more_are_those_of_a_stranger(loop):
+    """So they use up no turns of the organisation to which they belonged."""
+    valid = RequestTurns(loop.turns, None, 7)
+    await valid.assign("heavy")
+    valid.end()
+    RequestTurns(loop.turns, None, 7).end()
+
+    revoked = RequestTurns(loop.turns, "192.0.2.1", 7)
+
+    assert (revoked.group, revoked.takes_turns) == ("address 192.0.2.1", False)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "is_same"),
+    [
+        ("/api/v1/admin/orgs/acme/audit/summary", {ADMIN_TOKEN_HEADER: "secret"}, True),
+        ("/api/v1/admin/orgs/other/audit", {ADMIN_TOKEN_HEADER: "secret"}, False),
+        ("/api/v1/admin/orgs/acme/audit", {ADMIN_TOKEN_HEADER: "another"}, False),
+        ("/api/v1/admin/orgs/acme/audit", {"authorization": "secret"}, False),
+    ],
+)
+async def test_credentials_are_told_apart_by_the_organisation_too(path, headers, is_same):
+    """The admin token is that of all organisations."""
+    app = Quart(__name__)
+    first = "/api/v1/admin/orgs/acme/audit"
+    async with app.test_request_context(first, headers={ADMIN_TOKEN_HEADER: "secret"}) as context:
+        known = credentials_of(context.request)
+    async with app.test_request_context(path, headers=headers) as context:
+        assert (credentials_of(context.request) == known) is is_same
+    async with app.test_request_context(first) as context:
+        assert credentials_of(context.request) is None
+
+
+async def test_addresses_are_no_organisations(loop):
+    """A health check beside one organisation does not make it share its queries."""
+    RequestTurns(loop.turns, "192.0.2.1").end()
+    await loop.use("a", STEP_S)
+    assert not loop.turns.have_several_tenants()
+
+    await loop.use("b", STEP_S)
+    assert loop.turns.have_several_tenants()
+
+    loop.now += BESIDE_S
+    assert not loop.turns.have_several_tenants()
+
+
+async def test_heavy_steps_are_held_from_the_first_byte_of_a_request_to_the_last_of_its_answer(
+    shared,
+):
+    """By the clock no time has passed; what the server reads and writes is no step."""
+    may_answer = asyncio.Event()
+    app = Quart(__name__)
+
+    @app.get("/")
+    async def answer() -> str:
+        await may_answer.wait()
+        return "answer"
+
+    async with served(app, shared.turns) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        await until(lambda: shared.turns.count_held() == 1)
+        heavy = shared.start("heavy", 1)
+        await turn_loop()
+        assert shared.ran == []
+
+        writer.write(b"host: a\r\n\r\n")
+        await turn_loop()
+        assert shared.ran == []
+        may_answer.set()
+        head = await reader.readuntil(b"\r\n\r\n")
+        await heavy
+
+        assert head.startswith(b"HTTP/1.1 200")
+        assert (shared.ran, shared.turns.count_held()) == (["heavy"], 0)
+        writer.close()
+
+
+async def test_nothing_is_held_for_a_connection_that_is_closed(loop):
+    async with served(Quart(__name__), loop.turns) as (config, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        await until(lambda: loop.turns.count_held() == 1)
+        writer.close()
+        await writer.wait_closed()
+
+        await until(lambda: not config.connections)
+        assert loop.turns.count_held() == 0
