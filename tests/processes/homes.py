@@ -9,11 +9,11 @@ import socket
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from threading import Thread
+from typing import Any, Final, TypeVar
 
 import httpx2
 from sqlalchemy import select
@@ -33,6 +33,7 @@ from tests.polling import HANG_S, eventually
 from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
 
+_END: Final = b"\x1c end"
 DEADLINE_S = HANG_S
 
 _Result = TypeVar("_Result")
@@ -217,20 +218,23 @@ class Home:
     def watch(self, *arguments: str) -> bytes:
         """What a terminal shows on standard error; the command has to succeed."""
         ours, theirs = pty.openpty()
-        with os.fdopen(theirs) as terminal:
-            process = start_module(
-                CLI,
-                *arguments,
-                env=self.environment() | {"TERM": "xterm"},
-                stderr=terminal,
-                stdout=subprocess.DEVNULL,
-            )
+        process = start_module(
+            CLI,
+            *arguments,
+            env=self.environment() | {"TERM": "xterm"},
+            stderr=theirs,
+            stdout=subprocess.DEVNULL,
+        )
+        # It stays open here: when all have closed it, a read may fail before all was read.
+        ended = Thread(target=_mark_end, args=(process, theirs))
+        ended.start()
         shown = b""
-        with suppress(OSError):  # it says so when no process has the terminal any more
-            while piece := os.read(ours, 65_536):
-                shown += piece
+        while not shown.endswith(_END):
+            shown += os.read(ours, 65_536)
+        ended.join()
         os.close(ours)
-        code = process.wait(DEADLINE_S)
+        os.close(theirs)
+        code = process.returncode
         assert code == 0, (code, shown)
         return shown
 
@@ -262,6 +266,14 @@ class Home:
             shown = "\n".join(line[:500] for line in server.logged().splitlines()[-30:])
             code = server.process.returncode
             print(f"--- {server.log.name}, exit {code}\n{shown}")  # noqa: T201 - pytest shows it
+
+
+def _mark_end(process: "subprocess.Popen[bytes]", terminal: int) -> None:
+    """Write _END to the terminal once the process has ended, or hangs."""
+    try:
+        process.wait(DEADLINE_S)
+    finally:
+        os.write(terminal, _END)
 
 
 def _apart(function: Callable[..., _Result], *arguments: object) -> _Result:
