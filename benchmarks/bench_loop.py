@@ -9,6 +9,7 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -224,11 +225,12 @@ def main() -> None:
     options = parser.parse_args()
     checkouts = {OURS: _HERE} | ({BESIDE: options.beside.resolve()} if options.beside else {})
     figures: dict[str, dict[str, float]] = {}
-    with upstream() as registry:
+    with upstream() as registry, tempfile.TemporaryDirectory() as folder:
+        ready = {name: _Ready(path, Path(folder) / name) for name, path in checkouts.items()}
         for each in (each for each in INPUTS if options.only in each.name):
             pauses: dict[str, list[float]] = {name: [] for name in checkouts}
             for _ in range(options.rounds):
-                for name, checkout in checkouts.items():
+                for name, checkout in ready.items():
                     pauses[name] += _longest_pause_ms(each, checkout, registry)
             for name, measured in filter(itemgetter(1), pauses.items()):
                 figures.setdefault(f"{each.name}: median, ms", {})[name] = statistics.median(
@@ -241,39 +243,46 @@ def main() -> None:
         record("loop", figures, estimated=goals)
 
 
-def _longest_pause_ms(each: Input, checkout: Path, registry: Upstream) -> tuple[float, ...]:
+class _Ready:
+    """Data dirs of a checkout, of which each server gets a copy."""
+
+    def __init__(self, checkout: Path, folder: Path) -> None:
+        """An organisation in `usual`, and in `large` with 10,000 entries of each kind."""
+        self.checkout = checkout
+        self._folder = folder
+        self.key = _set_up(checkout, folder / "usual")
+        shutil.copytree(folder / "usual", folder / "large")
+        large_org.enlarge(folder / "large" / "countersign.db", "acme")
+
+    @contextmanager
+    def served(self, registry: Upstream, *, is_large: bool) -> Iterator[ServerClient]:
+        """A client of a new server."""
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {
+                "COUNTERSIGN_PROXY_PYPI_UPSTREAM": registry.pypi,
+                "COUNTERSIGN_PROXY_NPM_UPSTREAM": registry.npm,
+                "COUNTERSIGN_METRICS_TOKEN": "scrape",
+            }
+            data = Path(folder) / "data"
+            shutil.copytree(self._folder / ("large" if is_large else "usual"), data)
+            with running_server(data, settings, _MODULE, folder=self.checkout) as client:
+                yield client
+
+
+def _longest_pause_ms(each: Input, ready: _Ready, registry: Upstream) -> tuple[float, ...]:
     """The longest pause; nothing if the other checkout does not have what the input is sent to."""
-    with _served(checkout, registry, is_large=each.is_large) as (client, key):
-        each.prepare(client, key)
+    with ready.served(registry, is_large=each.is_large) as client:
+        each.prepare(client, ready.key)
         client.get("/heartbeat")
         try:
-            each.send(client, key)
+            each.send(client, ready.key)
         except httpx2.ReadTimeout:  # the loop is held for longer than the client waits
             return (client.timeout.read * 1000 if client.timeout.read else 0.0,)
         except httpx2.HTTPStatusError as error:
-            if checkout == _HERE or error.response.status_code != 404:
+            if ready.checkout == _HERE or error.response.status_code != 404:
                 raise
             return ()
         return (float(client.get("/heartbeat").json()["longest_ms"]),)
-
-
-@contextmanager
-def _served(
-    checkout: Path, registry: Upstream, *, is_large: bool
-) -> Iterator[tuple[ServerClient, str]]:
-    """A client of a new server of this checkout, and an API key of its organisation."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "COUNTERSIGN_PROXY_PYPI_UPSTREAM": registry.pypi,
-            "COUNTERSIGN_PROXY_NPM_UPSTREAM": registry.npm,
-            "COUNTERSIGN_METRICS_TOKEN": "scrape",
-        }
-        data = Path(folder) / "data"
-        key = _set_up(checkout, data)
-        if is_large:
-            large_org.enlarge(data / "countersign.db", "acme")
-        with running_server(data, settings, _MODULE, folder=checkout) as client:
-            yield client, key
 
 
 def _set_up(checkout: Path, data: Path) -> str:
