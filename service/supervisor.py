@@ -286,23 +286,22 @@ def _run(
         inherited.close()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _count_as(name, metrics_folder)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(metrics_folder,), daemon=True).start()
     dump_on_signal()
-    try:
-        work()
-    finally:
-        supervisor = parent_process()
-        if supervisor is not None and not supervisor.is_alive():
-            # A supervisor that was killed has not removed it, and it takes memory.
-            shutil.rmtree(metrics_folder, ignore_errors=True)
+    work()
     end_now()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(metrics_folder: str) -> None:
     supervisor, forked_by = parent_process(), os.getppid()
     # Without the process that it was forked from, the supervisor would count it as ended.
     while supervisor is not None and supervisor.is_alive() and os.getppid() == forked_by:
         supervisor.join(LOOK_S)
+    # A fork holds the pipe by which another one would learn that their parent has ended.
+    if supervisor is None or supervisor.pid == forked_by or not supervisor.is_alive():
+        # A supervisor that was killed has not removed it, and it takes memory. Before the signal,
+        # which ends a process at once that has only begun.
+        shutil.rmtree(metrics_folder, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

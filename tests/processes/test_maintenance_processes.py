@@ -76,6 +76,11 @@ class Sender:
         assert sorted(row["packageName"] for row in rows) == sorted(self.accepted)
 
 
+def mapped(server: Server) -> str:
+    """The files that the process has in memory, and where."""
+    return Path(f"/proc/{server.process.pid}/maps").read_text()
+
+
 def metrics_folder(server: Server) -> Path:
     """Where the processes of the server count together."""
     maps = Path(f"/proc/{server.process.pid}/maps").read_text().splitlines()
@@ -206,6 +211,17 @@ def test_all_end_when_the_service_is_killed(home: Home, workers: str) -> None:
 
     eventually(lambda: not any(Path(f"/proc/{one}").exists() for one in processes), "their ends")
     assert not folder.exists()
+
+
+def test_one_that_is_killed_as_it_starts_leaves_no_files(home: Home) -> None:
+    """They take memory, and what is started again and again would use up all of it."""
+    server = home.start()
+    eventually(lambda: "countersign-metrics-" in mapped(server), "files", every_s=0.001)
+    folder = metrics_folder(server)
+
+    server.kill()
+
+    eventually(lambda: not folder.exists(), "no folder")
 
 
 @WORKERS
