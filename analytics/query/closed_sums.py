@@ -9,9 +9,15 @@ from typing import Final, TypeVar
 from analytics.model.filters import Query
 from analytics.model.instants import midnight
 from analytics.query.aggregates import TOP_MAX
-from analytics.statistics.top_values import HeadSum, Lookups, SegmentHead, heads_of
+from analytics.statistics.top_values import (
+    HeadSum,
+    Lookups,
+    SegmentHead,
+    all_values,
+    heads_of,
+)
 from analytics.statistics.value_index import ValueIndex, meets
-from analytics.storage.segment_index import HEAD_COLUMNS, Head
+from analytics.storage.segment_index import HEAD_COLUMNS
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.snapshot import Snapshot
 
@@ -76,7 +82,7 @@ class ClosedColumn:
 
     def add(self, index: ValueIndex, segment: Segment, query: Query, name: str) -> None:
         """Add the values of the segment."""
-        heads = _heads(index, segment, query, name)
+        heads = heads_of(index, segment, query, name)
         if heads is None:
             self.unknown.add(segment.segment_id)
             return
@@ -92,7 +98,7 @@ class ClosedColumn:
             return
         heads = self.silent.pop(segment.segment_id, None)
         if heads is None:  # its heads named all values, and any index has these
-            heads = _all_values(index, segment, query, name)
+            heads = all_values(index, segment, query, name)
         if heads is None:
             raise SumLost
         for own in heads:
@@ -235,27 +241,6 @@ class ClosedSum:
 
 def _are_too_many(segments: Sequence[Segment]) -> bool:
     return sum(segment.rows for segment in segments) > CUT_ROWS_MAX
-
-
-def _heads(
-    index: ValueIndex, segment: Segment, query: Query, name: str
-) -> list[SegmentHead] | None:
-    """The heads of a column of the segment; one of all values if these are quick to read."""
-    entry = index.column(segment, name)
-    if entry is None:
-        return None
-    heads = heads_of(index, segment, query, name)
-    is_all = heads is not None and not any(own.head.others_max for own in heads)
-    if len(entry.blocks) < 2 and not is_all:
-        return _all_values(index, segment, query, name)
-    return heads
-
-
-def _all_values(
-    index: ValueIndex, segment: Segment, query: Query, name: str
-) -> list[SegmentHead] | None:
-    values = index.all_values(segment, name, query.conditions)
-    return None if values is None else [SegmentHead(Head(tuple(values.items()), 0), values.get)]
 
 
 def _have_same_rows(added: Sequence[Segment], gone: Sequence[Segment]) -> bool:

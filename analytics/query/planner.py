@@ -31,7 +31,12 @@ from analytics.query.scans import (
 )
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
 from analytics.statistics.top_values import SegmentHead, has_heads, heads_of
-from analytics.statistics.value_counts import count_by_value, countable
+from analytics.statistics.value_counts import (
+    count_by_hour,
+    count_by_value,
+    countable,
+    is_on_kinds,
+)
 from analytics.statistics.value_index import ValueIndex
 from analytics.statistics.zone_maps import is_within, known_counts, prune
 from analytics.storage.segment_metadata import Segment
@@ -143,7 +148,8 @@ class Planner:
     def over_time(self, snapshot: Snapshot, query: Query, bucket: Bucket) -> list[CountScan]:
         """The scans whose counts by bucket and decision add up.
 
-        Each answer without rows is of one bucket: of segments that cross none of its bounds.
+        Each answer without rows is of one bucket, of segments that cross none of its bounds, or has
+        hours.
         """
         part = prune(snapshot, query)
         self._fetch_indexes(part, query, "decision")
@@ -160,7 +166,32 @@ class Planner:
             answers, unknown = self._answers(segments, query, part.watermark, "decision")
             scans += answers
             crossing += unknown
+        if bucket is Bucket.HOUR:
+            told, crossing = self._by_hour(crossing, query, part.watermark)
+            scans += told
         return scans + self._rest(part.with_segments(crossing), query)
+
+    def _by_hour(
+        self, segments: list[Segment], query: Query, watermark: int
+    ) -> tuple[list[CountScan], list[Segment]]:
+        """What the indexes say of hours, and the segments of which they do not."""
+        if self.index is None or not is_on_kinds(query):
+            return [], segments
+        self.index.fetch([one for one in segments if is_within(one, query, watermark)])
+        told: list[Segment] = []
+        hours: Counter[tuple[datetime, str]] = Counter()
+        unknown: list[Segment] = []
+        for segment in segments:
+            counts = count_by_hour(self.index, segment, query, watermark)
+            if counts is None:
+                unknown.append(segment)
+            else:
+                told.append(segment)
+                hours.update(counts)
+        decisions: Counter[str] = Counter()
+        for (_, decision), rows in hours.items():
+            decisions[decision] += rows
+        return ([IndexAnswer(tuple(told), decisions, hours)] if told else []), unknown
 
     def _counted(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
         part = prune(snapshot, query)

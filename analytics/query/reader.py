@@ -181,6 +181,9 @@ class Reader:
             self.planner.over_time(snapshot, query, bucket),
             lambda scan, work: scan.over_time(self.resources, bucket.length, work),
         ):
+            if isinstance(scan, IndexAnswer) and scan.hours is not None:
+                counts.update(scan.hours)
+                continue
             if isinstance(scan, CatalogAnswer | IndexAnswer):
                 start = bucket.start(scan.segments[0].min_created_at)
                 # Only what there is: a bucket begins and ends the summary if it has a row.

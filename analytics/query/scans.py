@@ -93,11 +93,12 @@ class CatalogAnswer:
 
 @dataclass(frozen=True, slots=True)
 class IndexAnswer:
-    """Counts by value that the indexes of `segments` add up to."""
+    """Counts by value that the indexes of `segments` add up to; by `hours` too, if so asked."""
 
     name: ClassVar[str] = "index answer"
     segments: tuple[Segment, ...]
     counts: Mapping[str, int]
+    hours: Mapping[tuple[datetime, str], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

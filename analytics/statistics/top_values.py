@@ -47,6 +47,8 @@ def heads_of(
 ) -> list[SegmentHead] | None:
     """The heads of `column` over the rows of `segment` that are in `query`; None if unknown."""
     entry = index.column(segment, column)
+    if entry is not None and len(entry.blocks) < 2:
+        return all_values(index, segment, query, column)
     if entry is None or entry.head is None:
         return None
     if not query.conditions:
@@ -56,6 +58,14 @@ def heads_of(
         for decision, head in entry.heads
         if all(condition.is_met(decision) for condition in query.conditions)
     ]
+
+
+def all_values(
+    index: ValueIndex, segment: Segment, query: Query, column: str
+) -> list[SegmentHead] | None:
+    """All values in one head: it takes the whole index of the column, one block of short ones."""
+    values = index.all_values(segment, column, query.conditions)
+    return None if values is None else [SegmentHead(Head(tuple(values.items()), 0), values.get)]
 
 
 class HeadSum:

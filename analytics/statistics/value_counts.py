@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from analytics.model.filters import Condition, Query
+from analytics.model.instants import midnight
 from analytics.statistics.value_index import KIND_COLUMNS, ValueIndex, meets
 from analytics.statistics.zone_maps import is_within, known_counts
+from analytics.storage.segment_index import HOURS
 from analytics.storage.segment_metadata import Segment
 
 
@@ -29,6 +32,33 @@ def count_by_value(
         if meets(kind, on_kinds):
             rows_by_value[(kind.event if column == "event" else kind.decision) or ""] += rows
     return dict(rows_by_value)
+
+
+def count_by_hour(
+    index: ValueIndex, segment: Segment, query: Query, watermark: int
+) -> dict[tuple[datetime, str], int] | None:
+    """The rows of `segment` in `query`, which `is_on_kinds`, by hour and decision ("" for null).
+
+    None if its index does not say, or a bound cuts through the segment.
+    """
+    counted = index.count_all(segment) if is_within(segment, query, watermark) else None
+    if counted is None or not all(kind.hours for kind in counted.kinds):
+        return None
+    starts = [midnight(segment.day) + timedelta(hours=hour) for hour in range(HOURS)]
+    rows_by_hour: dict[tuple[datetime, str], int] = {}
+    for kind in counted.kinds:
+        if meets(kind, query.conditions):
+            decision = kind.decision or ""
+            for start, rows in zip(starts, kind.hours, strict=True):
+                if rows:
+                    place = start, decision
+                    rows_by_hour[place] = rows_by_hour.get(place, 0) + rows
+    return rows_by_hour
+
+
+def is_on_kinds(query: Query) -> bool:
+    """True if all conditions of `query` are on events and decisions."""
+    return not _others(query)
 
 
 def countable(

@@ -76,6 +76,9 @@ class ValueIndex:
         """The rows of `segment` that meet `condition`; None if its index cannot say."""
         if condition.column not in INDEXED_COLUMNS:
             return None
+        contents = self._find(segment)
+        if contents is not None and (none := _none(contents.directory, condition)):
+            return none
         key = (segment.segment_id, condition)
         counts: ValueCounts | None = self._known.find(key)[1]
         if counts is None:
@@ -182,10 +185,24 @@ def _column(directory: Directory, segment: Segment, name: str) -> ColumnEntry | 
     return directory.column(name)
 
 
+def _none(directory: Directory, condition: Condition) -> ValueCounts | None:
+    """The counts of a condition that no row meets, as the filter of its column says."""
+    column = directory.column(condition.column)
+    wanted = condition.wanted
+    if column is None or not wanted:
+        return None
+    for term in wanted:
+        if term.is_prefix or column.may_have(term.text.encode(errors="surrogatepass")):
+            return None
+    return ValueCounts(directory.kinds, (0,) * len(directory.kinds), 0, directory.groups_a_bit)
+
+
 def _count(
     reader: IndexReader, segment: Segment, condition: Condition, ranges: Sequence[Range]
 ) -> ValueCounts | None:
     directory = reader.contents.directory
+    if none := _none(directory, condition):
+        return none
     column = _column(directory, segment, condition.column)
     if column is None:
         return None

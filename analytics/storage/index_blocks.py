@@ -1,8 +1,8 @@
 """The blocks of a segment index: sorted values with their counts, compressed and checksummed.
 
-A block holds the lines of one column between two values. Values are front-coded as in LevelDB's
-sorted tables: each line stores the bytes it does not share with the line before, and every
-RESTART_LINES lines one is stored whole, so that a search decodes a few lines of a block.
+A block holds the lines of one column between two values, as columns: how long each value is, its
+kind, rows and row groups, each in as many bytes as the largest of the block needs, and then the
+text of all values. A search slices that text where it looks, and decodes nothing else.
 """
 
 import struct
@@ -10,39 +10,33 @@ import sys
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from operator import or_
+from typing import Final, Literal, NamedTuple
 
 import pyarrow as pa
 
 from analytics.model.errors import StoreFault
 
 BLOCK_LINES: Final = 2_048
-RESTART_LINES: Final = 32
-"""Measured on 27,500 package names: 1,024 and 16 take 10 % more, 4,096 and 64 take 8 % less and
-twice as long to search."""
 
-SPLIT_LINES: Final = 128
+SPLIT_LINES: Final = 64
 """Blocks of at least this many lines compress numbers and text separately: each has its own
-statistics, which saves 15 %. In shorter blocks the frames' own bytes would take more than that."""
+statistics, which saves 7 %. In shorter blocks the second frame would take more than that."""
 
-_LEVEL: Final = 12
-_CODEC: Final = pa.Codec("zstd", compression_level=_LEVEL)
-_LENGTH: Final = "H"
-_ROWS: Final = "I"
-_GROUPS: Final = "Q"
-_KIND: Final = "B"
-_SECTION_WIDTHS: Final = (
-    2 * array(_LENGTH).itemsize,
-    array(_KIND).itemsize + array(_ROWS).itemsize,
-    array(_GROUPS).itemsize,
+LINE_SCHEMA: Final = pa.schema(
+    [("value", pa.string()), ("kind", pa.int32()), ("bit", pa.uint64()), ("rows", pa.int64())]
 )
-_FRAME_SIZES: Final = struct.Struct("<4I")
-_CODING, _COUNTS, _PLACES, _TEXT = range(4)
-"""The sections: what lines share and how long they are; kinds and rows; row groups; text."""
+"""Lines before they are encoded; `bit` has a bit for each of their row groups."""
+
+_CODES: Final[tuple[Literal["i", "Q", "q"], ...]] = ("i", "Q", "q")
+"""The array types of the numbers of LINE_SCHEMA."""
+_CODEC: Final = pa.Codec("zstd", compression_level=9)
+_HEADER: Final = struct.Struct("<4sI")
+"""The array types of the four numbers, and the size of their frame; 0 if the text is in it."""
 
 
 class DamagedIndex(StoreFault):
@@ -85,172 +79,150 @@ class EncodedBlock:
     data: bytes
 
 
-def encode_block(lines: Sequence[Line], kinds: int) -> EncodedBlock:
-    """`lines` as a block: sorted by value, at most BLOCK_LINES, of `kinds` different kinds."""
-    total = RangeCounts([0] * kinds)
-    shared, suffixes, before = array(_LENGTH), list[bytes](), b""
-    for number, line in enumerate(lines):
-        common = _common_prefix(before, line.value) if number % RESTART_LINES else 0
-        shared.append(common)
-        suffixes.append(line.value[common:])
-        before = line.value
-        total.rows[line.kind] += line.rows
-        total.groups |= line.groups
-    raw = b"".join(
-        [
-            _planes(shared),
-            _planes(array(_LENGTH, map(len, suffixes))),
-            _planes(array(_KIND, (line.kind for line in lines))),
-            _planes(array(_ROWS, (line.rows for line in lines))),
-            _planes(array(_GROUPS, (line.groups for line in lines))),
-            *suffixes,
-        ]
+def encode_blocks(lines: pa.Table, kinds: int) -> list[EncodedBlock]:
+    """`lines` (LINE_SCHEMA, sorted by value) of `kinds` different kinds as blocks."""
+    values, *numbers = (column.combine_chunks() for column in lines.columns)
+    kind, groups, rows = (
+        memoryview(column.buffers()[1] or b"")[column.offset * width :].cast(code)
+        for column, code, width in zip(numbers, _CODES, (4, 8, 8), strict=True)
     )
-    data = _compressed(raw, len(lines))
+    _, offsets, content = values.buffers()
+    ends = memoryview(offsets or b"")[values.offset * 4 :].cast("i")
+    blocks = []
+    for start in range(0, lines.num_rows, BLOCK_LINES):
+        part = slice(start, min(start + BLOCK_LINES, lines.num_rows))
+        own_ends = ends[start : part.stop + 1]
+        text = memoryview(content or b"")[own_ends[0] : own_ends[-1]].tobytes()
+        blocks.append(_encoded(own_ends, text, kind[part], groups[part], rows[part], kinds))
+    return blocks
+
+
+def _encoded(
+    ends: Sequence[int],
+    text: bytes,
+    kind: Sequence[int],
+    groups: Sequence[int],
+    rows: Sequence[int],
+    kinds: int,
+) -> EncodedBlock:
+    kind_rows = [0] * kinds
+    for own, count in zip(kind, rows, strict=True):
+        kind_rows[own] += count
+    lengths = [end - start for start, end in pairwise(ends)]
+    packed = [_narrowest(numbers) for numbers in (lengths, kind, rows, groups)]
+    raw = b"".join(map(_to_bytes, packed))
+    frame = bytes(_CODEC.compress(raw)) if len(kind) >= SPLIT_LINES else b""
+    codes = "".join(numbers.typecode for numbers in packed).encode()
+    rest = bytes(_CODEC.compress(text if frame else raw + text))
+    data = b"".join([_HEADER.pack(codes, len(frame)), frame, rest])
     return EncodedBlock(
-        first=lines[0].value,
-        lines=len(lines),
-        raw_size=len(raw),
+        first=text[: lengths[0]],
+        lines=len(kind),
+        raw_size=len(raw) + len(text),
         crc32=zlib.crc32(data),
-        kind_rows=tuple(total.rows),
-        groups=total.groups,
+        kind_rows=tuple(kind_rows),
+        groups=reduce(or_, groups),
         data=data,
     )
 
 
 class Block:
-    """One block. Its methods raise DamagedIndex if `data` is not what `encode_block` made.
+    """The lines of one block."""
 
-    Most lookups are for a value that the block does not have: then its numbers of rows and row
-    groups are not decompressed.
-    """
-
-    def __init__(self, data: bytes, lines: int, raw_size: int, crc32: int) -> None:
-        # Damaged bytes can decompress without an error, and would then count other rows.
-        if zlib.crc32(data) != crc32:
-            raise DamagedIndex("a block does not match its checksum")
-        self._count = lines
-        with _damage():
-            self._sections = _Sections(data, lines, raw_size)
-            coding = self._sections.part(_CODING)
-            self._shared = _unplaned(coding, 0, lines, _LENGTH)
-            lengths = _unplaned(coding, 2 * lines, lines, _LENGTH)
-            self._text = self._sections.part(_TEXT)
-        self._offsets = list(accumulate(lengths, initial=0))
+    def __init__(self, lengths: Iterable[int], text: bytes, *numbers: Sequence[int]) -> None:
+        """`numbers` are the kind, rows and row groups of each line."""
+        self._ends = list(accumulate(lengths, initial=0))
+        self._text = text
+        self._kinds, self._rows, self._groups = numbers
 
     def lines(self) -> Iterator[Line]:
         """All lines, in order."""
-        kinds, rows, groups = self._numbers()
-        for place, value in self._values(0):
-            yield Line(value, kinds[place], rows[place], groups[place])
+        values = map(self._value, range(len(self._kinds)))
+        return map(Line, values, self._kinds, self._rows, self._groups)
 
-    def add_range(self, low: bytes, high: bytes, counts: "RangeCounts") -> None:
+    def add_range(self, low: bytes, high: bytes, counts: RangeCounts) -> None:
         """Add the lines with low <= value < high to `counts`."""
-        start, value = self._find(low)
-        if value is None or value >= high:
-            return
-        kinds, rows, groups = self._numbers()
-        for place in range(start, self._find(high)[0]):
-            counts.rows[kinds[place]] += rows[place]
-            counts.groups |= groups[place]
+        places = range(len(self._kinds))
+        first = bisect_left(places, low, key=self._value)
+        for place in range(first, bisect_left(places, high, lo=first, key=self._value)):
+            counts.rows[self._kinds[place]] += self._rows[place]
+            counts.groups |= self._groups[place]
 
-    def _find(self, least: bytes) -> tuple[int, bytes | None]:
-        """The place and value of the first line not less than `least`; None if there is none."""
-        restarts = range(0, self._count, RESTART_LINES)
-        # It may be among those after the restart before the first that is not less.
-        start = max(0, bisect_left(restarts, least, key=self._suffix) - 1) * RESTART_LINES
-        for place, value in self._values(start):
-            if value >= least:
-                return place, value
-        return self._count, None
-
-    def _values(self, start: int) -> Iterator[tuple[int, bytes]]:
-        before = b""
-        for place in range(start, self._count):
-            before = before[: self._shared[place]] + self._suffix(place)
-            yield place, before
-
-    def _suffix(self, place: int) -> bytes:
-        return self._text[self._offsets[place] : self._offsets[place + 1]]
-
-    def _numbers(self) -> "tuple[array[int], array[int], array[int]]":
-        """The kind, rows and row groups of each line."""
-        count = self._count
-        with _damage():
-            counted = self._sections.part(_COUNTS)
-            kinds = _unplaned(counted, 0, count, _KIND)
-            rows = _unplaned(counted, count, count, _ROWS)
-            groups = _unplaned(self._sections.part(_PLACES), 0, count, _GROUPS)
-        return kinds, rows, groups
+    def _value(self, place: int) -> bytes:
+        return self._text[self._ends[place] : self._ends[place + 1]]
 
 
-@contextmanager
-def _damage() -> Iterator[None]:
+def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: int) -> Block:
+    """A block that an index of this `version` has; raises DamagedIndex if it was changed since."""
+    # Damaged bytes can decompress without an error, and would then count other rows.
+    if zlib.crc32(data) != crc32:
+        raise DamagedIndex("a block does not match its checksum")
     try:
-        yield
+        return _of_version_2(data, lines, raw_size) if version == 2 else _of(data, lines, raw_size)
     except (pa.ArrowException, OSError, struct.error, ValueError) as error:
         raise DamagedIndex("a block does not decompress") from error
 
 
-class _Sections:
-    """The sections of a block, each decompressed when it is asked for."""
-
-    def __init__(self, data: bytes, lines: int, raw_size: int) -> None:
-        self._data = data
-        self._bounds = _bounds(lines, raw_size)
-        self._whole = b""
-        self._frames: list[int] = []
-        if lines < SPLIT_LINES:
-            self._whole = bytes(_CODEC.decompress(data, raw_size))
-        else:
-            sizes = _FRAME_SIZES.unpack_from(data)
-            self._frames = list(accumulate(sizes, initial=_FRAME_SIZES.size))
-
-    def part(self, number: int) -> bytes:
-        """One section. Raises what pyarrow raises for a damaged frame."""
-        start, end = self._bounds[number : number + 2]
-        if not self._frames:
-            return self._whole[start:end]
-        frame = self._data[self._frames[number] : self._frames[number + 1]]
-        return bytes(_CODEC.decompress(frame, end - start))
+def _of(data: bytes, lines: int, raw_size: int) -> Block:
+    codes, frame_size = _HEADER.unpack_from(data)
+    columns = [array(chr(code)) for code in codes]
+    sizes = [lines * numbers.itemsize for numbers in columns]
+    rest = data[_HEADER.size + frame_size :]
+    if frame_size:
+        frame = data[_HEADER.size : _HEADER.size + frame_size]
+        raw, text = _plain(frame, sum(sizes)), _plain(rest, raw_size - sum(sizes))
+    else:
+        raw = _plain(rest, raw_size)
+        text = raw[sum(sizes) :]
+    for numbers, (start, end) in zip(columns, pairwise(accumulate(sizes, initial=0)), strict=True):
+        _fill(numbers, raw[start:end])
+    lengths, *rest_of_line = columns
+    return Block(lengths, text, *rest_of_line)
 
 
-def _bounds(lines: int, raw_size: int) -> list[int]:
-    """Where the sections of a block's bytes begin, and where the last one ends."""
-    return [*accumulate((lines * width for width in _SECTION_WIDTHS), initial=0), raw_size]
+def _of_version_2(data: bytes, lines: int, raw_size: int) -> Block:
+    """Values front-coded, as bytes shared with the one before and the others; numbers in planes."""
+    sizes = (4 * lines, 5 * lines, 8 * lines, raw_size - 17 * lines)
+    if lines < 128:
+        raw = _plain(data, raw_size)
+    else:
+        bounds = pairwise(accumulate(struct.unpack_from("<4I", data), initial=16))
+        frames = [data[start:end] for start, end in bounds]
+        raw = b"".join(map(_plain, frames, sizes))
+    columns, at = [array(code) for code in "HHBIQ"], 0
+    for numbers in columns:
+        width = numbers.itemsize
+        content = bytearray(lines * width)
+        for place in range(width):
+            content[place::width] = raw[at : at + lines]
+            at += lines
+        _fill(numbers, bytes(content))
+    values, before = [], b""
+    for shared, length in zip(*columns[:2], strict=True):
+        before = before[:shared] + raw[at : at + length]
+        at += length
+        values.append(before)
+    return Block(map(len, values), b"".join(values), *columns[2:])
 
 
-def _compressed(raw: bytes, lines: int) -> bytes:
-    if lines < SPLIT_LINES:
-        return bytes(_CODEC.compress(raw))
-    bounds = pairwise(_bounds(lines, len(raw)))
-    frames = [bytes(_CODEC.compress(raw[start:end])) for start, end in bounds]
-    return b"".join([_FRAME_SIZES.pack(*map(len, frames)), *frames])
+def _plain(frame: bytes, size: int) -> bytes:
+    return bytes(_CODEC.decompress(frame, size))
 
 
-def _common_prefix(left: bytes, right: bytes) -> int:
-    """How many bytes at their beginning are the same."""
-    length = min(len(left), len(right))
-    differing = int.from_bytes(left[:length], "big") ^ int.from_bytes(right[:length], "big")
-    return length - (differing.bit_length() + 7) // 8
+def _narrowest(numbers: Sequence[int]) -> "array[int]":
+    """`numbers` in as few bytes each as the largest needs."""
+    size = max(numbers).bit_length()
+    return array(next(code for code in "BHIQ" if size <= 8 * array(code).itemsize), numbers)
 
 
-def _planes(numbers: "array[int]") -> bytes:
-    """Little-endian numbers as their low bytes, then the next: small ones then compress well."""
+def _to_bytes(numbers: "array[int]") -> bytes:
+    """Little-endian."""
     if sys.byteorder == "big":
         numbers.byteswap()
-    content, width = numbers.tobytes(), numbers.itemsize
-    return b"".join(content[place::width] for place in range(width))
+    return numbers.tobytes()
 
 
-def _unplaned(raw: bytes, at: int, count: int, code: str) -> "array[int]":
-    """The `count` numbers that `_planes` wrote at `at`. Raises ValueError if they are cut off."""
-    numbers = array(code)
-    width = numbers.itemsize
-    content = bytearray(count * width)
-    for place in range(width):
-        content[place::width] = raw[at + place * count : at + (place + 1) * count]
-    numbers.frombytes(content)
+def _fill(numbers: "array[int]", raw: bytes) -> None:
+    numbers.frombytes(raw)
     if sys.byteorder == "big":
         numbers.byteswap()
-    return numbers

@@ -1,18 +1,18 @@
 """Building the index of a segment from its rows, one row group at a time."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.storage.index_blocks import BLOCK_LINES, EncodedBlock, Line, encode_block
+from analytics.storage.index_blocks import LINE_SCHEMA, EncodedBlock, encode_blocks
 from analytics.storage.segment_index import (
     GROUP_BITS,
     HEAD_COLUMNS,
     HEAD_VALUES,
+    HOURS,
     INDEXED_COLUMNS,
     BlockEntry,
     ColumnEntry,
@@ -22,9 +22,10 @@ from analytics.storage.segment_index import (
     encode_index,
 )
 from analytics.storage.segment_metadata import Segment
+from analytics.storage.value_filter import encode_filter
 
 VALUE_BYTES_MAX: Final = 32_768
-"""A column with a longer value is not indexed: the format counts bytes in 16 bits."""
+"""A column with a longer value is not indexed: a block has thousands of values."""
 
 INDEX_BYTES_MIN: Final = 256 * 1024
 COLUMN_PART_MAX: Final = 0.25
@@ -36,9 +37,8 @@ _LINES_MAX: Final = 1_000_000
 
 _SHIFT: Final = pa.scalar(32, pa.int64())
 _PLACE: Final = pa.scalar(2**32 - 1, pa.int64())
-_LINE_SCHEMA: Final = pa.schema(
-    [("value", pa.string()), ("kind", pa.int32()), ("bit", pa.uint64()), ("rows", pa.int64())]
-)
+_MICROSECONDS: Final = 3_600_000_000
+"""Of an hour."""
 
 _KindKey = tuple[str, str | None]
 
@@ -54,7 +54,7 @@ class IndexBuilder:
         self._groups_a_bit = groups_a_bit
         self._groups = 0
         self._kinds: dict[_KindKey, int] = {}
-        self._kind_rows: defaultdict[int, int] = defaultdict(int)
+        self._hours: defaultdict[int, list[int]] = defaultdict(lambda: [0] * HOURS)
         self._lines: dict[str, list[pa.Table]] = {name: [] for name in INDEXED_COLUMNS}
         self._is_too_long: set[str] = set()
 
@@ -63,6 +63,7 @@ class IndexBuilder:
         bit = 1 << min(self._groups // self._groups_a_bit, GROUP_BITS - 1)
         self._groups += 1
         kinds = self._number_kinds(rows)
+        self._count_hours(kinds, rows["created_at"])
         for name, held in self._lines.items():
             # With all its rows or not at all: counts of some would pass for those of all.
             if name in self._is_too_long:
@@ -83,7 +84,7 @@ class IndexBuilder:
         offset = 0
         for name in INDEXED_COLUMNS:
             lines = _added_up(self._lines[name])
-            encoded = [encode_block(part, len(self._kinds)) for part in _parts(_as_lines(lines))]
+            encoded = encode_blocks(lines, len(self._kinds))
             size = sum(len(block.data) for block in encoded)
             is_too_large = size > max(INDEX_BYTES_MIN, segment.size * COLUMN_PART_MAX)
             if is_too_large or name in self._is_too_long:
@@ -96,14 +97,18 @@ class IndexBuilder:
             segment.size,
             segment.sha256,
             self._groups_a_bit,
-            tuple(Kind(*key, self._kind_rows[kind]) for key, kind in self._kinds.items()),
+            tuple(
+                Kind(*key, sum(self._hours[kind]), tuple(self._hours[kind]))
+                for key, kind in self._kinds.items()
+            ),
             tuple(columns),
         )
         return encode_index(directory, blocks)
 
     def _column(self, name: str, lines: pa.Table, blocks: tuple[BlockEntry, ...]) -> ColumnEntry:
-        heads = self._heads(lines) if name in HEAD_COLUMNS else (None, ())
-        return ColumnEntry(name, self._nulls(blocks), blocks, *heads)
+        has_heads = name in HEAD_COLUMNS and len(blocks) > 1
+        head, heads = self._heads(lines) if has_heads else (None, ())
+        return ColumnEntry(name, self._nulls(blocks), blocks, head, heads, _filter(lines))
 
     def _number_kinds(self, rows: pa.Table) -> pa.Int64Array:
         """The number of each row's kind, from 0 in order of appearance in the segment."""
@@ -117,14 +122,25 @@ class IndexBuilder:
         for pair in numbers.dictionary.to_pylist():
             key = (events.dictionary[pair // width].as_py(), names[pair % width])
             mapping.append(self._kinds.setdefault(key, len(self._kinds)))
-        for counted in pc.value_counts(numbers.indices).to_pylist():
-            self._kind_rows[mapping[counted["values"]]] += counted["counts"]
         return pa.array(mapping, pa.int64()).take(numbers.indices)
+
+    def _count_hours(self, kinds: pa.Int64Array, created_at: pa.ChunkedArray) -> None:
+        """Add the rows of each kind and hour, all of one day."""
+        instants = created_at.cast(pa.int64()).combine_chunks()
+        if not len(instants):
+            return
+        day = HOURS * _MICROSECONDS
+        midnight = pa.scalar(instants[0].as_py() // day * day)
+        hours = pc.divide(pc.subtract(instants, midnight), pa.scalar(_MICROSECONDS))
+        counted = pc.value_counts(pc.add(pc.multiply(kinds, pa.scalar(HOURS)), hours))
+        for place, rows in zip(*(part.to_pylist() for part in counted.flatten()), strict=True):
+            kind, hour = divmod(place, HOURS)
+            self._hours[kind][hour] += rows
 
     def _nulls(self, blocks: Sequence[BlockEntry]) -> tuple[int, ...]:
         """The rows of each kind that have no value."""
         return tuple(
-            self._kind_rows[kind] - sum(block.kind_rows[kind] for block in blocks)
+            sum(self._hours[kind]) - sum(block.kind_rows[kind] for block in blocks)
             for kind in self._kinds.values()
         )
 
@@ -180,35 +196,25 @@ def _count_lines(values: pa.DictionaryArray, kinds: pa.Int64Array, bit: int) -> 
             pa.repeat(pa.scalar(bit, pa.uint64()), len(counted)),
             counted.field("counts"),
         ],
-        schema=_LINE_SCHEMA,
+        schema=LINE_SCHEMA,
     )
 
 
 def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
     """One line for each value and kind, in order: their rows added up, their bits joined."""
-    lines = pa.concat_tables([_LINE_SCHEMA.empty_table(), *tables])
+    lines = pa.concat_tables([LINE_SCHEMA.empty_table(), *tables])
     if len(tables) > 1:  # a row group has each value and kind once
         # Each bit once for each value and kind, so that adding the bits up joins them.
         by_bit = _rows_by(lines, "value", "kind", "bit")
         sums = [("bit", "sum"), ("rows_sum", "sum")]
         summed = by_bit.group_by(["value", "kind"], use_threads=False).aggregate(sums)
-        lines = summed.rename_columns(["value", "kind", "bit", "rows"]).cast(_LINE_SCHEMA)
+        lines = summed.rename_columns(["value", "kind", "bit", "rows"]).cast(LINE_SCHEMA)
     return lines.sort_by([("value", "ascending"), ("kind", "ascending")])
 
 
-def _as_lines(lines: pa.Table) -> Iterator[Line]:
-    columns = (
-        lines["value"].cast(pa.binary()).to_pylist(),
-        lines["kind"].to_pylist(),
-        lines["rows"].to_pylist(),
-        lines["bit"].to_pylist(),
-    )
-    return map(Line._make, zip(*columns, strict=True))
-
-
-def _parts(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    while part := list(islice(lines, BLOCK_LINES)):
-        yield part
+def _filter(lines: pa.Table) -> bytes:
+    values = lines["value"].combine_chunks().cast(pa.binary())
+    return encode_filter(pc.run_end_encode(values).values.to_pylist())
 
 
 def _entries(blocks: Sequence[EncodedBlock], offset: int) -> tuple[BlockEntry, ...]:

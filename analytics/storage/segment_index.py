@@ -20,7 +20,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from analytics.storage.index_blocks import Block, DamagedIndex, Line, RangeCounts
+from analytics.storage import value_filter
+from analytics.storage.index_blocks import Block, DamagedIndex, Line, RangeCounts, decode_block
 from analytics.storage.segment_metadata import Segment
 
 INDEXED_COLUMNS: Final = (
@@ -48,11 +49,16 @@ Indexes from before `subject` and `ecosystem` have no head for them: their value
 """
 
 HEAD_VALUES: Final = 32
-INDEX_VERSION: Final = 2
+INDEX_VERSION: Final = 3
+_READ_VERSIONS: Final = (2, INDEX_VERSION)
+"""Indexes of version 2 have no filters and no hours. They are read until they are built again."""
+
+HOURS: Final = 24
 GROUP_BITS: Final = 64
 """Row groups are told apart by one bit each; in larger segments several share one."""
 
 _HEADER: Final = struct.Struct("<4sHxxIII")
+_CRC_AT: Final = _HEADER.size - 4
 _MAGIC: Final = b"CSIX"
 _CODEC: Final = pa.Codec("zstd", compression_level=12)
 _FIRST_READ_BYTES: Final = 32 * 1024
@@ -60,11 +66,12 @@ _FIRST_READ_BYTES: Final = 32 * 1024
 
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
-    """An event and decision, and how many rows of the segment have both."""
+    """An event and decision, and how many rows of the segment have both: in all, and by hour."""
 
     event: str
     decision: str | None
     rows: int
+    hours: tuple[int, ...] = ()
 
 
 class BlockEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -93,8 +100,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
     """The index of one column. `nulls` are the rows without a value, by kind.
 
-    `head` is that of all rows, `heads` those of the rows with each decision; HEAD_COLUMNS alone
-    have them.
+    `head` is that of all rows, `heads` those of the rows with each decision: of HEAD_COLUMNS with
+    several blocks; one is read as quickly. `filter` is empty if there are no values, or none is.
     """
 
     name: str
@@ -102,6 +109,11 @@ class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
     blocks: tuple[BlockEntry, ...]
     head: Head | None
     heads: tuple[tuple[str | None, Head], ...]
+    filter: bytes = b""
+
+    def may_have(self, value: bytes) -> bool:
+        """False only if no row has `value`."""
+        return not self.filter or value_filter.may_have(self.filter, value)
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -123,7 +135,8 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
         """About how many bytes it takes in memory."""
         blocks = sum(len(column.blocks) for column in self.columns)
         heads = sum(len(column.heads) + 1 for column in self.columns if column.head)
-        return 2_048 + 512 * blocks + 128 * HEAD_VALUES * heads
+        filters = sum(len(column.filter) for column in self.columns)
+        return 2_048 + 512 * blocks + 128 * HEAD_VALUES * heads + filters
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -139,16 +152,18 @@ def encode_index(directory: Directory, blocks: Sequence[bytes]) -> bytes:
     """The content of an index file."""
     plain = _encoder.encode(directory)
     packed = bytes(_CODEC.compress(plain))
-    header = _HEADER.pack(_MAGIC, INDEX_VERSION, len(plain), len(packed), zlib.crc32(packed))
-    return b"".join([header, packed, *blocks])
+    header = _HEADER.pack(_MAGIC, INDEX_VERSION, len(plain), len(packed), 0)[:_CRC_AT]
+    crc32 = zlib.crc32(packed, zlib.crc32(header))
+    return b"".join([header, crc32.to_bytes(4, "little"), packed, *blocks])
 
 
 @dataclass(frozen=True, slots=True)
 class IndexContents:
-    """The directory of an index file, and where the blocks begin in the file."""
+    """The directory of an index file of `version`, and where the blocks begin in the file."""
 
     directory: Directory
     blocks_at: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +195,8 @@ class IndexReader:
 
     def _block(self, entry: BlockEntry) -> Block:
         data = self.read(self.contents.blocks_at + entry.offset, entry.size)
-        return Block(data, entry.lines, entry.raw_size, entry.crc32)
+        version = self.contents.version
+        return decode_block(data, entry.lines, entry.raw_size, entry.crc32, version)
 
 
 @contextmanager
@@ -223,21 +239,22 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     if len(start) < _HEADER.size:
         raise DamagedIndex("the file is too short")
     magic, version, plain_length, length, crc32 = _HEADER.unpack_from(start)
-    if magic != _MAGIC or version != INDEX_VERSION:
-        raise DamagedIndex("the file is not an index of this version")
+    if magic != _MAGIC or version not in _READ_VERSIONS:
+        raise DamagedIndex("the file is not an index of a version that is read")
     end = _HEADER.size + length
     packed = start[_HEADER.size : end]
     if len(packed) < length:
         packed += read(len(start), end - len(start))
     # Nothing is concluded from a directory that does not match: it names all other checksums.
-    if zlib.crc32(packed) != crc32:
+    # Version 2 left the header out, so that no damage makes one version of the other.
+    if zlib.crc32(packed, zlib.crc32(start[:_CRC_AT]) if version > 2 else 0) != crc32:
         raise DamagedIndex("the directory does not match its checksum")
     try:
         directory = _decoder.decode(bytes(_CODEC.decompress(packed, plain_length)))
     except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
         raise DamagedIndex("the directory cannot be read") from error
     _check_owner(directory, segment)
-    return IndexContents(directory, end)
+    return IndexContents(directory, end, version)
 
 
 def _check_owner(directory: Directory, segment: Segment) -> None:

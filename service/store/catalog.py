@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.storage.segment_index import INDEX_VERSION
 from analytics.storage.segment_metadata import FIELD_IDS_SINCE, Segment
 from service.store.batching import KEYS_MAX, scalars_of
 from service.store.tables import SegmentEntry
@@ -165,7 +166,7 @@ def _line(segment: Segment, sealed_at: datetime) -> dict[str, Any]:
     line["id"] = line.pop("segment_id")
     del line["received_at"]
     line |= {name: line[name] or None for name in ("sha256", "index_size", "index_sha256")}
-    return line | {"sealed_at": sealed_at}
+    return line | {"sealed_at": sealed_at, "index_version": INDEX_VERSION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +227,11 @@ async def retire_segments(
 
 
 async def list_unindexed(session: AsyncSession, limit: int) -> list[Segment]:
-    """Live segments without an index, newest days first."""
+    """Live segments without an index of this version, newest days first."""
+    is_missing = SegmentEntry.index_sha256.is_(None)
+    is_old = func.coalesce(SegmentEntry.index_version, 0) < INDEX_VERSION
     query = (
-        _SEGMENTS.where(SegmentEntry.retired_at.is_(None), SegmentEntry.index_sha256.is_(None))
+        _SEGMENTS.where(_IS_LIVE, or_(is_missing, is_old))
         .order_by(SegmentEntry.day.desc(), SegmentEntry.id)
         .limit(limit)
     )
@@ -251,11 +254,15 @@ async def clear_index(session: AsyncSession, segment: Segment) -> bool:
 
 
 async def set_index(session: AsyncSession, segment: Segment) -> None:
-    """Store the size and digest of the index file of `segment`."""
+    """Store the size and digest of the index file of `segment`, built by this version."""
     await session.execute(
         update(SegmentEntry)
         .where(SegmentEntry.id == segment.segment_id)
-        .values(index_size=segment.index_size, index_sha256=segment.index_sha256)
+        .values(
+            index_size=segment.index_size,
+            index_sha256=segment.index_sha256,
+            index_version=INDEX_VERSION,
+        )
     )
 
 

@@ -62,8 +62,9 @@ class SegmentEntry(Base):
 
     Only `retired_at`, the index columns and those of verification ever change. `sha256` is the
     digest of the file; null in lines older than the column. `index_size` and `index_sha256`
-    describe the index file; null until it is built. `verified_at` is when the stored file was last
-    compared with `sha256` (null: not since it was written), `damage` what was wrong then.
+    describe the index file, null until it is built, and `index_version` its format, null in lines
+    older than that column. `verified_at` is when the stored file was last compared with `sha256`
+    (null: not since it was written), `damage` what was wrong then.
     """
 
     __tablename__ = "segments"
@@ -86,6 +87,7 @@ class SegmentEntry(Base):
     sha256: Mapped[str | None]
     index_size: Mapped[int | None]
     index_sha256: Mapped[str | None]
+    index_version: Mapped[int | None]
     sealed_at: Mapped[datetime]
     retired_at: Mapped[datetime | None]
     verified_at: Mapped[datetime | None]

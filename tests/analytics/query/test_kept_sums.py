@@ -16,7 +16,7 @@ from analytics.query.buckets import Bucket
 from analytics.query.kept_sums import KeptSums, Sum
 from analytics.query.summaries import summary_of
 from analytics.statistics.value_index import ValueIndex
-from analytics.storage import index_builder, segment_writer
+from analytics.storage import index_blocks, index_builder, segment_writer
 from analytics.storage.compaction import merge_segments
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.reindex import reindex
@@ -194,7 +194,7 @@ def test_a_kept_sum_is_a_fresh_count_whatever_came_and_went(tmp_path, monkeypatc
     chance = random.Random(seed)
     monkeypatch.setattr(index_builder, "HEAD_VALUES", 3)
     monkeypatch.setattr(index_builder, "HEAD_COLUMNS", HEAD_COLUMNS)  # sets it back in the end
-    monkeypatch.setattr(index_builder, "BLOCK_LINES", chance.choice([4, 2048]))
+    monkeypatch.setattr(index_blocks, "BLOCK_LINES", chance.choice([4, 2048]))
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(closed_sums, "STEP_SEGMENTS", chance.choice([1, 3]))
     monkeypatch.setattr(counted_rows, "STEP_BATCHES", 2)

@@ -17,13 +17,14 @@ from analytics.query.engine import Engine
 from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, summarise
 from analytics.statistics.value_index import ValueIndex
-from analytics.storage import index_builder, segment_writer
+from analytics.storage import index_blocks, index_builder, segment_writer
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_index import INDEXED_COLUMNS, open_index
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import LocalFolder
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.forced import KINDS, forced
+from tests.analytics.index_version_2 import write_version_2
 from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
 from tests.analytics.samples import (
     SampleLake,
@@ -90,6 +91,11 @@ def of_another_version(lake: SampleLake, segment: Segment) -> None:
     path.write_bytes(content)
 
 
+def of_version_2(lake: SampleLake, segment: Segment) -> None:
+    """No damage: it is read."""
+    write_version_2(lake.root, segment, block_lines=3)
+
+
 DAMAGES = [remove_index, cut_off, flip_a_bit, take_anothers, of_another_version]
 
 
@@ -118,11 +124,13 @@ def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[
     order=st.sampled_from(Order),
     limit=st.integers(1, 12),
     behind=st.integers(0, 6),
-    damages=st.lists(st.none() | st.sampled_from(DAMAGES), min_size=8, max_size=8),
+    damages=st.lists(st.none() | st.sampled_from([*DAMAGES, of_version_2]), min_size=8, max_size=8),
     kind=st.none() | st.sampled_from(KINDS),
     group_rows=st.integers(1, 6),
     few=st.sampled_from([0, 3, 512]),
     heads=st.sampled_from([1, 2, 32]),
+    block_lines=st.sampled_from([1, 3, 2_048]),
+    split_lines=st.sampled_from([2, 64]),
     kept=st.sampled_from([0, 2**21]),
     bucket=st.sampled_from(Bucket),
 )
@@ -140,6 +148,8 @@ def test_every_answer_is_the_plain_lists(
     group_rows,
     few,
     heads,
+    block_lines,
+    split_lines,
     kept,
     bucket,
 ):
@@ -150,6 +160,8 @@ def test_every_answer_is_the_plain_lists(
         patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
         patch.setattr(planner, "FEW_ROWS_MAX", few)
         patch.setattr(index_builder, "HEAD_VALUES", heads)
+        patch.setattr(index_blocks, "BLOCK_LINES", block_lines)
+        patch.setattr(index_blocks, "SPLIT_LINES", split_lines)
         patch.setattr(results, "RESULT_BYTES_MAX", kept)
         for rows, is_sealed in runs:
             accepted |= lake.add(rows, is_sealed=is_sealed)
@@ -249,6 +261,87 @@ def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
     reindex(lake.root, segment)
     assert index.count(segment, query.conditions[0]).rows == (3,)
     assert index.take_damaged() == []
+
+
+def test_no_damage_makes_one_version_of_another(lake):
+    """They are one bit apart, and a filter that is not there would say nothing."""
+    lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
+    (segment,) = lake.segments
+    path, condition = segment.index_path(lake.root), parse_query({"package": ["a"]}).conditions[0]
+    for write in (lambda: None, lambda: write_version_2(lake.root, segment)):
+        write()
+        content = path.read_bytes()
+        assert ValueIndex(LocalFolder(lake.root), 2**20).count(segment, condition).rows == (1,)
+        path.write_bytes(content[:4] + bytes([content[4] ^ 1]) + content[5:])
+        assert ValueIndex(LocalFolder(lake.root), 2**20).count(segment, condition) is None
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("write", [lambda *_: None, write_version_2])
+@pytest.mark.parametrize("number", [1, 63, 64, 127, 128, 2_049, 5_000])
+def test_values_are_found_in_blocks_of_any_length(lake, number, write):
+    """Of this version and the one before, and no other value is."""
+    names = [f"p{n:05}" for n in range(number)]
+    lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
+    (segment,) = lake.segments
+    write(lake.root, segment)
+    index = ValueIndex(LocalFolder(lake.root), 2**20)
+
+    def rows(text: str, *, is_prefix: bool = False) -> int:
+        counts = index.count(segment, Condition("package_name", (Term(text, is_prefix, False),)))
+        return sum(counts.rows)
+
+    some = names[:: max(1, number // 50)]
+    assert [rows(name) for name in some] == [1] * len(some)
+    assert [rows(f"q{n}") for n in range(100)] == [0] * 100
+    assert rows("p", is_prefix=True) == number
+    assert rows("p0000", is_prefix=True) == min(number, 10)
+    assert index.all_values(segment, "package_name", ()) == dict.fromkeys(names, 1)
+
+
+def test_a_value_that_the_filter_excludes_opens_no_index(lake):
+    """Once its directory is known."""
+    lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
+    (segment,), index = lake.segments, lake.reader.planner.index
+    assert index.column(segment, "package_name").filter
+    segment.index_path(lake.root).unlink()
+
+    names = [f"other-{number}" for number in range(200)]
+    conditions = [Condition("package_name", (Term(name, False, False),)) for name in names]
+    told = [index.count(segment, condition) for condition in conditions]
+    assert sum(counts is not None for counts in told) > 180
+    assert {counts.rows for counts in told if counts is not None} == {(0,)}
+
+
+def test_hours_need_no_row(lake, no_engine):
+    """Also under conditions on decisions and events; a day that a bound cuts is counted."""
+    for day in range(3):
+        lake.add(
+            [
+                sample_row(MIDNIGHT - timedelta(days=day, hours=-hour), decision=decision)
+                for hour in (0, 5, 5, 23)
+                for decision in ("ALLOWED", "BLOCKED", None)
+            ],
+            is_sealed=True,
+        )
+    expected = {
+        (MIDNIGHT - timedelta(days=day, hours=-hour), decision): rows
+        for day in range(3)
+        for hour, rows in ((0, 1), (5, 2), (23, 1))
+        for decision in ("ALLOWED", "BLOCKED", "")
+    }
+    since = MIDNIGHT - timedelta(days=1, hours=-1)
+    cut = lake.reader.count_over_time(lake.snapshot(), Query(since), Bucket.HOUR)
+    assert cut == {key: rows for key, rows in expected.items() if key[0] >= since}
+    no_engine()
+    for segment in lake.segments:
+        segment.path(lake.root).unlink()
+
+    assert lake.reader.count_over_time(lake.snapshot(), Query(), Bucket.HOUR) == expected
+    blocked = parse_query({"decision": ["BLOCKED"], "event": ["blocklist_hit"]})
+    assert lake.reader.count_over_time(lake.snapshot(), blocked, Bucket.HOUR) == {
+        key: rows for key, rows in expected.items() if key[1] == "BLOCKED"
+    }
 
 
 def test_a_column_that_came_later_needs_no_new_index(lake, monkeypatch):

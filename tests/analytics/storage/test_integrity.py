@@ -31,6 +31,7 @@ from analytics.storage.segment_writer import (
     newest_first,
     write_index,
 )
+from tests.analytics.index_version_2 import write_version_2
 from tests.analytics.samples import (
     DAY,
     NOON,
@@ -389,6 +390,19 @@ def test_an_index_of_an_earlier_version_is_no_finding(tmp_path, monkeypatch, las
         old = sealed_by_version_1(tmp_path, segment)
 
     assert kinds(tmp_path, old, SeqSet()) == []
+
+
+def test_an_index_of_format_version_2_is_no_finding_unless_it_is_wrong(tmp_path):
+    """It is read until it is built again."""
+    segment = sealed(tmp_path, "seg_1", ROWS)
+    write_version_2(tmp_path, segment)
+    assert kinds(tmp_path, segment, SeqSet()) == []
+
+    builder = IndexBuilder(1)
+    builder.add(table_of([msgspec.structs.replace(row, package_name="other") for row in ROWS]))
+    write_index(tmp_path, segment, builder)
+    write_version_2(tmp_path, segment)
+    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
 
 
 def test_an_index_that_lacks_a_column_of_the_rows_is_found(tmp_path, monkeypatch):

@@ -4,10 +4,12 @@ from datetime import timedelta
 
 from sqlalchemy import update
 
+from analytics.storage.segment_index import INDEX_VERSION
 from analytics.storage.segment_metadata import Segment
 from service.background_jobs import verify_suspects
 from service.store.catalog import list_live_segments
 from service.store.tables import SegmentEntry
+from tests.analytics.index_version_2 import write_version_2
 from tests.analytics.samples import sample_row
 from tests.conftest import START, refused
 
@@ -83,6 +85,26 @@ async def test_segments_that_the_catalog_has_no_index_of_get_one(audit):
     assert await audit.services.indexer.build_missing() == 2
     assert await audit.services.indexer.build_missing() == 0
     assert (await segments(audit))[1:] == before[1:]
+
+
+async def test_indexes_of_an_earlier_version_are_read_and_built_again(audit):
+    """Not only those that a query meets; meanwhile they answer."""
+    await fill(audit)
+    root = audit.services.settings.audit_dir
+    before = await segments(audit)
+    for segment in before:
+        write_version_2(root, segment)
+    async with audit.services.store.write() as work:
+        await work.session.execute(update(SegmentEntry).values(index_version=None))
+    everything = len(await all_segments(audit))
+    before[0].path(root).unlink()
+    assert (await audit.page(package="nowhere", order="asc"))["entries"] == []
+
+    assert await audit.services.indexer.build_missing() == everything - 1
+    assert await audit.services.indexer.build_missing() == 0
+    assert await segments(audit) == before
+    versions = [int.from_bytes(s.index_path(root).read_bytes()[4:6], "little") for s in before]
+    assert versions == [2, INDEX_VERSION, INDEX_VERSION]
 
 
 async def set_index_unknown(work, segment: Segment) -> None:
