@@ -5,8 +5,10 @@ It opens nothing and starts no thread: a fork would have the one twice, and the 
 
 import atexit
 import gc
+import sys
 
 gc.disable()
+sys.modules["rich"] = None  # type: ignore[assignment] # as `service.cli.main` does for `serve`
 import service.server  # noqa: E402, F401 - without the garbage collector
 
 gc.freeze()  # the forks share it as long as none of them looks through it

@@ -2848,7 +2848,7 @@ GUARDS: Final = [
     Guard(
         "a passkey answers in no frame of another site",
         "service/passkeys/ceremonies.py::_refuse_framed",
-        Replace("parse_client_data_json(client_data).cross_origin", "False"),
+        Replace("webauthn.helpers.parse_client_data_json(client_data).cross_origin", "False"),
         f"{_PASSKEYS}::test_one_fault_is_enough[cross_origin=True]",
     ),
     Guard(

@@ -1,39 +1,14 @@
 """The two ceremonies of WebAuthn Level 3: registration (7.1) and authentication (7.2).
 
 The only module that uses the WebAuthn library, whose parsers receive untrusted input and may raise
-exceptions of any kind for it.
+exceptions of any kind for it. Functions import it: it takes 50 ms and 5 MB, which most processes
+never need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
-
-from webauthn import (
-    generate_authentication_options,
-    generate_registration_options,
-    verify_authentication_response,
-    verify_registration_response,
-)
-from webauthn.helpers import (
-    bytes_to_base64url,
-    decode_credential_public_key,
-    decoded_public_key_to_cryptography,
-    options_to_json_dict,
-    parse_authentication_credential_json,
-    parse_client_data_json,
-    parse_registration_credential_json,
-)
-from webauthn.helpers.cose import COSEAlgorithmIdentifier
-from webauthn.helpers.structs import (
-    AttestationConveyancePreference,
-    AuthenticationCredential,
-    AuthenticatorSelectionCriteria,
-    AuthenticatorTransport,
-    PublicKeyCredentialDescriptor,
-    ResidentKeyRequirement,
-    UserVerificationRequirement,
-)
+from typing import TYPE_CHECKING, Any, Final
 
 from service.passkeys.challenges import (
     CHALLENGE_LIFETIME,
@@ -44,15 +19,12 @@ from service.passkeys.challenges import (
 from service.sign_in.relying_party import NAME, RelyingParty
 from service.store.tables import Passkey
 
+if TYPE_CHECKING:
+    from webauthn.helpers.cose import COSEAlgorithmIdentifier
+    from webauthn.helpers.structs import AuthenticationCredential, PublicKeyCredentialDescriptor
+
 CREDENTIAL_ID_BYTES_MAX: Final = 1023
 """WebAuthn Level 3, 7.1, step 25."""
-
-_ALGORITHMS: Final = [
-    COSEAlgorithmIdentifier.EDDSA,
-    COSEAlgorithmIdentifier.ECDSA_SHA_256,
-    COSEAlgorithmIdentifier.RSASSA_PKCS1_v1_5_SHA_256,
-]
-"""Algorithms of common authenticators; Windows Hello uses the last one."""
 
 _FAULT_CHARS_MAX: Final = 200
 _TIMEOUT_MS: Final = int(CHALLENGE_LIFETIME.total_seconds() * 1000)
@@ -83,14 +55,17 @@ class Assertion:
 
     unverified_id: str
     unverified_user_handle: str | None
-    _credential: AuthenticationCredential
+    _credential: "AuthenticationCredential"
 
 
 def creation_options(
     party: RelyingParty, challenge: RegistrationChallenge, user_name: str, own: Sequence[Passkey]
 ) -> Mapping[str, Any]:
     """Options to create a discoverable passkey on an authenticator that has none of `own`."""
-    options = generate_registration_options(
+    import webauthn.helpers.structs
+
+    structs = webauthn.helpers.structs
+    options = webauthn.generate_registration_options(
         rp_id=party.id,
         rp_name=NAME,
         user_id=raw(challenge.user_handle),
@@ -98,52 +73,58 @@ def creation_options(
         user_display_name=user_name,
         challenge=raw(challenge.id),
         timeout=_TIMEOUT_MS,
-        attestation=AttestationConveyancePreference.NONE,
-        authenticator_selection=AuthenticatorSelectionCriteria(
-            resident_key=ResidentKeyRequirement.REQUIRED,
-            user_verification=UserVerificationRequirement.REQUIRED,
+        attestation=structs.AttestationConveyancePreference.NONE,
+        authenticator_selection=structs.AuthenticatorSelectionCriteria(
+            resident_key=structs.ResidentKeyRequirement.REQUIRED,
+            user_verification=structs.UserVerificationRequirement.REQUIRED,
         ),
         exclude_credentials=[_descriptor(passkey) for passkey in own],
-        supported_pub_key_algs=_ALGORITHMS,
+        supported_pub_key_algs=_algorithms(),
     )
-    return options_to_json_dict(options)
+    return webauthn.helpers.options_to_json_dict(options)
 
 
 def request_options(party: RelyingParty, challenge: SignInChallenge) -> Mapping[str, Any]:
     """Options to sign in with any passkey of this service, with user verification."""
-    options = generate_authentication_options(
+    import webauthn.helpers.structs
+
+    options = webauthn.generate_authentication_options(
         rp_id=party.id,
         challenge=raw(challenge.id),
         timeout=_TIMEOUT_MS,
         allow_credentials=[],
-        user_verification=UserVerificationRequirement.REQUIRED,
+        user_verification=webauthn.helpers.structs.UserVerificationRequirement.REQUIRED,
     )
-    return options_to_json_dict(options)
+    return webauthn.helpers.options_to_json_dict(options)
 
 
 def check_registration(
     party: RelyingParty, challenge: RegistrationChallenge, sent: object
 ) -> NewCredential:
     """Verify `sent` as the answer to `challenge`; its credential. Raises NotProved."""
+    import webauthn.helpers
+
     with _not_proved():
-        credential = parse_registration_credential_json(_object(sent))
+        credential = webauthn.helpers.parse_registration_credential_json(_object(sent))
         _refuse_framed(credential.response.client_data_json)
-        made = verify_registration_response(
+        made = webauthn.verify_registration_response(
             credential=credential,
             expected_challenge=raw(challenge.id),
             expected_rp_id=party.id,
             expected_origin=party.origin,
             require_user_presence=True,
             require_user_verification=True,
-            supported_pub_key_algs=_ALGORITHMS,
+            supported_pub_key_algs=_algorithms(),
         )
         # Otherwise the owner would notice an unusable key only at the next sign-in.
-        decoded_public_key_to_cryptography(decode_credential_public_key(made.credential_public_key))
+        webauthn.helpers.decoded_public_key_to_cryptography(
+            webauthn.helpers.decode_credential_public_key(made.credential_public_key)
+        )
     if len(made.credential_id) > CREDENTIAL_ID_BYTES_MAX:
         raise NotProved("credential id too long")
     transports = credential.response.transports or []
     return NewCredential(
-        bytes_to_base64url(made.credential_id),
+        webauthn.helpers.bytes_to_base64url(made.credential_id),
         made.credential_public_key,
         made.sign_count,
         sorted({transport.value for transport in transports}),
@@ -152,12 +133,14 @@ def check_registration(
 
 def read_assertion(sent: object) -> Assertion:
     """Parse `sent`, without verifying it. Raises NotProved."""
+    import webauthn.helpers
+
     with _not_proved():
-        credential = parse_authentication_credential_json(_object(sent))
+        credential = webauthn.helpers.parse_authentication_credential_json(_object(sent))
         handle = credential.response.user_handle
         return Assertion(
-            bytes_to_base64url(credential.raw_id),
-            None if handle is None else bytes_to_base64url(handle),
+            webauthn.helpers.bytes_to_base64url(credential.raw_id),
+            None if handle is None else webauthn.helpers.bytes_to_base64url(handle),
             credential,
         )
 
@@ -169,9 +152,11 @@ def check_assertion(
 
     Raises NotProved.
     """
+    import webauthn
+
     with _not_proved():
         _refuse_framed(assertion._credential.response.client_data_json)
-        verified = verify_authentication_response(
+        verified = webauthn.verify_authentication_response(
             credential=assertion._credential,
             expected_challenge=raw(challenge.id),
             expected_rp_id=party.id,
@@ -192,9 +177,22 @@ def has_grown(before: int, after: int) -> bool:
     return after > before or before == after == 0
 
 
-def _descriptor(passkey: Passkey) -> PublicKeyCredentialDescriptor:
+def _descriptor(passkey: Passkey) -> "PublicKeyCredentialDescriptor":
+    from webauthn.helpers.structs import AuthenticatorTransport, PublicKeyCredentialDescriptor
+
     transports = [AuthenticatorTransport(transport) for transport in passkey.transports]
     return PublicKeyCredentialDescriptor(id=raw(passkey.id), transports=transports)
+
+
+def _algorithms() -> "list[COSEAlgorithmIdentifier]":
+    """Algorithms of common authenticators; Windows Hello uses the last one."""
+    from webauthn.helpers.cose import COSEAlgorithmIdentifier
+
+    return [
+        COSEAlgorithmIdentifier.EDDSA,
+        COSEAlgorithmIdentifier.ECDSA_SHA_256,
+        COSEAlgorithmIdentifier.RSASSA_PKCS1_v1_5_SHA_256,
+    ]
 
 
 def _object(sent: object) -> dict[str, Any]:
@@ -205,7 +203,9 @@ def _object(sent: object) -> dict[str, Any]:
 
 def _refuse_framed(client_data: bytes) -> None:
     """Raise NotProved for an answer from a frame of another site: our pages are never framed."""
-    if parse_client_data_json(client_data).cross_origin:
+    import webauthn.helpers
+
+    if webauthn.helpers.parse_client_data_json(client_data).cross_origin:
         raise NotProved("answered in a frame of another site")
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from multiprocessing import forkserver, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from service.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
-from tests.proc_files import descendants, open_names
+from tests.proc_files import children, command, descendants, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 
 REQUESTS = 60
@@ -31,9 +31,15 @@ REQUESTS = 60
 
 @pytest.fixture(autouse=True)
 def own_forkserver() -> Iterator[None]:
-    """Supervisors of this process fork from a process with the files of their own test."""
+    """Supervisors of this process fork from a process with the files of their own test.
+
+    multiprocessing starts another one when that has ended.
+    """
     yield
-    forkserver._forkserver._stop()
+    for child in children(os.getpid()):
+        if b"multiprocessing.forkserver" in command(child):
+            os.kill(child, signal.SIGKILL)
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
 @pytest.fixture
@@ -219,6 +225,19 @@ print(json.dumps([threads, files, threading.active_count()]))
     assert [name for name in threads if "jemalloc" not in name] == ["python"]
     assert files == []
     assert in_python == 1
+
+
+def test_what_only_some_processes_need_is_not_loaded_before_a_fork() -> None:
+    """It takes memory, and time at each start."""
+    unneeded = ["rich.console", "webauthn", "asyncpg", "sqlalchemy.dialects.postgresql", "alembic"]
+    program = f"""
+import sys
+import service.preloaded
+print({{name for name in {unneeded}}} & {{*sys.modules}})
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+
+    assert ran.stdout == b"set()\n"
 
 
 @only_full

@@ -51,7 +51,6 @@ Index(
     Binding.slot,
     unique=True,
     sqlite_where=Binding.revoked_at.is_(None),
-    postgresql_where=Binding.revoked_at.is_(None),
 )
 
 
@@ -59,7 +58,6 @@ Index(
     "active_by_tenant",
     Binding.tenant_id,
     sqlite_where=Binding.revoked_at.is_(None),
-    postgresql_where=Binding.revoked_at.is_(None),
 )
 
 

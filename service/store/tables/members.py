@@ -35,7 +35,6 @@ Index(
     Member.email,
     unique=True,
     sqlite_where=Member.removed_at.is_(None),
-    postgresql_where=Member.removed_at.is_(None),
 )
 
 
@@ -47,7 +46,6 @@ Index(
     Member.tenant_id,
     unique=True,
     sqlite_where=Member.removed_at.is_(None),
-    postgresql_where=Member.removed_at.is_(None),
 )
 
 
