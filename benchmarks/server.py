@@ -45,6 +45,8 @@ def running_server(
         "COUNTERSIGN_PORT": str(port),
         "COUNTERSIGN_ADMIN_TOKEN": ADMIN_TOKEN,
         "COUNTERSIGN_LOG_LEVEL": "warning",
+        # An installed service has its bytecode: to compile takes longer than the rest of a start.
+        "PYTHONDONTWRITEBYTECODE": "",
         **(settings or {}),
     }
     process = subprocess.Popen([python, "-m", module, "serve"], env=environment, cwd=folder)
