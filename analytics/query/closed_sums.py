@@ -1,7 +1,7 @@
 """The sum of whole segments, as their indexes tell it, moved on by what came and what went."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Final, TypeVar
@@ -104,6 +104,10 @@ class ClosedColumn:
         for own in heads:
             self.heads.add(own.head, -1)
 
+    def counts_all_of(self, segment: Segment) -> bool:
+        """True if all values of the segment are among those counted."""
+        return segment.segment_id not in self.silent.keys() | self.unknown
+
     def top(self, counted: Mapping[str, int], *, at_once: bool) -> Top | None:
         """The TOP_MAX most frequent values of its rows, and of those `counted` besides.
 
@@ -185,13 +189,14 @@ class ClosedSum:
         if _are_too_many(cut):
             return ClosedSum(live=snapshot.segments, rest=cut)
         live = {one.segment_id: one for one in snapshot.segments if one.day in whole}
-        gone = [one for name, one in self.segments.items() if name not in live]
         # What could not be read is tried again once the segments are others.
         failed = self.unreadable if self.live is None else frozenset[str]()
-        added = [one for name, one in live.items() if name not in self.segments.keys() | failed]
+        gone, added = self._difference(live, failed)
+        new = self._copy(is_same=_extents(added) == _extents(gone))
+        new._exchange_merged(added, gone)
+        gone, added = new._difference(live, failed)
         part = added[:STEP_SEGMENTS]
         index.fetch(part)
-        new = self._copy(is_same=_have_same_rows(added, gone))
         for segment in gone:
             new._remove(index, segment, query)
         failed |= {one.segment_id for one in part if not new._add(index, one, query)}
@@ -200,6 +205,38 @@ class ClosedSum:
         new.rest = cut + tuple(live[name] for name in sorted(new.unreadable))
         new.max_seq = max((one.max_seq for one in snapshot.segments), default=0)
         return new
+
+    def _difference(
+        self, live: Mapping[str, Segment], failed: Set[str]
+    ) -> tuple[list[Segment], list[Segment]]:
+        """The segments that went, and those that came."""
+        gone = [one for name, one in self.segments.items() if name not in live]
+        added = [
+            one for name, one in live.items() if name not in self.segments and name not in failed
+        ]
+        return gone, added
+
+    def _exchange_merged(self, added: Sequence[Segment], gone: Sequence[Segment]) -> None:
+        """Put segments in the place of those that they are merged from, if all values are counted.
+
+        The sum stays as it is, and nothing is read: the files of those may be removed by now.
+        """
+        came = _extents(added)
+        days = {
+            day
+            for day, extent in _extents(gone).items()
+            if came.get(day) == extent
+            and all(
+                column.counts_all_of(one)
+                for one in gone
+                if one.day == day
+                for column in self.columns.values()
+            )
+        }
+        for one in gone:
+            if one.day in days:
+                del self.segments[one.segment_id]
+        self.segments |= {one.segment_id: one for one in added if one.day in days}
 
     def _copy(self, *, is_same: bool) -> "ClosedSum":
         columns = {name: column.copy(is_same=is_same) for name, column in self.columns.items()}
@@ -243,16 +280,12 @@ def _are_too_many(segments: Sequence[Segment]) -> bool:
     return sum(segment.rows for segment in segments) > CUT_ROWS_MAX
 
 
-def _have_same_rows(added: Sequence[Segment], gone: Sequence[Segment]) -> bool:
-    """True if `added` are merged from `gone`.
+def _extents(segments: Sequence[Segment]) -> dict[date, tuple[int, int, int]]:
+    """By day, how many rows the segments have, and between which seqs.
 
-    Rows leave a day only all together, and those that come have higher seqs. So if a day has as
-    many as before, between the same seqs, they are the same.
+    Rows leave a day only all together, and those that come have higher seqs. So if what came has
+    the same extent as what went, it is merged from it.
     """
-    return _rows_by_day(added) == _rows_by_day(gone)
-
-
-def _rows_by_day(segments: Sequence[Segment]) -> dict[date, tuple[int, int, int]]:
     days: defaultdict[date, list[Segment]] = defaultdict(list)
     for segment in segments:
         days[segment.day].append(segment)

@@ -280,6 +280,27 @@ def test_what_came_since_is_added_at_once_and_no_file_is_read(living):
     assert living.sums.find(living.look(), Query()) is found
 
 
+def test_a_merge_changes_no_sum_and_no_file_is_read(living, monkeypatch):
+    """Those that were merged may be gone: else each merge would have all others counted again."""
+    for hour in range(3):
+        put(living, MIDNIGHT + hour * HOUR, is_sealed=True)
+    put(living, MIDNIGHT + DAY, is_sealed=True)
+    assert sum_of(living.sums, living.look(), Query()) is not None
+    monkeypatch.setattr(living.random, "sample", lambda population, _: list(population))
+    living.merge()
+    assert [segment.rows for segment, _ in living.segments.values()] == [1, 3]
+    for path in living.root.rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+    assert living.sums.step(living.look(), Query())
+    found = living.sums.find(living.look(), Query())
+
+    assert found is not None
+    assert found.times == {(MIDNIGHT, "BLOCKED"): 3, (MIDNIGHT + DAY, "BLOCKED"): 1}
+    assert found.tops["package_name"] == [("left-pad", 4)]
+
+
 def test_a_row_that_comes_late_is_not_counted_before_the_floor(living):
     """The floor has gone on since the rows of its day were counted."""
     put(living, MIDNIGHT + 12 * HOUR, is_sealed=True)
