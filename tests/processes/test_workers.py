@@ -229,7 +229,7 @@ print(json.dumps([threads, files, threading.active_count()]))
 
 def test_what_only_some_processes_need_is_not_loaded_before_a_fork() -> None:
     """It takes memory, and time at each start."""
-    unneeded = ["rich.console", "webauthn", "asyncpg", "sqlalchemy.dialects.postgresql", "alembic"]
+    unneeded = ["rich.console", "webauthn", "alembic"]
     program = f"""
 import sys
 import service.preloaded

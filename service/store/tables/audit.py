@@ -168,15 +168,18 @@ Index(
     "exports_under_way",
     ExportEntry.progress_at,
     sqlite_where=ExportEntry.ended_at.is_(None),
+    postgresql_where=ExportEntry.ended_at.is_(None),
 )
 
 Index(
     "damaged_segments",
     SegmentEntry.tenant_id,
     sqlite_where=SegmentEntry.damage.is_not(None),
+    postgresql_where=SegmentEntry.damage.is_not(None),
 )
 Index(
     "damaged_batches",
     JournalEntry.tenant_id,
     sqlite_where=JournalEntry.damage.is_not(None),
+    postgresql_where=JournalEntry.damage.is_not(None),
 )

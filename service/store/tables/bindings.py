@@ -51,6 +51,7 @@ Index(
     Binding.slot,
     unique=True,
     sqlite_where=Binding.revoked_at.is_(None),
+    postgresql_where=Binding.revoked_at.is_(None),
 )
 
 
@@ -58,6 +59,7 @@ Index(
     "active_by_tenant",
     Binding.tenant_id,
     sqlite_where=Binding.revoked_at.is_(None),
+    postgresql_where=Binding.revoked_at.is_(None),
 )
 
 

@@ -35,6 +35,7 @@ Index(
     Member.email,
     unique=True,
     sqlite_where=Member.removed_at.is_(None),
+    postgresql_where=Member.removed_at.is_(None),
 )
 
 
@@ -46,6 +47,7 @@ Index(
     Member.tenant_id,
     unique=True,
     sqlite_where=Member.removed_at.is_(None),
+    postgresql_where=Member.removed_at.is_(None),
 )
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, MetaData, text
+from sqlalchemy import text
 
 from service.store.migrate import migrate
 from service.store.tables import Base
@@ -13,15 +13,6 @@ from tests.postgres import EMPTY, PostgresServer
 from tests.service.store.postgres.conftest import open_engines
 
 INDEXES = text("SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema()")
-
-
-def create_declared(connection: Connection) -> None:
-    """Create the tables. Conditions of indexes are declared for SQLite alone, and are the same."""
-    declared = MetaData(naming_convention=Base.metadata.naming_convention)
-    for table in Base.metadata.sorted_tables:
-        for index in table.to_metadata(declared).indexes:
-            index.dialect_kwargs["postgresql_where"] = index.dialect_options["sqlite"]["where"]
-    declared.create_all(connection)
 
 
 @pytest.fixture
@@ -60,7 +51,7 @@ async def test_migrating_an_empty_database_makes_the_declared_tables(
     with postgres.database(EMPTY) as url:
         declared = open_engines(url)
         async with declared.migration() as connection:
-            await connection.run_sync(create_declared)
+            await connection.run_sync(Base.metadata.create_all)
             wanted = dict(iter(await connection.execute(INDEXES)))
         await declared.dispose()
     made.pop("alembic_version_pkc")
