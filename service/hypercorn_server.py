@@ -206,6 +206,7 @@ class Connection(TCPServer):
         To close while it sends resets the connection: the client, or a proxy, loses the answer.
         """
         self._end_head()
+        self._hold_turns(is_held=False)
         self.config.set_idle(self, is_idle=True)  # the first to end if there are too many
         with suppress(OSError, RuntimeError):  # the client is gone
             self.writer.write_eof()

@@ -143,6 +143,10 @@ class LoopTurns:
     def release(self, owner: object) -> None:
         """Hold nothing for `owner` any more. Safe to repeat."""
         self._held_until.pop(owner, None)
+        now = self.clock()
+        # Such as those of streams, which stay open: the first one ends first.
+        while self._held_until and next(iter(self._held_until.values())) <= now:
+            del self._held_until[next(iter(self._held_until))]
         if not self._held_until and self._next is not None:
             self._next.cancel()
             self._next = None

@@ -201,6 +201,22 @@ async def test_nothing_is_held_for_a_request_that_has_ended(shared):
     assert shared.ran.count("heavy") == 3
 
 
+async def test_what_was_held_for_an_open_stream_holds_nothing_later(shared):
+    """Else each light request would hold heavy ones for all of HOLD_S while a stream is open."""
+    shared.turns.hold("stream")
+    shared.now += HOLD_S
+    shared.turns.hold("request")
+    heavy = shared.start("heavy", 1)
+    await turn_loop()
+    assert shared.ran == []
+
+    shared.turns.release("request")
+    await heavy
+
+    assert shared.ran == ["heavy"]
+    assert shared.turns.count_held() == 0
+
+
 async def test_a_heavy_organisation_keeps_its_quarter_of_the_loop(shared):
     """While others hold it at every step: what it has used fades, and then it is light."""
     heavy = shared.start("heavy", 1)
