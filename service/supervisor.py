@@ -3,13 +3,14 @@
 Some serve one socket, and some work in the background beside them.
 """
 
+import fcntl
 import os
 import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker
@@ -40,6 +41,10 @@ OVERDUE: Final = 75
 """The exit code of a background process whose jobs are overdue: it wants to be started again."""
 
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+_METRICS_PREFIX: Final = "countersign-metrics-"
+_NEW_S: Final = 60.0
+"""A folder without a lock that is no older may be one that is about to get it."""
+
 _METRICS_BYTES: Final = {
     "counter": 2**18,
     "gauge_max": 2**18,
@@ -320,6 +325,34 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Show other services that `folder` is in use: the lock ends with the last process of this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove the folders of services of which all processes were killed at once.
+
+    They take memory, and a service that is killed for the lack of it is started again.
+    """
+    for folder in parent.glob(f"{_METRICS_PREFIX}*"):
+        with suppress(OSError):  # in use, or another user's
+            if time.time() - folder.stat().st_mtime < _NEW_S:
+                continue
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
 def _shared_metrics(names: Sequence[str]) -> Iterator[str]:
     """Let processes of these names count together within, through files in a folder: its path.
 
@@ -327,7 +360,8 @@ def _shared_metrics(names: Sequence[str]) -> Iterator[str]:
     SIGBUS, the end of the process. So their room is taken here, where its lack is an OSError.
     """
     memory = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
-    with TemporaryDirectory(prefix="countersign-metrics-", dir=memory) as folder:
+    with TemporaryDirectory(prefix=_METRICS_PREFIX, dir=memory) as folder, _locked(folder):
+        _remove_abandoned(Path(folder).parent)
         for name in names:
             reserve_pid_file(Path(folder), name)
             for kind, size in _METRICS_BYTES.items():

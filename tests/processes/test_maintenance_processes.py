@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
@@ -222,6 +223,27 @@ def test_one_that_is_killed_as_it_starts_leaves_no_files(home: Home) -> None:
     server.kill()
 
     eventually(lambda: not folder.exists(), "no folder")
+    assert server.process.returncode == -signal.SIGKILL
+
+
+def test_files_of_a_service_that_was_killed_whole_are_removed_by_the_next(
+    home: Home, quiet_server: Server
+) -> None:
+    """Nothing of it was left to do so. A service that runs, or is about to, keeps its own."""
+    held = metrics_folder(quiet_server)
+    abandoned, new = (
+        Path(tempfile.mkdtemp(prefix="countersign-metrics-", dir=held.parent)) for _ in range(2)
+    )
+    for folder in (held, abandoned):
+        os.utime(folder, (0, 0))
+    try:
+        home.serve()
+
+        assert not abandoned.exists()
+        assert held.exists()
+        assert new.exists()
+    finally:
+        new.rmdir()
 
 
 @WORKERS
