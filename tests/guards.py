@@ -268,6 +268,12 @@ GUARDS: Final = [
         f"{_LOOP}::test_credentials_are_told_apart_by_the_organisation_too",
     ),
     Guard(
+        "what was held for an open stream holds nothing later",
+        "service/loop_turns.py::LoopTurns.release",
+        Replace("next(iter(self._held_until.values())) <= now", "False"),
+        f"{_LOOP}::test_what_was_held_for_an_open_stream_holds_nothing_later",
+    ),
+    Guard(
         "nothing is held for a connection that is closed",
         "service/hypercorn_server.py::Connection.run",
         DropCall("self._hold_turns"),
