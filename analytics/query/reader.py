@@ -23,7 +23,7 @@ from analytics.query.scans import (
     Resources,
     Work,
 )
-from analytics.statistics.top_values import top_values
+from analytics.statistics.top_values import SegmentHead, top_values
 from analytics.storage.snapshot import Snapshot
 
 
@@ -106,13 +106,9 @@ class Reader:
         Most frequent first, ties in the order of code points. Null and the empty string are no
         values.
         """
-        heads, rest = self.planner.heads(snapshot, query, column)
-        if heads:
-            # A value that is rare in one part may be frequent in another: no part is cut off.
-            counted = self._count_values(rest, query, column, None)
-            top = top_values(heads, counted, limit)
-            if top is not None:
-                return top
+        heads = self.planner.heads(snapshot, query, column)
+        if heads[0]:
+            return self._top_by_heads(heads, snapshot, query, column, limit)
         return top_of(self._count_values(snapshot, query, column, limit), limit)
 
     def count_values_of(
@@ -123,9 +119,9 @@ class Reader:
         totals: dict[str, Counter[str]] = {}
         shared: dict[tuple[str, ...], tuple[CachedRowsScan | DuckDBScan, list[str]]] = {}
         for column in columns:
-            heads, _ = self.planner.heads(snapshot, query, column)
-            if heads:
-                told[column] = self.count_values(snapshot, query, column, limit)
+            heads = self.planner.heads(snapshot, query, column)
+            if heads[0]:
+                told[column] = self._top_by_heads(heads, snapshot, query, column, limit)
                 continue
             totals[column] = Counter()
             for scan in self.planner.count_values(snapshot, query, column):
@@ -152,6 +148,23 @@ class Reader:
         last row: see `analytics.query.aggregates.group_schema`. Null is a value here.
         """
         return self.planner.rows(snapshot, query).groups(self.resources, columns, limit)
+
+    def _top_by_heads(
+        self,
+        heads: tuple[Sequence[SegmentHead], Snapshot],
+        snapshot: Snapshot,
+        query: Query,
+        column: str,
+        limit: int,
+    ) -> list[tuple[str, int]]:
+        """`count_values`, with the `heads` that the planner has and the rest, without heads."""
+        told, rest = heads
+        # A value that is rare in one part may be frequent in another: no part is cut off.
+        counted = self._count_values(rest, query, column, None)
+        top = top_values(told, counted, limit)
+        if top is None:
+            top = top_of(self._count_values(snapshot, query, column, limit), limit)
+        return top
 
     def _count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None
