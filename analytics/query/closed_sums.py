@@ -106,7 +106,8 @@ class ClosedColumn:
 
     def counts_all_of(self, segment: Segment) -> bool:
         """True if all values of the segment are among those counted."""
-        return segment.segment_id not in self.silent.keys() | self.unknown
+        name = segment.segment_id
+        return name not in self.silent and name not in self.unknown
 
     def top(self, counted: Mapping[str, int], *, at_once: bool) -> Top | None:
         """The TOP_MAX most frequent values of its rows, and of those `counted` besides.
@@ -191,10 +192,14 @@ class ClosedSum:
         live = {one.segment_id: one for one in snapshot.segments if one.day in whole}
         # What could not be read is tried again once the segments are others.
         failed = self.unreadable if self.live is None else frozenset[str]()
-        gone, added = self._difference(live, failed)
-        new = self._copy(is_same=_extents(added) == _extents(gone))
-        new._exchange_merged(added, gone)
-        gone, added = new._difference(live, failed)
+        gone = [one for name, one in self.segments.items() if name not in live]
+        known = self.segments.keys() | failed
+        added = [one for name, one in live.items() if name not in known]
+        merged = _merged_days(gone, added)
+        new = self._copy(is_same=merged == {one.day for one in (*gone, *added)})
+        exchanged = new._exchange(gone, added, merged)
+        gone = [one for one in gone if one.day not in exchanged]
+        added = [one for one in added if one.day not in exchanged]
         part = added[:STEP_SEGMENTS]
         index.fetch(part)
         for segment in gone:
@@ -206,37 +211,24 @@ class ClosedSum:
         new.max_seq = max((one.max_seq for one in snapshot.segments), default=0)
         return new
 
-    def _difference(
-        self, live: Mapping[str, Segment], failed: Set[str]
-    ) -> tuple[list[Segment], list[Segment]]:
-        """The segments that went, and those that came."""
-        gone = [one for name, one in self.segments.items() if name not in live]
-        added = [
-            one for name, one in live.items() if name not in self.segments and name not in failed
-        ]
-        return gone, added
+    def _exchange(
+        self, gone: Sequence[Segment], added: Sequence[Segment], merged: Set[date]
+    ) -> Set[date]:
+        """Put those of `added` in the place of those that they are merged from; returns the days.
 
-    def _exchange_merged(self, added: Sequence[Segment], gone: Sequence[Segment]) -> None:
-        """Put segments in the place of those that they are merged from, if all values are counted.
-
-        The sum stays as it is, and nothing is read: the files of those may be removed by now.
+        Only where all values are counted: then the sum stays as it is, and nothing is read. The
+        files of those that went may be removed by now.
         """
-        came = _extents(added)
-        days = {
-            day
-            for day, extent in _extents(gone).items()
-            if came.get(day) == extent
-            and all(
-                column.counts_all_of(one)
-                for one in gone
-                if one.day == day
-                for column in self.columns.values()
-            )
+        exchanged = merged - {
+            one.day
+            for one in gone
+            if not all(column.counts_all_of(one) for column in self.columns.values())
         }
         for one in gone:
-            if one.day in days:
+            if one.day in exchanged:
                 del self.segments[one.segment_id]
-        self.segments |= {one.segment_id: one for one in added if one.day in days}
+        self.segments |= {one.segment_id: one for one in added if one.day in exchanged}
+        return exchanged
 
     def _copy(self, *, is_same: bool) -> "ClosedSum":
         columns = {name: column.copy(is_same=is_same) for name, column in self.columns.items()}
@@ -280,12 +272,18 @@ def _are_too_many(segments: Sequence[Segment]) -> bool:
     return sum(segment.rows for segment in segments) > CUT_ROWS_MAX
 
 
-def _extents(segments: Sequence[Segment]) -> dict[date, tuple[int, int, int]]:
-    """By day, how many rows the segments have, and between which seqs.
+def _merged_days(gone: Sequence[Segment], added: Sequence[Segment]) -> Set[date]:
+    """The days of which the segments that came are merged from those that went.
 
-    Rows leave a day only all together, and those that come have higher seqs. So if what came has
-    the same extent as what went, it is merged from it.
+    Rows leave a day only all together, and those that come have higher seqs. So what has as many
+    rows, between the same seqs, has the same ones.
     """
+    came = _extents(added)
+    return {day for day, extent in _extents(gone).items() if came.get(day) == extent}
+
+
+def _extents(segments: Sequence[Segment]) -> dict[date, tuple[int, int, int]]:
+    """By day, how many rows the segments have, and between which seqs."""
     days: defaultdict[date, list[Segment]] = defaultdict(list)
     for segment in segments:
         days[segment.day].append(segment)
