@@ -1002,13 +1002,13 @@ GUARDS: Final = [
     ),
     Guard(
         "rights outlast only a commit of rows that began at their version",
-        "service/store/commit_cache.py::CommitCache.pass_over",
+        "service/store/commit_cache.py::CommitCache.advance",
         Replace("self._as_of == before", "True"),
         f"{_COMMIT_CACHE}::test_rights_are_read_again_after_another_program_committed",
     ),
     Guard(
         "and only one that no other commit follows unseen",
-        "service/store/sqlite/connection.py::CommitStep.end",
+        "service/store/sqlite/connection.py::CommitVersions.note_after",
         Replace("others == self._others", "others is not None"),
         f"{_COMMIT_CACHE}::test_a_commit_right_after_that_of_rows_is_met",
     ),
@@ -1177,8 +1177,8 @@ GUARDS: Final = [
         "so does a write in one trip",
         "service/store/sqlite/engine.py::SqliteEngines.write_at_once",
         Replace(
-            "self._at_once(self.writer, _BEGIN_WRITING, work, step)",
-            "self._at_once(self.writer, _BEGIN_READING, work, step)",
+            "self._at_once(self.writer, _BEGIN_WRITING, work, versions)",
+            "self._at_once(self.writer, _BEGIN_READING, work, versions)",
         ),
         f"{_TRANSACTION}::test_a_write_begins_with_the_write_lock[in one trip]",
     ),

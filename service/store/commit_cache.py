@@ -47,8 +47,8 @@ class CommitCache:
         result: _Value = value if is_known else await self._read_once(key, load, size_of)
         return result
 
-    def pass_over(self, before: Hashable, after: Hashable) -> None:
-        """Keep everything over the commit that led from `before` to `after`, and no other did.
+    def advance(self, before: Hashable, after: Hashable) -> None:
+        """Keep everything over the only commit between versions `before` and `after`.
 
         It must have changed nothing that any result here depends on.
         """

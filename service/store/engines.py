@@ -17,7 +17,7 @@ URL_SETTING: Final = f"{PREFIX}DATABASE_URL"
 
 _Result = TypeVar("_Result")
 
-Passed = Callable[[Hashable, Hashable], None]
+CommitObserver = Callable[[Hashable, Hashable], None]
 """Is told the versions of a `CommitWatch` before and after a commit between which no other lies."""
 
 
@@ -61,11 +61,11 @@ class Engines(ABC):
 
     @abstractmethod
     async def write_at_once(
-        self, work: Callable[[Transaction], _Result], passed: Passed | None = None
+        self, work: Callable[[Transaction], _Result], on_commit: CommitObserver | None = None
     ) -> _Result:
         """The result of `work` in a write transaction, returned after the commit.
 
-        `passed` is told of the commit, where that is cheap to know.
+        `on_commit` is told of the commit, where that is cheap to know.
         """
 
     @abstractmethod

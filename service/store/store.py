@@ -159,8 +159,8 @@ class Store:
             return result, work.journal.write(transaction, work.now)
 
         with store_faults():
-            passed = None if changes_rights else self._rights.pass_over
-            result, stored = await self._engines.write_at_once(run, passed)
+            on_commit = None if changes_rights else self._rights.advance
+            result, stored = await self._engines.write_at_once(run, on_commit)
         # Only after the commit: after a failed one, other rows get the same seq.
         keep_batches(self._kept, stored)
         return result

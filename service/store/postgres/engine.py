@@ -22,7 +22,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from service.clock import Clock
 from service.errors import NotStorableText, StorageBusy, StoreUnavailable
-from service.store.engines import CommitWatch, Engines, Passed
+from service.store.engines import CommitObserver, CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.connection_url import driver_options
@@ -100,7 +100,7 @@ class PostgresEngines(Engines):
         return await self._at_once(self.reader, begin_reading, work)
 
     async def write_at_once(
-        self, work: Callable[[Transaction], _Result], passed: Passed | None = None
+        self, work: Callable[[Transaction], _Result], on_commit: CommitObserver | None = None
     ) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
         if not self.are_direct:

@@ -74,15 +74,17 @@ class Connection(aiosqlite.Connection):
         self,
         begin: str,
         work: Callable[["DirectTransaction"], _Result],
-        step: "CommitStep | None" = None,
+        versions: "CommitVersions | None" = None,
     ) -> _Result:
         """The result of `work` in a transaction started by `begin`, in one thread switch.
 
-        `step` notes the versions around the commit of a transaction that has the write lock. If the
-        caller is cancelled it still runs to its commit. After a failure the transaction stays open
-        until `rollback` or `close`.
+        `versions` is told before and after the commit of a transaction that has the write lock. If
+        the caller is cancelled it still runs to its commit. After a failure the transaction stays
+        open until `rollback` or `close`.
         """
-        result: _Result = await self._execute(_transact, self._conn, self._kept, begin, work, step)
+        result: _Result = await self._execute(
+            _transact, self._conn, self._kept, begin, work, versions
+        )
         return result
 
     async def commit(self) -> None:
@@ -198,7 +200,7 @@ def _transact(
     kept: _Kept,
     begin: str,
     work: Callable[["DirectTransaction"], _Result],
-    step: "CommitStep | None",
+    versions: "CommitVersions | None",
 ) -> _Result:
     transaction = DirectTransaction(connection)
     transaction.execute(begin)
@@ -207,13 +209,13 @@ def _transact(
     if kept.version == (others, connection.total_changes) and len(kept.values) <= KEPT_MAX:
         transaction.kept = kept.values
     result = work(transaction)
-    if step is not None:
-        step.begin(others)
+    if versions is not None:
+        versions.note_before(others)
     transaction.execute("COMMIT")
     # Only after the commit: what a failed transaction kept is not true.
     kept.version, kept.values = (others, connection.total_changes), transaction.kept
-    if step is not None:
-        step.end(transaction)
+    if versions is not None:
+        versions.note_after(transaction)
     return result
 
 
@@ -294,7 +296,7 @@ class CommitWatcher:
             connection.close()
 
 
-class CommitStep:
+class CommitVersions:
     """The versions before and after one commit, and whether it alone lies between them."""
 
     def __init__(self, watch: CommitWatcher) -> None:
@@ -304,14 +306,14 @@ class CommitStep:
         self.after: Version | None = None
         self.is_alone = False
 
-    def begin(self, others: int) -> None:
+    def note_before(self, others: int) -> None:
         """Note the version before the commit, whose connection has the write lock.
 
         `others` are the commits of other connections: none can be added until the commit.
         """
         self._others, self.before = others, self._watch.look()
 
-    def end(self, transaction: DirectTransaction) -> None:
+    def note_after(self, transaction: DirectTransaction) -> None:
         """Note the version after the commit, by the same connection's `transaction`."""
         self.after = self._watch.look()
         with suppress(sqlite3.Error):  # the commit is done: nothing here may make it a failure

@@ -21,9 +21,9 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from service.clock import Clock
 from service.settings import InvalidSetting
-from service.store.engines import URL_SETTING, Engines, Passed
+from service.store.engines import URL_SETTING, CommitObserver, Engines
 from service.store.sqlite.connection import (
-    CommitStep,
+    CommitVersions,
     CommitWatcher,
     Connection,
     open_connection,
@@ -62,13 +62,13 @@ class SqliteEngines(Engines):
             yield session
 
     async def write_at_once(
-        self, work: Callable[[Transaction], _Result], passed: Passed | None = None
+        self, work: Callable[[Transaction], _Result], on_commit: CommitObserver | None = None
     ) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
-        step = None if passed is None else CommitStep(self.watch)
-        result = await self._at_once(self.writer, _BEGIN_WRITING, work, step)
-        if passed is not None and step is not None and step.is_alone:
-            passed(step.before, step.after)
+        versions = None if on_commit is None else CommitVersions(self.watch)
+        result = await self._at_once(self.writer, _BEGIN_WRITING, work, versions)
+        if on_commit is not None and versions is not None and versions.is_alone:
+            on_commit(versions.before, versions.after)
         return result
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
@@ -80,7 +80,7 @@ class SqliteEngines(Engines):
         engine: AsyncEngine,
         begin: str,
         work: Callable[[Transaction], _Result],
-        step: CommitStep | None = None,
+        versions: CommitVersions | None = None,
     ) -> _Result:
         if not self.are_direct:
             async with AsyncSession(engine) as session, session.begin():
@@ -92,7 +92,7 @@ class SqliteEngines(Engines):
             pooled = engine.sync_engine.raw_connection()
             try:
                 connection = cast("Connection", pooled.driver_connection)
-                return await_only(connection.transact(begin, work, step))
+                return await_only(connection.transact(begin, work, versions))
             finally:
                 pooled.close()
 
