@@ -45,8 +45,8 @@ class Length(StrEnum):
 class Bounds:
     """How many jobs run and wait. The limits of one caller count what runs and what waits.
 
-    Of one organisation `per_tenant` jobs run at once, and while others use the queue, too, at most
-    `beside_others` of each length.
+    Of one organisation `per_tenant` jobs run at once, and while others use the queue or the
+    process, too, at most `beside_others` of each length.
     """
 
     at_once: int

@@ -29,7 +29,7 @@ from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
 from quart import Quart
 
-from service.loop_turns import OWNER, LoopTurns
+from service.loop_turns import CONNECTION, LoopTurns
 
 LAST_S: Final = 1.0
 """Time that requests have to end after their connections were aborted."""
@@ -186,7 +186,7 @@ class Connection(TCPServer):
             return
         if is_held:
             self.config.loop_turns.hold(self)
-            OWNER.set(self)  # the request's task inherits it
+            CONNECTION.set(self)  # the request's task inherits it
         else:
             self.config.loop_turns.release(self)
 

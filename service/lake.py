@@ -489,9 +489,9 @@ def query_bounds(settings: Settings) -> Bounds:
 
     Python runs one thread at a time, so more threads slow each other. Measured with 16 clients:
     one more thread than cores answers an eighth more requests than six threads. That is what one
-    organisation may have; one place more is for the others. While they use it, one short query and
-    one long one: with 16 clients that request audit pages of 150,000 rows, a query for the newest
-    page of another organisation took 5.5 times as long as alone, and so 3.5 times.
+    organisation may have; one place more is for the others. While they use it, or the event loop,
+    one short query and one long one: each thread that computes holds up what answers the others
+    (`bench_fairness`, 16 audit pages).
     """
     threads = settings.engine_threads
     return Bounds(

@@ -5,7 +5,7 @@ for a thread or another process, would each time queue behind all requests of an
 sends many. So requests are taken step by step: a step is what one computes between two waits. While
 several organisations use the loop, one that has used much of its time lately is heavy, and its
 steps wait: each turn of the loop runs one of them, and none while a request of a light organisation
-is about to continue.
+arrives, is about to continue, or is being answered.
 
 Nothing waits while one organisation has the loop for itself, and light ones never wait.
 
@@ -131,18 +131,18 @@ class LoopTurns:
                 self._tenants_until = now + BESIDE_S
             self._last_tenant_id = request.tenant_id
         if share.is_light(now):
-            self.hold(request.owner)
+            self.hold(request.holder)
         else:
-            self.release(request.owner)
+            self.release(request.holder)
 
-    def hold(self, owner: object) -> None:
+    def hold(self, holder: object) -> None:
         """Hold heavy steps for a request that may be light: for HOLD_S, or until `release`."""
-        self._held_until.pop(owner, None)
-        self._held_until[owner] = self.clock() + HOLD_S  # the last one is the latest
+        self._held_until.pop(holder, None)
+        self._held_until[holder] = self.clock() + HOLD_S  # the last one is the latest
 
-    def release(self, owner: object) -> None:
-        """Hold nothing for `owner` any more. Safe to repeat."""
-        self._held_until.pop(owner, None)
+    def release(self, holder: object) -> None:
+        """Hold nothing for `holder` any more. Safe to repeat."""
+        self._held_until.pop(holder, None)
         now = self.clock()
         # Such as those of streams, which stay open: the first one ends first.
         while self._held_until and next(iter(self._held_until.values())) <= now:
@@ -219,17 +219,17 @@ class RequestTurns:
         self.tenant_id: str | None = None
         """Its organisation, once that is known."""
 
-        self.takes_turns = recalled is not None
+        self.is_attributed = recalled is not None
         """False for a request that could be of any organisation: it waits for no turn.
 
         Else a flood from an address would hold up those who share it, such as behind a proxy.
         """
 
-        self.owner: object = OWNER.get() or self
+        self.holder: object = CONNECTION.get() or self
         """For what heavy steps are held on its behalf."""
 
         if recalled is not None and not turns.may_run(recalled):
-            turns.release(self.owner)
+            turns.release(self.holder)
         self._turns = turns
         self._credentials = credentials
         self._used_s = 0.0
@@ -240,7 +240,7 @@ class RequestTurns:
 
         Ends the current step if the organisation has to wait.
         """
-        has_waited, self.takes_turns = self.group == tenant_id, True
+        has_waited, self.is_attributed = self.group == tenant_id, True
         self.tenant_id = self.group = tenant_id
         if self._credentials is not None:
             self._turns.remembered[self._credentials] = tenant_id
@@ -271,7 +271,7 @@ class RequestTurns:
 CURRENT: ContextVar[RequestTurns | None] = ContextVar("request_turns", default=None)
 """The turns of the current request; None outside of requests."""
 
-OWNER: ContextVar[object] = ContextVar("owner", default=None)
+CONNECTION: ContextVar[object] = ContextVar("connection", default=None)
 """The connection of the current request, for which the server holds heavy steps from the first byte
 of the request to the last one of the answer."""
 
@@ -302,7 +302,7 @@ class Stepwise(Awaitable[_Result]):
         thrown: BaseException | None = None
         while True:
             # A cancelled request does not wait: what it has taken is free the sooner.
-            if thrown is None and request.takes_turns and not turns.may_run(request.group):
+            if thrown is None and request.is_attributed and not turns.may_run(request.group):
                 waiter = turns.wait(request.group)
                 try:
                     yield from waiter

@@ -497,7 +497,7 @@ async def test_credentials_that_are_not_valid_any_more_are_those_of_a_stranger(l
 
     revoked = RequestTurns(loop.turns, "192.0.2.1", 7)
 
-    assert (revoked.group, revoked.takes_turns) == ("address 192.0.2.1", False)
+    assert (revoked.group, revoked.is_attributed) == ("address 192.0.2.1", False)
 
 
 @pytest.mark.parametrize(
