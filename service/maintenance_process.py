@@ -37,26 +37,26 @@ LOOK_S: Final = 5.0
 """How often it is looked whether jobs are overdue."""
 
 Jobs = Callable[[Services], list[Maintenance]]
-_Beside = Callable[[Services, Sequence[Maintenance]], asyncio.Task[None]]
+_StartTask = Callable[[Services, Sequence[Maintenance]], asyncio.Task[None]]
 
 _log = structlog.get_logger(__name__)
 
 
-class SealWanted:
+class SealSignal:
     """Tells the process that seals, from those that serve, that a journal is large."""
 
     def __init__(self) -> None:
         self._flag: Any = get_context("spawn").RawValue("b", 0)
 
-    async def pass_on(self, wanted: asyncio.Event) -> None:
-        """Tell it each time that `wanted` is set, until cancelled."""
+    async def forward(self, wanted: asyncio.Event) -> None:
+        """Send the signal each time that `wanted` is set, until cancelled."""
         while True:
             await wanted.wait()
             wanted.clear()
             self._flag.value = 1
 
     async def receive(self, wanted: asyncio.Event) -> None:
-        """Set `wanted` each time that it was told, until cancelled."""
+        """Set `wanted` each time that the signal was sent, until cancelled."""
         while True:
             if self._flag.value:
                 self._flag.value = 0
@@ -64,18 +64,18 @@ class SealWanted:
             await asyncio.sleep(BEAT_S)
 
 
-def background_work(settings: Settings, wanted: SealWanted) -> Mapping[str, BackgroundTarget]:
+def background_work(settings: Settings, seal_signal: SealSignal) -> Mapping[str, BackgroundTarget]:
     """What each of the processes runs, by its name."""
     # They use one core each, and what they read they read once.
     own = msgspec.structs.replace(settings, engine_threads=1)
-    return {"seal": partial(_seal, own, wanted), "maintenance": partial(_maintain, own)}
+    return {"seal": partial(_seal, own, seal_signal), "maintenance": partial(_maintain, own)}
 
 
-def _seal(settings: Settings, wanted: SealWanted, is_overdue: bool, serving: Serving) -> None:
+def _seal(settings: Settings, seal_signal: SealSignal, is_overdue: bool, serving: Serving) -> None:
     os.nice(SEAL_NICENESS)
 
     def receive(services: Services, _: Sequence[Maintenance]) -> asyncio.Task[None]:
-        return asyncio.create_task(wanted.receive(services.sealer.wanted))
+        return asyncio.create_task(seal_signal.receive(services.sealer.wanted))
 
     _run(settings, serving, seal_jobs, receive)
 
@@ -123,14 +123,14 @@ async def _watch(loops: Sequence[Maintenance], *, is_idle: bool) -> None:
             is_idle = True
 
 
-def _run(settings: Settings, serving: Serving, jobs: Jobs, beside: _Beside) -> None:
+def _run(settings: Settings, serving: Serving, jobs: Jobs, start_task: _StartTask) -> None:
     configure_logs(settings.log_level)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    uvloop.run(_work(settings, serving, jobs, beside))
+    uvloop.run(_work(settings, serving, jobs, start_task))
 
 
-async def _work(settings: Settings, serving: Serving, jobs: Jobs, beside: _Beside) -> None:
+async def _work(settings: Settings, serving: Serving, jobs: Jobs, start_task: _StartTask) -> None:
     """Do the jobs until SIGTERM; what is under way then is finished, or cut after KILL_AFTER_S."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -148,7 +148,7 @@ async def _work(settings: Settings, serving: Serving, jobs: Jobs, beside: _Besid
     loops = jobs(services)
     tasks = [
         asyncio.create_task(serving.turns.keep_counting(lambda late_s: None)),
-        beside(services, loops),
+        start_task(services, loops),
     ]
     try:
         await asyncio.gather(*(one.run(stop) for one in loops))

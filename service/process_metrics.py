@@ -33,7 +33,7 @@ class ProcessesCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Those of each process; of one that has just ended there are none."""
         families: dict[str, Metric] = {}
-        for name, pid in with_children(serving_processes()).items():
+        for name, pid in with_children(process_ids()).items():
             for family in ProcessCollector(pid=partial(int, pid), registry=None).collect():
                 shown = families.setdefault(
                     family.name, Metric(family.name, family.documentation, family.type)
@@ -43,7 +43,7 @@ class ProcessesCollector(Collector):
         yield from families.values()
 
 
-def serving_processes() -> dict[str, int]:
+def process_ids() -> dict[str, int]:
     """The process ids by name: the supervisor, if it does not serve itself, and its processes."""
     supervisor, folder = parent_process(), os.environ.get(METRICS_FOLDER)
     if folder is None:

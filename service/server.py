@@ -26,7 +26,7 @@ from service.exit_codes import exit_code
 from service.hypercorn_server import ServerConfig
 from service.issuers.issuers import load_issuers
 from service.logs import configure_logs
-from service.maintenance_process import SealWanted, background_work
+from service.maintenance_process import SealSignal, background_work
 from service.process_end import KILL_AFTER_S, end_after, end_now, ignore_signals, on_signals
 from service.proxy.registries_file import load_registries
 from service.settings import InvalidSetting, Settings
@@ -67,16 +67,16 @@ def serve(settings: Settings, listener: socket.socket | None = None) -> int:
         load_providers(ready)
         load_registries(ready.proxy_registries_file)
         set_forkserver_preload(["service.preloaded"])
-        wanted = SealWanted()
+        seal_signal = SealSignal()
         supervisor = Supervisor(
-            partial(_serve_as_one, ready, held, wanted),
+            partial(_serve_as_one, ready, held, seal_signal),
             0 if ready.workers == 1 else ready.workers,
             ready.shutdown_grace_s,
             ready.stall_s,
-            background_work(ready, wanted),
+            background_work(ready, seal_signal),
         )
         if ready.workers == 1:
-            _serve_alone(ready, held, wanted, supervisor)
+            _serve_alone(ready, held, seal_signal, supervisor)
             end_now()
         code = supervisor.run()
         ignore_signals()
@@ -145,22 +145,26 @@ def _leave(*_: object) -> None:
 
 
 def _serve_alone(
-    settings: Settings, listener: socket.socket, wanted: SealWanted, supervisor: Supervisor
+    settings: Settings, listener: socket.socket, seal_signal: SealSignal, supervisor: Supervisor
 ) -> None:
     """Serve in this process, with others only for the background."""
     serving = Serving()
-    with supervisor.beside("0", listener):
+    with supervisor.in_thread("0", listener):
         end_when_stalled(serving.turns, settings.stall_s)
-        _run(settings, listener, wanted, serving, supervisor.stop)
+        _run(settings, listener, seal_signal, serving, supervisor.stop)
 
 
 def _serve_as_one(
-    settings: Settings, listener: socket.socket, wanted: SealWanted, number: int, serving: Serving
+    settings: Settings,
+    listener: socket.socket,
+    seal_signal: SealSignal,
+    number: int,
+    serving: Serving,
 ) -> None:
     """Serve in one of several processes."""
     configure_logs(settings.log_level)
     try:
-        _run(settings, listener, wanted, serving)
+        _run(settings, listener, seal_signal, serving)
     except (InvalidSetting, Refusal, StoreFault, OSError) as error:
         _log.error("cannot_serve", number=number, reason=str(error))
         sys.exit(exit_code(error))
@@ -169,18 +173,18 @@ def _serve_as_one(
 def _run(
     settings: Settings,
     listener: socket.socket,
-    wanted: SealWanted,
+    seal_signal: SealSignal,
     serving: Serving,
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    uvloop.run(_serve(settings, listener, wanted, serving, on_stop))
+    uvloop.run(_serve(settings, listener, seal_signal, serving, on_stop))
 
 
 async def _serve(
     settings: Settings,
     listener: socket.socket,
-    wanted: SealWanted,
+    seal_signal: SealSignal,
     serving: Serving,
     on_stop: Callable[[], object],
 ) -> None:
@@ -205,7 +209,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(serving.turns.keep_counting(services.metrics.loop_paused)),
         asyncio.create_task(collect_when_quiet()),
-        asyncio.create_task(wanted.pass_on(services.sealer.wanted)),
+        asyncio.create_task(seal_signal.forward(services.sealer.wanted)),
     ]
     try:
         await _answer(app, listener, settings, stop)

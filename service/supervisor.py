@@ -137,8 +137,8 @@ class Supervisor:
         return self._exit_code or 0
 
     @contextmanager
-    def beside(self, name: str, listener: socket) -> Iterator[None]:
-        """Supervise from a thread during the block, in which this process, `name`, serves itself.
+    def in_thread(self, name: str, listener: socket) -> Iterator[None]:
+        """Supervise in a thread during the block, in which this process, `name`, serves itself.
 
         It is forked if it has a single thread: then nothing has to be loaded once more. Its forks
         close `listener`, which they would else keep from others when it is gone.
