@@ -77,8 +77,8 @@ class ValueIndex:
         if condition.column not in INDEXED_COLUMNS:
             return None
         contents = self._find(segment)
-        if contents is not None and (none := _none(contents.directory, condition)):
-            return none
+        if contents is not None and (absent := _counts_of_absent(contents.directory, condition)):
+            return absent
         key = (segment.segment_id, condition)
         counts: ValueCounts | None = self._known.find(key)[1]
         if counts is None:
@@ -185,7 +185,7 @@ def _column(directory: Directory, segment: Segment, name: str) -> ColumnEntry | 
     return directory.column(name)
 
 
-def _none(directory: Directory, condition: Condition) -> ValueCounts | None:
+def _counts_of_absent(directory: Directory, condition: Condition) -> ValueCounts | None:
     """The counts of a condition that no row meets, as the filter of its column says."""
     column = directory.column(condition.column)
     wanted = condition.wanted
@@ -201,8 +201,8 @@ def _count(
     reader: IndexReader, segment: Segment, condition: Condition, ranges: Sequence[Range]
 ) -> ValueCounts | None:
     directory = reader.contents.directory
-    if none := _none(directory, condition):
-        return none
+    if absent := _counts_of_absent(directory, condition):
+        return absent
     column = _column(directory, segment, condition.column)
     if column is None:
         return None

@@ -158,21 +158,22 @@ def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: in
     if zlib.crc32(data) != crc32:
         raise DamagedIndex("a block does not match its checksum")
     try:
-        return _of_version_2(data, lines, raw_size) if version == 2 else _of(data, lines, raw_size)
+        decoded = _decoded_version_2 if version == 2 else _decoded
+        return decoded(data, lines, raw_size)
     except (pa.ArrowException, OSError, struct.error, ValueError) as error:
         raise DamagedIndex("a block does not decompress") from error
 
 
-def _of(data: bytes, lines: int, raw_size: int) -> Block:
+def _decoded(data: bytes, lines: int, raw_size: int) -> Block:
     codes, frame_size = _HEADER.unpack_from(data)
     columns = [array(chr(code)) for code in codes]
     sizes = [lines * numbers.itemsize for numbers in columns]
     rest = data[_HEADER.size + frame_size :]
     if frame_size:
         frame = data[_HEADER.size : _HEADER.size + frame_size]
-        raw, text = _plain(frame, sum(sizes)), _plain(rest, raw_size - sum(sizes))
+        raw, text = _decompressed(frame, sum(sizes)), _decompressed(rest, raw_size - sum(sizes))
     else:
-        raw = _plain(rest, raw_size)
+        raw = _decompressed(rest, raw_size)
         text = raw[sum(sizes) :]
     for numbers, (start, end) in zip(columns, pairwise(accumulate(sizes, initial=0)), strict=True):
         _fill(numbers, raw[start:end])
@@ -180,15 +181,15 @@ def _of(data: bytes, lines: int, raw_size: int) -> Block:
     return Block(lengths, text, *rest_of_line)
 
 
-def _of_version_2(data: bytes, lines: int, raw_size: int) -> Block:
+def _decoded_version_2(data: bytes, lines: int, raw_size: int) -> Block:
     """Values front-coded, as bytes shared with the one before and the others; numbers in planes."""
     sizes = (4 * lines, 5 * lines, 8 * lines, raw_size - 17 * lines)
     if lines < 128:
-        raw = _plain(data, raw_size)
+        raw = _decompressed(data, raw_size)
     else:
         bounds = pairwise(accumulate(struct.unpack_from("<4I", data), initial=16))
         frames = [data[start:end] for start, end in bounds]
-        raw = b"".join(map(_plain, frames, sizes))
+        raw = b"".join(map(_decompressed, frames, sizes))
     columns, at = [array(code) for code in "HHBIQ"], 0
     for numbers in columns:
         width = numbers.itemsize
@@ -205,7 +206,7 @@ def _of_version_2(data: bytes, lines: int, raw_size: int) -> Block:
     return Block(map(len, values), b"".join(values), *columns[2:])
 
 
-def _plain(frame: bytes, size: int) -> bytes:
+def _decompressed(frame: bytes, size: int) -> bytes:
     return bytes(_CODEC.decompress(frame, size))
 
 
