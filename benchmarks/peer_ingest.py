@@ -32,8 +32,6 @@ INSERT: Final = (
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 Version = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
-Allowed = Literal["ALLOWED"]
-Blocked = Literal["BLOCKED"]
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -72,27 +70,29 @@ class _Install(_Strict, frozen=True, kw_only=True, tag_field="event"):
     created_at: Instant | None = None
 
 
-class _FirstParty(_Install, frozen=True, kw_only=True, tag="oss_first_party"):
+class _Allowing(_Install, frozen=True, kw_only=True):
     decides = "ALLOWED"
-    decision: Allowed | None = None
+    decision: Literal["ALLOWED"] | None = None
+
+
+class _Blocking(_Install, frozen=True, kw_only=True):
+    decides = "BLOCKED"
+    decision: Literal["BLOCKED"] | None = None
+
+
+class _FirstParty(_Allowing, frozen=True, kw_only=True, tag="oss_first_party"):
     envelope: _Registry
 
 
-class _InstallAllowed(_Install, frozen=True, kw_only=True, tag="install_allowed"):
-    decides = "ALLOWED"
-    decision: Allowed | None = None
+class _InstallAllowed(_Allowing, frozen=True, kw_only=True, tag="install_allowed"):
     envelope: _Nothing = _Nothing()
 
 
-class _BlocklistHit(_Install, frozen=True, kw_only=True, tag="blocklist_hit"):
-    decides = "BLOCKED"
-    decision: Blocked | None = None
+class _BlocklistHit(_Blocking, frozen=True, kw_only=True, tag="blocklist_hit"):
     envelope: _Rule
 
 
-class _CooldownActive(_Install, frozen=True, kw_only=True, tag="cooldown_active"):
-    decides = "BLOCKED"
-    decision: Blocked | None = None
+class _CooldownActive(_Blocking, frozen=True, kw_only=True, tag="cooldown_active"):
     envelope: _Cooldown
 
 
