@@ -29,6 +29,7 @@ _ERRORS = "tests/service/web/test_error_shape.py"
 _DENIED = "tests/service/access/test_denied_requests.py"
 _CONNECTIONS = "tests/processes/test_connections.py"
 _HANGS = "tests/fleet/test_hangs.py"
+_MAINTENANCE = "tests/processes/test_maintenance_processes.py"
 _FOUND = "tests/analytics/cache/test_results.py"
 _STRAIGHT = "tests/analytics/query/test_ordered_scan.py"
 _TEXTS = "tests/analytics/export/test_text_encoder.py"
@@ -3073,6 +3074,30 @@ GUARDS: Final = [
         Drop("code > 0"),
         "tests/processes/test_workers.py"
         "::test_a_process_that_is_killed_before_it_serves_is_replaced",
+    ),
+    Guard(
+        "what is overdue is started again outside of the idle class",
+        "service/supervisor.py::Supervisor._reap",
+        Replace("code == OVERDUE", "False"),
+        f"{_MAINTENANCE}::test_one_that_ends_early_ends_nothing_else[75-starts0]",
+    ),
+    Guard(
+        "all other background work is in the idle class",
+        "service/maintenance_process.py::_maintain",
+        Drop("_enter_idle_class()"),
+        f"{_MAINTENANCE}::test_only_sealing_competes_for_the_processor",
+    ),
+    Guard(
+        "a process that serves has a full journal sealed at once",
+        "service/maintenance_process.py::SealSignal.forward",
+        Drop("self._flag.value = 1"),
+        f"{_MAINTENANCE}::test_a_request_that_fills_the_journal_has_it_sealed_at_once",
+    ),
+    Guard(
+        "the processes of a service that was killed leave no files of metrics",
+        "service/supervisor.py::_end_with_parent",
+        DropCall("shutil.rmtree"),
+        f"{_MAINTENANCE}::test_all_end_when_the_service_is_killed[2]",
     ),
     Guard(
         "watching does not keep a session alive",

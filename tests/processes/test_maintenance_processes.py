@@ -223,6 +223,7 @@ def test_one_that_is_killed_as_it_starts_leaves_no_files(home: Home) -> None:
     server.kill()
 
     eventually(lambda: not folder.exists(), "no folder")
+    assert not folder.exists()
     assert server.process.returncode == -signal.SIGKILL
 
 
