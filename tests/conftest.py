@@ -150,6 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
+        _refuse_two_loops(item)
     if not IS_FULL:
         tried = _tried(items)
         config.hook.pytest_deselected(items=[item for item in items if item not in tried])
@@ -157,6 +158,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     databases.mark_skipped(items)
     slow = Counter(group_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: (-slow[group_of(item.nodeid)], item.path))
+
+
+def _refuse_two_loops(item: pytest.Item) -> None:
+    """A `world` lives in the loop of its test: in another one its tasks stop, and keep locks."""
+    marker = item.get_closest_marker("asyncio")
+    is_shared = marker is not None and marker.kwargs.get("loop_scope") == "module"
+    if is_shared and "world" in getattr(item, "fixturenames", ()):
+        reason = '`world` needs loop_scope="function": use `shared_world`, or mark the test'
+        raise pytest.UsageError(f"{item.nodeid}: {reason}")
 
 
 def _tried(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import pytest_asyncio
 from quart.typing import TestClientProtocol as Client
 
 from analytics.model.errors import StoreFault
@@ -214,7 +215,7 @@ async def test_every_429_and_503_of_the_document_says_when_to_try_again(
     assert [path for path, headers in answers if "retry-after" not in headers] == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def away(shared_world: World, tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a service whose database cannot be opened."""
     settings = msgspec.structs.replace(
@@ -246,6 +247,7 @@ async def test_every_503_of_every_path_says_when_to_try_again(
     assert len(unavailable) > 40
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_a_missing_file_says_when_to_try_again(world: World, monkeypatch):
     """It is no refusal of its own, but a fault of the query engine; pages show it their way."""
     fails(monkeypatch, "page", StoreFault("a segment is damaged"))
