@@ -3,9 +3,12 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import insert, select
 
 from service.bindings import rules
 from service.errors import BindingExists
+from service.ids import new_id
+from service.store.tables import Binding
 from tests.conftest import World, binding_body, bindings_path, refused
 
 SUB_TEXT = "sub_pattern must be 1..1024 chars with no whitespace / control characters"
@@ -124,6 +127,25 @@ async def full(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(rules, "ACTIVE_MAX", 2)
     created = [await world.create(repository_id=number) for number in ("1", "2")]
     return [(await answer.get_json())["id"] for answer in created]
+
+
+async def test_10_000_bindings_may_be_active(world: World):
+    """The last of them is created as any other, and the next one is not."""
+    first = await (await world.create(repository_id="1")).get_json()
+    async with world.services.store.write() as work:
+        of_first = select(Binding.__table__).where(Binding.id == first["id"])
+        row = dict((await work.session.execute(of_first)).one()._mapping)
+        like_it = [
+            {**row, "id": new_id("obind"), "slot": f"slot {number}", "repository_id": str(number)}
+            for number in range(2, 10_000)
+        ]
+        await work.session.execute(insert(Binding.__table__), like_it)
+
+    last = await world.create(repository_id="10000")
+    refusal = await refused(await world.create(repository_id="10001"))
+
+    assert last.status_code == 201
+    assert refusal == (400, "limit of 10,000 active bindings reached: revoke one first")
 
 
 async def test_active_bindings_are_bounded(world: World, full: list[str]):

@@ -1,5 +1,7 @@
 """What is decided on a release, and in what order the rules speak."""
 
+import sys
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -297,3 +299,26 @@ def test_the_version_of_a_policy_changes_with_what_it_decides() -> None:
 
     assert _version(elsewhere) == _version(base)
     assert len({_version(base), *versions}) == len(versions) + 1
+
+
+def calls_to_decide(policy: PackagePolicy, releases: int) -> int:
+    """How many functions are called to decide on so many releases, as a page of them does."""
+    calls = Counter[str]()
+    sys.setprofile(lambda _, event, __: calls.update([event]))
+    try:
+        for number in range(releases):
+            policy.decide(Release(Ecosystem.NPM, "left-pad", f"1.{number}.0", OLD), NOW)
+    finally:
+        sys.setprofile(None)
+    return calls["call"] + calls["c_call"]
+
+
+def test_a_page_costs_the_same_with_many_ranges_as_with_one() -> None:
+    """What decides on each release is one search in all ranges, however many a policy has."""
+    deny = [DENY | {"id": str(rule)} for rule in range(100)]
+    ranges = [f"<0.{number}" for number in range(32)]
+    one = policy_on(parse_policy({"deny": [DENY | {"versions": "<0.1"}]}))
+    many = policy_on(parse_policy({"deny": [rule | {"versions": ranges} for rule in deny]}))
+
+    assert many.deny.ranges == 3_200
+    assert 1_000 < calls_to_decide(many, 1_000) <= 1.1 * calls_to_decide(one, 1_000)

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zipfile
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from service.settings import Settings
 from tests.conftest import START, SettableClock
 from tests.replaced import replaced
+from tests.service.install_tokens.jobs import INSTALL, new_key
 from tests.service.proxy.proxied import (
     BIG,
     Proxied,
@@ -440,3 +442,18 @@ async def test_without_an_upstream_nothing_is_served(settings: Settings, registr
 
     assert status == 404
     assert text == ("this proxy serves no pypi packages: its operator has set no registry for them")
+
+
+async def test_a_file_of_a_public_registry_is_fetched_once_for_all_organisations(proxied: Proxied):
+    """Each installs it, and has a row of its own for that."""
+    proxied.publishes("foo", wheel_of("foo", "1.0"))
+    path = await proxied.path_of("foo")
+    of_other = replace(proxied, key=await new_key(proxied.world, INSTALL, slug="other"))
+
+    mine = await proxied.get(path)
+    other = await of_other.send("GET", path, slug="other")
+
+    assert await mine.get_data() == await other.get_data() == b"foo 1.0"
+    assert proxied.registry.times(f"/files/{path.rpartition('/')[2]}") == 1
+    assert len(await proxied.rows()) == 1
+    assert len(await proxied.world.audit("other", decision="ALLOWED")) == 1
