@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from analytics.export.csv_json import Spelling, around
 from analytics.export.gather import Part, constant, joined, one_each
-from analytics.model.schema import AUDIT_SCHEMA, ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
+from analytics.model.schema import ID_DIGITS, ID_PREFIX, WIRE_COLUMNS
 
 _LOW_DIGITS: Final = 4
-_MINUTE: Final = "%Y-%m-%dT%H:%M:"
+_MINUTE_CHARS: Final = len("2026-01-31T12:59:")
 _MINUTE_US: Final = 60_000_000
 _HUNDREDTH_US: Final = 10_000
 _SAMPLE_ROWS: Final = 1_024
@@ -20,7 +20,8 @@ _REPEATED: Final = 4
 """How often a value must occur on average for it to be worth looking for repetitions."""
 
 _INDEX: Final = pa.int32()
-_INSTANT: Final = AUDIT_SCHEMA.field("created_at").type
+_NAIVE_US: Final = pa.timestamp("us")
+_NAIVE_S: Final = pa.timestamp("s")
 
 
 class TextEncoder:
@@ -118,8 +119,16 @@ def _instant_parts(at: pa.TimestampArray, before: str, after: str) -> list[Part]
     hundredth, rest = _divided(in_minute.cast(_INDEX), _HUNDREDTH_US)
     different, indices = _different(minute)
     begins = pc.add(pc.multiply(different, _number(_MINUTE_US)), base)
-    texts = around(before, pc.strftime(begins.cast(_INSTANT), _MINUTE), "")
+    texts = around(before, _minutes(begins), "")
     return [Part(texts, indices), Part(_hundredths(), hundredth), Part(_microseconds(after), rest)]
+
+
+def _minutes(begins: pa.Int64Array) -> pa.StringArray:
+    """The spelling of instants up to the minute; `strftime` would take ten times as long."""
+    whole = begins.cast(_NAIVE_US).cast(_NAIVE_S).cast(pa.string())
+    date_end = len("2026-01-31")
+    spelt = pc.binary_replace_slice(whole, date_end, date_end + 1, "T")
+    return pc.utf8_slice_codeunits(spelt, 0, _MINUTE_CHARS)
 
 
 def _different(numbers: pa.Int64Array) -> tuple[pa.Int64Array, pa.Int32Array]:
