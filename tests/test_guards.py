@@ -50,7 +50,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(copy: Path) -> Iterator[Runner]:
     """What runs tests of the copy."""
     with subprocess.Popen(
-        [sys.executable, str(REPOSITORY / "tests" / "mutants.py"), str(copy)],
+        [sys.executable, str(REPOSITORY / "tests" / "mutant_runner.py"), str(copy)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,0 +1,1 @@
+"""Seeded mutants: small wrong changes of core modules, which their tests have to notice."""

@@ -1,0 +1,214 @@
+"""The mutants of a module: each makes one small change in one statement of a function.
+
+A mutant is named by its function and its statement, so that it is found again when the code around
+it changes, or when the function moves to another module.
+"""
+
+import ast
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_OTHER_BOUND: Final = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+_LOGGERS: Final = ("_log.", "self._log.")
+_SYMMETRIC: Final = ("max", "min")
+_DIGEST_CHARS: Final = 6
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Place = tuple[int, int]
+"""Where a fragment begins and ends, in bytes of the code."""
+
+Change = tuple[str, Place, str]
+"""Its kind, where it is, and what stands there then."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In the code of its module the fragment at `place` becomes `text`."""
+
+    function: str
+    statement: str
+    kind: str
+    number: int
+    """Counts mutants of one kind in one statement, and in others that read the same."""
+
+    place: Place
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Stays the same while the statement does."""
+        digest = hashlib.sha256(self.statement.encode()).hexdigest()[:_DIGEST_CHARS]
+        return f"{self.function}:{digest}:{self.kind}:{self.number}"
+
+    def applied_to(self, code: str) -> str:
+        """The code of the module with the change."""
+        whole = code.encode()
+        start, end = self.place
+        return (whole[:start] + self.text.encode() + whole[end:]).decode()
+
+
+def mutants_of(code: str) -> list[Mutant]:
+    """All mutants of a module, in the order of its code."""
+    places = _Places(code)
+    numbers = Counter[tuple[str, str, str]]()
+    found: list[Mutant] = []
+    for function, body in _functions(ast.parse(code), ""):
+        for statement in _statements(body):
+            told = _told(statement)
+            for kind, place, text in _changes(statement, places):
+                key = function, told, kind
+                numbers[key] += 1
+                found.append(Mutant(function, told, kind, numbers[key], place, text))
+    return found
+
+
+class _Places:
+    """Finds the bytes of syntax nodes."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code.encode()
+        lines = self._code.splitlines(keepends=True)
+        self._starts = [0]
+        for line in lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def of(self, node: ast.expr | ast.stmt) -> Place:
+        """Its first byte, and the first one behind it."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self._starts[node.lineno - 1] + node.col_offset
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
+
+    def text(self, node: ast.expr | ast.stmt) -> str:
+        """The code of the node."""
+        return self._between(self.of(node))
+
+    def exchanged(self, first: ast.expr, second: ast.expr) -> tuple[Place, str]:
+        """Both nodes and what lies between them, with each in the place of the other."""
+        (start, first_end), (second_start, end) = self.of(first), self.of(second)
+        between = self._between((first_end, second_start))
+        return (start, end), self.text(second) + between + self.text(first)
+
+    def _between(self, place: Place) -> str:
+        return self._code[slice(*place)].decode()
+
+
+def _functions(parent: ast.AST, within: str) -> Iterator[tuple[str, list[ast.stmt]]]:
+    """Functions and methods by their names, those of others among them."""
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, ast.ClassDef | Function):
+            name = f"{within}{node.name}"
+            if isinstance(node, Function):
+                yield name, node.body
+            yield from _functions(node, f"{name}.")
+        else:
+            yield from _functions(node, within)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a body and of the blocks in it, without those of inner functions and classes."""
+    for statement in body:
+        if isinstance(statement, ast.ClassDef | Function) or _is_ignored(statement):
+            continue
+        yield statement
+        for block in _blocks(statement):
+            yield from _statements(block)
+
+
+def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(statement, name, [])
+    for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+        yield part.body
+
+
+def _is_ignored(statement: ast.stmt) -> bool:
+    """Docstrings, and lines of the log, which no test has to notice."""
+    if not isinstance(statement, ast.Expr):
+        return False
+    is_text = isinstance(statement.value, ast.Constant)
+    return is_text or ast.unparse(statement).removeprefix("await ").startswith(_LOGGERS)
+
+
+def _told(statement: ast.stmt) -> str:
+    """The statement in one form, without its blocks."""
+    return ast.unparse(statement).partition("\n")[0]
+
+
+def _changes(statement: ast.stmt, places: _Places) -> Iterator[Change]:
+    """What can be changed in a statement without its blocks."""
+    if _can_be_left_out(statement):
+        yield "deleted", places.of(statement), "pass"
+    for node in _own_nodes(statement):
+        for test in _conditions(node):
+            yield "negated", places.of(test), f"(not ({places.text(test)}))"
+        yield from _changed_operators(node, places)
+        yield from _changed_values(node, places)
+
+
+def _conditions(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.If(test=test) | ast.IfExp(test=test):
+            return [test]
+        case ast.comprehension(ifs=conditions):
+            return conditions
+    return []
+
+
+def _changed_operators(node: ast.AST, places: _Places) -> Iterator[Change]:
+    match node:
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            if other := _OTHER_BOUND.get(type(operator)):
+                text = f"({places.text(left)} {other} {places.text(right)})"
+                yield "bound", places.of(node), text
+        case ast.BoolOp(op=operator, values=values):
+            joint = " or " if isinstance(operator, ast.And) else " and "
+            joined = joint.join(f"({places.text(value)})" for value in values)
+            yield "and-or", places.of(node), f"({joined})"
+
+
+def _changed_values(node: ast.AST, places: _Places) -> Iterator[Change]:
+    match node:
+        case ast.Constant(value=bool(value)):
+            yield "constant", places.of(node), str(not value)
+        case ast.Constant(value=int(value)):
+            yield "constant", places.of(node), str(value + 1)
+        case ast.Call(func=called, args=[first, second, *_]):
+            if ast.unparse(called) not in _SYMMETRIC and _are_different(first, second):
+                yield "swapped", *places.exchanged(first, second)
+
+
+def _can_be_left_out(statement: ast.stmt) -> bool:
+    """Without an assignment of a name what follows would fail, which shows nothing."""
+    match statement:
+        case (
+            ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Delete()
+        ):
+            return True
+        case ast.Assign(targets=[target]):
+            return isinstance(target, ast.Attribute | ast.Subscript)
+    return False
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement, without those of its blocks, annotations and texts."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        left_out = {id(getattr(node, "annotation", None))}
+        waiting += [
+            child
+            for child in ast.iter_child_nodes(node)
+            # The parts of a formatted text have no places of their own.
+            if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case | ast.JoinedStr)
+            and id(child) not in left_out
+        ]
+
+
+def _are_different(first: ast.expr, second: ast.expr) -> bool:
+    is_starred = any(isinstance(each, ast.Starred | ast.GeneratorExp) for each in (first, second))
+    return not is_starred and ast.dump(first) != ast.dump(second)
