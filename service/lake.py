@@ -51,7 +51,7 @@ from analytics.storage.journal_batches import JournalBatch, decode_batches
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
-from analytics.storage.segment_writer import write_segment
+from analytics.storage.segment_writer import NewSegment
 from analytics.storage.snapshot import Snapshot
 from analytics.storage.suspects import Suspects
 from analytics.storage.verified_files import DamagedFile, no_wait
@@ -245,9 +245,10 @@ class Lake:
     ) -> Segment:
         """See `write_segment`."""
         await self.confirm_prefix(CONFIRMED_S)
-        return await _write(
-            self.segments.put, lambda root: write_segment(root, tenant_id, day, segment_id, rows)
+        (segment,) = await _write(
+            self.segments.put_rows, [NewSegment(tenant_id, day, segment_id, rows)]
         )
+        return segment
 
     def claim(self, grace_s: float) -> Claim:
         """See `SegmentStore.claim`."""

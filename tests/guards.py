@@ -770,11 +770,8 @@ GUARDS: Final = [
     ),
     Guard(
         "an index is durable before the catalog names it",
-        "analytics/storage/segment_writer.py::write_index",
-        Replace(
-            "write_synced(segment.index_path(root), content, 0o600)",
-            "segment.index_path(root).write_bytes(content)",
-        ),
+        "analytics/storage/segment_writer.py::_write_files",
+        Replace("files.add(segment.index_path(files.root))", "segment.index_path(files.root)"),
         "tests/service/audit/test_import_crashes.py"
         "::test_every_file_is_durable_before_the_commit_begins",
     ),
@@ -863,16 +860,28 @@ GUARDS: Final = [
         "tests/analytics/storage/test_s3_faults.py::test_every_flipped_bit_of_a_claim_is_found",
     ),
     Guard(
-        "a segment is synced before it has its name",
-        "analytics/storage/segment_writer.py::_write_rows",
-        DropCall("fsync"),
+        "a segment and its index are synced before they have their names",
+        "analytics/storage/fsync.py::NewFiles.publish",
+        Drop("deque(threads.map(fsync, self._targets), maxlen=0)"),
         f"{_SEGMENTS}::test_the_file_is_synced_whole_before_it_gets_its_name",
     ),
     Guard(
-        "a segment's name is synced before the catalog has it",
-        "analytics/storage/segment_writer.py::write_sorted",
-        DropCall("fsync"),
-        f"{_SEGMENTS}::test_the_name_is_synced_after_the_rename",
+        "the names of segments are synced before the catalog has them",
+        "analytics/storage/fsync.py::NewFiles.publish",
+        Drop("deque(threads.map(fsync, folders), maxlen=0)"),
+        f"{_SEGMENTS}::test_the_names_are_synced_after_the_renames",
+    ),
+    Guard(
+        "the folders of new segments are synced up to the root",
+        "analytics/storage/fsync.py::NewFiles.publish",
+        Replace("self._up(target)", "[target.parent]"),
+        f"{_SEGMENTS}::test_each_directory_on_the_way_is_synced_after_it_was_made",
+    ),
+    Guard(
+        "files that were not published are removed",
+        "analytics/storage/fsync.py::new_files",
+        DropCall("files.discard"),
+        f"{_SEGMENTS}::test_a_segment_that_cannot_be_written_leaves_no_half_file",
     ),
     Guard(
         "a file has the columns that the catalog says",

@@ -8,6 +8,7 @@ Requests that change a bucket are steps too: `put object` and `delete object`.
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -69,10 +70,12 @@ def power_cut_after(steps: int, store: Store) -> AbstractContextManager[None]:
 @contextmanager
 def watched_steps(store: Store, on_step: Callable[[str], None]) -> Iterator[None]:
     """Call `on_step` before each step in the block."""
+    one_by_one = threading.Lock()  # files are synced in several threads
 
     def stepping(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **options: Any) -> Any:
-            on_step(name)
+            with one_by_one:
+                on_step(name)
             return function(*arguments, **options)
 
         return run

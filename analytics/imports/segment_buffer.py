@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from itertools import islice
 from typing import Final
 
 import pyarrow as pa
@@ -13,11 +14,14 @@ from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, to_table
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_store import Claim, Write
-from analytics.storage.segment_writer import write_segment
+from analytics.storage.segment_store import Claim
+from analytics.storage.segment_writer import NewSegment
 
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows that wait in memory for others of their day; above it, the largest days are written."""
+
+WRITTEN_TOGETHER: Final = 32
+"""Files that get their names at once, see `write_segments`. More were no quicker."""
 
 
 @dataclass(slots=True)
@@ -81,17 +85,19 @@ class SegmentBuffer:
         self.segments.clear()
 
     def _write_down_to(self, size: int) -> None:
+        days = self._largest_down_to(size)
+        while together := list(islice(days, WRITTEN_TOGETHER)):
+            self.segments += self._claim.put_rows(together)
+
+    def _largest_down_to(self, size: int) -> Iterator[NewSegment]:
+        """Take the largest days out of memory until `size` bytes are left."""
         for day in sorted(self._days, key=lambda day: self._days[day].size, reverse=True):
             if self._size <= size:
                 return
             held = self._days.pop(day)
-            rows = pa.concat_tables(held.tables).combine_chunks()
-            self.segments.append(self._claim.put(self._writer(day, rows)))
             self._size -= held.size
-
-    def _writer(self, day: date, rows: pa.Table) -> Write:
-        tenant_id, segment_id = self._tenant_id, self._new_segment_id()
-        return lambda root: write_segment(root, tenant_id, day, segment_id, rows)
+            rows = pa.concat_tables(held.tables)
+            yield NewSegment(self._tenant_id, day, self._new_segment_id(), rows)
 
 
 def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:

@@ -15,9 +15,9 @@ from analytics.storage.segment_store import (
     ObjectDamaged,
     ObjectMissing,
     Overtaken,
-    Write,
     awake_s,
 )
+from analytics.storage.segment_writer import NewSegment
 
 OWN: Final = "_countersign"
 CLAIMS: Final = f"{OWN}/claims"
@@ -30,7 +30,7 @@ RENEWALS: Final = 4
 class Segments(Protocol):
     """What a claim needs of SegmentStore."""
 
-    def put(self, write: Write) -> Segment:
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
         """See SegmentStore."""
 
     def delete(self, segments: Sequence[Segment]) -> None:
@@ -97,12 +97,15 @@ class ImportClaim:
         self._ids: list[str] = []
         self._renewed_s = awake_s()
 
-    def put(self, write: Write) -> Segment:
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
         """See Claim."""
+        return [self._put(new) for new in segments]
+
+    def _put(self, new: NewSegment) -> Segment:
         # The first segment is young from here on: time spent before it was begun does not count.
         if not self._ids:
             self._renewed_s = awake_s()
-        segment = self._segments.put(write)
+        (segment,) = self._segments.put_rows([new])
         self._ids.append(segment.segment_id)
         # The object itself is young: the list may follow a little later.
         if awake_s() - self._renewed_s > self._grace_s / RENEWALS:

@@ -23,6 +23,7 @@ from analytics.storage.segment_store import (
     StoredFile,
     Write,
 )
+from analytics.storage.segment_writer import NewSegment, write_segments
 from analytics.storage.verified_files import (
     REMEDY,
     DamagedFile,
@@ -137,6 +138,13 @@ class S3Segments:
             self._objects.replace(self._key(index, folder), index)
             self._take(folder, [path, index])
         return segment
+
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
+        """See SegmentStore. One by one: the cache may not have room for more."""
+        return [self._put_rows(new) for new in segments]
+
+    def _put_rows(self, new: NewSegment) -> Segment:
+        return self.put(lambda folder: write_segments(folder, [new])[0])
 
     def restore(self, segment: Segment, source: Path) -> None:
         """See SegmentStore. A damaged object is replaced in one request; a copy is dropped."""

@@ -17,7 +17,12 @@ from analytics.storage import audit_files
 from analytics.storage.cache_folder import CachedFile
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_reader import check_present
-from analytics.storage.segment_writer import place_segment, remove_segments
+from analytics.storage.segment_writer import (
+    NewSegment,
+    place_segment,
+    remove_segments,
+    write_segments,
+)
 from analytics.storage.verified_files import (
     DamagedFile,
     ExpectedFile,
@@ -58,8 +63,8 @@ class StoredFile:
 class Claim(Protocol):
     """Keeps the segments of unfinished work from being swept, beyond the grace of orphans."""
 
-    def put(self, write: Write) -> Segment:
-        """As `SegmentStore.put`; the segment is kept as long as the claim is renewed."""
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
+        """As `SegmentStore.put_rows`; they are kept as long as the claim is renewed."""
 
     def renew(self, segments: Sequence[Segment], now_s: float) -> None:
         """Keep `segments`, put under this claim, for another grace. Raises Overtaken."""
@@ -122,6 +127,9 @@ class SegmentStore(Protocol):
 
     def put(self, write: Write) -> Segment:
         """Store the new segment that `write` writes; it is durable when this returns."""
+
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
+        """Store the new `segments`; they are durable when this returns."""
 
     def restore(self, segment: Segment, source: Path) -> None:
         """Put the verified file `source` in place of the file of `segment`, missing or damaged.
@@ -245,6 +253,10 @@ class LocalFolder:
         """See SegmentStore."""
         return write(self.root)
 
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
+        """See SegmentStore."""
+        return write_segments(self.root, segments)
+
     def restore(self, segment: Segment, source: Path) -> None:
         """See SegmentStore."""
         place_segment(self.root, segment, source)
@@ -330,9 +342,9 @@ class _TouchedFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, write: Write) -> Segment:
+    def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
         """See Claim."""
-        return write(self._root)
+        return write_segments(self._root, segments)
 
     def renew(self, segments: Sequence[Segment], now_s: float) -> None:
         """See Claim."""

@@ -2,8 +2,8 @@
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, sha256_of
-from analytics.storage.fsync import fsync, mkdir_synced, write_synced
+from analytics.storage.fsync import NewFiles, fsync, mkdir_synced, new_files, write_synced
 from analytics.storage.index_builder import IndexBuilder
-from analytics.storage.layout import index_path, segment_path
+from analytics.storage.layout import segment_path
 from analytics.storage.segment_index import share_bits
 from analytics.storage.segment_metadata import (
     VERSION_KEY,
@@ -82,13 +82,39 @@ TEXT_DICTIONARIES: Final = [
 """The text columns that files have as dictionaries, so that they can be read as such."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """Rows of one tenant and day, in any order, that become the segment `segment_id`."""
+
+    tenant_id: str
+    day: date
+    segment_id: str
+    rows: pa.Table
+
+    def write(self, files: NewFiles) -> Segment:
+        """Write the file and its index among `files`."""
+        # One chunk is quicker to sort than many.
+        tables = [newest_first(self.rows.combine_chunks())]
+        place = self.tenant_id, self.day, self.segment_id
+        return _write_files(files, *place, tables, rows_expected=self.rows.num_rows)
+
+
 def write_segment(
     root: Path, tenant_id: str, day: date, segment_id: str, rows: pa.Table
 ) -> Segment:
-    """`write_sorted` for rows in any order that fit in memory; refused rows touch no disk."""
-    check_rows(rows, day)
-    tables = [newest_first(rows)]
-    return write_sorted(root, tenant_id, day, segment_id, tables, rows_expected=rows.num_rows)
+    """`write_segments` for a single one."""
+    return write_segments(root, [NewSegment(tenant_id, day, segment_id, rows)])[0]
+
+
+def write_segments(root: Path, segments: Sequence[NewSegment]) -> list[Segment]:
+    """`write_sorted` for rows in any order that fit in memory; refused rows touch no disk.
+
+    The files get their names when all are written, so that the disk syncs them together.
+    """
+    for new in segments:
+        check_rows(new.rows, new.day)
+    with new_files(root) as files:
+        return [new.write(files) for new in segments]
 
 
 def write_sorted(
@@ -108,30 +134,33 @@ def write_sorted(
     dies on the way leaves files for `analytics.storage.audit_files`.
     Raises SchemaMismatch, WrongDay or WrongOrder, leaving no file.
     """
-    target = segment_path(root, tenant_id, day, segment_id)
-    mkdir_synced(target.parent, within=root)
-    pending = target.with_suffix(".pending")
+    with new_files(root) as files:
+        return _write_files(files, tenant_id, day, segment_id, tables, rows_expected=rows_expected)
+
+
+def _write_files(
+    files: NewFiles,
+    tenant_id: str,
+    day: date,
+    segment_id: str,
+    tables: Iterable[pa.Table],
+    *,
+    rows_expected: int,
+) -> Segment:
+    pending = files.add(segment_path(files.root, tenant_id, day, segment_id))
     statistics = StatisticsBuilder(day)
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
-    try:
-        owner = owner_metadata(tenant_id, day, segment_id)
-        _write_rows(pending, statistics.over(tables), index, owner, parquet_options(rows_expected))
-        segment = replace(
-            statistics.segment(segment_id, tenant_id),
-            size=pending.stat().st_size,
-            schema_version=SCHEMA_VERSION,
-            sha256=sha256_of(pending),
-        )
-        # Before the rename: a file with the name of a segment is whole, and its index is durable.
-        segment = write_index(root, segment, index)
-    except BaseException:
-        # Left on a full disk, they would keep the room that other writers need.
-        pending.unlink(missing_ok=True)
-        index_path(root, tenant_id, day, segment_id).unlink(missing_ok=True)
-        raise
-    pending.rename(target)  # within one folder, so readers meet all of it or none
-    fsync(target.parent)  # a synced file under an unsynced name is lost all the same
-    return segment
+    owner = owner_metadata(tenant_id, day, segment_id)
+    _write_rows(pending, statistics.over(tables), index, owner, parquet_options(rows_expected))
+    segment = replace(
+        statistics.segment(segment_id, tenant_id),
+        size=pending.stat().st_size,
+        schema_version=SCHEMA_VERSION,
+        sha256=sha256_of(pending),
+    )
+    content = index.content(segment)
+    files.add(segment.index_path(files.root)).write_bytes(content)
+    return _with_index(segment, content)
 
 
 def _write_rows(
@@ -146,7 +175,6 @@ def _write_rows(
         for rows in in_row_groups(tables):
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
             index.add(rows)
-    fsync(path)
 
 
 def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
@@ -157,6 +185,10 @@ def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
     """
     content = index.content(segment)
     write_synced(segment.index_path(root), content, 0o600)
+    return _with_index(segment, content)
+
+
+def _with_index(segment: Segment, content: bytes) -> Segment:
     digest = hashlib.sha256(content).hexdigest()
     return replace(segment, index_size=len(content), index_sha256=digest)
 

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.imports.segment_buffer import WRITTEN_TOGETHER
 from analytics.model.cursors import Position
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_writer import write_segment
+from analytics.storage.segment_writer import NewSegment, write_segments
 from analytics.storage.snapshot import Snapshot
 from benchmarks.client import Client
 from benchmarks.engines import COLUMNS, Ask, Send, Served, Source, folder_bytes, rows_of
@@ -58,16 +60,13 @@ class ThisEngine:
     def load(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         (self._folder / "audit").mkdir(parents=True)
-        written = [
-            write_segment(
-                self._folder / "audit",
-                segment.tenant_id,
-                segment.day,
-                segment.segment_id,
-                self._source.table(segment),
-            )
-            for segment in self._source.segments
-        ]
+        new = (
+            NewSegment(each.tenant_id, each.day, each.segment_id, self._source.table(each))
+            for each in self._source.segments
+        )
+        written: list[Segment] = []
+        while together := list(islice(new, WRITTEN_TOGETHER)):  # as an import does
+            written += write_segments(self._folder / "audit", together)
         (self._folder / "catalog.json").write_bytes(msgspec.json.encode(written))
 
     def open(self) -> None:

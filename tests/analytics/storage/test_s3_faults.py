@@ -21,8 +21,8 @@ from analytics.storage.objects import ListDamaged, Objects
 from analytics.storage.prefix_owner import OWNER, PrefixOwner
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
-from analytics.storage.segment_writer import write_segment
-from tests.analytics.samples import sample_row, sealed, table_of
+from analytics.storage.segment_writer import NewSegment, write_segment
+from tests.analytics.samples import DAY, TENANT, sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START
 from tests.faulty_store import Answer, Fault, FaultyStore, Request, faulty_store
@@ -367,9 +367,8 @@ def test_a_claim_that_cannot_be_read_is_not_taken_for_none(claimed, proxy, fault
 def test_every_flipped_bit_of_a_claim_is_found(claimed, bucket, monkeypatch):
     """With another id in place of its own a sweep would remove the segment of an import."""
     monkeypatch.setattr("analytics.storage.import_claims.RENEWALS", 1e9)
-    ImportClaim(claimed, bucket.objects(), 3600).put(
-        lambda folder: sealed(folder, "seg_3", [sample_row()])
-    )
+    rows = NewSegment(TENANT, DAY, "seg_3", table_of([sample_row()]))
+    ImportClaim(claimed, bucket.objects(), 3600).put_rows([rows])
     (key,) = {entry.key for entry in bucket.objects().entries(CLAIMS)} - {f"{CLAIMS}/one.json"}
     assert claimed.claimed(3600) == {"seg_1", "seg_2", "seg_3"}
     content = bucket.content(key)

@@ -1,7 +1,12 @@
 """Segments: durable files of one tenant and day, newest row first; restored ones, too."""
 
 import errno
+import itertools
+import os
 import random
+import stat
+import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,13 +17,17 @@ import pytest
 from analytics.model.errors import StoreFault
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.audit_files import Role, role_of
+from analytics.storage.fsync import SYNCS_AT_ONCE
 from analytics.storage.segment_metadata import VERSION_KEY, SchemaMismatch, Segment, WrongDay
+from analytics.storage.segment_reader import check_present
 from analytics.storage.segment_writer import (
     ROW_GROUP_BYTES,
+    NewSegment,
     in_row_groups,
     newest_first,
     place_segment,
     write_segment,
+    write_segments,
 )
 from tests.analytics.samples import DAY, NOON, TENANT, sample_row, sealed, table_of
 
@@ -30,27 +39,96 @@ def test_the_file_is_synced_whole_before_it_gets_its_name(tmp_path, file_steps):
     """A name that survives power loss must never stand for bytes that did not."""
     path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
 
-    pending = path.with_suffix(".pending")
+    pending = path.with_name(f".{path.name}.pending")
     assert file_steps.index("fsync", pending) < file_steps.index("rename", path)
     assert file_steps.synced_bytes[pending] == path.stat().st_size
 
 
-def test_the_name_is_synced_after_the_rename(tmp_path, file_steps):
+def test_the_names_are_synced_after_the_renames(tmp_path, file_steps):
     """Otherwise the catalog could name a file that power loss removed."""
-    path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
+    segment = sealed(tmp_path, "seg_1", [sample_row()])
+    path, index = segment.path(tmp_path), segment.index_path(tmp_path)
 
-    assert file_steps.steps.index(("rename", path)) < len(file_steps.steps) - 1
-    assert file_steps.steps[-1] == ("fsync", path.parent)
+    synced = file_steps.index("fsync", path.parent)
+    assert max(file_steps.index("rename", each) for each in (path, index)) < synced
 
 
-def test_each_directory_on_the_way_is_synced_before_the_rename(tmp_path, file_steps):
+def test_each_directory_on_the_way_is_synced_after_it_was_made(tmp_path, file_steps):
     """The tenant's and the day's folder are names too."""
     path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
 
-    assert file_steps.made() == [path.parent.parent, path.parent]
+    assert set(file_steps.made()) == {path.parent.parent, path.parent}
     for made in file_steps.made():
-        synced = file_steps.index("fsync", made.parent)
-        assert file_steps.index("mkdir", made) < synced < file_steps.index("rename", path)
+        assert file_steps.index("mkdir", made) < file_steps.index("fsync", made.parent)
+
+
+def _two_days() -> list[NewSegment]:
+    """One segment today, and two yesterday."""
+    days = {DAY: NOON, DAY - timedelta(days=1): NOON - timedelta(days=1)}
+    rows = {day: table_of([sample_row(at)]) for day, at in days.items()}
+    names = [(DAY, "seg_1"), (min(days), "seg_2"), (min(days), "seg_3")]
+    return [NewSegment(TENANT, day, name, rows[day]) for day, name in names]
+
+
+def test_several_segments_are_synced_before_the_first_has_its_name(tmp_path, file_steps):
+    """And each folder once, when all have their names."""
+    segments = write_segments(tmp_path, _two_days())
+
+    kinds = [what for what, _ in file_steps.steps if what != "mkdir"]
+    files, folders = 2 * len(segments), {"today", "yesterday", "tenant", "root"}
+    assert kinds == ["fsync"] * files + ["rename"] * files + ["fsync"] * len(folders)
+    for segment in segments:
+        for path, size in (
+            (segment.path(tmp_path), segment.size),
+            (segment.index_path(tmp_path), segment.index_size),
+        ):
+            assert file_steps.synced_bytes[path.with_name(f".{path.name}.pending")] == size
+    check_present(tmp_path, segments)
+
+
+def test_files_are_synced_side_by_side(tmp_path, monkeypatch):
+    """A disk takes as long for several files as for one; waited for in turn, they add up."""
+    fsync, waiting = os.fsync, threading.Barrier(SYNCS_AT_ONCE)
+
+    def wait_for_others(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            waiting.wait(timeout=60)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", wait_for_others)
+
+    segments = write_segments(tmp_path, _two_days()[: SYNCS_AT_ONCE // 2])
+
+    check_present(tmp_path, segments)
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_if_one_file_cannot_be_synced_none_has_a_name(tmp_path, monkeypatch, number):
+    """What the disk did not confirm must not look whole."""
+    fsync, numbers = os.fsync, itertools.count(1)
+
+    def fail_once(descriptor: int) -> None:
+        if next(numbers) == number:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_once)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        write_segments(tmp_path, _two_days())
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_if_one_table_is_refused_none_is_written(tmp_path, file_steps):
+    """A caller counts what it got: all of its rows or none."""
+    one, *_ = _two_days()
+    stray = replace(one, segment_id="seg_2", day=DAY - timedelta(days=3))
+
+    with pytest.raises(WrongDay):
+        write_segments(tmp_path, [one, stray])
+
+    assert file_steps.steps == []
 
 
 def test_rows_come_back_whole_and_newest_first_whatever_their_order(tmp_path):

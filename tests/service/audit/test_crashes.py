@@ -61,9 +61,9 @@ async def segment_ids(audit) -> set[str]:
 
 
 @sample(3)
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
-    """Two folders, the file, the index and its name, the file's name: all before the commit."""
+    """The file, the index, and the folders of the day, the tenant and all: before the commit."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("fsync", number))
@@ -123,7 +123,7 @@ async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
 
 @sample(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 3, 4, 5, 6, 12])
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 10])
 async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, number):
     """A real process, really killed: its locks go with it, and the next one seals at once."""
     before = await filled.pages(limit=5)
