@@ -771,7 +771,10 @@ GUARDS: Final = [
     Guard(
         "an index is durable before the catalog names it",
         "analytics/storage/segment_writer.py::_write_files",
-        Replace("files.add(segment.index_path(files.root))", "segment.index_path(files.root)"),
+        Replace(
+            "files.add(index_path(files.root, tenant_id, day, segment_id))",
+            "index_path(files.root, tenant_id, day, segment_id)",
+        ),
         "tests/service/audit/test_import_crashes.py"
         "::test_every_file_is_durable_before_the_commit_begins",
     ),

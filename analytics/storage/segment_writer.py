@@ -15,7 +15,7 @@ from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, sha256_of
 from analytics.storage.fsync import NewFiles, fsync, mkdir_synced, new_files, write_synced
 from analytics.storage.index_builder import IndexBuilder
-from analytics.storage.layout import segment_path
+from analytics.storage.layout import index_path, segment_path
 from analytics.storage.segment_index import share_bits
 from analytics.storage.segment_metadata import (
     VERSION_KEY,
@@ -147,6 +147,8 @@ def _write_files(
     *,
     rows_expected: int,
 ) -> Segment:
+    # Added first, it is renamed first: a file with the name of a segment has its index.
+    pending_index = files.add(index_path(files.root, tenant_id, day, segment_id))
     pending = files.add(segment_path(files.root, tenant_id, day, segment_id))
     statistics = StatisticsBuilder(day)
     index = IndexBuilder(share_bits(-(-rows_expected // ROW_GROUP_ROWS)))
@@ -159,7 +161,7 @@ def _write_files(
         sha256=sha256_of(pending),
     )
     content = index.content(segment)
-    files.add(segment.index_path(files.root)).write_bytes(content)
+    pending_index.write_bytes(content)
     return _with_index(segment, content)
 
 

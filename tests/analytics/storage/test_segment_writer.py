@@ -50,7 +50,7 @@ def test_the_names_are_synced_after_the_renames(tmp_path, file_steps):
     path, index = segment.path(tmp_path), segment.index_path(tmp_path)
 
     synced = file_steps.index("fsync", path.parent)
-    assert max(file_steps.index("rename", each) for each in (path, index)) < synced
+    assert file_steps.index("rename", index) < file_steps.index("rename", path) < synced
 
 
 def test_each_directory_on_the_way_is_synced_after_it_was_made(tmp_path, file_steps):
