@@ -32,7 +32,7 @@ from service.clock import Clock, machine_uptime
 from service.dashboard.live_places import LivePlaces
 from service.dashboard.services import DashboardServices
 from service.errors import StoreUnavailable
-from service.http_client import outgoing_client
+from service.http_client import NO_NETWORK, outgoing_client
 from service.install_tokens.authorization import InstallAuthorizer
 from service.install_tokens.exchange import Exchange
 from service.install_tokens.services import InstallTokenServices
@@ -358,7 +358,8 @@ def build_services(
 ) -> Services:
     """Services over the data dir and database of `settings`, which `init` has prepared.
 
-    What they ask of the network goes through `transport`; None is the network itself.
+    What they ask of the network goes through `transport`; None is the network itself. Without
+    `is_serving` they ask nothing of it.
     """
     store = Store(create_engines(settings.database, settings.database_wait_s), clock)
     clock = store.clock  # what is compared with stored times is of the same clock
@@ -372,7 +373,8 @@ def build_services(
         metrics.export_turns,
         loop_turns.have_several_tenants,
     )
-    http = outgoing_client(transport)
+    offline = None if is_serving else NO_NETWORK
+    http = outgoing_client(offline or transport)
     trust = _trust(settings, store, clock, http, metrics)
     jobs = _segment_jobs(settings, store, lake, clock, metrics)
     group_commit = GroupCommit(store)
@@ -380,7 +382,7 @@ def build_services(
     installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
     policy_book = PolicyBook(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
-    upstream_http = upstream_client(settings.proxy_connections_max)
+    upstream_http = upstream_client(settings.proxy_connections_max, offline)
     artifacts = Artifacts(store)
     proxy = _proxy(
         settings,

@@ -7,6 +7,9 @@ import httpx2
 
 from service.tls import client_tls
 
+NO_NETWORK: Final = httpx2.AsyncBaseTransport()
+"""Fails for every request: for processes that make none, and need not load what it takes."""
+
 _DEFAULT_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)
 """As httpx2 has them."""
 
@@ -19,7 +22,7 @@ def outgoing_client(
     It stores no cookies: what one server sets must not be sent with another request.
     """
     return httpx2.AsyncClient(
-        verify=client_tls(),
+        verify=client_tls() if transport is None else False,  # which a transport decides
         transport=transport,
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         limits=limits,

@@ -378,13 +378,15 @@ async def _network_faults(url: httpx2.URL, time_max_s: float) -> AsyncGenerator[
         _fail(url, f"{type(error).__name__}{detail}", error, is_outage=True)
 
 
-def upstream_client(connections: int) -> httpx2.AsyncClient:
+def upstream_client(
+    connections: int, transport: httpx2.AsyncBaseTransport | None = None
+) -> httpx2.AsyncClient:
     """The client for registries, with its own connections: sign-ins must not wait for files.
 
     There is one for each place of the `WaitingRoom`, so that none is waited for here.
     """
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=16)
-    return outgoing_client(limits=limits)
+    return outgoing_client(transport, limits)
 
 
 def _parse(url: str, base: httpx2.URL | None = None) -> httpx2.URL:

@@ -3,7 +3,11 @@
 import asyncio
 
 import httpx2
+import pytest
 
+from service.bootstrap import prepare
+from service.clock import utc_now
+from service.composition import build_services
 from service.http_client import outgoing_client
 from tests.polling import until
 from tests.service.proxy.registry import Asked, running_registry
@@ -35,3 +39,13 @@ async def test_no_connection_is_lost_with_a_request_that_is_cancelled():
             await asyncio.gather(first, second, return_exceptions=True)
 
             assert (await client.get(f"{registry.url}/well", timeout=5)).content == b"here"
+
+
+async def test_a_process_in_the_background_asks_nothing_of_the_network(settings):
+    """So it loads no certificates, and nothing of what a connection takes."""
+    services = build_services(await prepare(settings), utc_now, is_serving=False)
+
+    for client in (services.http, services.upstream_http):
+        with pytest.raises(NotImplementedError):
+            await client.get("http://127.0.0.1/")
+    await services.close()
