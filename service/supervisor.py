@@ -45,6 +45,10 @@ _METRICS_PREFIX: Final = "countersign-metrics-"
 _NEW_S: Final = 60.0
 """A folder without a lock that is no older may be one that is about to get it."""
 
+_ATTEMPTS: Final = 25
+_ATTEMPT_S: Final = 0.02
+"""How often, and after which pause, it is tried to remove a folder that is still locked."""
+
 _METRICS_BYTES: Final = {
     "counter": 2**18,
     "gauge_max": 2**18,
@@ -298,16 +302,35 @@ def _run(
 
 
 def _end_with_parent(metrics_folder: str) -> None:
+    """End this process once the supervisor has ended, or the process that it was forked from.
+
+    A supervisor that was killed has not removed its folder, which takes memory: that is done here.
+    Before the signal, which ends a process at once that has only begun.
+    """
     supervisor, forked_by = parent_process(), os.getppid()
-    # Without the process that it was forked from, the supervisor would count it as ended.
+    # Without the process that it was forked from, the supervisor counts it as ended.
     while supervisor is not None and supervisor.is_alive() and os.getppid() == forked_by:
         supervisor.join(LOOK_S)
     # A fork holds the pipe by which another one would learn that their parent has ended.
-    if supervisor is None or supervisor.pid == forked_by or not supervisor.is_alive():
-        # A supervisor that was killed has not removed it, and it takes memory. Before the signal,
-        # which ends a process at once that has only begun.
+    if supervisor is None or supervisor.pid == forked_by:
         shutil.rmtree(metrics_folder, ignore_errors=True)
+    elif not supervisor.is_alive():
+        _remove_unlocked(Path(metrics_folder))
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _remove_unlocked(folder: Path) -> None:
+    """Remove `folder` if its supervisor has ended.
+
+    The pipe that says so is closed by one that runs, too: once it counts this process as ended.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            _remove(folder)
+        except BlockingIOError:  # another process removes it, or the supervisor is about to end
+            time.sleep(_ATTEMPT_S)
+        except OSError:
+            return
 
 
 @contextmanager
@@ -344,12 +367,17 @@ def _remove_abandoned(parent: Path) -> None:
         with suppress(OSError):  # in use, or another user's
             if time.time() - folder.stat().st_mtime < _NEW_S:
                 continue
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
-            finally:
-                os.close(descriptor)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove `folder`. Raises BlockingIOError if a process has it locked, and other OSErrors."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

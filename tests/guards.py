@@ -3109,7 +3109,20 @@ GUARDS: Final = [
         "the processes of a service that was killed leave no files of metrics",
         "service/supervisor.py::_end_with_parent",
         DropCall("shutil.rmtree"),
+        f"{_MAINTENANCE}::test_all_end_when_the_service_is_killed[1]",
+    ),
+    Guard(
+        "nor do those that were forked from another process",
+        "service/supervisor.py::_end_with_parent",
+        DropCall("_remove_unlocked"),
         f"{_MAINTENANCE}::test_all_end_when_the_service_is_killed[2]",
+    ),
+    Guard(
+        "files of metrics stay as long as their supervisor runs",
+        "service/supervisor.py::_remove",
+        DropCall("fcntl.flock"),
+        "tests/processes/test_workers.py"
+        "::test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follow",
     ),
     Guard(
         "watching does not keep a session alive",

@@ -25,6 +25,7 @@ from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
 from tests.proc_files import children, command, descendants, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
+from tests.processes.test_maintenance_processes import metrics_folder
 
 REQUESTS = 60
 
@@ -186,6 +187,27 @@ def test_processes_are_replaced_when_what_they_were_forked_from_is_killed(home: 
     processes = descendants(server.process.pid)
     assert server.stop() == 0
     eventually(lambda: have_ended(processes), "the processes have ended")
+
+
+def test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follow(
+    home: Home,
+) -> None:
+    """Without them no process could be started any more. To it the supervisor seems to be gone."""
+    server = home.serve(workers="2")
+    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    before, folder = listeners(server), metrics_folder(server)
+    files = {path.name for path in folder.iterdir()}
+    late = min(before)
+    os.kill(late, signal.SIGSTOP)
+    os.kill(forked_from(server), signal.SIGKILL)
+    eventually(lambda: server.logged().count("Running on") == 4, "two others that serve")
+
+    os.kill(late, signal.SIGCONT)
+
+    eventually(lambda: have_ended(before), "its end")
+    assert {path.name for path in folder.iterdir()} == files
+    assert server.stop() == 0
+    assert not folder.exists()
 
 
 def test_a_signal_to_all_processes_stops_them_in_order(home: Home) -> None:
