@@ -5,7 +5,7 @@ up and exports. Segments never change, so the rows that were found in one stay t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -74,12 +74,16 @@ class ResultCache:
         self,
         tenant_id: str,
         conditions: tuple[Condition, ...],
-        segments: Sequence[Segment],
-        rows: pa.Table,
+        segment_ids: Iterable[str],
+        rows: pa.Table | None = None,
     ) -> None:
-        """Keep `rows`, all that meet `conditions` in `segments`, beside what is known already."""
+        """Keep `rows` (None: there are none), all that meet `conditions` in these segments.
+
+        Beside what is known already.
+        """
         known = self.find(tenant_id, conditions)
-        added = frozenset(segment.segment_id for segment in segments)
+        rows = _schema().empty_table() if rows is None else rows
+        added = frozenset(segment_ids)
         # Two threads may have searched the same segment: its rows must not be there twice.
         fresh = known.rows.filter(
             pc.invert(pc.is_in(known.rows["segment_id"], pa.array(added, pa.string())))

@@ -72,6 +72,7 @@ class Planner:
         estimate.expect(lambda: in_order(prune(snapshot, query, start), query.order).segments)
         if self.decoded is not None and query.order is Order.NEWEST_FIRST:
             lookup = plan_newest(self.decoded, snapshot, query, after, limit, estimate)
+            self._remember_misses(snapshot, estimate)
             if lookup is not None:
                 yield lookup
                 if lookup.until is None:
@@ -241,7 +242,15 @@ class Planner:
         return CardinalityEstimate(self.index, query, known)
 
     def _without_misses(self, part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
-        return part.with_segments(estimate.that_may_match(part.segments))
+        matching = part.with_segments(estimate.that_may_match(part.segments))
+        self._remember_misses(part, estimate)
+        return matching
+
+    def _remember_misses(self, part: Snapshot, estimate: CardinalityEstimate) -> None:
+        """Spare the next query with these conditions what was looked up in vain."""
+        misses = estimate.take_misses()
+        if self.results is not None and misses:
+            self.results.add(part.tenant_id, estimate.query.conditions, misses)
 
 
 class _Sum:

@@ -166,7 +166,7 @@ class CachedRowsScan:
         if not missing:
             return own.without_ids()
         rows = self._search(resources, missing, work)
-        resources.results.add(tenant_id, conditions, missing, rows)
+        resources.results.add(tenant_id, conditions, (s.segment_id for s in missing), rows)
         return pa.concat_tables([own.without_ids(), rows.drop_columns([SEGMENT_ID.name])])
 
     def _search(self, resources: Resources, segments: Sequence[Segment], work: Work) -> pa.Table:

@@ -22,7 +22,7 @@ class CardinalityEstimate:
         self, index: ValueIndex | None, query: Query, known: CachedRows | None = None
     ) -> None:
         self._index = index
-        self._query = query
+        self.query = query
         self._known = known
         self._on_kinds = [
             condition for condition in query.conditions if condition.column in KIND_COLUMNS
@@ -31,6 +31,8 @@ class CardinalityEstimate:
             condition for condition in query.conditions if condition.column in INDEXED_COLUMNS
         ]
         self._counts: dict[str, list[ValueCounts]] = {}
+        self._bounds: dict[str, int | None] = {}
+        self._misses: set[str] = set()
         self._ahead: IndexesAhead | None = None
 
     @property
@@ -47,9 +49,24 @@ class CardinalityEstimate:
         """An upper bound of the rows of `segment` in the query; None if nothing is known."""
         if self._known is not None and segment.segment_id in self._known.segment_ids:
             return self._known.counts[segment.segment_id]
+        if segment.segment_id not in self._bounds:
+            rows = self._bounds[segment.segment_id] = self._bound(segment)
+            if rows == 0:
+                self._misses.add(segment.segment_id)
+        return self._bounds[segment.segment_id]
+
+    def take_misses(self) -> set[str]:
+        """The ids of segments found since the last call to have no row that meets the conditions.
+
+        Only where indexes were asked: the catalog alone says it as quickly again.
+        """
+        misses, self._misses = self._misses, set()
+        return misses if self.is_indexed else set()
+
+    def _bound(self, segment: Segment) -> int | None:
         bounds = [counts.of_kinds(self._on_kinds) for counts in self.counts(segment)]
         bounds += [matched_rows(segment, condition) for condition in self._on_kinds]
-        if not bounds and self._query.conditions:
+        if not bounds and self.query.conditions:
             return None
         return min(bounds, default=segment.rows)
 

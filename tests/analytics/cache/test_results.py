@@ -8,6 +8,7 @@ import pytest
 from analytics.cache import results as results_module
 from analytics.model.cursors import Position
 from analytics.model.filters import parse_query
+from analytics.statistics.value_index import ValueIndex
 from analytics.storage.compaction import merge_segments
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import SampleLake, sample_row
@@ -46,6 +47,32 @@ def test_the_second_search_for_rare_rows_opens_no_file(lake, asked):
     query = parse_query(RARE)
     assert lake.reader.accepted_after(lake.snapshot(), query, 2, 1)["seq"].to_pylist() == [5]
     assert asked == []
+
+
+def test_indexes_that_lack_a_value_are_asked_for_it_once(lake, monkeypatch):
+    """A log may have thousands of small segments, and each lookup takes its time."""
+    rare_rows(lake, 2)
+    for day in range(4):
+        lake.add([sample_row(MIDNIGHT - timedelta(days=day))] * 3, is_sealed=True)
+    asked: list[str] = []
+    count = ValueIndex.count
+
+    def counted(index, segment, condition):
+        asked.append(segment.segment_id)
+        return count(index, segment, condition)
+
+    monkeypatch.setattr(ValueIndex, "count", counted)
+    for package, rows in (("rare", 4), ("missing", 0)):
+        query = parse_query({"package": [package]})
+        assert lake.reader.page(lake.snapshot(), query, 100).num_rows == rows
+        assert sorted(asked) == sorted(one.segment_id for one in lake.segments)
+        asked.clear()
+        assert lake.reader.page(lake.snapshot(), query, 100).num_rows == rows
+        assert asked == []
+
+    lake.add([sample_row(MIDNIGHT, package_name="missing")], is_sealed=True)
+    assert lake.reader.page(lake.snapshot(), query, 100).num_rows == 1
+    assert asked == [lake.segments[-1].segment_id]
 
 
 def test_rows_of_files_that_were_merged_are_shown_once(lake):
