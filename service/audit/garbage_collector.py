@@ -52,7 +52,9 @@ class GarbageCollector(LeasedJob):
             # than the grace has committed by now, or will not: its rows are still in the journal.
             async with lease.write() as work:
                 await revoke(work, SEAL)
-                known = await list_segment_ids(work.session)
+            # Afterwards: others wait for the commit, and this process for the processor.
+            async with self._store.read() as session:
+                known = await list_segment_ids(session)
             return await self._lake.remove_orphans(files, known, now_s, grace_s)
 
     async def drop_copies(self) -> int:
