@@ -2,19 +2,25 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.parser import text_string_to_metric_families
 
 from analytics.model.instants import format_us
+from service.audit.maintenance import OVERDUE_MIN_S
 from service.clock import utc_now
 from service.supervisor import OVERDUE, Supervisor
 from service.watchdog import Serving
@@ -31,6 +37,9 @@ EAGER = {
     "sweep_interval_s": "0.05",
 }
 """Every day with rows is due, and every closed day of two segments."""
+
+JOURNAL_MAX = 20_000
+"""Rows that wait to be sealed, before more are refused."""
 
 OF_EACH_PROCESS = {"count_uses", "note_key_uses", "note_rejections", "renew_keys"} | {
     "verify_suspects"
@@ -299,6 +308,83 @@ def test_one_that_ends_early_ends_nothing_else(
     assert supervisor.run() == 0
 
     assert (tmp_path / "starts").read_text().splitlines() == starts
+
+
+def has_swept(server: Server) -> bool:
+    """True once the last job on segments has run: the process then waits, and holds no lock."""
+    with server.client(headers=SCRAPER) as client:
+        shown = client.get("/metrics").text
+    name = "countersign_maintenance_last_success_timestamp_seconds"
+    return f'{name}{{task="forget_old_answers"}}' in shown
+
+
+@contextmanager
+def full_load(server: Server, senders: Sequence[Sender]) -> Iterator[Callable[[], None]]:
+    """All cores are wanted by others during the block, and each of `senders` sends all the time.
+
+    What it gives fails as a sender has failed, such as by a 429.
+    """
+    done = Event()
+
+    def send(sender: Sender) -> None:
+        while not done.is_set():
+            sender.send(server)
+
+    cores = os.sched_getaffinity(0)
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in cores]
+    with ThreadPoolExecutor(len(senders)) as pool:
+        sending = [pool.submit(send, sender) for sender in senders]
+
+        def check() -> None:
+            for one in sending:
+                if one.done():
+                    one.result()
+
+        try:
+            yield check
+        finally:
+            done.set()
+            for process in burning:
+                process.kill()
+                process.wait()
+    check()
+
+
+@pytest.mark.slow
+def test_a_full_load_keeps_neither_sealing_nor_merging_from_their_work(home: Home) -> None:
+    """The journal is sealed before a request is refused, and what is overdue leaves the idle class.
+
+    How much of a busy machine `maintenance` gets is up to the system: here it gets nothing, until
+    its jobs are overdue.
+    """
+    settings = EAGER | {"seal_rows": "2000", "seal_age_s": "5", "seal_interval_s": "1"}
+    server = home.serve(**settings, ingest_journal_rows_max=str(JOURNAL_MAX))
+    idle = process_named(server, "maintenance")
+    eventually(lambda: has_swept(server), "a first round of all jobs")
+    assert os.sched_getscheduler(idle) == os.SCHED_IDLE
+    senders, begins_at = [Sender(), Sender()], time.monotonic()
+
+    def has_waited() -> bool:
+        load()
+        sent = sum(len(sender.accepted) for sender in senders)
+        return sent > 3 * JOURNAL_MAX and time.monotonic() - begins_at > OVERDUE_MIN_S
+
+    with full_load(server, senders) as load:
+        os.kill(idle, signal.SIGSTOP)
+        try:
+            eventually(has_waited, "more rows than the journal holds")
+            assert "segments_merged" not in server.logged()
+        finally:
+            os.kill(idle, signal.SIGCONT)
+        eventually(lambda: "segments_merged" in server.logged(), "a merge")
+
+    died = [line for line in server.log_lines() if line["event"] == "background_process_died"]
+    assert [(line["name"], line["exit_code"]) for line in died] == [("maintenance", OVERDUE)]
+    eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+    with server.client() as client:
+        rows = all_entries(client, event="install_allowed", limit=500)
+    accepted = [name for sender in senders for name in sender.accepted]
+    assert sorted(row["packageName"] for row in rows) == sorted(accepted)
 
 
 @pytest.mark.slow
