@@ -47,7 +47,7 @@ from analytics.storage.integrity import (
     verify_stored,
     verify_stored_index,
 )
-from analytics.storage.journal_batches import JournalBatch, decode_batches
+from analytics.storage.journal_batches import JournalBatch, JournalPart, decode_batches
 from analytics.storage.reindex import reindex
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim, SegmentStore, StoredFile
@@ -229,22 +229,24 @@ class Lake:
         if self._guard is not None:
             await self._guard.confirm(in_thread, age_max_s)
 
-    async def seal(
-        self, tenant_id: str, day: date, segment_id: str, batches: list[JournalBatch]
-    ) -> Segment:
-        """The rows of `batches` as one durable segment that no catalog names yet."""
-        rows = await in_thread(decode_batches, batches)
-        return await self.store_rows(tenant_id, day, segment_id, rows)
+    async def seal(self, parts: Sequence[JournalPart]) -> list[Segment]:
+        """The rows of each of `parts` as a durable segment that no catalog names yet."""
+        new = []
+        for part in parts:
+            rows = await in_thread(decode_batches, part.batches)
+            new.append(NewSegment(part.tenant_id, part.day, part.segment_id, rows))
+        return await self._store(new)
 
     async def store_rows(
         self, tenant_id: str, day: date, segment_id: str, rows: pa.Table
     ) -> Segment:
         """See `write_segment`."""
-        await self.confirm_prefix(CONFIRMED_S)
-        (segment,) = await _write(
-            self.segments.put_rows, [NewSegment(tenant_id, day, segment_id, rows)]
-        )
+        (segment,) = await self._store([NewSegment(tenant_id, day, segment_id, rows)])
         return segment
+
+    async def _store(self, segments: Sequence[NewSegment]) -> list[Segment]:
+        await self.confirm_prefix(CONFIRMED_S)
+        return await _write(self.segments.put_rows, segments)
 
     def claim(self, grace_s: float) -> Claim:
         """See `SegmentStore.claim`."""

@@ -847,8 +847,15 @@ GUARDS: Final = [
         f"{_BATCHES}::test_a_batch_in_another_line_is_found[tenant_id]",
     ),
     Guard(
+        "days that cannot be sealed together are sealed each on its own",
+        "service/audit/sealer.py::Sealer._seal_days",
+        Replace("suppress(StoreFault, StoreUnavailable)", "suppress()"),
+        "tests/service/audit/test_maintenance.py"
+        "::test_a_damaged_batch_keeps_no_other_day_from_being_sealed",
+    ),
+    Guard(
         "a damaged batch is not sealed",
-        "service/audit/sealer.py::Sealer._seal_day",
+        "service/audit/sealer.py::Sealer._parts",
         Replace(
             "partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)",
             "partial(in_parts, batches, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)",
@@ -1319,7 +1326,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a sealing commit checks its epoch",
-        "service/audit/sealer.py::Sealer._seal_batches",
+        "service/audit/sealer.py::Sealer._seal_parts",
         Replace("lease.write()", "self._store.write()"),
         f"{_TAKEOVER}::test_a_sealer_that_lost_its_lease_while_writing_commits_nothing",
     ),
@@ -1355,10 +1362,10 @@ GUARDS: Final = [
     ),
     Guard(
         "a sealing commit checks that its batches are still there",
-        "service/audit/sealer.py::Sealer._seal_batches",
+        "service/audit/sealer.py::Sealer._seal_parts",
         Replace(
-            "await remove_batches(work.session, batches) != len(batches)",
-            "await remove_batches(work.session, batches) < 0",
+            "await remove_batches(work.session, part.batches) != len(part.batches)",
+            "await remove_batches(work.session, part.batches) < 0",
         ),
         f"{_TAKEOVER}::test_rows_that_another_process_sealed_are_not_sealed_again",
     ),
@@ -1523,7 +1530,7 @@ GUARDS: Final = [
     ),
     Guard(
         "nothing is sealed into the prefix of another installation",
-        "service/lake.py::Lake.store_rows",
+        "service/lake.py::Lake._store",
         DropCall("self.confirm_prefix"),
         f"{_S3_PREFIX}::test_another_installation_writes_nothing_and_keeps_its_rows",
     ),

@@ -219,6 +219,16 @@ def oldest_row(batches: Iterable[JournalBatch]) -> datetime:
     return oldest
 
 
+@dataclass(frozen=True, slots=True)
+class JournalPart:
+    """Batches of one tenant and day that become the segment `segment_id`."""
+
+    tenant_id: str
+    day: date
+    segment_id: str
+    batches: list[JournalBatch]
+
+
 def in_parts(
     batches: Iterable[JournalBatch], rows_max: int, bytes_max: int
 ) -> list[list[JournalBatch]]:

@@ -6,7 +6,8 @@ until it has enough rows for a file, or its oldest row has waited long enough.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -14,17 +15,19 @@ from typing import Final
 
 import structlog
 
+from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
-from analytics.storage.journal_batches import CorruptBatch, JournalBatch, in_parts, intact
+from analytics.storage.journal_batches import CorruptBatch, JournalPart, in_parts, intact
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
 from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.audit.leased_job import LeasedJob
 from service.clock import Clock
+from service.errors import StoreUnavailable
 from service.ids import new_id
 from service.lake import Lake
 from service.settings import Settings
-from service.store.catalog import add_segment
+from service.store.catalog import add_segments
 from service.store.journal import JournalSize, list_batches, list_pending_days, remove_batches
 from service.store.store import Store
 
@@ -38,6 +41,9 @@ BATCHES_MAX: Final = 1_000
 
 BYTES_MAX: Final = SEGMENT_BYTES_MAX // 4
 """Bytes in memory that make a tenant-day due regardless of its rows."""
+
+TOGETHER_MAX: Final = 16
+"""Days that are sealed with one commit, which keeps other writers waiting."""
 
 _log = structlog.get_logger(__name__)
 
@@ -88,6 +94,19 @@ def due_days(pending: Iterable[PendingDay], settings: Settings, now: datetime) -
     return due
 
 
+def together(days: Iterable[PendingDay]) -> Iterator[list[PendingDay]]:
+    """`days` in runs of at most TOGETHER_MAX, and of BYTES_MAX in memory (or one day)."""
+    run: list[PendingDay] = []
+    for day in days:
+        size = sum(each.size.bytes for each in run) + day.size.bytes
+        if run and (len(run) == TOGETHER_MAX or size > BYTES_MAX):
+            yield run
+            run = []
+        run.append(day)
+    if run:
+        yield run
+
+
 class Sealer(LeasedJob):
     """Seals under a lease of its own, so that any number of processes may run a sealer.
 
@@ -112,9 +131,8 @@ class Sealer(LeasedJob):
         segments: list[Segment] = []
         faults = DeferredErrors("day_not_sealed")
         async with self._lease.hold() as lease:
-            for day in due:
-                with faults.of(day.tenant_id, day.day):
-                    segments += await self._seal_day(lease, day)
+            for days in together(due):
+                segments += await self._seal_days(lease, days, faults)
         faults.raise_first()
         return segments
 
@@ -123,33 +141,61 @@ class Sealer(LeasedJob):
             pending = [PendingDay(*line) for line in await list_pending_days(session)]
         return pending if everything else due_days(pending, self._settings, self._clock())
 
+    async def _seal_days(
+        self, lease: HeldLease, days: list[PendingDay], faults: DeferredErrors
+    ) -> list[Segment]:
+        """Seal `days` together, or each on its own if that fails: one of them may be at fault."""
+        if len(days) > 1:
+            # What has been committed is not in the journal any more, and not sealed again.
+            with suppress(StoreFault, StoreUnavailable):
+                return await self._seal_together(lease, days)
+        segments: list[Segment] = []
+        for day in days:
+            with faults.of(day.tenant_id, day.day):
+                segments += await self._seal_day(lease, day)
+        return segments
+
+    async def _seal_together(self, lease: HeldLease, days: list[PendingDay]) -> list[Segment]:
+        parts: list[JournalPart] = []
+        for day in days:
+            whole, faults = await self._parts(day)
+            if faults:
+                raise faults[0]
+            parts += whole
+        return await self._seal_parts(lease, parts) if parts else []
+
     async def _seal_day(self, lease: HeldLease, pending: PendingDay) -> list[Segment]:
+        parts, faults = await self._parts(pending)
+        segments = [segment for part in parts for segment in await self._seal_parts(lease, [part])]
+        # In a segment its rows would be as good as any: it stays where the fault is found.
+        if faults:
+            raise faults[0] if len(faults) == 1 else CorruptBatch("; ".join(map(str, faults)))
+        return segments
+
+    async def _parts(self, pending: PendingDay) -> tuple[list[JournalPart], list[CorruptBatch]]:
         async with self._store.read() as session:
             batches = await list_batches(session, pending.tenant_id, pending.day)
         whole, faults = await self._lake.run_in_thread(partial(intact, batches))
         parts = await self._lake.run_in_thread(
             partial(in_parts, whole, SEGMENT_ROWS_MAX, SEGMENT_BYTES_MAX)
         )
-        segments = [await self._seal_batches(lease, pending, part) for part in parts]
-        # In a segment its rows would be as good as any: it stays where the fault is found.
-        if faults:
-            raise faults[0] if len(faults) == 1 else CorruptBatch("; ".join(map(str, faults)))
-        return segments
+        place = pending.tenant_id, pending.day
+        return [JournalPart(*place, new_id("seg"), part) for part in parts], faults
 
-    async def _seal_batches(
-        self, lease: HeldLease, pending: PendingDay, batches: list[JournalBatch]
-    ) -> Segment:
-        """Write the file, then remove the journal rows and add the segment in one commit.
+    async def _seal_parts(self, lease: HeldLease, parts: list[JournalPart]) -> list[Segment]:
+        """Write the files, then remove the journal rows and add the segments in one commit.
 
-        A crash before the commit leaves an orphan file and the journal unchanged; the file is
-        durable before the commit. If the commit fails, the file is left to the sweeper: a commit
+        A crash before the commit leaves orphan files and the journal unchanged; the files are
+        durable before the commit. If the commit fails, they are left to the sweeper: a commit
         that reports failure may still have happened.
         """
-        segment = await self._lake.seal(pending.tenant_id, pending.day, new_id("seg"), batches)
+        segments = await self._lake.seal(parts)
         async with lease.write() as work:
-            # Rows that another process has sealed meanwhile would be in two segments.
-            if await remove_batches(work.session, batches) != len(batches):
-                raise LeaseLost("journal rows were sealed by another process")
-            await add_segment(work.session, segment, work.now)
-        _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
-        return segment
+            for part in parts:
+                # Rows that another process has sealed meanwhile would be in two segments.
+                if await remove_batches(work.session, part.batches) != len(part.batches):
+                    raise LeaseLost("journal rows were sealed by another process")
+            await add_segments(work.session, segments, work.now)
+        for segment in segments:
+            _log.info("segment_sealed", segment=segment.segment_id, rows=segment.rows)
+        return segments

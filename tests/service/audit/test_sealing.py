@@ -1,6 +1,8 @@
 """The sealer: when it seals, and that queries do not notice."""
 
+import itertools
 import os
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from functools import partial
 
@@ -14,7 +16,10 @@ from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import encode_days
 from analytics.storage.layout import segment_path
 from service.audit import sealer
-from service.store.journal import count_journal
+from service.audit.lease import HeldLease
+from service.audit.sealer import BYTES_MAX, TOGETHER_MAX, PendingDay, together
+from service.store.journal import JournalSize, count_journal
+from service.store.store import UnitOfWork
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
@@ -255,3 +260,47 @@ async def test_long_rows_are_sealed_a_bounded_number_of_bytes_at_a_time(audit, m
 
     assert [segment.rows for segment in segments] == [3, 3, 1]
     assert await audit.pages() == before
+
+
+def pending(size: int) -> PendingDay:
+    return PendingDay("org_a", TODAY, JournalSize(rows=1, batches=1, bytes=size), START)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ([], []),
+        ([1] * (TOGETHER_MAX + 1), [TOGETHER_MAX, 1]),
+        ([BYTES_MAX, 1, BYTES_MAX - 1, 1], [1, 2, 1]),
+        ([1, 2 * BYTES_MAX, 1], [1, 1, 1]),
+    ],
+    ids=["none", "many", "large", "larger than a run"],
+)
+def test_days_are_sealed_a_bounded_number_at_a_time(sizes, runs):
+    """Their rows are in memory together, and other writers wait for the commit."""
+    days = [pending(size) for size in sizes]
+
+    cut = list(together(days))
+
+    assert [len(run) for run in cut] == runs
+    assert list(itertools.chain(*cut)) == days
+
+
+async def test_small_days_are_sealed_with_one_commit(audit, monkeypatch):
+    """A commit waits for the disk: what has piled up must not take as many as it has days."""
+    await audit.seal()
+    for days_ago in range(3):
+        await audit.accept(rows(2, days_ago))
+    before = await found(audit)
+    write, commits = HeldLease.write, []
+
+    def counted(lease: HeldLease) -> AbstractAsyncContextManager[UnitOfWork]:
+        commits.append(lease)
+        return write(lease)
+
+    monkeypatch.setattr(HeldLease, "write", counted)
+
+    segments = await audit.services.sealer.seal_due(everything=True)
+
+    assert (len(segments), len(commits)) == (3, 1)
+    assert await found(audit) == before

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from analytics.model.filters import Query, parse_query
+from analytics.storage.journal_batches import JournalPart
 from service.bootstrap import prepare
 from service.lake import Lake
 from service.store.catalog import add_segment, list_ids, load_segments
@@ -31,7 +32,8 @@ async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
     """All journal rows of the tenant as one segment."""
     async with store.write() as work:
         batches = await list_batches(work.session, tenant_id)
-        segment = await lake.seal(tenant_id, START.date(), segment_id, batches)
+        part = JournalPart(tenant_id, START.date(), segment_id, batches)
+        (segment,) = await lake.seal([part])
         assert await remove_batches(work.session, batches) == len(batches)
         await add_segment(work.session, segment, work.now)
 
