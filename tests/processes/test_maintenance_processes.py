@@ -24,6 +24,7 @@ from service.audit.maintenance import OVERDUE_MIN_S
 from service.clock import utc_now
 from service.supervisor import OVERDUE, Supervisor
 from service.watchdog import Serving
+from tests.budgets import only_full
 from tests.conftest import SCRAPER
 from tests.polling import eventually
 from tests.proc_files import descendants
@@ -350,6 +351,7 @@ def full_load(server: Server, senders: Sequence[Sender]) -> Iterator[Callable[[]
     check()
 
 
+@only_full
 @pytest.mark.slow
 def test_a_full_load_keeps_neither_sealing_nor_merging_from_their_work(home: Home) -> None:
     """The journal is sealed before a request is refused, and what is overdue leaves the idle class.
