@@ -1,5 +1,6 @@
 """Indexes never change an answer, whole or damaged; they only save the way to it."""
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -394,6 +395,35 @@ def test_no_flipped_bit_of_a_block_changes_a_count(lake):
     for place in range(start, start + block.size):
         path.write_bytes(content[:place] + bytes([content[place] ^ 8]) + content[place + 1 :])
         assert ValueIndex(LocalFolder(lake.root), 2**20).count(segment, condition) is None
+
+
+@pytest.mark.parametrize("write", [lambda *_: None, write_version_2])
+def test_no_flipped_cut_or_added_byte_changes_an_answer(lake, write):
+    """Each is the right one or none, whatever part of the file was hit."""
+    names = [f"p{number % 90:03}" for number in range(300)]
+    lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
+    (segment,) = lake.segments
+    write(lake.root, segment)
+    path, content = segment.index_path(lake.root), segment.index_path(lake.root).read_bytes()
+    conditions = parse_query({"package": ["p00*"], "actor": ["!x"]}).conditions
+
+    def answers() -> list[object]:
+        index = ValueIndex(LocalFolder(lake.root), 0)
+        counts = [index.count(segment, condition) for condition in conditions]
+        return [*counts, index.count_all(segment), index.all_values(segment, "package_name", ())]
+
+    whole = answers()
+    assert None not in whole
+    chance = random.Random(1)
+    for number in range(budget(300, 3_000)):
+        damaged = bytearray(content)
+        for _ in range(chance.choice([0, 1, 1, 4])):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        del damaged[chance.choice([len(damaged), chance.randrange(len(damaged))]) :]
+        path.write_bytes(damaged + chance.randbytes(chance.choice([0, 0, 99])))
+
+        answered = zip(answers(), whole, strict=True)
+        assert all(answer in (right, None) for answer, right in answered), number
 
 
 def test_an_index_that_cannot_be_read_says_nothing(lake):
