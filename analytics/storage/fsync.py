@@ -88,16 +88,20 @@ def sync_folders(root: Path) -> None:
     fsync(root)
 
 
+def write_with_mode(path: Path, content: bytes, mode: int) -> None:
+    """Write the file `path`, made with permission bits `mode`, without a sync."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        file.write(content)
+
+
 def write_synced(path: Path, content: bytes, mode: int) -> None:
     """Store `content` as `path`, whole or not at all, with permission bits `mode`."""
     pending = path.with_name(f".{path.name}.pending")
-    descriptor = os.open(pending, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            # Before the rename: otherwise power loss could leave the name with none of the bytes.
-            os.fsync(file.fileno())
+        write_with_mode(pending, content, mode)
+        # Before the rename: otherwise power loss could leave the name with none of the bytes.
+        fsync(pending)
     except BaseException:
         # Left on a full disk, it would keep the room that other writers need.
         pending.unlink(missing_ok=True)

@@ -13,7 +13,14 @@ import pyarrow.parquet as pq
 
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, sha256_of
-from analytics.storage.fsync import NewFiles, fsync, mkdir_synced, new_files, write_synced
+from analytics.storage.fsync import (
+    NewFiles,
+    fsync,
+    mkdir_synced,
+    new_files,
+    write_synced,
+    write_with_mode,
+)
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.layout import index_path, segment_path
 from analytics.storage.segment_index import share_bits
@@ -73,6 +80,9 @@ def parquet_options(rows_expected: int) -> dict[str, Any]:
         "write_page_index": rows_expected > PAGE_ROWS,
     }
 
+
+_INDEX_MODE: Final = 0o600
+"""Permission bits of an index: no other program reads it, as some do the files of rows."""
 
 TEXT_DICTIONARIES: Final = [
     field.name
@@ -161,7 +171,7 @@ def _write_files(
         sha256=sha256_of(pending),
     )
     content = index.content(segment)
-    pending_index.write_bytes(content)
+    write_with_mode(pending_index, content, _INDEX_MODE)
     return _with_index(segment, content)
 
 
@@ -186,7 +196,7 @@ def write_index(root: Path, segment: Segment, index: IndexBuilder) -> Segment:
     durable; readers meet the old one or the new one.
     """
     content = index.content(segment)
-    write_synced(segment.index_path(root), content, 0o600)
+    write_synced(segment.index_path(root), content, _INDEX_MODE)
     return _with_index(segment, content)
 
 

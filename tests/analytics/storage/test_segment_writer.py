@@ -86,6 +86,13 @@ def test_several_segments_are_synced_before_the_first_has_its_name(tmp_path, fil
     check_present(tmp_path, segments)
 
 
+def test_an_index_is_for_the_service_alone(tmp_path):
+    """It has values of rows; the file of rows itself may be for other programs, too."""
+    segment = write_segment(tmp_path, TENANT, DAY, "seg_1", table_of([sample_row(NOON)]))
+
+    assert stat.S_IMODE(segment.index_path(tmp_path).stat().st_mode) == 0o600
+
+
 def test_files_are_synced_side_by_side(tmp_path, monkeypatch):
     """A disk takes as long for several files as for one; waited for in turn, they add up."""
     fsync, waiting = os.fsync, threading.Barrier(SYNCS_AT_ONCE)
