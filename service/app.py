@@ -295,8 +295,8 @@ def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]
     async def start() -> None:
         loops = [write_behind(services), key_renewal(services), suspicion(services)]
         running = [loop.run(stop) for loop in loops + jobs(services)]
-        running.append(services.keys.warm_up())
-        app.extensions["background"] = asyncio.gather(*running, return_exceptions=True)
+        warming = (services.keys.warm_up(), services.lake.warm_up())
+        app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
 
     @app.after_serving
     async def finish() -> None:

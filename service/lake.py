@@ -123,7 +123,6 @@ class Lake:
         """What queries and exports of this process could not read."""
 
         self._data_dir = settings.data_dir
-        self._engine_thread = new_pool(1, "engine", BACKGROUND_NICENESS)
         self._engine = Engine(
             settings.audit_dir,
             settings.temp_dir,
@@ -132,7 +131,6 @@ class Lake:
                 temp_mb=settings.engine_temp_mb,
                 threads=settings.engine_threads,
             ),
-            self._engine_thread,
         )
         each = settings.decoded_memory_mb * 2**20 // 2
         self._index = ValueIndex(self.segments, each // 2)
@@ -145,6 +143,12 @@ class Lake:
             Planner(self._index, decoded, results),
             Resources(self._engine, self.segments, decoded, results),
         )
+
+    async def warm_up(self) -> None:
+        """Open the engine before the first query needs it."""
+        with suppress(StoreFault):  # the first query tries again, and reports it
+            # DuckDB's own threads inherit the niceness of the one that opens it.
+            await in_thread(self._engine.open, pool=self._background_threads)
 
     async def query(
         self,
@@ -454,7 +458,6 @@ class Lake:
         ):
             threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
-        self._engine_thread.shutdown(wait=False)  # not before, since the engine may be opening
         self.segments.close()
 
     def _begin_piece(

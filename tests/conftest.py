@@ -329,6 +329,10 @@ def _unreachable(request: httpx2.Request) -> httpx2.Response:
     raise httpx2.ConnectError("the tests have no network", request=request)
 
 
+async def _at_first_query() -> None:
+    """Leave DuckDB to the first query, which opens it too: most worlds make none."""
+
+
 async def refused(response: Any) -> tuple[int, str]:
     """Status and text of an error answer, which must have the one shape every error has."""
     assert response.headers["content-type"] == "application/json"
@@ -449,6 +453,8 @@ async def running_world(
     )
     app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]
+    if not IS_FULL:
+        services.lake.warm_up = _at_first_query  # type: ignore[method-assign]
     people = World(
         app,
         app.test_client(),

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,19 +75,22 @@ class EngineLimits:
 class Engine:
     """Runs SQL over explicit Parquet files and Arrow tables. Safe to use from several threads."""
 
-    def __init__(
-        self, root: Path, temp: Path, limits: EngineLimits, opener: Executor | None = None
-    ) -> None:
+    def __init__(self, root: Path, temp: Path, limits: EngineLimits) -> None:
         """An engine that may read below `root` and spill below `temp`, and nowhere else.
 
-        Its first query opens it, which takes 20 ms and 30 MB: most commands, and processes that
-        wait, ask none. It does so in a thread of `opener`: DuckDB's own inherit its niceness.
+        It is opened by `open`, or by its first query: most commands ask none.
         """
         self._lockdown = tuple(_lockdown(root, temp, limits))
-        self._opener = opener
         self._opening = Lock()
         self._opened: duckdb.DuckDBPyConnection | None = None
         self._cursors: set[duckdb.DuckDBPyConnection] = set()
+
+    def open(self) -> None:
+        """Open DuckDB, which takes 20 ms or more that the first query then need not wait for.
+
+        Raises StoreFault.
+        """
+        self._connection()
 
     def select(
         self,
@@ -138,24 +140,14 @@ class Engine:
     def _connection(self) -> duckdb.DuckDBPyConnection:
         with self._opening:
             if self._opened is None:
-                self._opened = self._open() if self._opener is None else self._open_in(self._opener)
+                try:
+                    connection = duckdb.connect(":memory:")
+                    for statement in self._lockdown:
+                        connection.execute(statement)
+                except _FAULTS as error:
+                    raise StoreFault(str(error)) from error
+                self._opened = connection
             return self._opened
-
-    def _open_in(self, opener: Executor) -> duckdb.DuckDBPyConnection:
-        try:
-            opening = opener.submit(self._open)
-        except RuntimeError as error:  # it was shut down
-            raise StoreFault("the query engine is closed") from error
-        return opening.result()
-
-    def _open(self) -> duckdb.DuckDBPyConnection:
-        try:
-            connection = duckdb.connect(":memory:")
-            for statement in self._lockdown:
-                connection.execute(statement)
-        except _FAULTS as error:
-            raise StoreFault(str(error)) from error
-        return connection
 
     @contextmanager
     def _cursor(self, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -6,6 +6,8 @@ import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
+from analytics.model.errors import StoreFault
+from analytics.query.engine import Engine
 from analytics.storage.segment_metadata import Segment
 from service.app import create_app
 from service.audit.compactor import Compactor
@@ -16,6 +18,7 @@ from service.settings import Settings
 from service.store.tables import Binding
 from tests.conftest import SettableClock, running_world
 from tests.other_programs import write_lock
+from tests.polling import HANG_S
 from tests.service.rejected.notes import another_store
 
 
@@ -58,3 +61,40 @@ async def test_what_memory_alone_knows_is_written_before_a_long_merge_has_ended(
     assert not stopping.done()
     may_end.set()
     await stopping
+
+
+async def test_the_engine_is_open_before_the_first_query(
+    settings: Settings, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Opening it takes longer than most queries."""
+    is_open = asyncio.Event()
+    loop, opened = asyncio.get_running_loop(), Engine.open
+
+    def open_engine(engine: Engine) -> None:
+        opened(engine)
+        loop.call_soon_threadsafe(is_open.set)
+
+    monkeypatch.setattr(Engine, "open", open_engine)
+    async with (
+        running_world(settings, clock, has_sealer=False) as world,
+        create_app(world.services.settings, clock).test_app(),
+    ):
+        await asyncio.wait_for(is_open.wait(), HANG_S)
+        assert is_open.is_set()
+
+
+async def test_an_engine_that_cannot_be_opened_does_not_keep_the_service_from_closing(
+    settings: Settings, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Rows are still taken in, and queries say what is wrong."""
+
+    def fail(engine: Engine) -> None:
+        raise StoreFault("out of memory")
+
+    monkeypatch.setattr(Engine, "open", fail)
+    async with running_world(settings, clock, has_sealer=False) as world:
+        app = create_app(world.services.settings, clock)
+        async with app.test_app() as running:
+            answer = await running.app.test_client().get("/healthz")
+            assert answer.status_code == 200
+        assert app.extensions[EXTENSION].http.is_closed

@@ -39,10 +39,12 @@ def engine(data_dir: Path) -> Iterator[Engine]:
 
 
 def test_an_engine_that_cannot_be_opened_is_a_storage_fault(data_dir):
-    """A page then says that storage is at fault."""
+    """Both ahead of the first query and by it: a page then says that storage is at fault."""
     engine = Engine(data_dir / "audit", data_dir / "tmp", replace(LIMITS, threads=0))
     with pytest.raises(StoreFault, match="at least 1 thread"):
-        engine.select("SELECT 1", {}, {})
+        engine.open()
+    with pytest.raises(StoreFault, match="at least 1 thread"):
+        engine.select("SELECT 1 AS n", {}, {})
 
 
 def test_the_audit_folder_can_be_read(engine, data_dir):
@@ -246,14 +248,3 @@ def test_instants_are_read_in_utc_whatever_the_machines_zone(data_dir, monkeypat
         engine.close()
 
     assert rows.column("at")[0].as_py().isoformat() == "2026-03-04T12:00:00+00:00"
-
-
-def test_one_that_was_never_opened_is_not_opened_after_its_end(tmp_path):
-    """A query that begins while the service ends fails as one that is under way then does."""
-    opener = ThreadPoolExecutor(1)
-    engine = Engine(tmp_path, tmp_path, LIMITS, opener)
-    engine.close()
-    opener.shutdown()
-
-    with pytest.raises(StoreFault, match="closed"):
-        engine.select("SELECT 1", {}, {})

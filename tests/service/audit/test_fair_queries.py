@@ -118,10 +118,9 @@ async def test_what_is_long_or_not_the_first_has_low_priority(gate):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
 async def test_threads_of_duckdb_have_low_priority(settings):
     """A grouping uses all of them, and a page seldom more than its own."""
-    lake = Lake(structs.replace(settings, engine_threads=4))
-    await lake.query(lambda _: None)
     before = threads()
-    await lake.query(lambda reader: reader.resources.engine.select("SELECT 1", {}, {}))
+    lake = Lake(structs.replace(settings, engine_threads=4))
+    await lake.warm_up()
 
     new = threads() - before
 
