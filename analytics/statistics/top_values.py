@@ -47,10 +47,10 @@ def heads_of(
 ) -> list[SegmentHead] | None:
     """The heads of `column` over the rows of `segment` that are in `query`; None if unknown."""
     entry = index.column(segment, column)
-    if entry is not None and len(entry.blocks) < 2:
-        return all_values(index, segment, query, column)
-    if entry is None or entry.head is None:
+    if entry is None:
         return None
+    if entry.head is None:
+        return all_values(index, segment, query, column) if len(entry.blocks) < 2 else None
     if not query.conditions:
         return [SegmentHead(entry.head, partial(_count, index, segment, column, _is_any))]
     return [

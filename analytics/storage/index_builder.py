@@ -32,6 +32,10 @@ COLUMN_PART_MAX: Final = 0.25
 """A column that would take more than this part of the segment, and more than INDEX_BYTES_MIN, is
 not indexed: its values differ from row to row, and reading the rows costs no more."""
 
+HEAD_ROWS_MIN: Final = 4_096
+"""From so many rows on a file has heads also of columns of one block, which can have hundreds of
+values. Of a smaller file a head bounds little, and a block is read as quickly."""
+
 _LINES_MAX: Final = 1_000_000
 """Lines of a column that are held before those of one value and kind are added up."""
 
@@ -106,7 +110,9 @@ class IndexBuilder:
         return encode_index(directory, blocks)
 
     def _column(self, name: str, lines: pa.Table, blocks: tuple[BlockEntry, ...]) -> ColumnEntry:
-        has_heads = name in HEAD_COLUMNS and len(blocks) > 1
+        rows = sum(map(sum, self._hours.values()))
+        is_long = len(blocks) > 1 or (len(blocks) == 1 and rows >= HEAD_ROWS_MIN)
+        has_heads = name in HEAD_COLUMNS and is_long
         head, heads = self._heads(lines) if has_heads else (None, ())
         return ColumnEntry(name, self._nulls(blocks), blocks, head, heads, _filter(lines))
 

@@ -101,7 +101,7 @@ class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
     """The index of one column. `nulls` are the rows without a value, by kind.
 
     `head` is that of all rows, `heads` those of the rows with each decision: of HEAD_COLUMNS with
-    several blocks; one is read as quickly. `filter` is empty if there are no values, or none is.
+    several blocks or in files of many rows. `filter` is empty if there are no values, or none is.
     """
 
     name: str
