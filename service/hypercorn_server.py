@@ -223,8 +223,9 @@ class Connection(TCPServer):
             async with self.send_lock:
                 for part in _parts(data):
                     self.writer.write(part)
-                    async with asyncio.timeout(self.config.send_timeout_s):
-                        await self.writer.drain()
+                    if self.writer.transport.get_write_buffer_size() > PART_BYTES:
+                        async with asyncio.timeout(self.config.send_timeout_s):
+                            await self.writer.drain()
         except TimeoutError:
             self.abort()
             await self.protocol.handle(Closed())

@@ -265,7 +265,7 @@ GUARDS: Final = [
     Guard(
         "credentials are told apart by the organisation, too",
         "service/web/turns.py::credentials_of",
-        Replace("hash((values, slug and slug[1]))", "hash(values)"),
+        Replace("hash((lines, slug and slug[1]))", "hash(lines)"),
         f"{_LOOP}::test_credentials_are_told_apart_by_the_organisation_too",
     ),
     Guard(

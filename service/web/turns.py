@@ -11,7 +11,10 @@ from quart.wrappers.response import IterableBody
 from service.loop_turns import CURRENT, LoopTurns, RequestTurns, Stepwise
 from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 
-_CREDENTIALS: Final = ("authorization", "cookie", ADMIN_TOKEN_HEADER, API_KEY_HEADER)
+_CREDENTIALS: Final = frozenset(
+    name.lower().encode()
+    for name in ("authorization", "cookie", ADMIN_TOKEN_HEADER, API_KEY_HEADER)
+)
 _ORGANISATION: Final = re.compile(r"/(?:orgs|proxy)/([^/]+)")
 
 
@@ -41,11 +44,12 @@ def credentials_of(request: Request) -> int | None:
 
     The admin token is that of all organisations.
     """
-    values = tuple(request.headers.get(name) for name in _CREDENTIALS)
-    if not any(values):
+    # As the server has them: to ask `request.headers` for one that is missing takes 4 µs.
+    lines = tuple(line for line in request.scope["headers"] if line[0] in _CREDENTIALS)
+    if not lines:
         return None
     slug = _ORGANISATION.search(request.path)
-    return hash((values, slug and slug[1]))
+    return hash((lines, slug and slug[1]))
 
 
 class _Pieces(AsyncIterator[Any]):
