@@ -8,73 +8,29 @@ from where this branch left it.
 """
 
 import ast
-import itertools
-import json
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.budgets import only_full
 from tests.guards import GUARDS, Guard
+from tests.mutants.copied import Copy
+from tests.mutants.modules import REPOSITORY
 from tests.mutations import MutationError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 SINCE = os.environ.get("SINCE")
 TESTS_FAILED = 1
-Runner = Callable[..., tuple[int, str]]
-SECONDS = itertools.count(1_000_000_000)
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code and its tests, without what a service has written."""
-    folder = tmp_path_factory.mktemp("mutant")
-    for part in PARTS:
-        shutil.copytree(
-            REPOSITORY / part,
-            folder / part,
-            ignore=shutil.ignore_patterns("__pycache__", "local"),
-        )
-    shutil.copy(REPOSITORY / "pyproject.toml", folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def runner(copy: Path) -> Iterator[Runner]:
-    """What runs tests of the copy."""
-    with subprocess.Popen(
-        [sys.executable, str(REPOSITORY / "tests" / "mutant_runner.py"), str(copy)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={},
-    ) as process:
-        assert process.stdin is not None
-        orders, answers = process.stdin, process.stdout
-        assert answers is not None
-
-        def run(*tests: str) -> tuple[int, str]:
-            orders.write(json.dumps(tests) + "\n")
-            orders.flush()
-            code, said = json.loads(answers.readline())
-            return code, said
-
-        yield run
-        orders.close()
-
-
-def rewrite(file: Path, code: str) -> None:
-    """Write `code`, as of a second of its own: what is compiled is told apart by that."""
-    file.write_text(code)
-    second = next(SECONDS)
-    os.utime(file, (second, second))
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    """What runs tests of a copy of the code."""
+    made = Copy(tmp_path_factory.mktemp("mutant"))
+    yield made
+    made.close()
 
 
 def changed_files(revision: str) -> set[str]:
@@ -150,13 +106,13 @@ def one_of_each_file(guards: list[Guard]) -> list[str]:
 @only_full
 @pytest.mark.slow
 @pytest.mark.parametrize("test", one_of_each_file(guards_to_try(SINCE)))
-def test_with_all_guards_in_place_the_tests_pass(runner: Runner, test: str) -> None:
+def test_with_all_guards_in_place_the_tests_pass(copy: Copy, test: str) -> None:
     """Else one that always fails would look as if it missed its guard.
 
     That each passes where the code is, the suite itself shows; here, that a copy is as good for
     those that are tried. Each is run as without its guard: alone, in a process of its own.
     """
-    code, said = runner(test)
+    code, said = copy.run(test)
 
     assert code == 0, said
 
@@ -164,14 +120,10 @@ def test_with_all_guards_in_place_the_tests_pass(runner: Runner, test: str) -> N
 @only_full
 @pytest.mark.slow
 @pytest.mark.parametrize("guard", guards_to_try(SINCE), ids=lambda guard: guard.name)
-def test_without_the_guard_its_test_fails(copy: Path, runner: Runner, guard: Guard) -> None:
+def test_without_the_guard_its_test_fails(copy: Copy, guard: Guard) -> None:
     """A guard that no test misses is one that the next change may lose."""
-    file = copy / guard.file
-    code = file.read_text()
-    rewrite(file, guard.without(code))
-    try:
-        ended, said = runner(guard.test)
-    finally:
-        rewrite(file, code)
+    code = (REPOSITORY / guard.file).read_text()
+    with copy.with_code(guard.file, guard.without(code)):
+        ended, said = copy.run(guard.test)
 
     assert ended == TESTS_FAILED, said

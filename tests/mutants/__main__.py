@@ -5,11 +5,8 @@ that `modules.py` names for its module.
 """
 
 import argparse
-import json
 import os
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -18,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple
 
+from tests.mutants.copied import Copy
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.modules import MODULES, REPOSITORY
 from tests.mutants.seeded import Mutant, mutants_of
-from tests.test_guards import PARTS, rewrite
 
 SAMPLE: Final = 100
 SEED: Final = 1
@@ -45,50 +42,6 @@ class Trial(NamedTuple):
     def shown(self) -> str:
         """What a reader has to judge."""
         return f"{self.name}\n    {self.mutant.statement}\n    -> {self.mutant.text}"
-
-
-class Copy:
-    """A copy of the code, and a process that runs its tests."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        for part in PARTS:
-            ignored = shutil.ignore_patterns("__pycache__", "local")
-            shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
-        shutil.copy(REPOSITORY / "pyproject.toml", folder)
-        self._process = subprocess.Popen(
-            [sys.executable, str(REPOSITORY / "tests" / "mutant_runner.py"), str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={},
-        )
-
-    def is_noticed(self, trial: Trial) -> bool:
-        """Whether a test fails with the mutant, or does not end in time."""
-        file = self._folder / trial.module
-        code = file.read_text()
-        rewrite(file, trial.mutant.applied_to(code))
-        try:
-            return self._run(trial.module) != PASSED
-        finally:
-            rewrite(file, code)
-
-    def _run(self, module: str) -> int:
-        print(json.dumps(MODULES[module]), file=_there(self._process.stdin), flush=True)
-        code: int = json.loads(_there(self._process.stdout).readline())[0]
-        return code
-
-    def close(self) -> None:
-        """End the process."""
-        _there(self._process.stdin).close()
-        self._process.wait()
-        _there(self._process.stdout).close()
-
-
-def _there(pipe: "TextIO | None") -> TextIO:
-    assert pipe is not None
-    return pipe
 
 
 @contextmanager
@@ -116,6 +69,13 @@ def trials(modules: list[str], count: int | None, seed: int) -> list[Trial]:
     return random.Random(seed).sample(found, count)
 
 
+def _is_noticed(trial: Trial, copy: Copy) -> bool:
+    """Whether a test fails with the mutant, or does not end in time."""
+    code = (REPOSITORY / trial.module).read_text()
+    with copy.with_code(trial.module, trial.mutant.applied_to(code)):
+        return copy.run(*MODULES[trial.module])[0] != PASSED
+
+
 def try_all(sample: list[Trial], workers: int) -> list[Trial]:
     """Those of the sample that are not noticed; says how far it is."""
     with copies(workers) as made, ThreadPoolExecutor(workers) as threads:
@@ -126,7 +86,7 @@ def try_all(sample: list[Trial], workers: int) -> list[Trial]:
         def is_noticed(trial: Trial) -> bool:
             one = free.get()
             try:
-                return one.is_noticed(trial)
+                return _is_noticed(trial, one)
             finally:
                 free.put(one)
 

@@ -1,6 +1,6 @@
 """Runs tests over and over, each time in a process of its own that has the libraries loaded.
 
-`python tests/mutant_runner.py FOLDER` reads lines of JSON, each a list of tests in FOLDER, and
+`python tests/mutants/runner.py FOLDER` reads lines of JSON, each a list of tests in FOLDER, and
 answers each with `[exit code, output]`. To load the libraries takes longer than most of the tests;
 what is under test is reloaded each time, so that every change to it counts.
 """
