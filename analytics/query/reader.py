@@ -106,9 +106,9 @@ class Reader:
         Most frequent first, ties in the order of code points. Null and the empty string are no
         values.
         """
-        heads = self.planner.heads(snapshot, query, column)
-        if heads[0]:
-            return self._top_by_heads(heads, snapshot, query, column, limit)
+        heads, rest = self.planner.heads(snapshot, query, column)
+        if heads:
+            return self._top_by_heads(heads, rest, snapshot, query, column, limit)
         return top_of(self._count_values(snapshot, query, column, limit), limit)
 
     def count_values_of(
@@ -119,9 +119,9 @@ class Reader:
         totals: dict[str, Counter[str]] = {}
         shared: dict[tuple[str, ...], tuple[CachedRowsScan | DuckDBScan, list[str]]] = {}
         for column in columns:
-            heads = self.planner.heads(snapshot, query, column)
-            if heads[0]:
-                told[column] = self._top_by_heads(heads, snapshot, query, column, limit)
+            heads, rest = self.planner.heads(snapshot, query, column)
+            if heads:
+                told[column] = self._top_by_heads(heads, rest, snapshot, query, column, limit)
                 continue
             totals[column] = Counter()
             for scan in self.planner.count_values(snapshot, query, column):
@@ -151,17 +151,17 @@ class Reader:
 
     def _top_by_heads(
         self,
-        heads: tuple[Sequence[SegmentHead], Snapshot],
+        heads: Sequence[SegmentHead],
+        rest: Snapshot,
         snapshot: Snapshot,
         query: Query,
         column: str,
         limit: int,
     ) -> list[tuple[str, int]]:
-        """`count_values`, with the `heads` that the planner has and the rest, without heads."""
-        told, rest = heads
+        """`count_values` of a snapshot of which all but the part `rest` has `heads`."""
         # A value that is rare in one part may be frequent in another: no part is cut off.
         counted = self._count_values(rest, query, column, None)
-        top = top_values(told, counted, limit)
+        top = top_values(heads, counted, limit)
         if top is None:
             top = top_of(self._count_values(snapshot, query, column, limit), limit)
         return top

@@ -33,8 +33,8 @@ COLUMN_PART_MAX: Final = 0.25
 not indexed: its values differ from row to row, and reading the rows costs no more."""
 
 HEAD_ROWS_MIN: Final = 4_096
-"""From so many rows on a file has heads also of columns of one block, which can have hundreds of
-values. Of a smaller file a head bounds little, and a block is read as quickly."""
+"""A file of so many rows has heads of columns of one block, too: that can have hundreds of values.
+Of a smaller file a head bounds little, and a block is read as quickly."""
 
 _LINES_MAX: Final = 1_000_000
 """Lines of a column that are held before those of one value and kind are added up."""
