@@ -324,13 +324,13 @@ def _remove_unlocked(folder: Path) -> None:
 
     The pipe that says so is closed by one that runs, too: once it counts this process as ended.
     """
-    for _ in range(_ATTEMPTS):
-        try:
-            _remove(folder)
-        except BlockingIOError:  # another process removes it, or the supervisor is about to end
-            time.sleep(_ATTEMPT_S)
-        except OSError:
-            return
+    with suppress(OSError):  # such as: another process has removed it
+        for _ in range(_ATTEMPTS):
+            try:
+                _remove(folder)
+                return
+            except BlockingIOError:  # one removes it now, or the supervisor is about to end
+                time.sleep(_ATTEMPT_S)
 
 
 @contextmanager
