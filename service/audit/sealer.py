@@ -130,7 +130,8 @@ class Sealer(LeasedJob):
             return []
         segments: list[Segment] = []
         faults = DeferredErrors("day_not_sealed")
-        async with self._lease.hold() as lease:
+        # Renewed: to store the files of many days in a bucket can take longer than it lasts.
+        async with self._lease.hold() as lease, lease.renewed():
             for days in together(due):
                 segments += await self._seal_days(lease, days, faults)
         faults.raise_first()

@@ -3,13 +3,15 @@
 import asyncio
 import os
 from functools import partial
+from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select
 
 from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
-from service.audit.lease import LeaseLost, LeaseTaken
+from service.audit.lease import SEAL, LeaseLost, LeaseTaken
 from service.composition import Services
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry
@@ -17,6 +19,8 @@ from service.store.transaction import within
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.databases import DirectTransaction
+from tests.other_programs import execute
+from tests.polling import eventually
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
 from tests.service.store.conftest import add_org
@@ -69,6 +73,29 @@ async def test_a_sealer_that_lost_its_lease_while_writing_commits_nothing(filled
 
     assert await stored(filled) == rows
     assert await filled.pages() == before
+
+
+async def test_a_sealer_keeps_its_lease_while_it_writes(filled, settings, clock, monkeypatch):
+    """To a slow bucket that takes longer than the lease lasts: two nodes would never commit."""
+    quick = msgspec.structs.replace(settings, lease_s=0.06)
+    worker = start_worker(quick, clock)
+
+    def expires_at() -> Any:
+        ((found,),) = execute(
+            quick.data_dir, "SELECT expires_at FROM leases WHERE name = ?", [SEAL]
+        )
+        return found
+
+    def wait_for_renewal() -> None:
+        before = expires_at()
+        clock.advance(seconds=1)
+        eventually(lambda: expires_at() > before, "the lease is renewed")
+
+    at_the_rename(monkeypatch, wait_for_renewal)
+    try:
+        assert await worker.sealer.seal_due(everything=True)
+    finally:
+        await worker.close()
 
 
 async def test_rows_that_another_process_sealed_are_not_sealed_again(filled, monkeypatch):
