@@ -97,7 +97,7 @@ class Planner:
         part = prune(snapshot, query)
         estimate.expect(lambda: in_order(part, query.order).segments)
         for day in part.days(query.order):
-            own = self._without_misses(part.of_days([day]), estimate)
+            own = _matching(part.of_days([day]), estimate)
             if own.is_empty:
                 continue
             rows = estimate.total(own.segments)
@@ -107,6 +107,8 @@ class Planner:
                 yield OrderedScan(own, query, rows)
             else:
                 yield DuckDBScan(own, query, rows)
+        # Once: each time takes as long as there are segments.
+        self._remember_misses(part, estimate)
 
     def count(self, snapshot: Snapshot, query: Query) -> list[CountScan]:
         """The scans whose counts add up to that of `query`."""
@@ -242,7 +244,7 @@ class Planner:
         return CardinalityEstimate(self.index, query, known)
 
     def _without_misses(self, part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
-        matching = part.with_segments(estimate.that_may_match(part.segments))
+        matching = _matching(part, estimate)
         self._remember_misses(part, estimate)
         return matching
 
@@ -263,6 +265,10 @@ class _Sum:
     def add(self, segment: Segment, counts: dict[str, int]) -> None:
         self.segments.append(segment)
         self.counts.update(counts)
+
+
+def _matching(part: Snapshot, estimate: CardinalityEstimate) -> Snapshot:
+    return part.with_segments(estimate.that_may_match(part.segments))
 
 
 def _scan(

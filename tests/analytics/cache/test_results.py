@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analytics.cache import results as results_module
+from analytics.cache.results import ResultCache
 from analytics.model.cursors import Position
 from analytics.model.filters import parse_query
 from analytics.statistics.value_index import ValueIndex
@@ -73,6 +74,22 @@ def test_indexes_that_lack_a_value_are_asked_for_it_once(lake, monkeypatch):
     lake.add([sample_row(MIDNIGHT, package_name="missing")], is_sealed=True)
     assert lake.reader.page(lake.snapshot(), query, 100).num_rows == 1
     assert asked == [lake.segments[-1].segment_id]
+
+
+def test_a_stream_keeps_what_indexes_lack_once(lake, monkeypatch):
+    """Each time takes as long as there are segments: not once for each of thousands of days."""
+    for day in range(6):
+        lake.add([sample_row(MIDNIGHT - timedelta(days=day))], is_sealed=True)
+    add, added = ResultCache.add, []
+
+    def counted(cache, tenant_id, conditions, segment_ids, rows=None):
+        added.append(sorted(segment_ids))
+        add(cache, tenant_id, conditions, added[-1], rows)
+
+    monkeypatch.setattr(ResultCache, "add", counted)
+
+    assert list(lake.reader.stream(lake.snapshot(), parse_query(RARE))) == []
+    assert added == [sorted(segment.segment_id for segment in lake.segments)]
 
 
 def test_rows_of_files_that_were_merged_are_shown_once(lake):
