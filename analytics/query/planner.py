@@ -30,7 +30,7 @@ from analytics.query.scans import (
     in_order,
 )
 from analytics.statistics.cardinality import FEW_ROWS_MAX, CardinalityEstimate
-from analytics.statistics.top_values import SegmentHead, has_heads, heads_of
+from analytics.statistics.top_values import HeadsOf, SegmentHead, has_heads, heads_of
 from analytics.statistics.value_counts import (
     count_by_hour,
     count_by_value,
@@ -120,11 +120,12 @@ class Planner:
         return self._counted(snapshot, query, column)
 
     def heads(
-        self, snapshot: Snapshot, query: Query, column: str
+        self, snapshot: Snapshot, query: Query, column: str, read: HeadsOf = heads_of
     ) -> tuple[list[SegmentHead], Snapshot]:
         """The most frequent values of `column` in segments all of which belong to the query.
 
-        And the other part of `snapshot`, whose rows have to be counted.
+        `read` reads those of a segment. And the other part of `snapshot`, whose rows have to be
+        counted.
         """
         part = prune(snapshot, query)
         if self.index is None or not has_heads(query, column):
@@ -141,7 +142,7 @@ class Planner:
         for segment in part.segments:
             own = None
             if is_within(segment, query, part.watermark):
-                own = heads_of(self.index, segment, query, column)
+                own = read(self.index, segment, query, column)
             if own is None:
                 rest.append(segment)
             else:

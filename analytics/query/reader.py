@@ -23,7 +23,7 @@ from analytics.query.scans import (
     Resources,
     Work,
 )
-from analytics.statistics.top_values import SegmentHead, top_values
+from analytics.statistics.top_values import SegmentHead, short_values, top_values
 from analytics.storage.snapshot import Snapshot
 
 
@@ -162,9 +162,14 @@ class Reader:
         # A value that is rare in one part may be frequent in another: no part is cut off.
         counted = self._count_values(rest, query, column, None)
         top = top_values(heads, counted, limit)
-        if top is None:
-            top = top_of(self._count_values(snapshot, query, column, limit), limit)
-        return top
+        if top is not None:
+            return top
+        # Heads say too little of values that are equally frequent, short columns everything.
+        short, rest = self.planner.heads(snapshot, query, column, short_values)
+        totals = self._count_values(rest, query, column, None if short else limit)
+        for one in short:
+            totals.update(dict(one.head.values))
+        return top_of(totals, limit)
 
     def _count_values(
         self, snapshot: Snapshot, query: Query, column: str, limit: int | None

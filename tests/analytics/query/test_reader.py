@@ -12,6 +12,9 @@ from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
 from analytics.query.day_windows import day_windows
+from analytics.query.engine import Engine
+from analytics.statistics import top_values
+from analytics.storage import index_builder
 from analytics.storage.snapshot import Snapshot
 from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
 from tests.budgets import budget, only_full, sample
@@ -292,3 +295,20 @@ def test_many_imported_files_are_one_scan(lake, order):
     streamed = lake.reader.stream(lake.snapshot(), query)
     assert [seq for rows in streamed for seq in rows["seq"].to_pylist()] == seqs
     assert lake.reader.row(lake.snapshot(), 3, query)["seq"].to_pylist() == [3]
+
+
+def test_short_columns_of_equally_frequent_values_are_told_by_their_indexes(lake, monkeypatch):
+    """Their heads bound too little, and to read all rows would take several times as long."""
+    monkeypatch.setattr(index_builder, "HEAD_ROWS_MIN", 1)
+    monkeypatch.setattr(top_values, "LOOKUPS_MAX", 0)
+    names = [f"p{number:02}" for number in range(40)]
+    for days in range(3):
+        at = MIDNIGHT - timedelta(days=days)
+        lake.add([sample_row(at, package_name=name) for name in names[days:]], is_sealed=True)
+    asked: list[object] = []
+    monkeypatch.setattr(Engine, "select", lambda *arguments, **_: asked.append(arguments))
+
+    found = lake.reader.count_values(lake.snapshot(), parse_query({}), "package_name", 3)
+
+    assert found == [("p02", 3), ("p03", 3), ("p04", 3)]
+    assert asked == []
