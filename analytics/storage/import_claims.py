@@ -98,8 +98,16 @@ class ImportClaim:
         self._renewed_s = awake_s()
 
     def put_rows(self, segments: Sequence[NewSegment]) -> list[Segment]:
-        """See Claim."""
-        return [self._put(new) for new in segments]
+        """See Claim. If one cannot be put, those before it are removed: no caller knows them."""
+        put: list[Segment] = []
+        try:
+            for new in segments:
+                put.append(self._put(new))  # noqa: PERF401 - those before a failure are needed
+        except BaseException:
+            with suppress(StoreFault):  # what is left is swept
+                self.remove(put)
+            raise
+        return put
 
     def _put(self, new: NewSegment) -> Segment:
         # The first segment is young from here on: time spent before it was begun does not count.

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from analytics.model.errors import StoreFault
 from analytics.storage.objects import ObjectEntry, Objects
+from analytics.storage.segment_metadata import WrongDay
 from analytics.storage.segment_store import StoredFile
+from analytics.storage.segment_writer import NewSegment
 from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
@@ -212,6 +215,22 @@ async def test_an_import_that_was_killed_leaves_objects_that_are_swept(
     assert await audit.services.garbage_collector.clear_orphans() == 2
 
     assert list(bucket.objects().entries("_countersign/claims")) == []
+
+
+async def test_of_days_that_are_put_together_none_is_left_if_one_fails(audit, bucket):
+    """The import does not know of them, so that its end would leave them to the sweep."""
+    before = bucket.list_keys()
+    days = [START.date(), START.date(), START.date() - timedelta(days=1)]
+    rows = table_of([sample_row(START)])
+    new = [
+        NewSegment(audit.world.acme.id, day, f"seg_{number}", rows)
+        for number, day in enumerate(days)
+    ]
+
+    with pytest.raises(WrongDay):
+        audit.services.lake.claim(GRACE_S).put_rows(new)
+
+    assert bucket.list_keys() == before
 
 
 async def test_an_import_suspended_for_too_long_gives_up(audit, bucket, files, import_clock):
