@@ -1,30 +1,43 @@
 """`make mutants`: try a sample of the seeded mutants, and list those that no test notices.
 
-The sample depends on the seed alone. Each mutant is tried on a copy of the code with the tests
-that `modules.py` names for its module.
+Names and the seed decide which mutants are in the sample: it changes as little as the code does. At
+first the tests that `modules.py` names for the modules of the sample run once, which shows what
+statements each of them reaches. Then each mutant is tried on a copy of the code with the tests that
+reach its statement.
 """
 
 import argparse
 import os
-import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from tests.mutants.copied import Copy
+from tests.mutants.copied import Copy, Reached
 from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.modules import MODULES, REPOSITORY
-from tests.mutants.seeded import Mutant, mutants_of
+from tests.mutants.reach import Reach
+from tests.mutants.seeded import Mutant, marked, mutants_of
 
 SAMPLE: Final = 100
 SEED: Final = 1
+WORKERS_MAX: Final = 2
 PASSED: Final = 0
+NONE_COLLECTED: Final = 5
+LIMIT_S: Final = 20
+"""What a file's tests may take with a mutant, beside `LIMIT_TIMES` of what they take without."""
+
+LIMIT_TIMES: Final = 5
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 class Trial(NamedTuple):
@@ -43,71 +56,120 @@ class Trial(NamedTuple):
         """What a reader has to judge."""
         return f"{self.name}\n    {self.mutant.statement}\n    -> {self.mutant.text}"
 
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether it is known to make no difference."""
+        return self.mutant.name in EQUIVALENT
+
+
+class Copies:
+    """Copies of the code, each of which runs one thing at a time."""
+
+    def __init__(self, made: list[Copy]) -> None:
+        self.made = made
+        self._threads = ThreadPoolExecutor(len(made))
+        self._free: SimpleQueue[Copy] = SimpleQueue()
+        for copy in made:
+            self._free.put(copy)
+
+    def map(self, run: Callable[[Copy, _A], _B], each: Iterable[_A]) -> Iterator[_B]:
+        """What `run` makes of each, in order."""
+
+        def with_free_copy(one: _A) -> _B:
+            copy = self._free.get()
+            try:
+                return run(copy, one)
+            finally:
+                self._free.put(copy)
+
+        return self._threads.map(with_free_copy, each)
+
 
 @contextmanager
-def copies(number: int) -> Iterator[list[Copy]]:
+def copies(number: int) -> Iterator[Copies]:
     """So many copies, which are removed at the end."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         made = [Copy(Path(folder) / str(each)) for each in range(number)]
         try:
-            yield made
+            yield Copies(made)
         finally:
-            for one in made:
-                one.close()
+            for copy in made:
+                copy.close()
 
 
-def trials(modules: list[str], count: int | None, seed: int) -> list[Trial]:
-    """A sample of the mutants of `modules`, or all, without those that are judged equivalent."""
+def sample_of(modules: list[str], count: int | None, seed: int) -> list[Trial]:
+    """A sample of the mutants of `modules`, or all, with those of a module together."""
     found = [
         Trial(module, mutant)
         for module in modules
         for mutant in mutants_of((REPOSITORY / module).read_text())
-        if mutant.name not in EQUIVALENT
     ]
-    if count is None or count >= len(found):
-        return found
-    return random.Random(seed).sample(found, count)
+    drawn = sorted(found, key=lambda trial: sha256(f"{seed} {trial.mutant.name}".encode()).digest())
+    chosen = set(drawn[:count])
+    return [trial for trial in found if trial in chosen]
 
 
-def _is_noticed(trial: Trial, copy: Copy) -> bool:
+def recorded(made: Copies, sample: list[Trial]) -> Reach:
+    """What the tests of the sample's modules reach. Exits if one fails without any mutant."""
+    modules = {trial.module for trial in sample}
+    files = dict.fromkeys(test for module in modules for test in MODULES[module])
+    for copy in made.made:
+        for module in modules:
+            copy.write(module, marked((REPOSITORY / module).read_text(), module))
+
+    def record(copy: Copy, file: str) -> tuple[str, int, str, Reached]:
+        return file, *copy.record(file)
+
+    reach = Reach()
+    for file, code, said, reached in made.map(record, files):
+        if code not in {PASSED, NONE_COLLECTED}:
+            sys.exit(f"{said}\n{file} fails without any mutant")
+        reach.add(file, reached)
+    for copy in made.made:
+        for module in modules:
+            copy.write(module, (REPOSITORY / module).read_text())
+    return reach
+
+
+def is_noticed(trial: Trial, copy: Copy, reach: Reach) -> bool:
     """Whether a test fails with the mutant, or does not end in time."""
     code = (REPOSITORY / trial.module).read_text()
     with copy.with_code(trial.module, trial.mutant.applied_to(code)):
-        return copy.run(*MODULES[trial.module])[0] != PASSED
+        for file, ids, seconds in reach.tests_of(trial.module, trial.mutant.statement_name):
+            limit_s = LIMIT_S + LIMIT_TIMES * seconds
+            if copy.run(file, only=ids, limit_s=limit_s)[0] != PASSED:
+                return True
+    return False
 
 
-def try_all(sample: list[Trial], workers: int) -> list[Trial]:
-    """Those of the sample that are not noticed; says how far it is."""
-    with copies(workers) as made, ThreadPoolExecutor(workers) as threads:
-        free: SimpleQueue[Copy] = SimpleQueue()
-        for one in made:
-            free.put(one)
-
-        def is_noticed(trial: Trial) -> bool:
-            one = free.get()
-            try:
-                return _is_noticed(trial, one)
-            finally:
-                free.put(one)
-
-        survivors = []
-        for number, (trial, noticed) in enumerate(
-            zip(sample, threads.map(is_noticed, sample), strict=True), 1
-        ):
-            if not noticed:
-                survivors.append(trial)
-                print(f"[{number}/{len(sample)}] survives: {trial.shown}", flush=True)
+def survivors_of(made: Copies, sample: list[Trial]) -> list[Trial]:
+    """Those of the sample that no test notices; says how far it is."""
+    reach = recorded(made, sample)
+    survivors = []
+    noticed = made.map(lambda copy, trial: is_noticed(trial, copy, reach), sample)
+    for number, (trial, is_killed) in enumerate(zip(sample, noticed, strict=True), 1):
+        if not is_killed:
+            survivors.append(trial)
+            print(f"[{number}/{len(sample)}] survives: {trial.shown}", flush=True)
     return survivors
 
 
 def report(sample: list[Trial], survivors: list[Trial]) -> None:
-    """The rate of each module that has survivors, and of all."""
-    of_module, alive = (Counter(one.module for one in each) for each in (sample, survivors))
-    for module in sorted(alive):
-        killed = of_module[module] - alive[module]
-        print(f"{module}: {killed} of {of_module[module]} noticed")
-    killed = len(sample) - len(survivors)
-    print(f"{killed} of {len(sample)} mutants noticed: {killed / len(sample):.1%}")
+    """The figures of each module, and of all."""
+    alive = Counter(trial.module for trial in survivors)
+    for module, trials in groupby(sample, key=lambda trial: trial.module):
+        tried = list(trials)
+        print(f"{module}: {_figures(tried, alive[module])}")
+    print(f"all: {_figures(sample, len(survivors))}")
+
+
+def _figures(sample: list[Trial], survived: int) -> str:
+    equivalent = sum(trial.is_equivalent for trial in sample)
+    wrong = len(sample) - equivalent
+    rate = f" ({(wrong - survived) / wrong:.1%})" if wrong else ""
+    return (
+        f"{wrong - survived} of {wrong} killed{rate}, {survived} survived, {equivalent} equivalent"
+    )
 
 
 def main() -> int:
@@ -115,14 +177,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=SAMPLE, help="how many (0: all)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the sample")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, WORKERS_MAX))
     parser.add_argument("modules", nargs="*", help="modules to change (default: all)")
     given = parser.parse_args()
     unknown = set(given.modules) - MODULES.keys()
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in tests/mutants/modules.py")
-    sample = trials(given.modules or [*MODULES], given.count or None, given.seed)
-    survivors = try_all(sample, given.workers)
+    sample = sample_of(given.modules or [*MODULES], given.count or None, given.seed)
+    with copies(given.workers) as made:
+        tried = [trial for trial in sample if not trial.is_equivalent]
+        survivors = survivors_of(made, tried)
     report(sample, survivors)
     return 1 if survivors else 0
 

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from tests.mutants.modules import REPOSITORY
 
 _PARTS: Final = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 _seconds: Final = itertools.count(1_000_000_000)
+
+Reached = tuple[list[str], dict[str, tuple[float, list[str]]]]
+"""Names of statements that all tests of a file reach; and each test's seconds and statements."""
 
 
 class Copy:
@@ -34,22 +37,38 @@ class Copy:
             env={},
         )
 
+    def write(self, path: str, code: str) -> None:
+        """Let the file `path` have this `code`."""
+        _rewrite(self._folder / path, code)
+
     @contextmanager
     def with_code(self, path: str, code: str) -> Iterator[None]:
         """The file `path` has this `code` within."""
-        file = self._folder / path
-        before = file.read_text()
-        _rewrite(file, code)
+        before = (self._folder / path).read_text()
+        self.write(path, code)
         try:
             yield
         finally:
-            _rewrite(file, before)
+            self.write(path, before)
 
-    def run(self, *tests: str) -> tuple[int, str]:
-        """Run `tests`, each run in a process of its own: how pytest ended, and what it said."""
-        print(json.dumps(tests), file=_there(self._process.stdin), flush=True)
-        code, said = json.loads(_there(self._process.stdout).readline())
+    def run(
+        self, *tests: str, only: list[str] | None = None, limit_s: float | None = None
+    ) -> tuple[int, str]:
+        """Run `tests`, or the ids `only` of them, in a process of its own that is killed in time.
+
+        How pytest ended, and what it said.
+        """
+        code, said, _ = self._ask(tests=tests, only=only, limit_s=limit_s)
         return code, said
+
+    def record(self, *tests: str) -> tuple[int, str, Reached]:
+        """Run `tests` of marked code: how pytest ended, what it said, and what was reached."""
+        code, said, reached = self._ask(tests=tests, is_recorded=True)
+        return code, said, reached
+
+    def _ask(self, **order: Any) -> Any:
+        print(json.dumps(order), file=_there(self._process.stdin), flush=True)
+        return json.loads(_there(self._process.stdout).readline())
 
     def close(self) -> None:
         """End the runner."""

@@ -2,4 +2,6 @@
 
 from typing import Final
 
-EQUIVALENT: Final[dict[str, str]] = {}
+EQUIVALENT: Final[dict[str, str]] = {
+    "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
+}

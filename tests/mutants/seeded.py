@@ -15,6 +15,7 @@ _OTHER_BOUND: Final = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 _LOGGERS: Final = ("_log.", "self._log.")
 _SYMMETRIC: Final = ("max", "min")
 _DIGEST_CHARS: Final = 6
+_MARK: Final = "import builtins; _reached = getattr(builtins, 'reached', len)"
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Place = tuple[int, int]
@@ -40,8 +41,12 @@ class Mutant:
     @property
     def name(self) -> str:
         """Stays the same while the statement does."""
-        digest = hashlib.sha256(self.statement.encode()).hexdigest()[:_DIGEST_CHARS]
-        return f"{self.function}:{digest}:{self.kind}:{self.number}"
+        return f"{self.statement_name}:{self.kind}:{self.number}"
+
+    @property
+    def statement_name(self) -> str:
+        """That of its statement, and of others of the function that read the same."""
+        return _statement_name(self.function, self.statement)
 
     def applied_to(self, code: str) -> str:
         """The code of the module with the change."""
@@ -63,6 +68,32 @@ def mutants_of(code: str) -> list[Mutant]:
                 numbers[key] += 1
                 found.append(Mutant(function, told, kind, numbers[key], place, text))
     return found
+
+
+def marked(code: str, module: str) -> str:
+    """The code with a call of `builtins.reached` before each statement that can have mutants.
+
+    It is given `module` and the statement's name, and may be missing.
+    """
+    tree = ast.parse(code)
+    for function, body in _functions(tree, ""):
+        _mark(body, f"{module} {function}")
+    is_docstring = ast.get_docstring(tree) is not None
+    tree.body[is_docstring:is_docstring] = ast.parse(_MARK).body
+    return ast.unparse(tree)
+
+
+def _mark(body: list[ast.stmt], function: str) -> None:
+    marked_body: list[ast.stmt] = []
+    for statement in body:
+        is_own = not isinstance(statement, ast.ClassDef | Function)
+        if is_own and not _is_ignored(statement):
+            name = _statement_name(function, _told(statement))
+            marked_body += ast.parse(f"_reached({name!r})").body
+            for block in _blocks(statement):
+                _mark(block, function)
+        marked_body.append(statement)
+    body[:] = marked_body
 
 
 class _Places:
@@ -131,6 +162,10 @@ def _is_ignored(statement: ast.stmt) -> bool:
         return False
     is_text = isinstance(statement.value, ast.Constant)
     return is_text or ast.unparse(statement).removeprefix("await ").startswith(_LOGGERS)
+
+
+def _statement_name(function: str, told: str) -> str:
+    return f"{function}:{hashlib.sha256(told.encode()).hexdigest()[:_DIGEST_CHARS]}"
 
 
 def _told(statement: ast.stmt) -> str:

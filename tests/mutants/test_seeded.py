@@ -1,11 +1,13 @@
 """A seeded mutant changes one thing, and keeps its name while its statement stays the same."""
 
 import ast
+import builtins
+from typing import Any
 
 import pytest
 
 from tests.mutants.modules import MODULES, REPOSITORY
-from tests.mutants.seeded import mutants_of
+from tests.mutants.seeded import marked, mutants_of
 
 
 def changed(body: str) -> dict[str, list[str]]:
@@ -63,6 +65,20 @@ def test_a_name_stays_where_other_code_changes() -> None:
 
     assert len(set(names)) == len(names) == 4
     assert names == [mutant.name for mutant in mutants_of(moved) if mutant.function == "f"]
+
+
+def test_marked_code_says_which_statements_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the names that their mutants give."""
+    code = "def f(a):\n  if a > 1:\n    return 2\n  else:\n    raise KeyError\n  return 3\n"
+    reached: list[str] = []
+    monkeypatch.setattr(builtins, "reached", reached.append, raising=False)
+    names: dict[str, Any] = {}
+
+    exec(marked(code, "a.py"), names)  # noqa: S102 - three lines of our own
+
+    assert names["f"](2) == 2
+    by_text = {f"a.py {each.statement_name}": each.statement for each in mutants_of(code)}
+    assert [by_text[name] for name in reached] == ["if a > 1:", "return 2"]
 
 
 @pytest.mark.parametrize("module", MODULES)
