@@ -5,7 +5,7 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 
-# A mutant is tried with one file of tests after the other: quick ones of the module itself come first.
+# A mutant is tried with one file after the other: quick ones of the module itself come first.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
     "analytics/model/cursors.py": (
         "tests/analytics/model/test_cursors.py",
