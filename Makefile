@@ -83,7 +83,7 @@ guards: $(VENV)/.installed-dev ## drop each guard and want its test to fail (SIN
 	TESTS=all SINCE=$(SINCE) $(BIN)/pytest -q --numprocesses $(shell nproc) tests/test_guards.py
 
 mutants: $(VENV)/.installed-dev ## make small wrong changes and want tests to fail (COUNT=100 SEED=1)
-	$(BIN)/python -m tests.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(MODULES)
+	$(BIN)/python -m tests.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(MODULES) $(if $(NAMES),--names $(NAMES))
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .

@@ -97,13 +97,18 @@ def copies(number: int) -> Iterator[Copies]:
                 copy.close()
 
 
-def sample_of(modules: list[str], count: int | None, seed: int) -> list[Trial]:
-    """A sample of the mutants of `modules`, or all, with those of a module together."""
-    found = [
+def mutants(modules: Iterable[str]) -> list[Trial]:
+    """All of `modules`."""
+    return [
         Trial(module, mutant)
         for module in modules
         for mutant in mutants_of((REPOSITORY / module).read_text())
     ]
+
+
+def sample_of(modules: Iterable[str], count: int | None, seed: int) -> list[Trial]:
+    """A sample of the mutants of `modules`, or all, with those of a module together."""
+    found = mutants(modules)
     drawn = sorted(found, key=lambda trial: sha256(f"{seed} {trial.mutant.name}".encode()).digest())
     chosen = set(drawn[:count])
     return [trial for trial in found if trial in chosen]
@@ -178,12 +183,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=SAMPLE, help="how many (0: all)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the sample")
     parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, WORKERS_MAX))
+    parser.add_argument("--names", nargs="*", help="try these mutants alone")
     parser.add_argument("modules", nargs="*", help="modules to change (default: all)")
     given = parser.parse_args()
     unknown = set(given.modules) - MODULES.keys()
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))}: not in tests/mutants/modules.py")
-    sample = sample_of(given.modules or [*MODULES], given.count or None, given.seed)
+    if given.names:
+        sample = [trial for trial in mutants(MODULES) if trial.mutant.name in given.names]
+    else:
+        sample = sample_of(given.modules or MODULES, given.count or None, given.seed)
     with copies(given.workers) as made:
         tried = [trial for trial in sample if not trial.is_equivalent]
         survivors = survivors_of(made, tried)

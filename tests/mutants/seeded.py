@@ -13,7 +13,7 @@ from typing import Final
 
 _OTHER_BOUND: Final = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 _LOGGERS: Final = ("_log.", "self._log.")
-_SYMMETRIC: Final = ("max", "min")
+_SYMMETRIC: Final = frozenset({"and_", "group_by", "max", "min", "or_", "where"})
 _DIGEST_CHARS: Final = 6
 _MARK: Final = "import builtins; _reached = getattr(builtins, 'reached', len)"
 
@@ -212,8 +212,12 @@ def _changed_values(node: ast.AST, places: _Places) -> Iterator[Change]:
         case ast.Constant(value=int(value)):
             yield "constant", places.of(node), str(value + 1)
         case ast.Call(func=called, args=[first, second, *_]):
-            if ast.unparse(called) not in _SYMMETRIC and _are_different(first, second):
+            if _last_name(called) not in _SYMMETRIC and _are_different(first, second):
                 yield "swapped", *places.exchanged(first, second)
+
+
+def _last_name(called: ast.expr) -> str:
+    return ast.unparse(called).rpartition(".")[2]
 
 
 def _can_be_left_out(statement: ast.stmt) -> bool:

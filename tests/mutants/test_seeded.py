@@ -39,7 +39,7 @@ def changed(body: str) -> dict[str, list[str]]:
         ("return True", {"constant": ["return False"]}),
         ("return a[:1]", {"constant": ["return a[:2]"]}),
         ("return a(b, c, d)", {"swapped": ["return a(c, b, d)"]}),
-        ("return a(b, b), a(*b, c), max(b, c)", {}),
+        ("return a(b, b), a(*b, c), max(b, c), a.where(b, c)", {}),
         ("return f'{a(b, c)}'", {}),
         ("a: dict[int, 3] = b", {}),
     ],
