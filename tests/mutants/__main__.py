@@ -1,9 +1,8 @@
 """`make mutants`: try a sample of the seeded mutants, and list those that no test notices.
 
-Names and the seed decide which mutants are in the sample: it changes as little as the code does. At
-first the tests that `modules.py` names for the modules of the sample run once, which shows what
-statements each of them reaches. Then each mutant is tried on a copy of the code with the tests that
-reach its statement.
+Names and the seed decide which mutants are in the sample: it changes as little as the code does.
+The tests that `modules.py` names for a module run once without mutants, which shows what statements
+each of them reaches. A mutant is tried on a copy of the code with those that reach its statement.
 """
 
 import argparse
@@ -114,26 +113,26 @@ def sample_of(modules: Iterable[str], count: int | None, seed: int) -> list[Tria
     return [trial for trial in found if trial in chosen]
 
 
-def recorded(made: Copies, sample: list[Trial]) -> Reach:
-    """What the tests of the sample's modules reach. Exits if one fails without any mutant."""
-    modules = {trial.module for trial in sample}
-    files = dict.fromkeys(test for module in modules for test in MODULES[module])
-    for copy in made.made:
-        for module in modules:
-            copy.write(module, marked((REPOSITORY / module).read_text(), module))
+def record(made: Copies, reach: Reach, files: list[str], modules: Iterable[str]) -> None:
+    """Add to `reach` what the tests of `files` reach in `modules`.
 
-    def record(copy: Copy, file: str) -> tuple[str, int, str, Reached]:
+    Exits if one fails without any mutant.
+    """
+    code = {module: (REPOSITORY / module).read_text() for module in modules}
+    for copy in made.made:
+        for module in code:
+            copy.write(module, marked(code[module], module))
+
+    def recorded(copy: Copy, file: str) -> tuple[str, int, str, Reached]:
         return file, *copy.record(file)
 
-    reach = Reach()
-    for file, code, said, reached in made.map(record, files):
-        if code not in {PASSED, NONE_COLLECTED}:
+    for file, ended, said, reached in made.map(recorded, files):
+        if ended not in {PASSED, NONE_COLLECTED}:
             sys.exit(f"{said}\n{file} fails without any mutant")
         reach.add(file, reached)
     for copy in made.made:
-        for module in modules:
-            copy.write(module, (REPOSITORY / module).read_text())
-    return reach
+        for module in code:
+            copy.write(module, code[module])
 
 
 def is_noticed(trial: Trial, copy: Copy, reach: Reach) -> bool:
@@ -149,13 +148,17 @@ def is_noticed(trial: Trial, copy: Copy, reach: Reach) -> bool:
 
 def survivors_of(made: Copies, sample: list[Trial]) -> list[Trial]:
     """Those of the sample that no test notices; says how far it is."""
-    reach = recorded(made, sample)
-    survivors = []
-    noticed = made.map(lambda copy, trial: is_noticed(trial, copy, reach), sample)
-    for number, (trial, is_killed) in enumerate(zip(sample, noticed, strict=True), 1):
-        if not is_killed:
-            survivors.append(trial)
-            print(f"[{number}/{len(sample)}] survives: {trial.shown}", flush=True)
+    reach, survivors, number = Reach(), list[Trial](), 0
+    modules = {trial.module for trial in sample}
+    for module, trials in groupby(sample, key=lambda trial: trial.module):
+        of_module = list(trials)
+        record(made, reach, [file for file in MODULES[module] if file not in reach], modules)
+        noticed = made.map(lambda copy, trial: is_noticed(trial, copy, reach), of_module)
+        for trial, is_killed in zip(of_module, noticed, strict=True):
+            number += 1
+            if not is_killed:
+                survivors.append(trial)
+                print(f"[{number}/{len(sample)}] survives: {trial.shown}", flush=True)
     return survivors
 
 

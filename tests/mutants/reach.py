@@ -35,6 +35,10 @@ class Reach:
             {test: (seconds, kept(names)) for test, (seconds, names) in tests.items()},
         )
 
+    def __contains__(self, file: str) -> bool:
+        """Whether it is known of `file`."""
+        return file in self._files
+
     def tests_of(self, module: str, statement: str) -> list[Chosen]:
         """In the order of the table those that reach it; then those that start processes."""
         name = f"{module} {statement}"
