@@ -7,6 +7,7 @@ each of them reaches. A mutant is tried on a copy of the code with those that re
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -30,7 +31,8 @@ SEED: Final = 1
 WORKERS_MAX: Final = 2
 PASSED: Final = 0
 NONE_COLLECTED: Final = 5
-LIMIT_S: Final = 20
+STOPPED: Final = -signal.SIGKILL
+LIMIT_S: Final = 60
 """What a file's tests may take with a mutant, beside `LIMIT_TIMES` of what they take without."""
 
 LIMIT_TIMES: Final = 5
@@ -141,7 +143,10 @@ def is_noticed(trial: Trial, copy: Copy, reach: Reach) -> bool:
     with copy.with_code(trial.module, trial.mutant.applied_to(code)):
         for file, ids, seconds in reach.tests_of(trial.module, trial.mutant.statement_name):
             limit_s = LIMIT_S + LIMIT_TIMES * seconds
-            if copy.run(file, only=ids, limit_s=limit_s)[0] != PASSED:
+            ended, _ = copy.run(file, only=ids, limit_s=limit_s)
+            if ended == STOPPED:
+                print(f"{file} does not end with {trial.name}", flush=True)
+            if ended != PASSED:
                 return True
     return False
 
