@@ -1,7 +1,7 @@
 """Filters: what query parameters mean."""
 
 import itertools
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -25,6 +25,18 @@ from analytics.model.filters import (
 from analytics.model.rows import VerdictSource
 
 EIGHT = datetime(2026, 1, 31, 8, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 1, 31, tzinfo=UTC)
+NEXT_MIDNIGHT = datetime(2026, 2, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+BOUNDS = (
+    MIDNIGHT - MICROSECOND,
+    MIDNIGHT,
+    EIGHT,
+    NEXT_MIDNIGHT - MICROSECOND,
+    NEXT_MIDNIGHT,
+    NEXT_MIDNIGHT + MICROSECOND,
+)
+"""Instants about the day of EIGHT: its first and its last one, and those next to it."""
 
 
 CLOSED = {
@@ -266,6 +278,28 @@ def test_one_day_is_a_window():
 
     assert query.since == datetime(2026, 1, 31, tzinfo=UTC)
     assert query.until == datetime(2026, 2, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("since", "until"),
+    [
+        *itertools.combinations(BOUNDS, 2),
+        *((bound, None) for bound in BOUNDS),
+        *((None, bound) for bound in BOUNDS),
+    ],
+)
+def test_a_query_covers_or_touches_a_day_as_its_instants_say(since, until):
+    """`since` is inclusive, `until` exclusive; a day has a first and a last microsecond."""
+    query = Query(since=since, until=until)
+    instants = [bound for bound in BOUNDS if bound.date() == EIGHT.date()]
+
+    within = [
+        (since is None or since <= instant) and (until is None or instant < until)
+        for instant in instants
+    ]
+
+    assert query.covers(EIGHT.date()) == all(within)
+    assert query.touches(EIGHT.date()) == any(within)
 
 
 @pytest.mark.parametrize("value", ["ASC", "newest", "1", "asc "])
