@@ -70,8 +70,10 @@ def test_too_many_lookups_are_not_begun(monkeypatch):
     heads = [head_of(counts, 2) for counts in segments]
     assert top_values(heads, {}, 1) == [("a", 81)]
     assert top_values(heads, {}, 2) is None
-    monkeypatch.setattr(top_values_module, "LOOKUPS_MAX", 0)
     flat = [head_of({"a": 9, "b": 8 if day else 1, "c": 2}, 2) for day in range(9)]
+    monkeypatch.setattr(top_values_module, "LOOKUPS_MAX", 1)
+    assert top_values(flat, {}, 2) == [("a", 81), ("b", 65)]
+    monkeypatch.setattr(top_values_module, "LOOKUPS_MAX", 0)
     assert top_values(flat, {}, 2) is None
 
 
