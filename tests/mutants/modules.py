@@ -88,6 +88,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/analytics/storage/test_integrity.py",
         "tests/service/audit/test_accepted.py",
         "tests/service/audit/test_entry.py",
+        "tests/service/audit/test_sealing.py",
         "tests/analytics/query/test_kept_sums.py",
     ),
     "analytics/storage/verified_files.py": (

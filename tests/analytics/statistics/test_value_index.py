@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from analytics.query.buckets import Bucket
 from analytics.query.engine import Engine
 from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, summarise
+from analytics.statistics import top_values
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage import index_blocks, index_builder, segment_writer
 from analytics.storage.reindex import reindex
@@ -311,7 +313,35 @@ def test_a_value_that_the_filter_excludes_opens_no_index(lake):
     conditions = [Condition("package_name", (Term(name, False, False),)) for name in names]
     told = [index.count(segment, condition) for condition in conditions]
     assert sum(counts is not None for counts in told) > 180
-    assert {counts.rows for counts in told if counts is not None} == {(0,)}
+    assert {(counts.rows, counts.groups) for counts in told if counts is not None} == {((0,), 0)}
+
+
+def test_a_frequent_value_is_looked_up_where_no_head_names_it(lake, monkeypatch):
+    """That takes an index, and no row."""
+    monkeypatch.setattr(index_builder, "HEAD_VALUES", 1)
+    monkeypatch.setattr(index_builder, "HEAD_ROWS_MIN", 1)
+    monkeypatch.setattr(top_values, "SHORT_LINES_MAX", 0)
+    for days, names in enumerate(["aaaaaaaaab", "abb"]):
+        at = MIDNIGHT - timedelta(days=days)
+        lake.add([sample_row(at, package_name=name) for name in names], is_sealed=True)
+    for segment in lake.segments:
+        segment.path(lake.root).unlink()
+
+    assert lake.reader.count_values(lake.snapshot(), Query(), "package_name", 1) == [("a", 10)]
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_lines_are_encoded_from_where_they_begin(start):
+    """A table may be a part of another one."""
+    lines = [
+        {"value": f"v{number}", "kind": number % 3, "bit": 1 << number, "rows": number + 1}
+        for number in range(6)
+    ]
+    schema = index_blocks.LINE_SCHEMA
+    part = pa.Table.from_pylist(lines, schema).slice(start)
+
+    alone = pa.Table.from_pylist(lines[start:], schema)
+    assert index_blocks.encode_blocks(part, 3) == index_blocks.encode_blocks(alone, 3)
 
 
 def test_hours_need_no_row(lake, no_engine):

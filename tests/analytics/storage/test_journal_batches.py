@@ -176,7 +176,8 @@ def test_a_stored_batch_is_decoded_as_before():
     assert decode_batch(stored(rows)).equals(
         decode_batch(replace(batch_of(rows), received_at=NOON))
     )
-    assert intact([stored(rows), batch_of(rows)])[1] == []
+    both = [stored(rows), batch_of(rows)]
+    assert intact(both) == (both, [])
 
 
 def test_every_flipped_bit_of_a_batch_is_found():
@@ -189,7 +190,9 @@ def test_every_flipped_bit_of_a_batch_is_found():
         damaged = replace(batch, data=bytes(content))
         with pytest.raises(CorruptBatch, match=f"{TENANT} on {DAY}, seq 1 to 1"):
             decode_batch(damaged)
-        assert len(intact([damaged])[1]) == 1
+        whole, faults = intact([damaged, batch])
+        assert whole == [batch]
+        assert len(faults) == 1
 
 
 def test_a_batch_that_was_cut_is_found():
