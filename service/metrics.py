@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from service.fair_queue import Length
 from service.process_metrics import ProcessesCollector
-from service.store.storage_stats import StorageStats, total_of
+from service.storage_stats import StorageStats, total_of
 from service.version import service_version
 
 _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

@@ -3,9 +3,10 @@
 import unicodedata
 from typing import Final
 
-from service.errors import ReasonInvalid
+from service.errors import Invalid, ReasonInvalid
 
 REASON_MAX: Final = 1024
+NAME_MAX: Final = 100
 
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 
@@ -61,3 +62,9 @@ def parse_reason(text: str | None) -> str | None:
     if len(text) > REASON_MAX or any(unicodedata.category(c) in _UNSEEN for c in text):
         raise ReasonInvalid
     return text
+
+
+def check_name(name: str) -> None:
+    """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
+    if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
+        raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")

@@ -8,10 +8,10 @@ from msgspec import UNSET, Meta, Struct
 from analytics.model.instants import format_ms, optional_ms
 from service.errors import Invalid
 from service.orgs.api_keys import OVERLAP_DEFAULT, KeyRequest, expires_soon
-from service.orgs.changes import NAME_MAX
 from service.orgs.repository import is_live
 from service.orgs.roles import Capability
 from service.store.tables import ApiKey
+from service.text_rules import NAME_MAX
 from service.web.parameter_types import Omittable, TimestampMs
 from service.web.request_parsing import check_members
 

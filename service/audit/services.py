@@ -1,10 +1,12 @@
 """Dependencies of the endpoints and pages of the audit log."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from service.access.authorization import Authorizer
 from service.audit.exports import Exporter
 from service.audit.ingest import Ingest
+from service.audit.lease import LeaseKeeper
 from service.audit.query_service import AuditQueryService
 from service.clock import Clock
 from service.lake import Lake
@@ -32,3 +34,32 @@ class IngestServices:
     access: Authorizer
     ingest: Ingest
     body_bytes_max: int
+
+
+class OperatorServices(Protocol):
+    """What the operator's commands on the stored log work with: backup, restore, loss."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The current instant."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+        ...
+
+    @property
+    def lake(self) -> Lake:
+        """The stored log."""
+        ...
+
+    @property
+    def lease(self) -> LeaseKeeper:
+        """The lease on its segments."""
+        ...

@@ -20,6 +20,7 @@ from analytics.storage.integrity import Kind
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
+from service.audit.services import OperatorServices
 from service.backup.databases import CopiedDatabase, copy_to
 from service.backup.folders import check_apart, check_room, part_of
 from service.backup.manifest import (
@@ -33,7 +34,6 @@ from service.backup.manifest import (
 )
 from service.backup.object_versions import record_versions, versioned_bucket
 from service.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
-from service.composition import Services
 from service.secrets import secret_files
 from service.store.catalog import is_live
 from service.store.verification import list_damaged_ids
@@ -44,7 +44,7 @@ _NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EML
 
 
 async def take_backup(
-    services: Services,
+    services: OperatorServices,
     target: Path,
     show: Callable[[int, int], None],
     *,
@@ -93,7 +93,7 @@ async def take_backup(
 
 
 async def _record_objects(
-    services: Services, bucket: S3Segments | None, segments: Sequence[Segment]
+    services: OperatorServices, bucket: S3Segments | None, segments: Sequence[Segment]
 ) -> tuple[list[KeptObject], Sequence[Segment]]:
     """The objects of `segments` that `bucket` keeps by version, and the segments to copy."""
     if bucket is None:
@@ -120,7 +120,12 @@ class _Copier:
     """Fills the folder `part`; records the files it added and the segments that are missing."""
 
     def __init__(
-        self, services: Services, part: Path, show: Callable[[int, int], None], *, is_linked: bool
+        self,
+        services: OperatorServices,
+        part: Path,
+        show: Callable[[int, int], None],
+        *,
+        is_linked: bool,
     ) -> None:
         self._services = services
         self._part = part

@@ -9,14 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.storage.fsync import fsync
 from analytics.storage.segment_metadata import Segment
+from service.audit.services import OperatorServices
 from service.backup.manifest import DATABASE, DUMP
-from service.composition import Services
 from service.settings import Settings
+from service.storage_stats import total_of
 from service.store.catalog import list_live_segments
 from service.store.engines import create_engines
 from service.store.migrate import schema_version_of
 from service.store.sqlite.files import copy_database, file_of, url_of
-from service.store.storage_stats import storage_stats_by_tenant, total_of
+from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.threads import run_uncancellable
 
@@ -41,14 +42,14 @@ def is_postgresql(settings: Settings) -> bool:
     return make_url(settings.database).get_backend_name() == "postgresql"
 
 
-async def copy_to(services: Services, part: Path) -> CopiedDatabase:
+async def copy_to(services: OperatorServices, part: Path) -> CopiedDatabase:
     """Copy the database durably to the folder `part`. Raises StoreUnavailable, ProgramMissing."""
     if is_postgresql(services.settings):
         return await _dump(services, part / DUMP)
     return await _copy_file(services, part / DATABASE)
 
 
-async def _dump(services: Services, target: Path) -> CopiedDatabase:
+async def _dump(services: OperatorServices, target: Path) -> CopiedDatabase:
     from service.store.postgres.dump import dump, exported_snapshot
 
     async with exported_snapshot(services.store) as (session, snapshot):
@@ -58,7 +59,7 @@ async def _dump(services: Services, target: Path) -> CopiedDatabase:
     return copied
 
 
-async def _copy_file(services: Services, target: Path) -> CopiedDatabase:
+async def _copy_file(services: OperatorServices, target: Path) -> CopiedDatabase:
     settings = services.settings
     database = file_of(settings.database)
     await run_uncancellable(partial(copy_database, database, target))

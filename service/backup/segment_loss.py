@@ -9,13 +9,13 @@ from analytics.model.rows import AuditContext
 from analytics.storage.integrity import Finding
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.verified_files import no_wait
+from service.audit.services import OperatorServices
 from service.backup.refusals import SegmentNotDamaged, UnknownSegment
-from service.composition import Services
 from service.store.catalog import is_live, retire_segments
 from service.store.lost_segments import add_loss
 
 
-async def find_damage(services: Services, segment: Segment) -> Finding:
+async def find_damage(services: OperatorServices, segment: Segment) -> Finding:
     """What is wrong with the stored file of `segment`. Raises SegmentNotDamaged, StoreUnreachable.
 
     A file that cannot be fetched now is not lost.
@@ -26,7 +26,7 @@ async def find_damage(services: Services, segment: Segment) -> Finding:
     return fault
 
 
-async def give_up(services: Services, segment: Segment, by: AuditContext) -> None:
+async def give_up(services: OperatorServices, segment: Segment, by: AuditContext) -> None:
     """Retire the damaged `segment`, with an audit row, and remember what was lost.
 
     Raises SegmentNotDamaged, UnknownSegment if it was merged or pruned meanwhile, LeaseTaken,

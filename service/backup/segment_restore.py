@@ -22,9 +22,9 @@ from analytics.storage.integrity import Finding, verify_stored
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import LocalFolder, ObjectMissing
 from analytics.storage.verified_files import no_wait
+from service.audit.services import OperatorServices
 from service.backup.manifest import AUDIT, read_manifest
 from service.backup.refusals import NotASource, UnknownSegment
-from service.composition import Services
 from service.errors import StorageFull
 from service.file_faults import file_fault
 from service.segment_stores import open_objects_at
@@ -153,7 +153,7 @@ def open_sources(settings: Settings, given: Sequence[str]) -> list[Source]:
 
 
 async def choose_segments(
-    services: Services, tenant_id: str | None, day: date | None, ids: Sequence[str]
+    services: OperatorServices, tenant_id: str | None, day: date | None, ids: Sequence[str]
 ) -> list[Segment]:
     """The live segments of the tenant and day, if given, or those with `ids`.
 
@@ -173,7 +173,9 @@ async def choose_segments(
 class SegmentRestore:
     """Restores segments from `sources`; each restore is an audit row `by` the operator."""
 
-    def __init__(self, services: Services, sources: Sequence[Source], by: AuditContext) -> None:
+    def __init__(
+        self, services: OperatorServices, sources: Sequence[Source], by: AuditContext
+    ) -> None:
         self._services = services
         self._sources = sources
         self._by = by

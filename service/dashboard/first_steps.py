@@ -13,7 +13,8 @@ from service.bindings.repository import BindingCounts
 from service.dashboard.navigation import may
 from service.dashboard.services import DashboardServices
 from service.dashboard.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.orgs.repository import list_live_keys, list_owners
+from service.orgs.members import list_owners
+from service.orgs.repository import list_live_keys
 from service.orgs.roles import Capability
 from service.store.tables import Organisation
 

@@ -33,7 +33,7 @@ from service.dashboard.summary_panel import (
     load_summary_panel,
     or_unavailable,
 )
-from service.orgs.repository import list_owners
+from service.orgs.members import list_owners
 from service.orgs.roles import Capability, Role
 from service.rejected.rows import count_rejected
 from service.store.tables import Organisation

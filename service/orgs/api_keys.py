@@ -18,13 +18,13 @@ from analytics.model.rows import AuditContext
 from service.durations import parse_duration
 from service.errors import Conflict, Invalid, NotFound
 from service.ids import new_id
-from service.orgs.changes import check_name
 from service.orgs.repository import get_project
 from service.orgs.roles import KEY_SCOPES, READING_SCOPES, UNSCOPED_RIGHTS, Capability
 from service.secrets import new_token, token_hash
 from service.settings import Settings
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation, Project
+from service.text_rules import check_name
 
 API_KEY_PREFIX: Final = "cs_"
 OVERLAP_DEFAULT: Final = "24h"

@@ -30,8 +30,8 @@ from service.orgs.roles import Capability, Role, covers
 from service.orgs.sessions import issue_link, issue_session, revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import FormerTier, Member, Organisation, Project, Team, TeamAdmin
+from service.text_rules import check_name
 
-NAME_MAX: Final = 100
 _SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
     name: name for name in get_args(IdentityProviderName)
@@ -254,12 +254,6 @@ def parse_provider(idp: str) -> IdentityProviderName:
     if provider is None:
         raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
     return provider
-
-
-def check_name(name: str) -> None:
-    """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
-    if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
-        raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
 
 
 def _choice(field: str, value: str, choices: type[Tier] | type[Role] | type[Capability]) -> str:

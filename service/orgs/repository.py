@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.retention import Tier
 from service.errors import NotFound, OrgNotFound
-from service.orgs.roles import Role
 from service.store.batching import rows_of
 from service.store.tables import ApiKey, FormerTier, Member, Organisation, Project, Team, TeamAdmin
 from service.store.transaction import Transaction
@@ -113,21 +112,6 @@ async def list_members(session: AsyncSession, org: Organisation) -> Sequence[Mem
         select(Member)
         .where(Member.tenant_id == org.id, Member.removed_at.is_(None))
         .order_by(Member.email)
-    )
-    return (await session.scalars(query)).all()
-
-
-async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> Sequence[Member]:
-    """The present owners, by email address, at most `limit`."""
-    query = (
-        select(Member)
-        .where(
-            Member.tenant_id == org.id,
-            Member.role == Role.OWNER,
-            Member.removed_at.is_(None),
-        )
-        .order_by(Member.email)
-        .limit(limit)
     )
     return (await session.scalars(query)).all()
 

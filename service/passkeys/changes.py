@@ -5,13 +5,13 @@ from typing import Final
 from analytics.model.org_envelopes import PasskeyRegistered, PasskeyRemoved
 from analytics.model.rows import AuditContext
 from service.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
-from service.orgs.changes import check_name
 from service.passkeys.ceremonies import NewCredential
 from service.passkeys.challenges import RegistrationChallenge
 from service.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
 from service.sign_in.completion import consume
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
+from service.text_rules import check_name
 
 PER_MEMBER_MAX: Final = 20
 

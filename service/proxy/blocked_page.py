@@ -11,7 +11,7 @@ from service.audit.query_service import find_entry
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
 from service.errors import AuditRowNotFound, Refusal
-from service.orgs.repository import list_owners
+from service.orgs.members import list_owners
 from service.orgs.roles import Capability
 from service.proxy.blocked import event_of
 from service.store.tables import Organisation

@@ -7,9 +7,9 @@ from msgspec import Meta, Struct
 
 from analytics.model.instants import format_us
 from service.errors import Invalid
-from service.orgs.changes import NAME_MAX
 from service.searches.saved import QUERY_CHARS_MAX
 from service.store.tables import SavedSearch
+from service.text_rules import NAME_MAX
 from service.web.parameter_types import TimestampUs
 from service.web.request_parsing import check_members
 

@@ -12,10 +12,9 @@ from analytics.model.filters import InvalidQuery, only, parse_query
 from service.audit.windows import WINDOW, check_window
 from service.errors import Invalid, SearchExists, SearchNotFound, TooManySearches
 from service.ids import new_id
-from service.orgs.changes import check_name
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, SavedSearch
-from service.text_rules import is_encodable
+from service.text_rules import check_name, is_encodable
 
 QUERY_CHARS_MAX: Final = 4 * 1024
 SEARCHES_MAX: Final = 100

@@ -1,4 +1,4 @@
-"""Signs an identity in, or records why not, with the audit rows in the same transaction."""
+"""What each way to sign in and out has in common: values used once, and the audit rows."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -6,14 +6,12 @@ from typing import Final
 import structlog
 from sqlalchemy import delete, select
 
-from analytics.model.org_envelopes import OauthLoginSucceeded, SignedOut, SignInFailed
+from analytics.model.org_envelopes import SignedOut, SignInFailed
 from analytics.model.rows import AuditContext
 from service.access.callers import MemberPrincipal, RequestOrigin, member_actor
-from service.orgs.changes import add_member
-from service.orgs.roles import Role
-from service.orgs.sessions import issue_session, revoke_sessions
+from service.orgs.sessions import revoke_sessions
 from service.secrets import token_hash
-from service.sign_in.eligible_memberships import EligibleMembership, has_address, has_identity
+from service.sign_in.eligible_memberships import has_address, has_identity
 from service.sign_in.identity import Identity
 from service.sign_in.signed_cookie import SignedValue
 from service.store.store import UnitOfWork
@@ -42,35 +40,6 @@ async def consume(work: UnitOfWork, value: SignedValue) -> bool:
     work.session.add(SpentSignIn(id_hash=id_hash, expires_at=expires_at))
     await work.session.flush()
     return True
-
-
-async def start_session(
-    work: UnitOfWork, eligible: EligibleMembership, identity: Identity, origin: RequestOrigin
-) -> str:
-    """Start a session of `eligible`'s member, created if new; return its cookie.
-
-    The first sign-in links the account: from then on it identifies the member, not the address.
-    """
-    member = eligible.member
-    if member is None:
-        by = origin.audit_context(SIGN_IN_ACTOR, "system")
-        email = identity.email or ""
-        member = await add_member(work, eligible.org, email, Role.MEMBER, identity.provider, by)
-    is_new_member = member.identity_subject is None
-    # A linked account stays: otherwise a new owner of the address would take over the member.
-    if is_new_member:
-        member.identity_namespace = identity.namespace
-        member.identity_subject = identity.subject
-    _, cookie = await issue_session(work.session, member, work.now, origin)
-    work.record(
-        eligible.org.id,
-        OauthLoginSucceeded(
-            member_id=member.id, is_new_member=is_new_member, provider=identity.provider
-        ),
-        member_context(member, origin),
-        subject=member.id,
-    )
-    return cookie
 
 
 async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOrigin) -> None:

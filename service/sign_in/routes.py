@@ -8,7 +8,9 @@ from quart import Blueprint, make_response, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
+from analytics.model.org_envelopes import OauthLoginSucceeded
 from analytics.model.rows import VerdictSource
+from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.errors import (
@@ -18,7 +20,10 @@ from service.errors import (
     SignInNotUnderWay,
     SignInRefused,
 )
-from service.sign_in.completion import consume, record_failure, start_session
+from service.orgs.changes import add_member
+from service.orgs.roles import Role
+from service.orgs.sessions import issue_session
+from service.sign_in.completion import SIGN_IN_ACTOR, consume, member_context, record_failure
 from service.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE
 from service.sign_in.eligible_memberships import EligibleMembership, list_eligible_memberships
 from service.sign_in.exchange import error_code
@@ -205,7 +210,7 @@ async def _sign_in_if_single(
         await record_failure(work, who, origin)
     if len(eligible) != 1:
         return None
-    return await start_session(work, eligible[0], who, origin)
+    return await _start_session(work, eligible[0], who, origin)
 
 
 def _redirect_to_choice(services: SignInServices, identity: Identity, flow: Flow) -> BaseResponse:
@@ -236,3 +241,32 @@ def _redirect_uri(services: SignInServices, provider: Provider) -> str:
 
 def _address(services: SignInServices) -> str | None:
     return source_ip(request, services.settings.trusted_proxies)
+
+
+async def _start_session(
+    work: UnitOfWork, eligible: EligibleMembership, identity: Identity, origin: RequestOrigin
+) -> str:
+    """Start a session of `eligible`'s member, created if new; return its cookie.
+
+    The first sign-in links the account: from then on it identifies the member, not the address.
+    """
+    member = eligible.member
+    if member is None:
+        by = origin.audit_context(SIGN_IN_ACTOR, "system")
+        email = identity.email or ""
+        member = await add_member(work, eligible.org, email, Role.MEMBER, identity.provider, by)
+    is_new_member = member.identity_subject is None
+    # A linked account stays: otherwise a new owner of the address would take over the member.
+    if is_new_member:
+        member.identity_namespace = identity.namespace
+        member.identity_subject = identity.subject
+    _, cookie = await issue_session(work.session, member, work.now, origin)
+    work.record(
+        eligible.org.id,
+        OauthLoginSucceeded(
+            member_id=member.id, is_new_member=is_new_member, provider=identity.provider
+        ),
+        member_context(member, origin),
+        subject=member.id,
+    )
+    return cookie

@@ -1,58 +1,13 @@
 """Storage statistics per organisation, in a fixed number of statements."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
-from datetime import date, datetime
+from dataclasses import replace
 
 from sqlalchemy import BigInteger, ColumnElement, cast, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
+from service.storage_stats import StorageStats
 from service.store.tables import JournalEntry, Organisation, SegmentEntry
-
-
-@dataclass(frozen=True, slots=True)
-class StorageStats:
-    """Storage of one organisation, or the total of several.
-
-    `days` counts days with rows, sealed or not; a total adds up each organisation's days. Retired
-    segments were merged or pruned; their files are kept until no reader can use them. Damaged
-    segments and batches were so when last verified.
-    """
-
-    days: int = 0
-    segments: int = 0
-    segment_rows: int = 0
-    segment_bytes: int = 0
-    oldest_sealed_at: datetime | None = None
-    retired_segments: int = 0
-    retired_bytes: int = 0
-    journal_rows: int = 0
-    journal_batches: int = 0
-    damaged_segments: int = 0
-    damaged_batches: int = 0
-    oldest_journal_day: date | None = None
-
-    @property
-    def rows(self) -> int:
-        """All rows, sealed or not."""
-        return self.segment_rows + self.journal_rows
-
-    @property
-    def bytes_per_row(self) -> float | None:
-        """Average bytes of a sealed row on disk; None if nothing is sealed."""
-        return self.segment_bytes / self.segment_rows if self.segment_rows else None
-
-
-def total_of(parts: Iterable[StorageStats]) -> StorageStats:
-    """The sum of `parts`."""
-    added = list(parts)
-    counts = [field.name for field in fields(StorageStats) if field.type is int]
-    oldest = [part.oldest_sealed_at for part in added if part.oldest_sealed_at is not None]
-    return StorageStats(
-        **{name: sum(getattr(part, name) for part in added) for name in counts},
-        oldest_sealed_at=min(oldest, default=None),
-    )
 
 
 async def storage_stats_by_tenant(session: AsyncSession) -> dict[str, StorageStats]:

@@ -11,7 +11,7 @@ from service.dashboard.navigation import may
 from service.dashboard.policy.policy_page import ECOSYSTEMS
 from service.dashboard.services import DashboardServices
 from service.errors import Conflict, Invalid
-from service.orgs.repository import list_owners
+from service.orgs.members import list_owners
 from service.orgs.roles import Capability
 from service.packages.release import Release
 from service.policy.exceptions import (

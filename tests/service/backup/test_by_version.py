@@ -17,7 +17,8 @@ from service.backup.restore import restore_backup
 from service.bootstrap import prepare
 from service.composition import EXTENSION
 from service.settings import Settings
-from service.store.storage_stats import storage_stats_by_tenant, total_of
+from service.storage_stats import total_of
+from service.store.storage_stats import storage_stats_by_tenant
 from tests.budgets import only_full, sample
 from tests.conftest import settings_over
 from tests.power import PowerCut, at, power_cut
