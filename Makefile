@@ -24,9 +24,9 @@ PARALLEL := --numprocesses $(shell expr $$(nproc) + 1) --dist loadfile --no-load
 PART := $(addprefix tests/service/, store/test_work.py store/test_transaction.py \
 	audit/test_sealing.py audit/test_snapshots.py \
 	audit/test_query_service.py audit/test_export_ahead.py audit/test_lease.py audit/test_ingest_items.py \
-	bindings/test_race.py bindings/test_audit_rows.py bindings/test_revoke_repository.py \
-	policy/test_book.py policy/test_exceptions.py proxy/test_install_log.py proxy/test_install_marks.py \
-	rejected/test_subjects.py orgs sign_in/test_setting_up.py install_tokens/test_exchange.py)
+	trust/bindings/test_race.py trust/bindings/test_audit_rows.py trust/bindings/test_revoke_repository.py \
+	packages/policy/test_book.py packages/policy/test_exceptions.py packages/proxy/test_install_log.py packages/proxy/test_install_marks.py \
+	trust/rejected/test_subjects.py orgs access/sign_in/test_setting_up.py packages/install_tokens/test_exchange.py)
 WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/browser tests/docs tests/clients
 
 # $(call pinned,FILES): what these files of requirements/ name, with their hashes. uv takes a fifth of pip's

@@ -19,14 +19,14 @@ import httpx2
 from benchmarks.results import record
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
-from service.bindings.rules import Draft, slot_key
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
-from service.ids import new_id
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.core.clock import utc_now
+from service.core.ids import new_id
+from service.core.settings import Settings
 from service.orgs.changes import create_org
-from service.settings import Settings
 from service.store.tables import Binding, Origin
+from service.trust.bindings.rules import Draft, slot_key
 
 ISSUER = "https://token.actions.githubusercontent.com"
 FEW, MANY = 10, 10_000

@@ -26,13 +26,13 @@ from analytics.storage.snapshot import Snapshot
 from benchmarks.lake import largest_tenant, rows_asked_for
 from benchmarks.results import record
 from service.access.callers import cli_caller
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.app.logs import configure_logs
 from service.audit.importer import Job, Source, Watch
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
-from service.logs import configure_logs
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from service.orgs.changes import create_org
-from service.settings import Settings
 
 DAYS = 10
 ROUNDS = 2

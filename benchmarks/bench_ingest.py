@@ -38,11 +38,11 @@ from benchmarks.postgres_server import PostgresServer
 from benchmarks.results import record
 from benchmarks.server import ADMIN, running_server
 from service.access.callers import cli_caller
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from service.orgs.changes import create_org
-from service.settings import Settings
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 CLIENTS = 4

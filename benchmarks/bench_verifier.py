@@ -25,16 +25,16 @@ from joserfc.jwk import RSAKey
 
 from benchmarks.bench_bindings import fill
 from benchmarks.results import record
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import Services, build_services
-from service.issuers.issuers import load_issuers
-from service.logs import configure_logs
-from service.orgs.repository import get_org
-from service.settings import Settings
-from service.verifier.claims import Claims
-from service.verifier.token_cache import VerifiedTokenCache
-from service.verifier.verifier import TokenRequest
+from service.app.bootstrap import prepare
+from service.app.composition import Services, build_services
+from service.app.logs import configure_logs
+from service.ci.issuers.issuers import load_issuers
+from service.ci.verifier.claims import Claims
+from service.ci.verifier.token_cache import VerifiedTokenCache
+from service.ci.verifier.verifier import TokenRequest
+from service.core.clock import utc_now
+from service.core.settings import Settings
+from service.store.organisations import get_org
 from tests.issuers.issuer import Issuer, signature_of
 
 BINDINGS = 10_000

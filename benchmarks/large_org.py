@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import create_engine, insert, select
 
-from service.secrets import token_hash
+from service.core.secrets import token_hash
 from service.store.tables import (
     ApiKey,
     Binding,

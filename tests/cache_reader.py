@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from analytics.model.filters import Order, Query
-from service.clock import utc_now
-from service.lake import Lake
-from service.settings import Settings
-from service.store.engines import create_engines
+from service.audit.lake import Lake
+from service.core.clock import utc_now
+from service.core.settings import Settings
+from service.store.engine_factory import create_engines
 from service.store.store import Store
 
 

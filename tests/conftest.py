@@ -23,12 +23,14 @@ from quart import Quart
 from quart.typing import TestClientProtocol
 
 from service.access.callers import cli_caller
-from service.app import create_app
-from service.background_jobs import all_jobs, seal_jobs
-from service.bootstrap import prepare
-from service.clock import Uptime
-from service.composition import EXTENSION, Services
-from service.ids import new_id
+from service.app.application import create_app
+from service.app.background_jobs import all_jobs, seal_jobs
+from service.app.bootstrap import prepare
+from service.app.composition import EXTENSION, Services
+from service.core.clock import Uptime
+from service.core.ids import new_id
+from service.core.secrets import new_token, token_hash, with_secrets
+from service.core.settings import Settings
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -38,9 +40,7 @@ from service.orgs.changes import (
     set_role_override,
     set_team_admin,
 )
-from service.secrets import new_token, token_hash, with_secrets
-from service.settings import Settings
-from service.store.engines import create_engines
+from service.store.engine_factory import create_engines
 from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store
 from service.store.tables import ApiKey, Member, Organisation, Project, Team

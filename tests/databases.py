@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from service.settings import Settings
+from service.core.settings import Settings
 
 DATABASE: Final = os.environ.get("DATABASE") or "sqlite"
 IS_POSTGRESQL: Final = DATABASE == "postgresql"

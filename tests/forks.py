@@ -21,13 +21,13 @@ import sys
 import threading
 from typing import Any, Final
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 _LENGTH: Final = struct.Struct("!I")
 _PID: Final = struct.Struct("!i")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _MAKING: Final = threading.Lock()
-_LOADED: Final = ("service.cli.root", "service.server", "service.app")
+_LOADED: Final = ("service.cli.root", "service.app.server", "service.app.application")
 """What is loaded before a fork: nothing that a process would not load by itself."""
 
 _ending: list[BaseException] = []

@@ -46,66 +46,66 @@ _IMPORT = "tests/service/audit/test_import.py"
 _PRUNING = "tests/service/audit/test_pruning.py"
 _CLOCKS = "tests/service/audit/test_clock_guard.py"
 _RECEIVED = "tests/service/audit/test_received_at.py"
-_REMOVAL = "tests/service/lake_table/test_removal.py"
-_PUBLISHING = "tests/service/lake_table/test_publishing.py"
+_REMOVAL = "tests/service/audit/open_table/test_removal.py"
+_PUBLISHING = "tests/service/audit/open_table/test_publishing.py"
 _APART = "tests/service/store/test_tenants_apart.py"
 _CHECKING = "tests/service/audit/test_integrity_check.py"
-_SEGMENT_RESTORE = "tests/service/backup/test_segment_restore.py"
+_SEGMENT_RESTORE = "tests/service/audit/backup/test_segment_restore.py"
 _SCRUBBING = "tests/service/audit/test_scrubber.py"
 _COPYING = "tests/analytics/storage/test_file_copy.py"
-_TAKING = "tests/service/backup/test_create.py"
-_RESTORING = "tests/service/backup/test_restore.py"
-_EXPLAIN = "tests/service/explain"
-_ISSUERS = "tests/service/issuers/test_issuers.py"
-_JWKS = "tests/service/issuers/test_jwks.py"
-_KEY_FETCH = "tests/service/issuers/test_key_fetch.py"
-_KEY_SOURCE = "tests/service/issuers/test_key_source.py"
-_KEY_OUTAGES = "tests/service/issuers/test_key_outages.py"
-_ISSUER_PROCESS = "tests/service/issuers/test_issuer_process.py"
-_ATTACKS = "tests/service/verifier/test_attacks.py"
-_ATTACKS_ON_KEYS = "tests/service/verifier/test_attacks_on_keys.py"
-_ATTRIBUTION = "tests/service/verifier/test_attribution.py"
-_HOLDING = "tests/service/rejected/test_holding.py"
-_USAGE = "tests/service/verifier/test_usage.py"
+_TAKING = "tests/service/audit/backup/test_create.py"
+_RESTORING = "tests/service/audit/backup/test_restore.py"
+_EXPLAIN = "tests/service/trust/explain"
+_ISSUERS = "tests/service/ci/issuers/test_issuers.py"
+_JWKS = "tests/service/ci/issuers/test_jwks.py"
+_KEY_FETCH = "tests/service/ci/issuers/test_key_fetch.py"
+_KEY_SOURCE = "tests/service/ci/issuers/test_key_source.py"
+_KEY_OUTAGES = "tests/service/ci/issuers/test_key_outages.py"
+_ISSUER_PROCESS = "tests/service/ci/issuers/test_issuer_process.py"
+_ATTACKS = "tests/service/ci/verifier/test_attacks.py"
+_ATTACKS_ON_KEYS = "tests/service/ci/verifier/test_attacks_on_keys.py"
+_ATTRIBUTION = "tests/service/ci/verifier/test_attribution.py"
+_HOLDING = "tests/service/trust/rejected/test_holding.py"
+_USAGE = "tests/service/ci/verifier/test_usage.py"
 _FAIR = "tests/service/audit/test_fair_queries.py"
-_TURNS = "tests/service/test_fair_queue.py"
-_LOOP = "tests/service/test_loop_turns.py"
-_REPLACE = "tests/service/bindings/test_replace.py"
-_REPOSITORY = "tests/service/bindings/test_revoke_repository.py"
-_REJECTED = "tests/service/rejected/test_subjects.py"
-_REJECTED_ROUTES = "tests/service/rejected/test_routes.py"
-_SIGN_IN = "tests/service/sign_in/test_signing_in.py"
-_SIGN_IN_ATTACKS = "tests/service/sign_in/test_attacks.py"
-_DEVICE = "tests/service/device_sign_in/test_device_sign_in.py"
+_TURNS = "tests/service/core/test_fair_queue.py"
+_LOOP = "tests/service/core/test_loop_turns.py"
+_REPLACE = "tests/service/trust/bindings/test_replace.py"
+_REPOSITORY = "tests/service/trust/bindings/test_revoke_repository.py"
+_REJECTED = "tests/service/trust/rejected/test_subjects.py"
+_REJECTED_ROUTES = "tests/service/trust/rejected/test_routes.py"
+_SIGN_IN = "tests/service/access/sign_in/test_signing_in.py"
+_SIGN_IN_ATTACKS = "tests/service/access/sign_in/test_attacks.py"
+_DEVICE = "tests/service/access/device_sign_in/test_device_sign_in.py"
 _REMOTE_FAILURES = "tests/processes/test_cli_remote_failures.py"
-_ID_TOKENS = "tests/service/sign_in/test_id_tokens.py"
-_LIVE = "tests/service/dashboard/test_live.py"
-_PASSKEYS = "tests/service/passkeys/test_signing_in.py"
-_NEW_PASSKEYS = "tests/service/passkeys/test_registering.py"
-_PROFILE = "tests/service/profile/test_profile.py"
-_PEOPLE = "tests/service/dashboard/people"
+_ID_TOKENS = "tests/service/access/sign_in/test_id_tokens.py"
+_LIVE = "tests/service/pages/test_live.py"
+_PASSKEYS = "tests/service/access/passkeys/test_signing_in.py"
+_NEW_PASSKEYS = "tests/service/access/passkeys/test_registering.py"
+_PROFILE = "tests/service/pages/profile/test_profile.py"
+_PEOPLE = "tests/service/pages/people"
 _ROLES = "tests/service/access/test_roles.py"
-_AUDIT_PAGE = "tests/service/dashboard/test_audit_page.py"
+_AUDIT_PAGE = "tests/service/pages/test_audit_page.py"
 _POSTGRES = "tests/service/store/postgres"
 _COMMIT_CACHE = "tests/service/store/test_commit_cache.py"
 _TRANSACTION = "tests/service/store/test_transaction.py"
 _WORK = "tests/service/store/test_work.py"
-_AGAIN = "tests/service/passkeys/test_signing_in_again.py"
+_AGAIN = "tests/service/access/passkeys/test_signing_in_again.py"
 _KNOWN_CALLERS = "tests/service/access/test_known_callers.py"
 
-_EXCHANGE = "tests/service/install_tokens/test_exchange.py"
-_INSTALLERS = "tests/service/install_tokens/test_authorization.py"
-_CARRIERS = "tests/service/proxy/test_credentials.py"
+_EXCHANGE = "tests/service/packages/install_tokens/test_exchange.py"
+_INSTALLERS = "tests/service/packages/install_tokens/test_authorization.py"
+_CARRIERS = "tests/service/packages/proxy/test_credentials.py"
 _EXPORTS = "tests/service/audit/test_export_list.py"
-_FILES = "tests/service/proxy/test_file_cache.py"
-_DOCUMENTS = "tests/service/proxy/test_document_cache.py"
-_UPSTREAM = "tests/service/proxy/test_upstream.py"
-_REPORTS = "tests/service/reports/test_access_report.py"
-_PROXY = "tests/service/proxy"
+_FILES = "tests/service/packages/proxy/test_file_cache.py"
+_DOCUMENTS = "tests/service/packages/proxy/test_document_cache.py"
+_UPSTREAM = "tests/service/packages/proxy/test_upstream.py"
+_REPORTS = "tests/service/trust/reports/test_access_report.py"
+_PROXY = "tests/service/packages/proxy"
 
 _S3: Final = "tests/service/audit/test_s3.py"
 _S3_DISK: Final = "tests/analytics/storage/test_s3_disk.py"
-_BY_VERSION: Final = "tests/service/backup/test_by_version.py"
+_BY_VERSION: Final = "tests/service/audit/backup/test_by_version.py"
 _S3_FAULTS: Final = "tests/analytics/storage/test_s3_faults.py"
 _S3_PREFIX: Final = "tests/service/audit/test_s3_prefix.py"
 _S3_MAINTENANCE: Final = "tests/service/audit/test_s3_maintenance.py"
@@ -114,26 +114,26 @@ _S3_CRASHES: Final = "tests/service/audit/test_s3_crashes.py"
 GUARDS: Final = [
     Guard(
         "what ended a worker process is not computed in the server",
-        "service/worker_process.py::WorkerProcess._run",
+        "service/audit/worker_process.py::WorkerProcess._run",
         Replace("raise WorkersUnavailable", "return await self._lake.run_in_thread(function)"),
         "tests/processes/test_worker_process.py"
         "::test_what_ends_its_process_is_never_computed_in_the_server",
     ),
     Guard(
         "an expired install token is refused",
-        "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
+        "service/packages/install_tokens/authorization.py::InstallAuthorizer._live_token",
         Replace("self._clock() >= token.expires_at", "self._clock().year < 1"),
         f"{_INSTALLERS}::test_an_expired_token_is_refused_with_the_remedy",
     ),
     Guard(
         "a known install token is that of its hash",
-        "service/install_tokens/authorization.py::InstallAuthorizer._live_token",
+        "service/packages/install_tokens/authorization.py::InstallAuthorizer._live_token",
         Replace("('install_token', hashed)", "('install_token', '')"),
         f"{_INSTALLERS}::test_a_token_is_not_taken_for_one_that_came_before",
     ),
     Guard(
         "a revoked key stops its install tokens",
-        "service/install_tokens/authorization.py::InstallAuthorizer._key_of",
+        "service/packages/install_tokens/authorization.py::InstallAuthorizer._key_of",
         Drop("if token.key_is_revoked:\n    raise InstallTokenEnded"),
         f"{_INSTALLERS}::test_the_token_of_a_revoked_key_stops_at_once",
     ),
@@ -147,43 +147,43 @@ GUARDS: Final = [
     ),
     Guard(
         "an install token is issued as trust stands in its transaction",
-        "service/install_tokens/exchange.py::Exchange.issue",
+        "service/packages/install_tokens/exchange.py::Exchange.issue",
         Drop("key = await self._access.revalidated_ci(key, now_org)"),
         f"{_EXCHANGE}::test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none",
     ),
     Guard(
         "an install token is issued to a key that still works",
-        "service/orgs/repository.py::find_key_in_use",
+        "service/store/organisations.py::find_key_in_use",
         Replace("key is not None and is_live(key, now)", "key is not None and now"),
         f"{_EXCHANGE}::test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none",
     ),
     Guard(
         "one CI token gets a limited number of install tokens",
-        "service/install_tokens/tokens.py::_check_room",
+        "service/packages/install_tokens/tokens.py::_check_room",
         Drop("raise TooManyInstallTokens(value='this CI token')"),
         f"{_EXCHANGE}::test_one_ci_token_gets_a_limited_number",
     ),
     Guard(
         "none is chosen of credentials that differ",
-        "service/proxy/credentials.py::_only",
+        "service/packages/proxy/credentials.py::_only",
         Drop("if len(secrets) > 1:\n    raise CredentialsDiffer(value=what)"),
         f"{_CARRIERS}::test_credentials_that_differ_are_refused",
     ),
     Guard(
         "the organisation that used the least time begins next",
-        "service/fair_queue.py::FairQueue.begin_next",
+        "service/core/fair_queue.py::FairQueue.begin_next",
         Replace("(share.used_at(now), share.served)", "-share.jobs_waiting"),
         f"{_TURNS}::test_two_organisations_take_turns",
     ),
     Guard(
         "an organisation that becomes active has saved up no time",
-        "service/fair_queue.py::FairQueue.add",
+        "service/core/fair_queue.py::FairQueue.add",
         Replace("level = self._level(now)", "level = 0.0"),
         f"{_TURNS}::test_no_time_is_saved_up",
     ),
     Guard(
         "long jobs leave a place to short ones",
-        "service/fair_queue.py::FairQueue._that_may_begin",
+        "service/core/fair_queue.py::FairQueue._that_may_begin",
         Drop(
             "if length is Length.LONG and self.count_running(length) >= bounds.long_at_once:\n"
             "    return"
@@ -192,7 +192,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a turn at queries ends with the thread and not with its caller",
-        "service/lake.py::Lake.query",
+        "service/audit/lake.py::Lake.query",
         Replace(
             "answer.add_done_callback(lambda _: self._query_turns.end(job))",
             "self._query_turns.end(job)",
@@ -201,19 +201,19 @@ GUARDS: Final = [
     ),
     Guard(
         "what an organisation runs besides its first query has low priority",
-        "service/lake.py::Lake.query",
+        "service/audit/lake.py::Lake.query",
         Replace("job.is_only and length is Length.SHORT", "length is Length.SHORT"),
         f"{_FAIR}::test_what_is_long_or_not_the_first_has_low_priority",
     ),
     Guard(
         "one organisation leaves a thread to the others",
-        "service/fair_queue.py::FairQueue._that_may_begin",
+        "service/core/fair_queue.py::FairQueue._that_may_begin",
         Drop("len(share.running) < bounds.per_tenant"),
         f"{_TURNS}::test_one_organisation_leaves_a_place_to_the_others",
     ),
     Guard(
         "beside others an organisation runs fewer jobs",
-        "service/fair_queue.py::FairQueue._that_may_begin",
+        "service/core/fair_queue.py::FairQueue._that_may_begin",
         Drop(
             "if self._clock() < self._shared_until or self._is_shared():\n"
             "    most = min(most, bounds.beside_others)"
@@ -222,43 +222,43 @@ GUARDS: Final = [
     ),
     Guard(
         "steps of a heavy organisation wait",
-        "service/loop_turns.py::LoopTurns.may_run",
+        "service/core/loop_turns.py::LoopTurns.may_run",
         Replace("share.is_light(now)", "True"),
         f"{_LOOP}::test_a_light_request_waits_for_at_most_one_step_of_a_heavy_one_at_each_of_its_own",
     ),
     Guard(
         "steps of an organisation alone do not wait",
-        "service/loop_turns.py::LoopTurns.charge",
+        "service/core/loop_turns.py::LoopTurns.charge",
         Replace("share is not self._last", "True"),
         f"{_LOOP}::test_an_organisation_alone_never_waits",
     ),
     Guard(
         "heavy steps are held while a light request is about to continue",
-        "service/loop_turns.py::LoopTurns._begin_next",
+        "service/core/loop_turns.py::LoopTurns._begin_next",
         Replace("held_s > 0 and not share.is_light(now)", "False"),
         f"{_LOOP}::test_heavy_steps_are_held_until_a_light_request_continues",
     ),
     Guard(
         "a cancelled request leaves its place at the event loop",
-        "service/loop_turns.py::Stepwise.__await__",
+        "service/core/loop_turns.py::Stepwise.__await__",
         DropCall("turns.leave"),
         f"{_LOOP}::test_a_request_that_is_cancelled_while_it_waits_leaves",
     ),
     Guard(
         "organisations that are gone are forgotten by the event loop",
-        "service/loop_turns.py::LoopTurns._forget",
+        "service/core/loop_turns.py::LoopTurns._forget",
         Drop("del self._shares[group]"),
         f"{_LOOP}::test_organisations_are_forgotten_once_their_time_has_faded",
     ),
     Guard(
         "strangers use the event loop as their address",
-        "service/loop_turns.py::RequestTurns.__init__",
+        "service/core/loop_turns.py::RequestTurns.__init__",
         Replace("f'address {address}'", "'address'"),
         f"{_LOOP}::test_what_a_stranger_uses_is_that_of_their_address",
     ),
     Guard(
         "credentials that are not valid any more are forgotten",
-        "service/loop_turns.py::RequestTurns.end",
+        "service/core/loop_turns.py::RequestTurns.end",
         Drop("self._turns.remembered.pop(self._credentials, None)"),
         f"{_LOOP}::test_credentials_that_are_not_valid_any_more_are_those_of_a_stranger",
     ),
@@ -270,19 +270,19 @@ GUARDS: Final = [
     ),
     Guard(
         "what was held for an open stream holds nothing later",
-        "service/loop_turns.py::LoopTurns.release",
+        "service/core/loop_turns.py::LoopTurns.release",
         Replace("next(iter(self._held_until.values())) <= now", "False"),
         f"{_LOOP}::test_what_was_held_for_an_open_stream_holds_nothing_later",
     ),
     Guard(
         "nothing is held for a connection that is closed",
-        "service/hypercorn_server.py::Connection.run",
+        "service/app/hypercorn_server.py::Connection.run",
         DropCall("self._hold_turns"),
         f"{_LOOP}::test_nothing_is_held_for_a_connection_that_is_closed",
     ),
     Guard(
         "others that have no job in a queue count, too",
-        "service/fair_queue.py::FairQueue._that_may_begin",
+        "service/core/fair_queue.py::FairQueue._that_may_begin",
         Replace(
             "self._clock() < self._shared_until or self._is_shared()",
             "self._clock() < self._shared_until",
@@ -309,7 +309,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a caller that goes leaves the queue",
-        "service/fair_queue.py::FairTurns._wait",
+        "service/core/fair_queue.py::FairTurns._wait",
         Drop("self.end(job)"),
         f"{_TURNS}::test_a_caller_that_goes_leaves_the_queue",
     ),
@@ -327,7 +327,7 @@ GUARDS: Final = [
     ),
     Guard(
         "no part of a file is served without a row",
-        "service/proxy/installs.py::_gets_no_byte",
+        "service/packages/proxy/installs.py::_gets_no_byte",
         Replace(
             "request.method == 'HEAD' or is_known(request, file.key)", "'range' in request.headers"
         ),
@@ -335,58 +335,58 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that the client has is refused all the same",
-        "service/proxy/installs.py::Installer._serve",
+        "service/packages/proxy/installs.py::Installer._serve",
         Replace("decision.is_refused", "decision.is_refused and not is_known(request, file.key)"),
         f"{_PROXY}/test_pypi_routes.py::test_a_file_known_to_the_client_is_refused_all_the_same",
     ),
     Guard(
         "a range that may bring all of a file is no continuation",
-        "service/proxy/ranges.py::is_later_part",
+        "service/packages/proxy/ranges.py::is_later_part",
         Drop("first != ''"),
         f"{_PROXY}/test_install_log.py"
         "::test_a_range_that_may_bring_all_is_no_continuation[headers2-206]",
     ),
     Guard(
         "the same bytes under another name are another install",
-        "service/proxy/install_log.py::Install.identity",
+        "service/packages/proxy/install_log.py::Install.identity",
         Drop("release.name"),
         f"{_PROXY}/test_install_log.py::test_the_same_bytes_under_two_names_are_two_installs",
     ),
     Guard(
         "after a cut the next attempt is recorded",
-        "service/proxy/install_log.py::InstallLog._commit_cut",
+        "service/packages/proxy/install_log.py::InstallLog._commit_cut",
         Drop("remove_mark(work.transaction, recorded.key)"),
         f"{_PROXY}/test_cut_installs.py::test_the_next_attempt_is_recorded_by_every_process",
     ),
     Guard(
         "a file that changed is refused",
-        "service/proxy/installs.py::Installer.serve",
+        "service/packages/proxy/installs.py::Installer.serve",
         Replace("known.is_same(file.release.digests)", "True"),
         f"{_PROXY}/test_changed_artifacts.py"
         "::test_without_the_old_file_the_name_is_refused_in_every_mode[audit]",
     ),
     Guard(
         "what is served is remembered with its row",
-        "service/proxy/install_log.py::_keep_artifact",
+        "service/packages/proxy/install_log.py::_keep_artifact",
         Replace("install.is_served_whole", "False"),
         f"{_PROXY}/test_changed_artifacts.py::test_the_page_has_the_digest_that_was_served",
     ),
     Guard(
         "a file is remembered before its last byte is sent",
-        "service/proxy/transfers.py::followed",
+        "service/packages/proxy/transfers.py::followed",
         DropCall("install.verified"),
         f"{_PROXY}/test_changed_artifacts.py"
         "::test_a_large_file_is_known_before_its_last_byte_is_sent",
     ),
     Guard(
         "a row is cut once",
-        "service/proxy/install_log.py::InstallLog._commit_cut",
+        "service/packages/proxy/install_log.py::InstallLog._commit_cut",
         Replace("current is None or current.seq != mark.seq", "False"),
         f"{_PROXY}/test_cut_installs.py::test_a_row_is_cut_once",
     ),
     Guard(
         "a rule saved while the registry answers holds",
-        "service/proxy/services.py::ProxyServices._locate",
+        "service/packages/proxy/services.py::ProxyServices._locate",
         Replace(
             "return Located(policy, registry, document)",
             "return Located(asked_for, registry, document)",
@@ -395,70 +395,70 @@ GUARDS: Final = [
     ),
     Guard(
         "a rule saved while a large document is read holds",
-        "service/proxy/services.py::ProxyServices._find",
+        "service/packages/proxy/services.py::ProxyServices._find",
         Replace("return replace(located, policy=policy), entry", "return located, entry"),
         f"{_PROXY}/test_pypi_routes.py::test_a_rule_saved_while_a_large_document_is_read_holds",
     ),
     Guard(
         "a first-party name never reaches the public registry",
-        "service/proxy/services.py::_registry",
+        "service/packages/proxy/services.py::_registry",
         Drop("raise FirstPartyNotServed(value=policy.registry)"),
         f"{_PROXY}/test_first_party.py::test_a_first_party_name_never_reaches_the_public_registry",
     ),
     Guard(
         "an own registry serves the organisations that it lists",
-        "service/proxy/registries.py::Registries.own_of",
+        "service/packages/proxy/registries.py::Registries.own_of",
         Drop("slug in own.orgs"),
         f"{_PROXY}/test_first_party.py"
         "::test_a_registry_serves_only_the_organisations_that_it_lists",
     ),
     Guard(
         "what one account may read is not remembered for another",
-        "service/origins.py::Registry.identity",
+        "service/core/origins.py::Registry.identity",
         Replace("self.authorization or ''", "''"),
         f"{_PROXY}/test_first_party.py"
         "::test_what_one_account_may_read_is_not_remembered_for_another",
     ),
     Guard(
         "npm audit tells no first-party name",
-        "service/proxy/npm/audit_queries.py::_without",
+        "service/packages/proxy/npm/audit_queries.py::_without",
         Drop("not is_hidden(name)"),
         f"{_PROXY}/test_npm_routes.py::test_an_audit_query_is_passed_on_without_first_party_names",
     ),
     Guard(
         "a file with another digest is not completed",
-        "service/proxy/downloads.py::Download._verify",
+        "service/packages/proxy/downloads.py::Download._verify",
         Replace("self._hash.hexdigest() != expected.key.file.hex", "False"),
         f"{_FILES}::TestLies::test_the_last_bytes_are_held_back[True-digest]",
     ),
     Guard(
         "the last bytes wait for the digest",
-        "service/proxy/downloads.py::Download.readable",
+        "service/packages/proxy/downloads.py::Download.readable",
         Replace("max(0, self.written - HOLD_BACK_BYTES)", "self.written"),
         f"{_FILES}::TestLies::test_no_more_than_that_is_sent_while_the_end_is_awaited",
     ),
     Guard(
         "a cached file is read through before it is served",
-        "service/proxy/file_cache.py::_check",
+        "service/packages/proxy/file_cache.py::_check",
         Replace("content_hash.hexdigest() == key.file.hex", "True"),
         f"{_FILES}::TestOnDisk::test_a_damaged_file_is_fetched_again[True-flipped]",
     ),
     Guard(
         "a file that is being downloaded is not swept",
-        "service/proxy/cache_folder.py::_remove_unlocked",
+        "service/packages/proxy/cache_folder.py::_remove_unlocked",
         DropCall("fcntl.flock"),
         f"{_FILES}::TestEviction::test_a_process_does_not_evict_what_another_one_downloads",
     ),
     Guard(
         "the files of one registry push out none of another",
-        "service/proxy/artifacts.py::_surplus",
+        "service/packages/proxy/artifacts.py::_surplus",
         Replace("(_C.registry_url == url) & (_C.served_at <= last)", "_C.served_at <= last"),
         f"{_PROXY}/test_changed_artifacts.py"
         "::test_many_files_of_one_registry_push_out_none_of_another",
     ),
     Guard(
         "a file counts for the organisation whose request fetched it",
-        "service/proxy/cache_folder.py::CacheFolder.new_part",
+        "service/packages/proxy/cache_folder.py::CacheFolder.new_part",
         DropCall("_set_owner"),
         f"{_FILES}::TestEviction::test_the_downloads_of_one_organisation_leave_the_files_of_others",
     ),
@@ -471,272 +471,272 @@ GUARDS: Final = [
     ),
     Guard(
         "a cached file is synced before it has its name",
-        "service/proxy/cache_folder.py::CacheFolder.keep",
+        "service/packages/proxy/cache_folder.py::CacheFolder.keep",
         DropCall("os.fsync"),
         f"{_DOCUMENTS}::TestOnDisk::test_the_file_is_synced_before_it_has_its_name",
     ),
     Guard(
         "a cached document's checksum is checked",
-        "service/proxy/document_files.py::unpack",
+        "service/packages/proxy/document_files.py::unpack",
         Replace("hashlib.sha256(body).digest() != content[:_DIGEST_BYTES]", "False"),
         f"{_DOCUMENTS}::TestOnDisk::test_every_flipped_bit_is_noticed",
     ),
     Guard(
         "a stale document is served for a limited time",
-        "service/proxy/document_cache.py::DocumentCache._stale",
+        "service/packages/proxy/document_cache.py::DocumentCache._stale",
         Replace("now >= ends_at", "False"),
         f"{_DOCUMENTS}::TestOutage::test_the_last_one_is_served_up_to_a_limit",
     ),
     Guard(
         "an empty list does not replace one with files at once",
-        "service/proxy/document_cache.py::DocumentCache._ask",
+        "service/packages/proxy/document_cache.py::DocumentCache._ask",
         Replace("packed.is_empty and document is not None", "False"),
         f"{_DOCUMENTS}::TestEmptied::test_an_empty_list_does_not_replace_one_with_files",
     ),
     Guard(
         "an HTML page without files must be that of an index",
-        "service/proxy/pypi/html.py::_check_index",
+        "service/packages/proxy/pypi/html.py::_check_index",
         Replace("not meta", "False"),
         f"{_PROXY}/pypi/test_html.py::test_a_page_that_is_no_index_is_refused",
     ),
     Guard(
         "a registry that does not answer is not asked",
-        "service/proxy/upstream.py::Upstream._admit",
+        "service/packages/proxy/upstream.py::Upstream._admit",
         Replace("not self._circuits[origin].allows_requests", "False"),
         f"{_UPSTREAM}::TestCircuit::test_nothing_is_asked_while_it_is_open",
     ),
     Guard(
         "waits end when a registry is not asked any more",
-        "service/proxy/upstream.py::Upstream._circuit_changed",
+        "service/packages/proxy/upstream.py::Upstream._circuit_changed",
         DropCall("self.room.refuse"),
         f"{_UPSTREAM}::TestCircuit::test_requests_that_wait_are_refused_when_it_opens",
     ),
     Guard(
         "a place is not lost with a request that is cancelled",
-        "service/proxy/waiting_room.py::WaitingRoom._wait",
+        "service/packages/proxy/waiting_room.py::WaitingRoom._wait",
         DropCall("self._leave"),
         f"{_PROXY}/test_waiting_room.py::TestTurns"
         "::test_a_place_given_to_a_request_that_is_cancelled_goes_on_to_the_next",
     ),
     Guard(
         "an organisation has no more than its share of the connections",
-        "service/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
         Replace("self._by_org[holder.org] < free * ORG_PER_FREE", "True"),
         f"{_PROXY}/test_waiting_room.py::TestShares"
         "::test_an_organisation_leaves_places_at_however_many_registries",
     ),
     Guard(
         "an organisation has no more than its share of the connections to one registry",
-        "service/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
         Replace("self._by_holder[holder] < free * REGISTRY_PER_FREE", "True"),
         f"{_PROXY}/test_waiting_room.py::TestShares::test_an_organisation_leaves_places_for_others",
     ),
     Guard(
         "HTTP/2 without TLS is not served",
-        "service/hypercorn_server.py::Http1._create_stream",
+        "service/app/hypercorn_server.py::Http1._create_stream",
         Replace("request.http_version in _VERSIONS", "True"),
         f"{_CONNECTIONS}::test_http_2_without_tls_is_refused",
     ),
     Guard(
         "the head of a request has a time limit",
-        "service/hypercorn_server.py::Connection.protocol_send",
+        "service/app/hypercorn_server.py::Connection.protocol_send",
         DropCall("self._begin_head"),
         f"{_CONNECTIONS}::test_headers_that_come_too_slowly_end_the_connection",
     ),
     Guard(
         "an answer to a request that is still being sent arrives",
-        "service/hypercorn_server.py::Connection.protocol_send",
+        "service/app/hypercorn_server.py::Connection.protocol_send",
         DropCall("self._count_unread"),
         f"{_CONNECTIONS}::test_a_client_that_still_sends_its_body_gets_the_whole_answer",
     ),
     Guard(
         "what is read of an answered request is bounded",
-        "service/hypercorn_server.py::Connection._count_unread",
+        "service/app/hypercorn_server.py::Connection._count_unread",
         Replace("self._unread_bytes > LINGER_BYTES", "False"),
         f"{_CONNECTIONS}::test_a_client_that_sends_on_after_its_answer_is_disconnected",
     ),
     Guard(
         "connections of one address are limited",
-        "service/hypercorn_server.py::Connection.run",
+        "service/app/hypercorn_server.py::Connection.run",
         Replace("not self.config.admit(self)", "not (self.config.admit(self) or True)"),
         f"{_CONNECTIONS}::test_an_address_has_its_part_of_the_connections",
     ),
     Guard(
         "connections of all addresses are limited",
-        "service/hypercorn_server.py::ServerConfig.admit",
+        "service/app/hypercorn_server.py::ServerConfig.admit",
         Replace("is_full or has_many", "has_many"),
         f"{_CONNECTIONS}::test_of_too_many_connections_the_one_that_is_idle_longest_ends",
     ),
     Guard(
         "a flood from one address ends no connection of another",
-        "service/hypercorn_server.py::ServerConfig.admit",
+        "service/app/hypercorn_server.py::ServerConfig.admit",
         Replace("not has_many or it.address == address", "True"),
         f"{_CONNECTIONS}::test_an_address_with_too_many_connections_loses_one_of_its_own",
     ),
     Guard(
         "a connection with a request under way is not idle",
-        "service/hypercorn_server.py::Connection.protocol_send",
+        "service/app/hypercorn_server.py::Connection.protocol_send",
         DropCall("self.config.set_idle"),
         f"{_CONNECTIONS}::test_an_address_has_its_part_of_the_connections",
     ),
     Guard(
         "a connection that has ended counts no longer",
-        "service/hypercorn_server.py::Connection.run",
+        "service/app/hypercorn_server.py::Connection.run",
         DropCall("self.config.release"),
         f"{_CONNECTIONS}::test_connections_that_end_during_a_request_take_no_place",
     ),
     Guard(
         "the time limit of a head ends with it",
-        "service/hypercorn_server.py::Connection.protocol_send",
+        "service/app/hypercorn_server.py::Connection.protocol_send",
         DropCall("self._end_head"),
         f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
     ),
     Guard(
         "a piece of a body begins no head",
-        "service/hypercorn_server.py::Http1.handle",
+        "service/app/hypercorn_server.py::Http1.handle",
         Drop("self.stream is None"),
         f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
     ),
     Guard(
         "a head has one time limit, in however many pieces it comes",
-        "service/hypercorn_server.py::Connection._begin_head",
+        "service/app/hypercorn_server.py::Connection._begin_head",
         Drop("self._head_timer is None"),
         f"{_CONNECTIONS}::test_a_body_may_take_longer_than_a_head",
     ),
     Guard(
         "a file of one organisation's registry is not served for its digest at another",
-        "service/proxy/file_keys.py::CacheKey.name",
+        "service/packages/proxy/file_keys.py::CacheKey.name",
         Replace('f"{self.file}{self.registry[:_REGISTRY_CHARS]}"', "str(self.file)"),
         f"{_PROXY}/test_first_party.py"
         "::test_a_digest_that_another_registry_lists_does_not_open_its_file",
     ),
     Guard(
         "a download that breaks off does not keep others from the registry",
-        "service/proxy/circuit_breaker.py::CircuitBreaker.fail",
+        "service/packages/proxy/circuit_breaker.py::CircuitBreaker.fail",
         Replace("attempt not in self._under_way", "False"),
         f"{_PROXY}/test_circuit_breaker.py::TestOpening"
         "::test_a_download_that_began_and_breaks_off_says_nothing",
     ),
     Guard(
         "answers of the proxy to one key are bounded",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
         Replace("self._by_key[key] >= self._per_key", "False"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_a_key_are_bounded",
     ),
     Guard(
         "answers of the proxy to one organisation are bounded",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
         Replace("self._by_org[org] >= self._per_org", "False"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_an_organisation_are_bounded",
     ),
     Guard(
         "an answer of the proxy that ends no longer counts",
-        "service/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
         DropCall("task.add_done_callback"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_an_answer_that_ends_makes_room",
     ),
     Guard(
         "requests of one organisation to a registry are bounded",
-        "service/proxy/request_rates.py::RequestRates.charge",
+        "service/packages/proxy/request_rates.py::RequestRates.charge",
         Replace("full_at - now > BURST_S", "False"),
         f"{_PROXY}/test_request_rates.py::test_a_burst_is_allowed_and_no_more",
     ),
     Guard(
         "each request to a registry is charged to its organisation",
-        "service/proxy/upstream.py::Upstream._admit",
+        "service/packages/proxy/upstream.py::Upstream._admit",
         DropCall("self._rates.charge"),
         f"{_PROXY}/test_limits.py::TestRequestsToARegistry"
         "::test_very_many_names_of_one_organisation_do_not_keep_another_from_it",
     ),
     Guard(
         "a registry that refuses requests pauses the organisation that sent most",
-        "service/proxy/upstream.py::Upstream._faults",
+        "service/packages/proxy/upstream.py::Upstream._faults",
         DropCall("self._rates.pause_heaviest"),
         f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
     ),
     Guard(
         "a registry that refuses requests is not spared as one that does not answer",
-        "service/proxy/upstream.py::_check_status",
+        "service/packages/proxy/upstream.py::_check_status",
         Replace("status == _TOO_MANY", "False"),
         f"{_UPSTREAM}::TestLimits::test_only_the_organisation_that_asked_most_is_not_asked_for",
     ),
     Guard(
         "some connections are for organisations that hold none",
-        "service/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
         Replace("self._units // RESERVED", "0"),
         f"{_PROXY}/test_waiting_room.py::TestShares"
         "::test_however_many_organisations_leave_places_for_one_more",
     ),
     Guard(
         "a place goes to the organisation that holds the fewest",
-        "service/proxy/waiting_room.py::WaitingRoom._admit_next",
+        "service/packages/proxy/waiting_room.py::WaitingRoom._admit_next",
         Replace("sorted(self._queues, key=self._connections.held_by)", "list(self._queues)"),
         f"{_PROXY}/test_waiting_room.py::TestTurns"
         "::test_a_place_goes_to_the_organisation_that_holds_the_fewest",
     ),
     Guard(
         "a registry's credentials go to its own origin alone",
-        "service/proxy/upstream.py::Upstream._send",
+        "service/packages/proxy/upstream.py::Upstream._send",
         Drop("_origin(url) == self.registry.origin"),
         f"{_UPSTREAM}::TestRedirects::test_a_configured_origin_gets_no_credentials",
     ),
     Guard(
         "a registry directs us to configured origins alone",
-        "service/proxy/upstream.py::Upstream._checked",
+        "service/packages/proxy/upstream.py::Upstream._checked",
         Drop("not self.registry.allows(origin)"),
         f"{_UPSTREAM}::TestRedirects::test_any_other_origin_is_not_asked[other]",
     ),
     Guard(
         "a registry's document is bounded once it is decompressed",
-        "service/proxy/bodies.py::read_body",
+        "service/packages/proxy/bodies.py::read_body",
         Replace("size > bytes_max", "False"),
         f"{_UPSTREAM}::TestDocument::test_a_body_out_of_all_limits_is_a_failure[bomb]",
     ),
     Guard(
         "a page does not decide which origins its files come from",
-        "service/proxy/origins.py::Origins._resolved",
+        "service/packages/proxy/origins.py::Origins._resolved",
         Replace("key is None", "not parts.scheme"),
         f"{_PROXY}/test_origins.py::test_a_url_that_leaves_the_origins_is_dropped",
     ),
     Guard(
         "a file's path on its origin has one reading",
-        "service/proxy/origins.py::Origins.locate",
+        "service/packages/proxy/origins.py::Origins.locate",
         Replace("_DOT_SEGMENT.search(location.path)", "not location.path"),
         f"{_PROXY}/test_origins.py::test_a_url_that_leaves_the_origins_is_dropped",
     ),
     Guard(
         "a file's version is that of the name which clients read",
-        "service/proxy/pypi/listing.py::Listing._parse",
+        "service/packages/proxy/pypi/listing.py::Listing._parse",
         Replace("link.filename != filename", "not filename"),
         f"{_PROXY}/pypi/test_simple_json.py::test_a_file_that_cannot_be_trusted_is_dropped",
     ),
     Guard(
         "a page of one project offers no files of another",
-        "service/proxy/pypi/listing.py::Listing._parse",
+        "service/packages/proxy/pypi/listing.py::Listing._parse",
         Replace("distribution.project != self._name", "not distribution.project"),
         f"{_PROXY}/pypi/test_simple_json.py::test_a_file_that_cannot_be_trusted_is_dropped",
     ),
     Guard(
         "a file is found on its own origin alone",
-        "service/proxy/pypi/project.py::find_file",
+        "service/packages/proxy/pypi/project.py::find_file",
         Replace("is_path and file.origin == origin", "is_path"),
         f"{_PROXY}/pypi/test_simple_json.py::test_a_file_is_found_by_its_path_alone",
     ),
     Guard(
         "metadata is that of the wheel's own version",
-        "service/proxy/pypi/metadata.py::_metadata_entry",
+        "service/packages/proxy/pypi/metadata.py::_metadata_entry",
         Replace("_is_of(directories[0], name, version)", "directories[0]"),
         f"{_PROXY}/pypi/test_metadata.py::test_a_wheel_that_is_not_in_order_has_no_metadata",
     ),
     Guard(
         "a version of a package is described as itself",
-        "service/proxy/npm/packument.py::_parse_version",
+        "service/packages/proxy/npm/packument.py::_parse_version",
         Replace('_text(members.get("version")) != version', "not version"),
         f"{_PROXY}/npm/test_packument.py::test_a_version_that_cannot_be_trusted_is_dropped",
     ),
     Guard(
         "a dist-tag never moves up",
-        "service/proxy/npm/tags.py::_replacement",
+        "service/packages/proxy/npm/tags.py::_replacement",
         Replace("choice[0] <= old", "choice"),
         f"{_PROXY}/npm/test_tags.py::test_a_tag_moves_down_to_what_its_users_want",
     ),
@@ -748,7 +748,7 @@ GUARDS: Final = [
     ),
     Guard(
         "imported rows do not rewrite who could do what",
-        "service/reports/recorded_changes.py::_without_imported",
+        "service/trust/reports/recorded_changes.py::_without_imported",
         Replace("first <= change.seq", "False"),
         f"{_REPORTS}::test_imported_rows_tell_nothing_of_this_organisation",
     ),
@@ -780,14 +780,14 @@ GUARDS: Final = [
     ),
     Guard(
         "an address does not make a page out of all proportion",
-        "service/dashboard/audit_page.py::load_audit_view",
+        "service/pages/audit_page.py::load_audit_view",
         Replace("state.is_too_long", "state is None"),
-        "tests/service/dashboard/test_audit_page.py::"
+        "tests/service/pages/test_audit_page.py::"
         "test_an_address_out_of_all_proportion_is_a_short_page[values]",
     ),
     Guard(
         "a package without a version is not taken for harmless",
-        "service/policy/sbom.py::_ids_on",
+        "service/packages/policy/sbom.py::_ids_on",
         Replace("not release.version", "False"),
         "tests/processes/test_cli_policy.py::"
         "test_a_component_is_compared_in_every_spelling[pkg:npm/%40acme/evil-True]",
@@ -922,7 +922,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a backup with rows of a later version is not put back",
-        "service/backup/manifest.py::read_manifest",
+        "service/audit/backup/manifest.py::read_manifest",
         Replace("(manifest.audit_schema or 1) > SCHEMA_VERSION", "False"),
         f"{_RESTORING}::test_a_backup_of_a_newer_audit_schema_is_refused",
     ),
@@ -970,9 +970,9 @@ GUARDS: Final = [
     ),
     Guard(
         "a new secret's name is synced",
-        "service/secrets.py::_create",
+        "service/core/secrets.py::_create",
         DropCall("fsync"),
-        "tests/service/test_secrets.py::test_a_secret_survives_a_power_loss",
+        "tests/service/core/test_secrets.py::test_a_secret_survives_a_power_loss",
     ),
     Guard(
         "an exported file is synced before it has its name",
@@ -1088,9 +1088,9 @@ GUARDS: Final = [
     ),
     Guard(
         "without a token the metrics are closed",
-        "service/web/system.py::_may_scrape",
+        "service/app/system.py::_may_scrape",
         Drop("bool(token)"),
-        "tests/service/test_metrics.py::test_without_a_token_the_metrics_are_closed_to_all",
+        "tests/service/core/test_metrics.py::test_without_a_token_the_metrics_are_closed_to_all",
     ),
     Guard(
         "a file without a valid admin token opens nothing",
@@ -1109,25 +1109,25 @@ GUARDS: Final = [
         "a key may do no more than its issuer",
         "service/orgs/api_keys.py::request_api_key",
         DropCall("_require_all"),
-        "tests/service/test_api_keys.py::test_a_key_may_do_no_more_than_its_issuer",
+        "tests/service/orgs/test_keys.py::test_a_key_may_do_no_more_than_its_issuer",
     ),
     Guard(
         "a rotation shows no secret that may do more than its issuer",
         "service/orgs/api_keys.py::rotate_api_key",
         DropCall("_require_all"),
-        "tests/service/test_api_keys.py::test_a_rotation_gives_no_more_than_its_issuer_has",
+        "tests/service/orgs/test_keys.py::test_a_rotation_gives_no_more_than_its_issuer_has",
     ),
     Guard(
         "no key is issued without scopes",
         "service/orgs/api_keys.py::_key_scopes",
         Replace("not scopes", "False"),
-        "tests/service/test_api_keys.py::test_a_request_without_scopes_is_told_which_there_are",
+        "tests/service/orgs/test_keys.py::test_a_request_without_scopes_is_told_which_there_are",
     ),
     Guard(
         "a longest life rules out keys without an end",
         "service/orgs/api_keys.py::KeyTerms.parse_expiry",
         Replace("text == NEVER and self.allows_never", "text == NEVER"),
-        "tests/service/test_api_keys.py::test_the_operator_sets_a_longest_life",
+        "tests/service/orgs/test_keys.py::test_the_operator_sets_a_longest_life",
     ),
     Guard(
         "a change that gives access needs a recent sign-in",
@@ -1146,19 +1146,19 @@ GUARDS: Final = [
     ),
     Guard(
         "a short part of an admin token with a comma is no token",
-        "service/settings.py::_check_tokens",
+        "service/core/settings.py::_check_tokens",
         Replace("len(token) < SECRET_CHARS_MIN", "False"),
-        "tests/service/test_settings.py::test_admin_tokens_are_at_most_two_from_one_place",
+        "tests/service/core/test_settings.py::test_admin_tokens_are_at_most_two_from_one_place",
     ),
     Guard(
         "the passkey of another member confirms nothing",
-        "service/passkeys/sign_in.py::sign_in_again_with_passkey",
+        "service/access/passkeys/sign_in.py::sign_in_again_with_passkey",
         Replace("proved.member.id != caller.member_id", "False"),
         f"{_AGAIN}::test_the_passkey_of_another_member_confirms_nothing",
     ),
     Guard(
         "a new sign-in ends the former cookie",
-        "service/orgs/sessions.py::renew_session",
+        "service/access/sessions.py::renew_session",
         Drop("entry.token_hash = token_hash(token)"),
         f"{_AGAIN}::test_the_former_cookie_ends",
     ),
@@ -1171,9 +1171,9 @@ GUARDS: Final = [
     ),
     Guard(
         "a bucket on another machine is reached by https",
-        "service/settings.py::_check_endpoints",
+        "service/core/settings.py::_check_endpoints",
         Replace("parts.scheme.lower() == 'http'", "False"),
-        "tests/service/test_settings.py::test_a_bucket_on_another_machine_is_reached_by_https",
+        "tests/service/core/test_settings.py::test_a_bucket_on_another_machine_is_reached_by_https",
     ),
     Guard(
         "a known organisation is that of its path",
@@ -1279,22 +1279,22 @@ GUARDS: Final = [
     ),
     Guard(
         "a database to which a service is connected is not restored",
-        "service/backup/restored_databases.py::_RestoredDump.check",
+        "service/audit/backup/restored_databases.py::_RestoredDump.check",
         Replace("others and not self._is_forced", "False"),
-        "tests/service/backup/test_postgresql.py::"
+        "tests/service/audit/backup/test_postgresql.py::"
         "test_a_running_service_is_not_given_another_database",
     ),
     Guard(
         "a database that is copied to another one is open in no service",
-        "service/migration/copy.py::_alone",
+        "service/store/database_copy/copy.py::_alone",
         DropCall("lock_out_others"),
-        "tests/service/migration/test_copy.py::test_a_service_started_just_before_the_copy_is_seen",
+        "tests/service/store/database_copy/test_copy.py::test_a_service_started_just_before_the_copy_is_seen",
     ),
     Guard(
         "a copy goes on after the rows that it has copied",
-        "service/migration/copy.py::_copy_tables",
+        "service/store/database_copy/copy.py::_copy_tables",
         DropCall("_check_found"),
-        "tests/service/migration/test_copy.py::test_a_source_changed_after_a_kill_is_found",
+        "tests/service/store/database_copy/test_copy.py::test_a_source_changed_after_a_kill_is_found",
     ),
     Guard(
         "a transaction that a statement has broken is not taken for stored",
@@ -1310,7 +1310,7 @@ GUARDS: Final = [
     ),
     Guard(
         "another data dir's lease on this machine is not ours",
-        "service/audit/lease.py::_place_of",
+        "service/store/lease.py::_place_of",
         Replace(
             "f'{socket.gethostname()}/{os.fstat(descriptor).st_ino:x}-{mark}/'",
             "f'{socket.gethostname()}/'",
@@ -1356,7 +1356,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the epoch is part of that check",
-        "service/audit/lease.py::HeldLease._confirm",
+        "service/store/lease.py::HeldLease._confirm",
         Drop("Lease.epoch == self.epoch"),
         "tests/service/audit/test_lease.py::test_nothing_is_committed_under_a_lost_lease",
     ),
@@ -1394,7 +1394,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the file lock excludes this machine's other processes",
-        "service/audit/lease.py::_lock",
+        "service/store/lease.py::_lock",
         DropCall("fcntl.flock"),
         "tests/service/audit/test_lease.py"
         "::test_within_this_machine_one_holder_excludes_all_others",
@@ -1420,19 +1420,19 @@ GUARDS: Final = [
     ),
     Guard(
         "a version is compared with the catalog before it is in place",
-        "service/backup/object_versions.py::BroughtBack._download",
+        "service/audit/backup/object_versions.py::BroughtBack._download",
         Replace("found != (entry.size, entry.sha256)", "False"),
         f"{_BY_VERSION}::test_a_version_that_is_gone_ends_the_restore_with_nothing_in_place",
     ),
     Guard(
         "an object of another installation is not replaced by a version",
-        "service/backup/object_versions.py::BroughtBack._put",
+        "service/audit/backup/object_versions.py::BroughtBack._put",
         Replace("current is not None and self._is_same_place", "current is not None"),
         f"{_BY_VERSION}::test_another_object_of_that_name_elsewhere_is_left",
     ),
     Guard(
         "a backup by version is of a bucket that keeps them",
-        "service/backup/object_versions.py::versioned_bucket",
+        "service/audit/backup/object_versions.py::versioned_bucket",
         Replace("not await run_uncancellable(segments.keeps_versions)", "False"),
         f"{_BY_VERSION}::test_without_versions_there_is_no_backup_by_version",
     ),
@@ -1457,7 +1457,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a table that was begun again is another one",
-        "service/lake_table/publisher.py::Publisher._read",
+        "service/audit/open_table/publisher.py::Publisher._read",
         Replace(
             "(line.published_at, version) == (published_at, known.version)",
             "version == known.version",
@@ -1466,13 +1466,13 @@ GUARDS: Final = [
     ),
     Guard(
         "an attempt to restore gives up no prefix of an earlier one",
-        "service/backup/restored_segments.py::RestoredSegments.claimed",
+        "service/audit/backup/restored_segments.py::RestoredSegments.claimed",
         Replace("is_adopted and not self._has_uploaded", "not self._has_uploaded"),
         f"{_S3_MAINTENANCE}::test_an_attempt_that_failed_early_leaves_the_prefix_to_the_next",
     ),
     Guard(
         "a second restore has an id of its own",
-        "service/backup/restore.py::restore_backup",
+        "service/audit/backup/restore.py::restore_backup",
         DropCall("attempt.end"),
         f"{_S3_MAINTENANCE}::test_a_second_restore_is_another_installation",
     ),
@@ -1512,25 +1512,25 @@ GUARDS: Final = [
     ),
     Guard(
         "no object is removed from the prefix of another installation",
-        "service/lake.py::Lake.remove_orphans",
+        "service/audit/lake.py::Lake.remove_orphans",
         DropCall("self.confirm_prefix"),
         f"{_S3_PREFIX}::test_another_installation_removes_nothing",
     ),
     Guard(
         "no table is published into the prefix of another installation",
-        "service/lake_table/publisher.py::Publisher._publish_table",
+        "service/audit/open_table/publisher.py::Publisher._publish_table",
         DropCall("self._lake.confirm_prefix"),
         f"{_S3_PREFIX}::test_another_installation_publishes_no_table_there",
     ),
     Guard(
         "no retired object is removed from the prefix of another installation",
-        "service/lake.py::Lake.remove_segments",
+        "service/audit/lake.py::Lake.remove_segments",
         DropCall("self.confirm_prefix"),
         f"{_S3_PREFIX}::test_another_installation_removes_nothing",
     ),
     Guard(
         "nothing is sealed into the prefix of another installation",
-        "service/lake.py::Lake._store",
+        "service/audit/lake.py::Lake._store",
         DropCall("self.confirm_prefix"),
         f"{_S3_PREFIX}::test_another_installation_writes_nothing_and_keeps_its_rows",
     ),
@@ -1542,7 +1542,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a restored installation is not the one that was backed up",
-        "service/backup/restored_databases.py::_begin",
+        "service/audit/backup/restored_databases.py::_begin",
         DropCall("renew_installation"),
         f"{_S3_MAINTENANCE}::test_a_restored_installation_is_not_the_one_that_was_backed_up",
     ),
@@ -1585,19 +1585,19 @@ GUARDS: Final = [
     ),
     Guard(
         "what a snapshot names is not unlinked",
-        "service/lake_table/publisher.py::Publisher.released",
+        "service/audit/open_table/publisher.py::Publisher.released",
         Replace("segment.segment_id not in held", "True"),
         f"{_REMOVAL}::test_a_retired_file_is_kept_until_it_is_published_and_expired",
     ),
     Guard(
         "a retirement is followed by a publication that refuses older ones",
-        "service/lake_table/registry.py::LakeState.is_fenced",
+        "service/audit/open_table/registry.py::LakeState.is_fenced",
         Replace("line.published_at > self.last_retired_at", "True"),
         f"{_REMOVAL}::test_a_segment_retired_before_it_was_published_is_fenced_first",
     ),
     Guard(
         "a publication commits on what it was made from",
-        "service/lake_table/registry.py::_set_metadata",
+        "service/audit/open_table/registry.py::_set_metadata",
         Drop("if changed is None:\n    raise TableOvertaken(key.name)"),
         f"{_PUBLISHING}::test_a_foreign_commit_is_not_overwritten",
     ),
@@ -1608,7 +1608,7 @@ GUARDS: Final = [
             "if any(map(_NUMBERED.fullmatch, self._files.names(self._log))):\n"
             '    raise StorageFailed(f"{self._log}: the log is there and cannot be read") from None'
         ),
-        "tests/service/lake_table/test_bucket_faults.py"
+        "tests/service/audit/open_table/test_bucket_faults.py"
         "::test_a_publication_that_is_answered_wrongly_leaves_the_table",
     ),
     Guard(
@@ -1626,13 +1626,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a table is not said to be complete while rows are missing",
-        "service/lake_table/registry.py::LakeState.complete_through",
+        "service/audit/open_table/registry.py::LakeState.complete_through",
         Replace("[*journal, *(segment.min_seq for segment in absent)]", "[]"),
         f"{_PUBLISHING}::test_complete_through_is_the_row_before_the_first_one_that_is_missing",
     ),
     Guard(
         "the grace is longer than the longest export",
-        "service/settings.py::Settings.retired_grace_s",
+        "service/core/settings.py::Settings.retired_grace_s",
         Replace("self.export_max_s + self.query_max_s", "self.query_max_s"),
         f"{_COMPACTION}::test_retired_files_outlive_every_export_that_found_them",
     ),
@@ -1855,25 +1855,25 @@ GUARDS: Final = [
     ),
     Guard(
         "a copy that does not match the catalog is not used",
-        "service/backup/segment_restore.py::SegmentRestore._fetch",
+        "service/audit/backup/segment_restore.py::SegmentRestore._fetch",
         Replace("fault is None", "True"),
         f"{_SEGMENT_RESTORE}::test_a_copy_that_does_not_match_is_not_used",
     ),
     Guard(
         "a segment that was removed is not restored",
-        "service/backup/segment_restore.py::SegmentRestore._put_in_place",
+        "service/audit/backup/segment_restore.py::SegmentRestore._put_in_place",
         Replace("not await is_live(work.session, segment.segment_id)", "False"),
         f"{_SEGMENT_RESTORE}::test_a_segment_that_is_merged_meanwhile_is_not_restored",
     ),
     Guard(
         "what a query cannot read is verified",
-        "service/lake.py::Lake.query",
+        "service/audit/lake.py::Lake.query",
         DropCall("self.suspects.record"),
         f"{_SCRUBBING}::test_damage_that_a_request_meets_is_named_at_once",
     ),
     Guard(
         "what an export cannot read is verified",
-        "service/lake.py::Lake._make_piece",
+        "service/audit/lake.py::Lake._make_piece",
         DropCall("self.suspects.record"),
         f"{_SCRUBBING}::test_damage_that_an_export_meets_is_named_at_once",
     ),
@@ -1885,21 +1885,21 @@ GUARDS: Final = [
     ),
     Guard(
         "a segment that is whole is not given up",
-        "service/backup/segment_loss.py::find_damage",
+        "service/audit/backup/segment_loss.py::find_damage",
         Replace("fault is None", "False"),
-        "tests/service/backup/test_segment_loss.py::test_a_whole_segment_is_not_given_up",
+        "tests/service/audit/backup/test_segment_loss.py::test_a_whole_segment_is_not_given_up",
     ),
     Guard(
         "a segment that was removed is not given up",
-        "service/backup/segment_loss.py::give_up",
+        "service/audit/backup/segment_loss.py::give_up",
         Replace("not await is_live(work.session, segment.segment_id)", "False"),
-        "tests/service/backup/test_segment_loss.py::test_a_segment_is_given_up_once",
+        "tests/service/audit/backup/test_segment_loss.py::test_a_segment_is_given_up_once",
     ),
     Guard(
         "a version that is known to be damaged is not recorded",
-        "service/backup/object_versions.py::record_versions",
+        "service/audit/backup/object_versions.py::record_versions",
         Replace("segment.segment_id not in damaged", "True"),
-        "tests/service/backup/test_by_version.py"
+        "tests/service/audit/backup/test_by_version.py"
         "::test_a_segment_that_is_known_to_be_damaged_is_left_out_and_listed",
     ),
     Guard(
@@ -1910,63 +1910,63 @@ GUARDS: Final = [
     ),
     Guard(
         "the folders of a backup are synced before it has its name",
-        "service/backup/create.py::take_backup",
+        "service/audit/backup/create.py::take_backup",
         Drop("await run_uncancellable(partial(sync_folders, part))"),
         f"{_TAKING}::test_every_byte_and_name_is_durable_before_the_backup_has_its_own",
     ),
     Guard(
         "what a backup keeps is compared with the catalog",
-        "service/backup/create.py::_Copier._fault_of",
+        "service/audit/backup/create.py::_Copier._fault_of",
         Replace("None if segment.sha256 in {'', copy.sha256} else Kind.WRONG_SHA256", "None"),
         f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
     ),
     Guard(
         "bytes that are not those of the catalog are not kept",
-        "service/backup/create.py::_Copier.copy_segment",
+        "service/audit/backup/create.py::_Copier.copy_segment",
         DropCall("copy.target.unlink"),
         f"{_TAKING}::test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there",
     ),
     Guard(
         "what cannot be written is not taken for a damaged segment",
-        "service/backup/create.py::_Copier._fault_of",
+        "service/audit/backup/create.py::_Copier._fault_of",
         Replace("SourceFault", "OSError"),
         f"{_TAKING}::test_a_target_that_takes_no_more_is_no_damage_of_a_segment",
     ),
     Guard(
         "what is put back is compared with the manifest",
-        "service/backup/restore.py::_copy",
+        "service/audit/backup/restore.py::_copy",
         Replace("(copy.size, copy.sha256) != (file.size, file.sha256)", "copy is None"),
         f"{_RESTORING}::test_every_flipped_bit_is_found_before_anything_is_in_place",
     ),
     Guard(
         "leases of the past end when a backup is put back",
-        "service/backup/restored_databases.py::_RestoredFile.put_in",
+        "service/audit/backup/restored_databases.py::_RestoredFile.put_in",
         DropCall("asyncio.run"),
         f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
     ),
     Guard(
         "a data dir that is in use stays where it is",
-        "service/backup/restore.py::_check_data_dir",
+        "service/audit/backup/restore.py::_check_data_dir",
         Replace("database.is_file() and is_in_use(database)", "database is None"),
         f"{_RESTORING}::test_a_data_dir_a_service_works_on_is_left_alone",
     ),
     Guard(
         "an explanation wants its capability",
-        "service/explain/routes.py::explain",
+        "service/trust/explain/routes.py::explain",
         Replace("Capability.OIDC_READ", "Capability.AUDIT_READ"),
         f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),
     Guard(
         "an explanation sees its own organisation's bindings",
-        "service/explain/binding_history.py::list_known_bindings",
+        "service/trust/explain/binding_history.py::list_known_bindings",
         Replace("select(*columns).where(Binding.tenant_id == tenant_id)", "select(*columns)"),
         f"{_EXPLAIN}/test_routes.py::test_another_organisations_bindings_are_not_named",
     ),
     Guard(
         "nothing is proposed that would not help",
-        "service/explain/proposals.py::proposal_for",
+        "service/trust/explain/proposals.py::proposal_for",
         Drop("_would_match(proposal, unverified_claims, context, active)"),
-        "tests/service/explain/test_nearest.py::test_ambiguous_bindings_are_all_listed",
+        "tests/service/trust/explain/test_nearest.py::test_ambiguous_bindings_are_all_listed",
     ),
     Guard(
         "a terminal does not obey what a token says",
@@ -1976,7 +1976,7 @@ GUARDS: Final = [
     ),
     Guard(
         "claims are never taken for signed",
-        "service/explain/evaluation.py::run_rules",
+        "service/trust/explain/evaluation.py::run_rules",
         Replace(
             "if evaluation.keys is not None:\n"
             "    rule_6_signature(evaluation.token, issuer, evaluation.keys)\n"
@@ -1991,7 +1991,7 @@ GUARDS: Final = [
     ),
     Guard(
         "plain http to an issuer is for this machine",
-        "service/issuers/urls.py::key_url_fault",
+        "service/ci/issuers/urls.py::key_url_fault",
         Replace(
             "parts.scheme == 'https' or (is_loopback_allowed and _is_plain_loopback(parts))",
             "parts.scheme in {'http', 'https'}",
@@ -2000,13 +2000,13 @@ GUARDS: Final = [
     ),
     Guard(
         "an issuer's URL carries no name of a user",
-        "service/issuers/urls.py::key_url_fault",
+        "service/ci/issuers/urls.py::key_url_fault",
         Replace("'@' in parts.netloc", "parts.netloc is None"),
         f"{_ISSUERS}::test_a_wrong_value_is_refused_with_its_line",
     ),
     Guard(
         "two tables are never of one issuer",
-        "service/issuers/issuers.py::_issuers",
+        "service/ci/issuers/issuers.py::_issuers",
         Replace(
             "(first := names.setdefault(issuer.url, issuer.name)) != issuer.name",
             "(first := names.setdefault(issuer.url, issuer.name)) is None",
@@ -2015,61 +2015,61 @@ GUARDS: Final = [
     ),
     Guard(
         "a typing error in the issuers file is no optional key left out",
-        "service/issuers/issuers.py::_issuer",
+        "service/ci/issuers/issuers.py::_issuer",
         Replace("key not in _KEYS or key == 'name'", "key == 'name' and table.pop(key)"),
         f"{_ISSUERS}::test_a_wrong_value_is_refused_with_its_line",
     ),
     Guard(
         "an issuer elsewhere cannot send key requests to this machine",
-        "service/issuers/key_fetch.py::_discover",
+        "service/ci/issuers/key_fetch.py::_discover",
         Replace("is_plain_loopback(issuer.url)", "True"),
         f"{_KEY_FETCH}::test_an_issuer_elsewhere_cannot_have_keys_fetched_from_this_machine",
     ),
     Guard(
         "a configuration is that of the issuer it is asked of",
-        "service/issuers/key_fetch.py::_discover",
+        "service/ci/issuers/key_fetch.py::_discover",
         Replace("configuration.get('issuer') != issuer.url", "'issuer' not in configuration"),
         f"{_KEY_FETCH}::test_an_answer_that_gives_no_keys_is_a_failure",
     ),
     Guard(
         "keys are not fetched from where a redirect leads away",
-        "service/issuers/key_fetch.py::_redirect_target",
+        "service/ci/issuers/key_fetch.py::_redirect_target",
         Replace("not same_place or there.userinfo", "same_place is None"),
         f"{_KEY_FETCH}::test_a_redirect_to_another_place_is_not_followed",
     ),
     Guard(
         "redirects of keys come to an end",
-        "service/issuers/key_fetch.py::_document",
+        "service/ci/issuers/key_fetch.py::_document",
         Replace("REDIRECTS_MAX + 1", "10"),
         f"{_KEY_FETCH}::test_redirects_at_the_same_place_are_followed_three_times",
     ),
     Guard(
         "keys are not unpacked",
-        "service/issuers/key_fetch.py::_body",
+        "service/ci/issuers/key_fetch.py::_body",
         Replace("coding != 'identity'", "coding is None"),
         f"{_ISSUER_PROCESS}::test_an_outage_is_named_and_cached_keys_outlive_it",
     ),
     Guard(
         "a key set has a bounded size",
-        "service/issuers/key_fetch.py::_body",
+        "service/ci/issuers/key_fetch.py::_body",
         Replace("len(body) > DOCUMENT_BYTES_MAX", "len(body) < 0"),
         f"{_KEY_FETCH}::test_an_answer_that_gives_no_keys_is_a_failure",
     ),
     Guard(
         "a server that drips does not hold a request",
-        "service/issuers/key_fetch.py::fetch_keys",
+        "service/ci/issuers/key_fetch.py::fetch_keys",
         Replace("asyncio.timeout(FETCH_S)", "asyncio.timeout(None)"),
         f"{_ISSUER_PROCESS}::test_a_server_that_drips_is_given_up",
     ),
     Guard(
         "a key for something else does not verify",
-        "service/issuers/jwks.py::_check_purpose",
+        "service/ci/issuers/jwks.py::_check_purpose",
         Replace("jwk.get('use', 'sig') != 'sig'", "jwk.get('use') == ''"),
         f"{_JWKS}::test_a_key_that_is_not_for_this_is_refused_and_the_good_one_stays",
     ),
     Guard(
         "a key whose operations leave verifying out does not verify",
-        "service/issuers/jwks.py::_check_purpose",
+        "service/ci/issuers/jwks.py::_check_purpose",
         Replace(
             "not isinstance(operations, list) or 'verify' not in operations", "operations is None"
         ),
@@ -2077,25 +2077,25 @@ GUARDS: Final = [
     ),
     Guard(
         "a key is for pinned algorithms only",
-        "service/issuers/jwks.py::_algorithms",
+        "service/ci/issuers/jwks.py::_algorithms",
         Replace("fitting & pinned", "fitting"),
         f"{_JWKS}::test_a_curve_is_for_its_one_algorithm",
     ),
     Guard(
         "a key that names its algorithm is for no other",
-        "service/issuers/jwks.py::_algorithms",
+        "service/ci/issuers/jwks.py::_algorithms",
         Replace("'alg' in jwk", "jwk is None"),
         f"{_JWKS}::test_a_key_that_is_not_for_this_is_refused_and_the_good_one_stays",
     ),
     Guard(
         "a weak or slow RSA modulus does not verify",
-        "service/issuers/jwks.py::_check_rsa",
+        "service/ci/issuers/jwks.py::_check_rsa",
         Replace("not RSA_BITS_MIN <= bits <= RSA_BITS_MAX or modulus % 2 == 0", "bits < 0"),
         f"{_JWKS}::test_an_rsa_modulus_out_of_bounds_is_refused",
     ),
     Guard(
         "an RSA exponent of one does not verify",
-        "service/issuers/jwks.py::_check_rsa",
+        "service/ci/issuers/jwks.py::_check_rsa",
         Replace(
             "exponent < 3 or exponent % 2 == 0 or exponent.bit_length() > RSA_EXPONENT_BITS_MAX",
             "exponent < 0",
@@ -2104,19 +2104,19 @@ GUARDS: Final = [
     ),
     Guard(
         "two keys of one name verify nothing",
-        "service/issuers/jwks.py::parse_jwks",
+        "service/ci/issuers/jwks.py::parse_jwks",
         Replace("published[kid] > 1", "published[kid] < 0"),
         f"{_JWKS}::test_two_keys_with_one_kid_are_both_refused",
     ),
     Guard(
         "private members of a published key are not read",
-        "service/issuers/jwks.py::_public_key",
+        "service/ci/issuers/jwks.py::_public_key",
         Replace("RSAKey.import_key(public)", "RSAKey.import_key(dict(jwk))"),
         f"{_JWKS}::test_a_private_part_that_is_published_is_not_read",
     ),
     Guard(
         "a key set without a usable key is a failure",
-        "service/issuers/jwks.py::parse_jwks",
+        "service/ci/issuers/jwks.py::parse_jwks",
         Replace("not by_kid", "by_kid is None"),
         f"{_JWKS}::test_what_holds_no_usable_key_is_a_fault",
     ),
@@ -2134,61 +2134,61 @@ GUARDS: Final = [
     ),
     Guard(
         "a token no key would help costs no request",
-        "service/issuers/key_source.py::KeySource.keys_for",
+        "service/ci/issuers/key_source.py::KeySource.keys_for",
         Replace("unverified_kid is None", "self._http is None"),
         f"{_KEY_SOURCE}::test_a_token_that_no_key_would_help_costs_no_request",
     ),
     Guard(
         "an issuer's keys are fetched once at a time",
-        "service/issuers/key_source.py::KeySource._begin",
+        "service/ci/issuers/key_source.py::KeySource._begin",
         Replace("held.renewal is None", "self._http"),
         f"{_KEY_SOURCE}::test_all_who_wait_share_one_fetch",
     ),
     Guard(
         "who stops waiting for keys does not stop the others",
-        "service/issuers/key_source.py::_wait_for",
+        "service/ci/issuers/key_source.py::_wait_for",
         Replace("asyncio.wait({renewal})", "renewal"),
         f"{_KEY_SOURCE}::test_who_stops_waiting_does_not_stop_the_others",
     ),
     Guard(
         "unknown kids cause one fetch a minute",
-        "service/issuers/key_source.py::KeySource._renew_for",
+        "service/ci/issuers/key_source.py::KeySource._renew_for",
         Drop("self._is_younger(held.unknown_kid_at, UNKNOWN_KID_EVERY)"),
         f"{_KEY_SOURCE}::test_random_kids_cause_one_fetch_a_minute_and_good_keys_stay",
     ),
     Guard(
         "keys fetched for a token are not fetched again for it",
-        "service/issuers/key_source.py::KeySource.keys_for",
+        "service/ci/issuers/key_source.py::KeySource.keys_for",
         Drop("held.renewals_begun == begun"),
         f"{_KEY_SOURCE}::test_a_cold_source_fetches_once_for_a_random_kid",
     ),
     Guard(
         "a clock set back does not keep keys",
-        "service/issuers/key_source.py::KeySource._is_younger",
+        "service/ci/issuers/key_source.py::KeySource._is_younger",
         Replace("abs(self._clock() - at)", "self._clock() - at"),
         f"{_KEY_SOURCE}::test_a_clock_set_back_does_not_keep_keys_for_longer",
     ),
     Guard(
         "good keys outlive a failed renewal",
-        "service/issuers/key_source.py::KeySource._record_failure",
+        "service/ci/issuers/key_source.py::KeySource._record_failure",
         Replace("replace(held.keys, fault=reason)", "SigningKeys(fault=reason)"),
         f"{_KEY_SOURCE}::test_a_failed_fetch_for_a_random_kid_keeps_the_good_keys",
     ),
     Guard(
         "keys a day old are not used",
-        "service/issuers/key_source.py::KeySource._current",
+        "service/ci/issuers/key_source.py::KeySource._current",
         Replace("self._is_younger(held.renewed_at, STALE_MAX)", "held.renewed_at"),
         f"{_KEY_OUTAGES}::test_in_an_outage_old_keys_serve_for_a_day",
     ),
     Guard(
         "an issuer that is down is not asked at each request",
-        "service/issuers/key_source.py::KeySource._renew_old",
+        "service/ci/issuers/key_source.py::KeySource._renew_old",
         Drop("if self._has_just_failed(held):\n    return"),
         f"{_KEY_OUTAGES}::test_without_keys_an_outage_is_named_and_not_asked_about_again_at_once",
     ),
     Guard(
         "requests do not wait for an issuer that is down",
-        "service/issuers/key_source.py::KeySource._renew_old",
+        "service/ci/issuers/key_source.py::KeySource._renew_old",
         Replace(
             "not (has_stale_keys and held.keys.fault is not None)", "has_stale_keys is not None"
         ),
@@ -2196,85 +2196,85 @@ GUARDS: Final = [
     ),
     Guard(
         "an issuer cannot make a log line long",
-        "service/issuers/key_source.py::KeySource._renew",
+        "service/ci/issuers/key_source.py::KeySource._renew",
         Replace("reason[:REASON_CHARS_MAX]", "reason"),
         f"{_KEY_OUTAGES}::test_every_failure_is_one_line_and_is_counted",
     ),
     Guard(
         "uses are added up by the database",
-        "service/verifier/usage.py::_COUNT_UP",
+        "service/ci/verifier/usage.py::_COUNT_UP",
         Replace("Binding.use_count + bindparam('uses')", "bindparam('uses')"),
         f"{_USAGE}::test_workers_that_flush_at_once_count_together",
     ),
     Guard(
         "uses that could not be written are kept",
-        "service/verifier/usage.py::BindingUse.flush",
+        "service/ci/verifier/usage.py::BindingUse.flush",
         DropCall("self._add"),
         f"{_USAGE}::test_what_could_not_be_written_is_written_with_what_came_meanwhile",
     ),
     Guard(
         "uses that wait are bounded",
-        "service/verifier/usage.py::BindingUse._add",
+        "service/ci/verifier/usage.py::BindingUse._add",
         Replace("len(self._pending) < PENDING_USES_MAX", "True"),
         f"{_USAGE}::test_what_waits_to_be_written_is_bounded",
     ),
     Guard(
         "rejections that wait are bounded for each organisation",
-        "service/rejected/subjects.py::RejectedSubjects._has_room",
+        "service/trust/rejected/subjects.py::RejectedSubjects._has_room",
         Drop("len(pending) < PENDING_PER_ORG_MAX"),
         f"{_REJECTED}::test_a_flood_of_unverified_ones_takes_a_bounded_room",
     ),
     Guard(
         "rejections that wait are bounded in all",
-        "service/rejected/subjects.py::RejectedSubjects._has_room",
+        "service/trust/rejected/subjects.py::RejectedSubjects._has_room",
         Drop("self._size < PENDING_MAX"),
         f"{_REJECTED}::test_floods_of_all_organisations_together_are_bounded",
     ),
     Guard(
         "a verified rejection finds room in a flood",
-        "service/rejected/subjects.py::RejectedSubjects._add",
+        "service/trust/rejected/subjects.py::RejectedSubjects._add",
         Drop("record.is_verified and self._make_room(pending)"),
         f"{_REJECTED}::test_a_verified_one_finds_room_in_the_midst_of_a_flood",
     ),
     Guard(
         "unverified rejections go before verified ones",
-        "service/rejected/rows.py::keep_newest",
+        "service/trust/rejected/rows.py::keep_newest",
         Drop("RejectedSubject.is_verified.desc()"),
         f"{_REJECTED}::test_what_is_stored_is_bounded_and_the_oldest_unverified_go_first",
     ),
     Guard(
         "verified and unverified are never one entry",
-        "service/rejected/rows.py::RejectionRecord.identity",
+        "service/trust/rejected/rows.py::RejectionRecord.identity",
         Drop("self.is_verified"),
         f"{_REJECTED}::test_what_differs_in_anything_that_counts_is_another_entry",
     ),
     Guard(
         "an unverified rejection gets no draft",
-        "service/rejected/proposals.py::is_askable",
+        "service/trust/rejected/proposals.py::is_askable",
         Drop("row.is_verified"),
         f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a subject that was cut gets no draft",
-        "service/rejected/proposals.py::is_askable",
+        "service/trust/rejected/proposals.py::is_askable",
         Drop("not is_cut(row.sub)"),
         f"{_REJECTED_ROUTES}::test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken",
     ),
     Guard(
         "a slot of another organisation is not proposed",
-        "service/rejected/proposals.py::_without_taken",
+        "service/trust/rejected/proposals.py::_without_taken",
         Replace("holders.get(slot, tenant_id) != tenant_id", "False"),
         f"{_REJECTED_ROUTES}::test_a_slot_that_another_organisation_holds_cannot_be_proposed",
     ),
     Guard(
         "an organisation lists its own rejected subjects",
-        "service/rejected/rows.py::_lately",
+        "service/trust/rejected/rows.py::_lately",
         Drop("RejectedSubject.tenant_id == tenant_id"),
         f"{_REJECTED_ROUTES}::test_an_organisation_lists_only_its_own",
     ),
     Guard(
         "an organisation's bound counts its own rejected subjects",
-        "service/rejected/rows.py::keep_newest",
+        "service/trust/rejected/rows.py::keep_newest",
         Replace(
             "select(RejectedSubject.digest).where(RejectedSubject.tenant_id == tenant_id)",
             "select(RejectedSubject.digest)",
@@ -2283,7 +2283,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an organisation's bound deletes no other's rejected subjects",
-        "service/rejected/rows.py::keep_newest",
+        "service/trust/rejected/rows.py::keep_newest",
         Replace(
             "delete(RejectedSubject).where(RejectedSubject.tenant_id == tenant_id, "
             "RejectedSubject.digest.in_(beyond))",
@@ -2303,13 +2303,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a team's binding keeps to its envelope's project",
-        "service/verifier/candidates.py::_within",
+        "service/ci/verifier/candidates.py::_within",
         Replace("binding.project_id or envelope.project_id", "binding.project_id"),
         f"{_ATTRIBUTION}::test_a_narrower_envelope_narrows_the_teams_binding",
     ),
     Guard(
         "a team's binding does not leave its envelope's project",
-        "service/verifier/candidates.py::_within",
+        "service/ci/verifier/candidates.py::_within",
         Drop(
             "if binding.project_id and envelope.project_id not in {None, "
             "binding.project_id}:\n"
@@ -2319,25 +2319,25 @@ GUARDS: Final = [
     ),
     Guard(
         "a new binding moves trust on",
-        "service/bindings/changes.py::add_binding",
+        "service/trust/bindings/changes.py::add_binding",
         DropCall("move_trust_on"),
         f"{_ATTRIBUTION}::test_a_revoke_is_seen_by_the_next_request",
     ),
     Guard(
         "a revoke moves trust on",
-        "service/bindings/changes.py::revoke_bindings",
+        "service/trust/bindings/changes.py::revoke_bindings",
         DropCall("move_trust_on"),
         f"{_ATTRIBUTION}::test_a_revoke_is_seen_by_the_next_request",
     ),
     Guard(
         "a revoke is seen in every process",
-        "service/bindings/cache.py::BindingCache.candidates",
+        "service/trust/bindings/cache.py::BindingCache.candidates",
         Replace("org.trust_revision", "1"),
         f"{_ATTRIBUTION}::test_a_revoke_is_seen_in_every_process",
     ),
     Guard(
         "tokens meet their own organisation's bindings",
-        "service/bindings/repository.py::list_active",
+        "service/trust/bindings/repository.py::list_active",
         Drop("Binding.tenant_id == tenant_id"),
         f"{_ATTRIBUTION}::test_another_organisations_binding_is_not_ours",
     ),
@@ -2396,13 +2396,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a project's binding is for its keys",
-        "service/verifier/candidates.py::Candidates.of",
+        "service/ci/verifier/candidates.py::Candidates.of",
         Drop("candidate.project_id in {None, project_id}"),
         f"{_ATTRIBUTION}::test_a_binding_of_a_project_is_for_its_keys",
     ),
     Guard(
         "a team's binding needs its envelope",
-        "service/verifier/candidates.py::candidates_of",
+        "service/ci/verifier/candidates.py::candidates_of",
         Replace(
             "_within(binding, envelope) if binding.team_id else _alone(binding)", "_alone(binding)"
         ),
@@ -2410,40 +2410,40 @@ GUARDS: Final = [
     ),
     Guard(
         "a team's binding allows no more events than its envelope",
-        "service/verifier/candidates.py::_within",
+        "service/ci/verifier/candidates.py::_within",
         Replace("(*_event_sets(binding), *_event_sets(envelope))", "_event_sets(binding)"),
         f"{_ATTRIBUTION}::test_a_teams_binding_never_allows_more_events",
     ),
     Guard(
         "which of two bindings is meant is not guessed",
-        "service/verifier/rules.py::rule_5_event",
+        "service/ci/verifier/rules.py::rule_5_event",
         Replace("len(first) > 1", "not first"),
         f"{_ATTRIBUTION}::test_two_teams_are_ambiguous",
     ),
     Guard(
         "what bindings take in memory is counted",
-        "service/bindings/cache.py::bytes_of",
+        "service/trust/bindings/cache.py::bytes_of",
         Replace(
             "_CANDIDATE_BYTES + getsizeof(sub) + sum(map(_bytes_of_set, candidate.event_sets))",
             "_CANDIDATE_BYTES + getsizeof(sub)",
         ),
-        "tests/service/bindings/test_cache.py",
+        "tests/service/trust/bindings/test_cache.py",
     ),
     Guard(
         "a token is sent once",
-        "service/verifier/parsing.py::read_header",
+        "service/ci/verifier/parsing.py::read_header",
         Replace("len(values) != 1", "not values"),
         f"{_ATTACKS}::test_what_is_not_one_compact_token_is_malformed",
     ),
     Guard(
         "a token that is too long is not decoded",
-        "service/verifier/parsing.py::parse_token",
+        "service/ci/verifier/parsing.py::parse_token",
         Replace("len(compact) > TOKEN_CHARS_MAX", "not compact"),
         f"{_ATTACKS}::test_what_is_too_long_is_not_even_decoded",
     ),
     Guard(
         "a token has one spelling",
-        "service/verifier/parsing.py::_decode",
+        "service/ci/verifier/parsing.py::_decode",
         Replace(
             "len(part) % 4 and base64.urlsafe_b64encode(raw).rstrip(b'=') != part.encode()",
             "not raw and part",
@@ -2477,7 +2477,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the audience is this service alone",
-        "service/verifier/rules.py::rule_2_audience",
+        "service/ci/verifier/rules.py::rule_2_audience",
         Replace(
             "unverified_claims.members.get('aud') not in (audience, [audience])",
             "audience not in str(unverified_claims.members.get('aud'))",
@@ -2486,7 +2486,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the rules are asked in their order",
-        "service/verifier/rules.py::match_binding",
+        "service/ci/verifier/rules.py::match_binding",
         Replace(
             "rule_2_audience(unverified_claims, context.audience)\n"
             "same_sub = rule_3_subject(unverified_claims, issuer, context)",
@@ -2497,7 +2497,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a repository is the one that was bound",
-        "service/verifier/rules.py::rule_4_repository",
+        "service/ci/verifier/rules.py::rule_4_repository",
         Replace(
             "candidate.repository_id is None or candidate.repository_id == repository_id",
             "candidate is not None",
@@ -2506,37 +2506,37 @@ GUARDS: Final = [
     ),
     Guard(
         "an issuer that has repository ids has to name one",
-        "service/verifier/rules.py::rule_4_repository",
+        "service/ci/verifier/rules.py::rule_4_repository",
         Replace("issuer.requires_repository_id", "not issuer"),
         f"{_ATTACKS}::test_a_missing_repository_id_has_its_code",
     ),
     Guard(
         "an expiry has no leeway",
-        "service/verifier/rules.py::rule_7_time",
+        "service/ci/verifier/rules.py::rule_7_time",
         Replace("expires_at_s <= seconds", "expires_at_s < seconds"),
         f"{_ATTACKS}::test_an_expiry_must_be_ahead",
     ),
     Guard(
         "true is no instant",
-        "service/verifier/rules.py::_is_number",
+        "service/ci/verifier/rules.py::_is_number",
         Drop("not isinstance(value, bool)"),
         f"{_ATTACKS}::test_a_token_from_the_future_is_not_valid_yet",
     ),
     Guard(
         "a token from the future waits",
-        "service/verifier/rules.py::rule_7_time",
+        "service/ci/verifier/rules.py::rule_7_time",
         Replace("starts_at_s > seconds + LEEWAY_S", "not seconds"),
         f"{_ATTACKS}::test_a_token_from_the_future_is_not_valid_yet",
     ),
     Guard(
         "time is asked of tokens that were seen before",
-        "service/verifier/verifier.py::Verifier._verify",
+        "service/ci/verifier/verifier.py::Verifier._verify",
         DropCall("rule_7_time"),
         f"{_ATTACKS_ON_KEYS}::test_a_token_is_not_trusted_longer_than_it_lasts",
     ),
     Guard(
         "extensions of a header are refused",
-        "service/verifier/signatures.py::_unverified_choice",
+        "service/ci/verifier/signatures.py::_unverified_choice",
         Replace(
             "if extensions:\n"
             "    raise SignatureFault(f\"{' and '.join(extensions)} in the header\")",
@@ -2547,37 +2547,37 @@ GUARDS: Final = [
     ),
     Guard(
         "no key is looked for under an algorithm that is not pinned",
-        "service/verifier/signatures.py::_unverified_choice",
+        "service/ci/verifier/signatures.py::_unverified_choice",
         Drop("algorithm not in algorithms"),
         f"{_ATTACKS}::test_an_algorithm_that_is_not_pinned_costs_no_request",
     ),
     Guard(
         "a key verifies under its own algorithms",
-        "service/verifier/signatures.py::check_signature",
+        "service/ci/verifier/signatures.py::check_signature",
         Replace("algorithm not in signing_key.algorithms", "not signing_key.algorithms"),
         f"{_ATTACKS_ON_KEYS}::test_a_key_is_used_with_the_algorithm_it_names",
     ),
     Guard(
         "a kid is a name",
-        "service/verifier/signatures.py::_unverified_choice",
+        "service/ci/verifier/signatures.py::_unverified_choice",
         Replace("not isinstance(kid, str) or not kid", "kid is None"),
         f"{_ATTACKS}::test_a_kid_is_a_name_and_nothing_else",
     ),
     Guard(
         "a signature that held is checked again after a while",
-        "service/verifier/token_cache.py::VerifiedTokenCache.find",
+        "service/ci/verifier/token_cache.py::VerifiedTokenCache.find",
         Replace("not timedelta(0) <= now - entry[1] < KEPT_FOR", "now < entry[1]"),
         f"{_ATTACKS_ON_KEYS}::test_a_signature_that_held_is_checked_again_after_a_while",
     ),
     Guard(
         "what is logged of a token is cut",
-        "service/verifier/rejections.py::_cut",
+        "service/ci/verifier/rejections.py::_cut",
         Replace("text[:LOGGED_CHARS_MAX]", "text"),
         f"{_ATTACKS}::test_hostile_text_changes_no_code",
     ),
     Guard(
         "a rejected token is verified only with a good signature",
-        "service/verifier/verifier.py::Verifier._holds",
+        "service/ci/verifier/verifier.py::Verifier._holds",
         Replace(
             "self._sign(parsed, claims, issuer, self._keys.cached(issuer))",
             "parsed.unverified_claims",
@@ -2586,37 +2586,37 @@ GUARDS: Final = [
     ),
     Guard(
         "a rejected token is verified only at a valid time",
-        "service/verifier/verifier.py::Verifier._holds",
+        "service/ci/verifier/verifier.py::Verifier._holds",
         DropCall("rule_7_time"),
         f"{_HOLDING}::test_what_could_be_forged_is_not",
     ),
     Guard(
         "hostile subjects are not all taken apart",
-        "service/explain/nearest.py::_respelt",
+        "service/trust/explain/nearest.py::_respelt",
         Replace("islice(hard, FOLDS_MAX)", "hard"),
-        "tests/service/explain/test_nearest.py::test_hostile_subjects_are_not_all_taken_apart",
+        "tests/service/trust/explain/test_nearest.py::test_hostile_subjects_are_not_all_taken_apart",
     ),
     Guard(
         "a sign-in ends in the browser that began it",
-        "service/sign_in/routes.py::_flow_under_way",
+        "service/pages/sign_in/routes.py::_flow_under_way",
         Drop("if not flow.has_state(_only('state')):\n    raise SignInNotUnderWay"),
         f"{_SIGN_IN_ATTACKS}::test_a_state_of_another_sign_in_is_refused[wrong]",
     ),
     Guard(
         "a sign-in ends at the provider it began with",
-        "service/sign_in/routes.py::_flow_under_way",
+        "service/pages/sign_in/routes.py::_flow_under_way",
         Drop("flow.provider != provider.name"),
         f"{_SIGN_IN_ATTACKS}::test_a_sign_in_with_one_provider_is_not_one_with_another",
     ),
     Guard(
         "a device's session needs the one in which it was approved",
-        "service/device_sign_in/grants.py::_redeem",
+        "service/access/device_sign_in/grants.py::_redeem",
         Drop("approving is None"),
         f"{_DEVICE}::test_an_approval_ends_with_the_session_it_was_given_in",
     ),
     Guard(
         "an approval is no sign-in",
-        "service/device_sign_in/grants.py::_redeem",
+        "service/access/device_sign_in/grants.py::_redeem",
         Replace(
             "issue_session(work.session, member, work.now, origin, proved_at)",
             "issue_session(work.session, member, work.now, origin)",
@@ -2625,37 +2625,37 @@ GUARDS: Final = [
     ),
     Guard(
         "a device code expires",
-        "service/device_sign_in/grants.py::poll",
+        "service/access/device_sign_in/grants.py::poll",
         Drop("if entry.expires_at <= work.now:\n    return DeviceCodeExpired()"),
         f"{_DEVICE}::test_codes_expire_after_ten_minutes",
     ),
     Guard(
         "a user code expires",
-        "service/device_sign_in/grants.py::get_undecided",
+        "service/access/device_sign_in/grants.py::get_undecided",
         Drop("entry.expires_at <= work.now"),
         f"{_DEVICE}::test_codes_expire_after_ten_minutes",
     ),
     Guard(
         "a decision on a device is final",
-        "service/device_sign_in/grants.py::get_undecided",
+        "service/access/device_sign_in/grants.py::get_undecided",
         Drop("entry.decided_at is not None"),
         f"{_DEVICE}::test_a_denial_is_recorded_and_final",
     ),
     Guard(
         "a device that polls too soon waits longer",
-        "service/device_sign_in/grants.py::_wait",
+        "service/access/device_sign_in/grants.py::_wait",
         Drop("entry.interval_s += SLOWER_S"),
         f"{_DEVICE}::test_a_device_that_polls_too_soon_is_told_to_slow_down",
     ),
     Guard(
         "a device is approved by a form of the member's own session",
-        "service/device_sign_in/page.py::decision",
+        "service/pages/sign_in/device_page.py::decision",
         Replace("await own_form(services.settings, caller)", "await request.form"),
         f"{_DEVICE}::test_forms_of_other_sites_and_sessions_are_refused",
     ),
     Guard(
         "devices that wait are bounded",
-        "service/device_sign_in/grants.py::request_sign_in",
+        "service/access/device_sign_in/grants.py::request_sign_in",
         Drop("if (pending or 0) >= PENDING_MAX:\n    raise TooManySignIns"),
         f"{_DEVICE}::test_waiting_sign_ins_are_bounded",
     ),
@@ -2697,25 +2697,25 @@ GUARDS: Final = [
     ),
     Guard(
         "an answer of a provider counts once",
-        "service/sign_in/routes.py::callback",
+        "service/pages/sign_in/routes.py::callback",
         Drop("if not is_first:\n    raise SignInNotUnderWay"),
         f"{_SIGN_IN_ATTACKS}::test_an_answer_counts_once",
     ),
     Guard(
         "what a browser keeps is signed",
-        "service/sign_in/signed_cookie.py::Signer.read",
+        "service/access/sign_in/signed_cookie.py::Signer.read",
         Replace("self._signer.unsign(text)", "text.encode().rpartition(b'.')[0]"),
         f"{_SIGN_IN_ATTACKS}::test_a_cookie_that_was_changed_is_refused",
     ),
     Guard(
         "what a browser keeps expires",
-        "service/sign_in/signed_cookie.py::Signer.read",
+        "service/access/sign_in/signed_cookie.py::Signer.read",
         Replace("value if now.timestamp() < value.expires_at else None", "value"),
         f"{_SIGN_IN_ATTACKS}::test_a_sign_in_may_take_ten_minutes[600-400]",
     ),
     Guard(
         "an id token is signed",
-        "service/sign_in/id_tokens.py::check_id_token",
+        "service/access/sign_in/id_tokens.py::check_id_token",
         Replace(
             "check_signature(token, issuer.algorithms, keys)",
             "Claims(token.unverified_claims.members)",
@@ -2724,13 +2724,13 @@ GUARDS: Final = [
     ),
     Guard(
         "an id token is of its issuer",
-        "service/sign_in/id_tokens.py::_check_issuer",
+        "service/access/sign_in/id_tokens.py::_check_issuer",
         Replace("claims.members.get('iss') != expected", "False"),
         f"{_ID_TOKENS}::test_one_fault_is_enough_and_is_named",
     ),
     Guard(
         "an id token is of the tenant it names",
-        "service/sign_in/id_tokens.py::_check_issuer",
+        "service/access/sign_in/id_tokens.py::_check_issuer",
         Replace(
             "tenant is None or not is_tenant(tenant) or tenant in issuer.refused_tenants",
             "tenant is None",
@@ -2739,73 +2739,73 @@ GUARDS: Final = [
     ),
     Guard(
         "an id token is for this service",
-        "service/sign_in/id_tokens.py::_check_audience",
+        "service/access/sign_in/id_tokens.py::_check_audience",
         Replace("claims.members.get('aud') not in (client_id, [client_id])", "False"),
         f"{_ID_TOKENS}::test_one_fault_is_enough_and_is_named",
     ),
     Guard(
         "an id token was asked for by this service",
-        "service/sign_in/id_tokens.py::_check_audience",
+        "service/access/sign_in/id_tokens.py::_check_audience",
         Replace("'azp' in claims.members and claims.members['azp'] != client_id", "False"),
         f"{_ID_TOKENS}::test_one_fault_is_enough_and_is_named",
     ),
     Guard(
         "an id token expires",
-        "service/sign_in/id_tokens.py::_check_times",
+        "service/access/sign_in/id_tokens.py::_check_times",
         Replace("_number(claims, 'exp') <= now.timestamp()", "False"),
         f"{_ID_TOKENS}::test_an_expired_token_is_not_granted_the_leeway",
     ),
     Guard(
         "an id token is of this sign-in",
-        "service/sign_in/id_tokens.py::check_id_token",
+        "service/access/sign_in/id_tokens.py::check_id_token",
         Replace("not hmac.compare_digest(given.encode(), nonce.encode())", "False"),
         f"{_ID_TOKENS}::test_one_fault_is_enough_and_is_named",
     ),
     Guard(
         "a subject is one within its issuer",
-        "service/sign_in/eligible_memberships.py::has_identity",
+        "service/access/sign_in/eligible_memberships.py::has_identity",
         Drop("Member.identity_namespace == identity.namespace"),
         f"{_SIGN_IN_ATTACKS}::test_one_subject_in_two_tenants_is_two_people",
     ),
     Guard(
         "an invitation is for a verified address",
-        "service/sign_in/eligible_memberships.py::_invited",
+        "service/access/sign_in/eligible_memberships.py::_invited",
         Drop("if not identity.is_verified:\n    return []"),
         f"{_SIGN_IN}::test_an_unverified_address_takes_up_no_invitation[google]",
     ),
     Guard(
         "an invitation is taken up once",
-        "service/sign_in/eligible_memberships.py::_invited",
+        "service/access/sign_in/eligible_memberships.py::_invited",
         Drop("Member.identity_subject.is_(None)"),
         f"{_SIGN_IN}::test_another_account_with_the_same_address_is_another_person[google]",
     ),
     Guard(
         "an invitation is for one provider",
-        "service/sign_in/eligible_memberships.py::_invited",
+        "service/access/sign_in/eligible_memberships.py::_invited",
         Drop("Member.identity_provider == identity.provider"),
         f"{_SIGN_IN}::test_an_invitation_is_for_one_provider",
     ),
     Guard(
         "a removed member is not let in",
-        "service/sign_in/eligible_memberships.py::_linked",
+        "service/access/sign_in/eligible_memberships.py::_linked",
         Drop("Member.removed_at.is_(None)"),
         f"{_SIGN_IN}::test_a_removed_member_stays_out",
     ),
     Guard(
         "a removed member does not come back by a domain",
-        "service/sign_in/eligible_memberships.py::_of_domain",
+        "service/access/sign_in/eligible_memberships.py::_of_domain",
         Drop("~is_known"),
         f"{_SIGN_IN}::test_a_removed_member_stays_out",
     ),
     Guard(
         "a domain lets in its own people only",
-        "service/sign_in/eligible_memberships.py::_of_domain",
+        "service/access/sign_in/eligible_memberships.py::_of_domain",
         Drop("if not identity.is_of_domain:\n    return []"),
         f"{_SIGN_IN}::test_no_one_else_becomes_a_member",
     ),
     Guard(
         "Microsoft's word for an address is xms_edov",
-        "service/sign_in/identity.py::identity_of",
+        "service/access/sign_in/identity.py::identity_of",
         Replace(
             "claims.members.get('xms_edov')",
             "claims.members.get('xms_edov') or claims.members.get('email_verified')",
@@ -2823,49 +2823,49 @@ GUARDS: Final = [
     ),
     Guard(
         "a choice is made once",
-        "service/sign_in/routes.py::choose",
+        "service/pages/sign_in/routes.py::choose",
         Drop("if not await consume(work, choice):\n    raise SignInNotUnderWay"),
         f"{_SIGN_IN}::TestTheChoice::test_it_is_made_once",
     ),
     Guard(
         "a page to come back to is an own one",
-        "service/sign_in/flow.py::own_page",
+        "service/access/sign_in/flow.py::own_page",
         Drop("not _OWN_PAGE.fullmatch(text)"),
-        "tests/service/sign_in/test_setting_up.py::test_an_own_page_to_come_back_to_is_passed_on",
+        "tests/service/access/sign_in/test_setting_up.py::test_an_own_page_to_come_back_to_is_passed_on",
     ),
     Guard(
         "a provider's answer is bounded",
-        "service/sign_in/provider_http.py::_fetch",
+        "service/access/sign_in/provider_http.py::_fetch",
         Replace("len(body) > ANSWER_BYTES_MAX", "False"),
         f"{_SIGN_IN_ATTACKS}::test_a_provider_that_fails_is_no_fault_of_the_persons[google-/token-oversized]",
     ),
     Guard(
         "attempts to sign in are limited",
-        "service/sign_in/rate_limit.py::Attempts.admit",
+        "service/access/sign_in/rate_limit.py::Attempts.admit",
         Drop("count >= self._per_address_max"),
         f"{_SIGN_IN_ATTACKS}::test_attempts_are_limited_by_address",
     ),
     Guard(
         "a challenge for a passkey is answered once",
-        "service/passkeys/sign_in.py::_proved",
+        "service/access/passkeys/sign_in.py::_proved",
         Drop("if not await consume(work, challenge):\n    raise PasskeyNotUnderWay"),
         f"{_PASSKEYS}::test_a_challenge_is_answered_once",
     ),
     Guard(
         "a passkey is unlocked by its owner",
-        "service/passkeys/ceremonies.py::check_assertion",
+        "service/access/passkeys/ceremonies.py::check_assertion",
         Replace("require_user_verification=True", "require_user_verification=False"),
         f"{_PASSKEYS}::test_one_fault_is_enough[flags=1]",
     ),
     Guard(
         "a passkey is for this site",
-        "service/passkeys/ceremonies.py::check_assertion",
+        "service/access/passkeys/ceremonies.py::check_assertion",
         Replace("expected_rp_id=party.id", "expected_rp_id='evil.example'"),
         f"{_PASSKEYS}::test_one_fault_is_enough[rp_id=evil.example]",
     ),
     Guard(
         "a passkey is asked for by our own pages",
-        "service/passkeys/ceremonies.py::check_assertion",
+        "service/access/passkeys/ceremonies.py::check_assertion",
         Replace(
             "expected_origin=party.origin", "expected_origin=[party.origin, 'https://evil.example']"
         ),
@@ -2873,49 +2873,49 @@ GUARDS: Final = [
     ),
     Guard(
         "a passkey answers in no frame of another site",
-        "service/passkeys/ceremonies.py::_refuse_framed",
+        "service/access/passkeys/ceremonies.py::_refuse_framed",
         Replace("webauthn.helpers.parse_client_data_json(client_data).cross_origin", "False"),
         f"{_PASSKEYS}::test_one_fault_is_enough[cross_origin=True]",
     ),
     Guard(
         "a copy of a passkey is given away by its counter",
-        "service/passkeys/sign_in.py::_reason_against",
+        "service/access/passkeys/sign_in.py::_reason_against",
         Replace("not has_grown(passkey.sign_count, sign_count)", "False"),
         f"{_PASSKEYS}::test_a_counter_that_does_not_grow_gives_a_copy_away[3]",
     ),
     Guard(
         "a passkey answers for its own member",
-        "service/passkeys/sign_in.py::_reason_against",
+        "service/access/passkeys/sign_in.py::_reason_against",
         Replace("assertion.unverified_user_handle != member.user_handle", "False"),
         f"{_PASSKEYS}::test_a_passkey_speaks_for_its_own_member",
     ),
     Guard(
         "a removed member's passkey admits no one",
-        "service/passkeys/sign_in.py::_reason_against",
+        "service/access/passkeys/sign_in.py::_reason_against",
         Replace("member.removed_at is not None", "False"),
         f"{_PASSKEYS}::test_a_removed_member_stays_out",
     ),
     Guard(
         "a removed passkey admits no one",
-        "service/passkeys/sign_in.py::_reason_against",
+        "service/access/passkeys/sign_in.py::_reason_against",
         Replace("passkey.removed_at is not None", "False"),
         f"{_PASSKEYS}::test_a_removed_passkey_stays_out",
     ),
     Guard(
         "a passkey is signed in with from our own pages",
-        "service/passkeys/routes.py::_admit_step",
+        "service/pages/sign_in/passkey_routes.py::_admit_step",
         DropCall("refuse_cross_site_form"),
         f"{_PASSKEYS}::test_another_site_cannot_sign_a_visitor_in",
     ),
     Guard(
         "a new passkey is unlocked by its owner",
-        "service/passkeys/ceremonies.py::check_registration",
+        "service/access/passkeys/ceremonies.py::check_registration",
         Replace("require_user_verification=True", "require_user_verification=False"),
         f"{_NEW_PASSKEYS}::test_one_fault_is_enough[flags=1]",
     ),
     Guard(
         "a new passkey is made on our own pages",
-        "service/passkeys/ceremonies.py::check_registration",
+        "service/access/passkeys/ceremonies.py::check_registration",
         Replace(
             "expected_origin=party.origin", "expected_origin=[party.origin, 'https://evil.example']"
         ),
@@ -2923,25 +2923,25 @@ GUARDS: Final = [
     ),
     Guard(
         "a passkey is made for the session that asked",
-        "service/passkeys/routes.py::finish_registration",
+        "service/pages/sign_in/passkey_routes.py::finish_registration",
         Drop("challenge.session_id != caller.session_id"),
         f"{_NEW_PASSKEYS}::test_a_challenge_of_another_session_is_none",
     ),
     Guard(
         "a challenge makes one passkey",
-        "service/passkeys/changes.py::add_passkey",
+        "service/access/passkeys/changes.py::add_passkey",
         Drop("not await consume(work, challenge)"),
         f"{_NEW_PASSKEYS}::test_a_challenge_makes_one_passkey",
     ),
     Guard(
         "a passkey is added from its owner's own page",
-        "service/passkeys/routes.py::_own_json",
+        "service/pages/sign_in/passkey_routes.py::_own_json",
         DropCall("check_form_token"),
         f"{_NEW_PASSKEYS}::test_another_site_cannot_add_one",
     ),
     Guard(
         "members remove their own passkeys only",
-        "service/passkeys/repository.py::get_own_passkey",
+        "service/access/passkeys/repository.py::get_own_passkey",
         Drop("Passkey.member_id == member_id"),
         f"{_PROFILE}::test_a_member_cannot_remove_another_members_passkey",
     ),
@@ -2949,7 +2949,7 @@ GUARDS: Final = [
         "a session that ended meanwhile changes nothing of its member's",
         "service/access/authorization.py::Authorizer.reauthorize_self",
         Replace("await self._authenticator.refreshed_member(session, caller)", "caller"),
-        "tests/service/profile/test_reauthorized.py::test_what_ended_before_the_body_did_is_over",
+        "tests/service/pages/profile/test_reauthorized.py::test_what_ended_before_the_body_did_is_over",
     ),
     Guard(
         "what is a member's own is changed from their own page",
@@ -2959,7 +2959,7 @@ GUARDS: Final = [
     ),
     Guard(
         "no override makes a member an owner",
-        "service/orgs/roles.py::covers",
+        "service/access/roles.py::covers",
         Drop("not is_higher"),
         f"{_ROLES}::test_no_role_covers_a_higher_one_whatever_it_is_granted",
     ),
@@ -2971,25 +2971,25 @@ GUARDS: Final = [
     ),
     Guard(
         "no one decides over a member beyond their own role",
-        "service/dashboard/people/form_actions.py::Change.member",
+        "service/pages/people/form_actions.py::Change.member",
         DropCall("self.caller.require_outranks"),
         f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_decides_over_a_higher_role",
     ),
     Guard(
         "no one gives a role beyond their own",
-        "service/dashboard/people/form_actions.py::Change.role",
+        "service/pages/people/form_actions.py::Change.role",
         DropCall("self.caller.require_outranks"),
         f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_gives_a_role_beyond_their_own",
     ),
     Guard(
         "no one grants a capability that they lack",
-        "service/dashboard/people/roles.py::grant",
+        "service/pages/people/roles.py::grant",
         DropCall("change.caller.require"),
         f"{_PEOPLE}/test_roles_page.py::test_no_one_grants_what_they_lack",
     ),
     Guard(
         "an old page does not restore a revoked grant",
-        "service/dashboard/people/roles.py::grant",
+        "service/pages/people/roles.py::grant",
         Drop("raise OverrideMoved"),
         f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_restore_a_revoked_grant",
     ),
@@ -3004,13 +3004,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a form that shows a secret works once",
-        "service/dashboard/people/one_time_form.py::consume_form",
+        "service/pages/people/one_time_form.py::consume_form",
         Drop("not await consume(work, kept)"),
         f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),
     Guard(
         "a window of another site has no handle on ours",
-        "service/app.py::_HEADERS",
+        "service/app/application.py::_HEADERS",
         Replace("'cross-origin-opener-policy'", "'x-none'"),
         f"{_ERRORS}::test_another_site_gets_no_handle_on_an_answer[/]",
     ),
@@ -3022,50 +3022,50 @@ GUARDS: Final = [
     ),
     Guard(
         "the log says why a request was denied, and repeats no other text",
-        "service/error_handlers.py::_refused",
+        "service/app/error_handlers.py::_refused",
         Replace("refusal.status in DENIED", "True"),
         f"{_DENIED}::test_a_rejected_value_is_not_repeated_in_the_log",
     ),
     Guard(
         "a denied request is logged with its address",
-        "service/app.py::_denied_to",
+        "service/app/application.py::_denied_to",
         Replace("response.status_code not in DENIED", "True"),
         f"{_DENIED}::test_a_caller_who_is_not_known_is_logged_by_address[{{}}]",
     ),
     Guard(
         "signing out empties the browser's cache",
-        "service/sign_in/cookies.py::SignInCookies.forget_session",
+        "service/access/sign_in/cookies.py::SignInCookies.forget_session",
         Drop("response.headers['clear-site-data'] = '\"cache\"'"),
         "tests/service/access/test_sessions.py::test_signing_out_empties_the_browsers_cache",
     ),
     Guard(
         "browsers are told to come by https alone",
-        "service/app.py::_headers",
+        "service/app/application.py::_headers",
         Replace("_HEADERS | {'strict-transport-security': f'max-age={_HSTS_S}'}", "_HEADERS"),
-        "tests/service/dashboard/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
+        "tests/service/pages/test_refusals.py::test_browsers_are_told_to_come_by_https_alone",
     ),
     Guard(
         "every 503 says when to try again",
-        "service/errors/base.py::Refusal.__init_subclass__",
+        "service/core/errors/base.py::Refusal.__init_subclass__",
         Drop("cls.retry_after_s = RETRY_AFTER_S"),
         f"{_ERRORS}::test_every_429_and_503_of_the_document_says_when_to_try_again[503]",
     ),
     Guard(
         "a page that is a 503 says when to try again",
-        "service/app.py::_frame_requests",
+        "service/app/application.py::_frame_requests",
         Replace("response.status_code == UNAVAILABLE", "False"),
-        "tests/service/dashboard/test_slow_page.py"
+        "tests/service/pages/test_slow_page.py"
         "::test_rows_that_take_too_long_are_a_503_that_offers_shorter_windows",
     ),
     Guard(
         "a missing file is answered as damaged storage, with its wait",
-        "service/error_handlers.py::_answer_as",
+        "service/app/error_handlers.py::_answer_as",
         Replace("refusal.retry_after_s is not None", "False"),
         f"{_ERRORS}::test_a_missing_file_says_when_to_try_again",
     ),
     Guard(
         "a node that is started in an outage waits for the database",
-        "service/server.py::_prepare",
+        "service/app/server.py::_prepare",
         Replace("not is_outage(fault)", "True"),
         f"{_HANGS}::test_a_node_is_stopped_and_started_during_a_hang",
     ),
@@ -3083,63 +3083,63 @@ GUARDS: Final = [
     ),
     Guard(
         "a stop ends although a thread waits for the bucket",
-        "service/server.py::_serve",
+        "service/app/server.py::_serve",
         DropCall("end_after"),
         f"{_HANGS}::test_a_stop_does_not_wait_for_a_bucket_that_hangs",
     ),
     Guard(
         "a process that is killed before it serves does not end the others",
-        "service/supervisor.py::Supervisor._reap",
+        "service/app/supervisor.py::Supervisor._reap",
         Drop("code > 0"),
         "tests/processes/test_workers.py"
         "::test_a_process_that_is_killed_before_it_serves_is_replaced",
     ),
     Guard(
         "what is overdue is started again outside of the idle class",
-        "service/supervisor.py::Supervisor._reap",
+        "service/app/supervisor.py::Supervisor._reap",
         Replace("code == OVERDUE", "False"),
         f"{_MAINTENANCE}::test_one_that_ends_early_ends_nothing_else[75-starts0]",
     ),
     Guard(
         "all other background work is in the idle class",
-        "service/maintenance_process.py::_maintain",
+        "service/app/maintenance_process.py::_maintain",
         Drop("_enter_idle_class()"),
         f"{_MAINTENANCE}::test_only_sealing_competes_for_the_processor",
     ),
     Guard(
         "a process that serves has a full journal sealed at once",
-        "service/maintenance_process.py::SealSignal.forward",
+        "service/app/maintenance_process.py::SealSignal.forward",
         Drop("self._flag.value = 1"),
         f"{_MAINTENANCE}::test_a_request_that_fills_the_journal_has_it_sealed_at_once",
     ),
     Guard(
         "the processes of a service that was killed leave no files of metrics",
-        "service/supervisor.py::_end_with_parent",
+        "service/app/supervisor.py::_end_with_parent",
         DropCall("shutil.rmtree"),
         f"{_MAINTENANCE}::test_all_end_when_the_service_is_killed[1]",
     ),
     Guard(
         "nor do those that were forked from another process",
-        "service/supervisor.py::_end_with_parent",
+        "service/app/supervisor.py::_end_with_parent",
         DropCall("_remove_unlocked"),
         f"{_MAINTENANCE}::test_all_end_when_the_service_is_killed[2]",
     ),
     Guard(
         "files of metrics stay as long as their supervisor runs",
-        "service/supervisor.py::_remove",
+        "service/app/supervisor.py::_remove",
         DropCall("fcntl.flock"),
         "tests/processes/test_workers.py"
         "::test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follow",
     ),
     Guard(
         "watching does not keep a session alive",
-        "service/dashboard/routes.py::live_rows",
+        "service/pages/routes.py::live_rows",
         Replace("keeps_alive=False", "keeps_alive=True"),
         f"{_LIVE}::test_watching_is_no_use_of_a_session",
     ),
     Guard(
         "who watches is asked for their right again",
-        "service/dashboard/live.py::_watch",
+        "service/pages/live.py::_watch",
         DropCall("watch.check"),
         f"{_LIVE}::test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with"
         "[removed-Your session has ended]",
@@ -3154,47 +3154,47 @@ GUARDS: Final = [
         "what is typed completes to nothing past retention",
         "service/audit/tenant_log.py::TenantLog.values",
         Replace("within = self.within(query)", "within = query"),
-        "tests/service/dashboard/test_autocomplete.py::test_nothing_past_retention_is_offered",
+        "tests/service/pages/test_autocomplete.py::test_nothing_past_retention_is_offered",
     ),
     Guard(
         "a value cannot begin another event",
-        "service/dashboard/live.py::_event",
+        "service/pages/live.py::_event",
         Replace("re.split('\\\\r\\\\n|\\\\r|\\\\n', data)", "re.split('\\\\n', data)"),
         f"{_LIVE}::test_a_hostile_value_is_text_and_ends_no_event",
     ),
     Guard(
         "live rows are rendered once for all streams of a page",
-        "service/dashboard/live_places.py::LivePlaces.shared",
+        "service/pages/live_places.py::LivePlaces.shared",
         Replace("self._shared.get(view)", "None"),
         f"{_LIVE}::test_a_row_is_read_and_rendered_once_for_all_streams_of_a_page",
     ),
     Guard(
         "pages with different filters share no rows",
-        "service/dashboard/live.py::_View.key",
+        "service/pages/live.py::_View.key",
         Replace("(self.org.id, self.org.tier, self.state.saved, self.query)", "(self.org.id,)"),
         f"{_LIVE}::test_pages_that_show_something_else_share_nothing",
     ),
     Guard(
         "live rows rendered for one organisation are bounded",
-        "service/dashboard/live.py::_Feed._read_after",
+        "service/pages/live.py::_Feed._read_after",
         Drop("not services.live.may_render(view.org.id, rows.num_rows)"),
         f"{_LIVE}::test_rows_rendered_for_one_organisation_are_bounded",
     ),
     Guard(
         "a stream that fell behind reads what it missed",
-        "service/dashboard/live.py::_Feed.after",
+        "service/pages/live.py::_Feed.after",
         Replace("seen < self._from", "False"),
         f"{_LIVE}::test_a_stream_that_fell_behind_what_is_kept_misses_nothing",
     ),
     Guard(
         "streams of live rows are bounded",
-        "service/dashboard/live_places.py::LivePlaces.place",
+        "service/pages/live_places.py::LivePlaces.place",
         Drop("raise TooManyStreams"),
         f"{_LIVE}::test_so_many_streams_at_once_and_no_more[PER_ORG_MAX]",
     ),
     Guard(
         "a browser runs no script but ours",
-        "service/app.py::_HEADERS",
+        "service/app/application.py::_HEADERS",
         Replace(
             "\"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
             "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors "
@@ -3225,7 +3225,7 @@ GUARDS: Final = [
     ),
     Guard(
         "rows and numbers of a page are of one snapshot",
-        "service/dashboard/audit_page.py::_find",
+        "service/pages/audit_page.py::_find",
         Replace(
             "services.audit.queries.page(org, wanted, now, log)",
             "services.audit.queries.page(org, wanted, now)",
@@ -3240,46 +3240,46 @@ GUARDS: Final = [
     ),
     Guard(
         "numbers that cannot be read are said to be missing",
-        "service/dashboard/summary_panel.py::or_unavailable",
+        "service/pages/summary_panel.py::or_unavailable",
         Replace("SummaryUnavailable.DAMAGED", "SummaryUnavailable.SLOW"),
-        "tests/service/dashboard/test_slow_page.py"
+        "tests/service/pages/test_slow_page.py"
         "::test_damage_that_only_the_numbers_meet_is_said_on_the_page",
     ),
     Guard(
         "a binding's page is its organisation's",
-        "service/bindings/repository.py::find_binding",
+        "service/trust/bindings/repository.py::find_binding",
         Drop("Binding.tenant_id == tenant_id"),
-        "tests/service/dashboard/trust/test_bindings_page.py"
+        "tests/service/pages/trust/test_bindings_page.py"
         "::test_another_organisations_bindings_are_not_there",
     ),
     Guard(
         "a binding is replaced by its own organisation",
-        "service/bindings/repository.py::get_revocable",
+        "service/trust/bindings/repository.py::get_revocable",
         Drop("Binding.tenant_id == tenant_id"),
         f"{_REPLACE}::test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced",
     ),
     Guard(
         "a replaced binding is revoked",
-        "service/bindings/replacement.py::replace_binding",
+        "service/trust/bindings/replacement.py::replace_binding",
         DropCall("revoke_binding"),
         f"{_REPLACE}::test_each_of_the_two_changes_has_its_audit_row",
     ),
     Guard(
         "a repository's bindings are revoked in their own organisation alone",
-        "service/bindings/repository_revocation.py::list_active_of",
+        "service/trust/bindings/repository_revocation.py::list_active_of",
         Drop("Binding.tenant_id == tenant_id"),
         f"{_REPOSITORY}::test_another_organisations_bindings_of_the_repository_stay",
     ),
     Guard(
         "a repository is one of its issuer",
-        "service/bindings/repository_revocation.py::list_active_of",
+        "service/trust/bindings/repository_revocation.py::list_active_of",
         Drop("Binding.issuer == repository.issuer"),
-        "tests/service/dashboard/trust/test_revoke_repository_page.py"
+        "tests/service/pages/trust/test_revoke_repository_page.py"
         "::test_the_form_asks_for_issuer_and_repository",
     ),
     Guard(
         "the bindings that are revoked are those that were listed",
-        "service/bindings/repository_revocation.py::revoke_repository",
+        "service/trust/bindings/repository_revocation.py::revoke_repository",
         Replace("digest_of(binding_ids) != wanted.listed", "False"),
         f"{_REPOSITORY}::test_a_list_that_is_out_of_date_revokes_nothing",
     ),
@@ -3312,23 +3312,23 @@ GUARDS: Final = [
     ),
     Guard(
         "a file revokes only with --prune",
-        "service/bindings/sync.py::plan_sync",
+        "service/trust/bindings/sync.py::plan_sync",
         Replace("revocations if has_prune else []", "revocations"),
         "tests/processes/test_cli_bindings_sync.py::test_prune_revokes_what_the_file_does_not_name",
     ),
     Guard(
         "a draft is made of one's own rejected subjects",
-        "service/rejected/rows.py::find_rejected",
+        "service/trust/rejected/rows.py::find_rejected",
         Drop("_lately(tenant_id, since)"),
-        "tests/service/dashboard/trust/test_rejected.py::test_another_organisations_digest_is_404",
+        "tests/service/pages/trust/test_rejected.py::test_another_organisations_digest_is_404",
     ),
     Guard(
         "a conflict does not name another organisation's binding",
-        "service/bindings/slots.py::find_holder",
+        "service/trust/bindings/slots.py::find_holder",
         Replace(
             "holder if holder is not None and holder.tenant_id == tenant_id else None", "holder"
         ),
-        "tests/service/dashboard/trust/test_create.py"
+        "tests/service/pages/trust/test_create.py"
         "::test_a_conflict_with_another_organisation_names_nothing_of_theirs",
     ),
     Guard(
@@ -3343,27 +3343,27 @@ GUARDS: Final = [
     ),
     Guard(
         "a page lists the teams and projects of its own organisation alone",
-        "service/orgs/repository.py::list_named_from",
+        "service/store/organisations.py::list_named_from",
         Replace("table.tenant_id == org.id", "table.id != ''"),
         f"{_PEOPLE}/test_teams_and_projects.py::test_those_of_another_organisation_are_not_listed[teams]",
     ),
     Guard(
         "a form offers the teams and projects of its own organisation alone",
-        "service/orgs/repository.py::list_names",
+        "service/store/organisations.py::list_names",
         Replace("table.tenant_id == org.id", "table.id != ''"),
         f"{_PEOPLE}/test_teams_and_projects.py::test_those_of_another_organisation_are_not_listed[projects]",
     ),
     Guard(
         "a page lists the keys of its own organisation alone",
-        "service/orgs/repository.py::_keys",
+        "service/store/organisations.py::_keys",
         Replace("ApiKey.tenant_id == org.id", "ApiKey.id != ''"),
         f"{_PEOPLE}/test_keys.py::test_keys_of_another_organisation_are_not_listed[True]",
     ),
     Guard(
         "a saved search is deleted by its own organisation alone",
-        "service/searches/saved.py::delete_search",
+        "service/audit/searches/saved.py::delete_search",
         Replace("SavedSearch.tenant_id == org.id", "SavedSearch.id != ''"),
-        "tests/service/dashboard/investigate/test_saved_searches.py"
+        "tests/service/pages/investigate/test_saved_searches.py"
         "::test_another_organisations_search_cannot_be_deleted",
     ),
     Guard(
@@ -3376,7 +3376,7 @@ GUARDS: Final = [
         "a page calls members of its own organisation by their address, and no others",
         "service/audit/actor_names.py::names_of_actors",
         Replace("select(Member).where(Member.tenant_id == tenant_id)", "select(Member)"),
-        "tests/service/dashboard/trust/test_bindings_page.py"
+        "tests/service/pages/trust/test_bindings_page.py"
         "::test_an_actor_that_is_no_member_here_keeps_its_own_name",
     ),
     Guard(
@@ -3421,93 +3421,93 @@ GUARDS: Final = [
     ),
     Guard(
         "a policy is that of its own organisation",
-        "service/policy/repository.py::find_revision",
+        "service/packages/policy/repository.py::find_revision",
         Replace("PolicyRevision.tenant_id == tenant_id", "PolicyRevision.tenant_id != ''"),
-        "tests/service/policy/test_exceptions.py::test_a_policy_is_no_other_organisations",
+        "tests/service/packages/policy/test_exceptions.py::test_a_policy_is_no_other_organisations",
     ),
     Guard(
         "an exception is decided by its own organisation",
-        "service/policy/exceptions.py::decide_exception",
+        "service/packages/policy/exceptions.py::decide_exception",
         Replace("PolicyException.tenant_id == org.id", "PolicyException.id != ''"),
-        "tests/service/policy/test_exceptions.py::test_a_request_is_decided_once",
+        "tests/service/packages/policy/test_exceptions.py::test_a_request_is_decided_once",
     ),
     Guard(
         "a policy that changed meanwhile is not overwritten",
-        "service/policy/changes.py::set_policy",
+        "service/packages/policy/changes.py::set_policy",
         Drop("replaces != last"),
-        "tests/service/policy/test_routes.py"
+        "tests/service/packages/policy/test_routes.py"
         "::test_two_who_edit_at_once_do_not_overwrite_each_other",
     ),
     Guard(
         "a version that cannot be read is in every range",
-        "service/policy/evaluation.py::Rules.first_or_any",
+        "service/packages/policy/evaluation.py::Rules.first_or_any",
         Replace("self._rules[0] if self._rules else None", "None"),
-        "tests/service/policy/test_evaluation.py"
+        "tests/service/packages/policy/test_evaluation.py"
         "::test_a_version_that_cannot_be_read_is_in_every_range_of_its_package[latest]",
     ),
     Guard(
         "what has no date of publication is too young",
-        "service/policy/evaluation.py::PackagePolicy._cooling",
+        "service/packages/policy/evaluation.py::PackagePolicy._cooling",
         Replace(
             "published_at and now - published_at >= self.min_age",
             "not published_at or now - published_at >= self.min_age",
         ),
-        "tests/service/policy/test_evaluation.py::test_how_old_is_old_enough[None-cooldown_active]",
+        "tests/service/packages/policy/test_evaluation.py::test_how_old_is_old_enough[None-cooldown_active]",
     ),
     Guard(
         "a local build of the last affected version is affected",
-        "service/policy/advisories.py::_reached",
+        "service/packages/policy/advisories.py::_reached",
         Replace(
             "after_builds(bound) if kind == 'last_affected' else before(bound)", "before(bound)"
         ),
-        "tests/service/policy/test_evaluation.py::test_nothing_gets_past_a_rule_by_spelling_on_pypi",
+        "tests/service/packages/policy/test_evaluation.py::test_nothing_gets_past_a_rule_by_spelling_on_pypi",
     ),
     Guard(
         "an entry of a zip is read no further than allowed",
-        "service/policy/osv_zip.py::_check_entries",
+        "service/packages/policy/osv_zip.py::_check_entries",
         Replace("entry.file_size > ENTRY_BYTES_MAX", "False"),
-        "tests/service/policy/test_osv_zip.py::test_an_entry_that_is_too_large_is_refused_unread",
+        "tests/service/packages/policy/test_osv_zip.py::test_an_entry_that_is_too_large_is_refused_unread",
     ),
     Guard(
         "an import that was given up does not put its list in force",
-        "service/policy/blocklist_generations.py::BlocklistGenerations.switch_on",
+        "service/packages/policy/blocklist_generations.py::BlocklistGenerations.switch_on",
         Drop("entry.started_at != begun.at"),
-        "tests/service/policy/test_blocklist.py"
+        "tests/service/packages/policy/test_blocklist.py"
         "::test_an_import_that_was_given_up_for_dead_does_not_switch",
     ),
     Guard(
         "a document is judged in the event loop only if it is small",
-        "service/proxy/services.py::Located.judge",
+        "service/packages/proxy/services.py::Located.judge",
         Replace("JUDGED_BYTES", "None"),
         f"{_PROXY}/test_npm_routes.py::test_many_versions_are_judged_in_a_thread",
     ),
     Guard(
         "a watcher that did not run counts no time of a loop",
-        "service/watchdog.py::StallClock.is_stalled",
+        "service/app/watchdog.py::StallClock.is_stalled",
         Replace("min(now - self._looked_at, LOOK_MAX_S)", "now - self._looked_at"),
-        "tests/service/test_watchdog.py::test_a_watcher_that_was_stopped_counts_one_look[60.0]",
+        "tests/service/app/test_watchdog.py::test_a_watcher_that_was_stopped_counts_one_look[60.0]",
     ),
     Guard(
         "a process whose loop does not turn is killed",
-        "service/supervisor.py::Supervisor._supervise",
+        "service/app/supervisor.py::Supervisor._supervise",
         DropCall("self._kill_stalled"),
         "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
     ),
     Guard(
         "a process that replaces a stalled one begins without its stall",
-        "service/supervisor.py::Supervisor._start_due",
+        "service/app/supervisor.py::Supervisor._start_due",
         DropCall("worker.serving.turns.reset"),
         "tests/processes/test_workers.py::test_a_process_whose_loop_does_not_turn_is_replaced",
     ),
     Guard(
         "a process that is debugged does not end as stalled",
-        "service/watchdog.py::end_when_stalled",
+        "service/app/watchdog.py::end_when_stalled",
         Drop("is_traced(os.getpid())"),
-        "tests/service/test_watchdog.py::test_a_process_that_is_debugged_does_not_end",
+        "tests/service/app/test_watchdog.py::test_a_process_that_is_debugged_does_not_end",
     ),
     Guard(
         "connections are aborted when their grace is over",
-        "service/hypercorn_server.py::serve.abort_after_grace",
+        "service/app/hypercorn_server.py::serve.abort_after_grace",
         DropCall("connection.abort"),
         f"{_CONNECTIONS}::test_a_client_that_does_not_read_does_not_hold_up_the_end",
     ),
@@ -3519,97 +3519,97 @@ GUARDS: Final = [
     ),
     Guard(
         "jobs that run are charged already",
-        "service/fair_queue.py::_Share.used_at",
+        "service/core/fair_queue.py::_Share.used_at",
         Replace("sum(now - began_at for began_at in self.running.values())", "0"),
         f"{_TURNS}::test_jobs_that_run_are_charged_already",
     ),
     Guard(
         "what an organisation used is not forgotten in a pause",
-        "service/fair_queue.py::FairQueue._forget_idle",
+        "service/core/fair_queue.py::FairQueue._forget_idle",
         Replace("not is_any_active or share.used_s <= level", "True"),
         f"{_TURNS}::test_what_an_organisation_used_counts_also_after_a_pause",
     ),
     Guard(
         "metrics are not computed in the event loop",
-        "service/web/system.py::Scrapes.get",
+        "service/app/system.py::Scrapes.get",
         Replace("await in_thread(self._metrics.exposition)", "self._metrics.exposition()"),
-        "tests/service/test_metrics.py::test_a_page_is_made_once_for_all_who_ask_within_its_age",
+        "tests/service/core/test_metrics.py::test_a_page_is_made_once_for_all_who_ask_within_its_age",
     ),
     Guard(
         "an audit query names a bounded number of packages",
-        "service/proxy/npm/audit_queries.py::HiddenNames.__call__",
+        "service/packages/proxy/npm/audit_queries.py::HiddenNames.__call__",
         Replace("self._left < 0", "False"),
         f"{_PROXY}/npm/test_audit_queries.py::test_a_query_that_names_too_many_packages_is_refused",
     ),
     Guard(
         "an audit query has a bounded number of characters to compare",
-        "service/proxy/npm/audit_queries.py::HiddenNames.__call__",
+        "service/packages/proxy/npm/audit_queries.py::HiddenNames.__call__",
         Replace("self._chars_left < 0", "False"),
         f"{_PROXY}/npm/test_audit_queries.py::test_a_query_that_names_too_many_packages_is_refused",
     ),
     Guard(
         "a long audit query is not read in the event loop",
-        "service/proxy/npm/audit_queries.py::is_short",
+        "service/packages/proxy/npm/audit_queries.py::is_short",
         Replace("len(_unpacked(body, coding, AT_ONCE_BYTES)) <= AT_ONCE_BYTES", "True"),
         f"{_PROXY}/npm/test_audit_queries.py::test_only_a_short_query_is_read_in_the_event_loop",
     ),
     Guard(
         "a gzip body has a bounded number of members",
-        "service/proxy/bodies.py::Gunzip._feed",
+        "service/packages/proxy/bodies.py::Gunzip._feed",
         Replace("self._members > MEMBERS_MAX", "False"),
         f"{_PROXY}/test_upstream.py::TestDocument::test_gzip_of_very_many_members_is_refused",
     ),
     Guard(
         "a preview takes a bounded number of steps",
-        "service/policy/preview.py::judge_releases",
+        "service/packages/policy/preview.py::judge_releases",
         Replace("steps >= STEPS_MAX", "False"),
-        "tests/service/policy/test_preview_steps.py"
+        "tests/service/packages/policy/test_preview_steps.py"
         "::test_hostile_rules_end_a_preview_after_a_number_of_steps",
     ),
     Guard(
         "a long policy is compiled in a thread",
-        "service/policy/book.py::_computed",
+        "service/packages/policy/book.py::_computed",
         Replace("size <= AT_ONCE_BYTES", "True"),
-        "tests/service/policy/test_book.py::test_a_long_policy_is_compiled_in_a_thread",
+        "tests/service/packages/policy/test_book.py::test_a_long_policy_is_compiled_in_a_thread",
     ),
     Guard(
         "an exception is of one package, also if its name has a `*`",
-        "service/policy/exceptions.py::_package_of",
+        "service/packages/policy/exceptions.py::_package_of",
         Replace("'*' in name", "False"),
-        "tests/service/policy/test_exceptions.py"
+        "tests/service/packages/policy/test_exceptions.py"
         "::test_a_name_that_a_rule_takes_for_several_is_refused",
     ),
     Guard(
         "a preview takes names literally, whichever characters they have",
-        "service/policy/preview.py::_Previewing._installs",
+        "service/packages/policy/preview.py::_Previewing._installs",
         Replace("map(literal, values)", "values"),
-        "tests/service/proxy/test_preview_dates.py"
+        "tests/service/packages/proxy/test_preview_dates.py"
         "::test_a_name_with_a_filters_characters_is_taken_literally",
     ),
     Guard(
         "an import leaves the records of other feeds",
-        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
         Drop("row.feed != self._scope.feed"),
-        "tests/service/policy/test_blocklist_feeds.py::test_feeds_do_not_touch_each_other",
+        "tests/service/packages/policy/test_blocklist_feeds.py::test_feeds_do_not_touch_each_other",
     ),
     Guard(
         "an import leaves the records of other ids",
-        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
         Drop("not self._scope.matches(advisory_id)"),
-        "tests/service/policy/test_blocklist_feeds.py::test_other_ids_stay",
+        "tests/service/packages/policy/test_blocklist_feeds.py::test_other_ids_stay",
     ),
     Guard(
         "an import leaves ecosystems that its archive is not about",
-        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
         Drop("row.ecosystem not in self._ecosystems"),
-        "tests/service/policy/test_blocklist_feeds.py"
+        "tests/service/packages/policy/test_blocklist_feeds.py"
         "::test_what_an_archive_does_not_list_is_gone_in_its_ecosystems",
     ),
     Guard(
         "a record that cannot be read leaves its predecessor in force",
-        "service/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
         Replace("advisory_id in self._coverage.unreadable", "False"),
-        "tests/service/policy/test_blocklist_feeds.py"
+        "tests/service/packages/policy/test_blocklist_feeds.py"
         "::test_a_record_that_cannot_be_read_leaves_its_predecessor",
     ),
     Guard(
@@ -3633,26 +3633,26 @@ GUARDS: Final = [
     ),
     Guard(
         "where all is blocked nothing is marked",
-        "service/proxy/pypi/routes.py::_marks",
+        "service/packages/proxy/pypi/routes.py::_marks",
         Replace("marks if is_any_left else {}", "marks"),
         f"{_PROXY}/test_pypi_routes.py::test_where_all_is_blocked_nothing_is_marked",
     ),
     Guard(
         "what the registry has yanked is no release that is left",
-        "service/proxy/pypi/routes.py::_marks",
+        "service/packages/proxy/pypi/routes.py::_marks",
         Replace("listed.yanked is False", "True"),
         f"{_PROXY}/test_pypi_routes.py"
         "::test_what_the_registry_has_yanked_is_no_release_that_is_left",
     ),
     Guard(
         "nothing but a reason gets onto the page of a refusal",
-        "service/proxy/blocked.py::reason_in",
+        "service/packages/proxy/blocked.py::reason_in",
         Drop("event_of(reason) is not None"),
         f"{_PROXY}/test_blocked.py::test_the_page_says_nothing_but_what_we_write",
     ),
     Guard(
         "a client that keeps leaving does not fill the journal",
-        "service/proxy/install_marks.py::count_cut",
+        "service/packages/proxy/install_marks.py::count_cut",
         Replace("first.seq >= CUTS_MAX", "False"),
         f"{_PROXY}/test_cut_installs.py"
         "::test_a_client_that_keeps_leaving_does_not_fill_the_journal",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.forks import ForkedProcess
 from tests.tiers import IS_FULL
 

@@ -14,13 +14,13 @@ import msgspec
 
 from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
+from service.app.composition import Services, build_services
+from service.audit.backup.segment_restore import SegmentRestore, choose_segments, open_sources
 from service.audit.importer import Job, Source, Watch
 from service.audit.upload import upload_segments
-from service.backup.segment_restore import SegmentRestore, choose_segments, open_sources
-from service.composition import Services, build_services
-from service.orgs.repository import get_org
-from service.policy.blocklist import BlocklistImporter
-from service.settings import Settings
+from service.core.settings import Settings
+from service.packages.policy.blocklist import BlocklistImporter
+from service.store.organisations import get_org
 from tests.power import at, watched_steps
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.interpreters import find_program
 from tests.polling import HANG_S
 from tests.processes.homes import Server, eventually, free_port

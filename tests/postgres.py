@@ -25,7 +25,7 @@ from psycopg import sql
 from sqlalchemy import URL
 
 from benchmarks.postgres_programs import find_program, give_away, run_as
-from service.store.engines import create_engines
+from service.store.engine_factory import create_engines
 from service.store.migrate import migrate
 from tests.polling import HANG_S
 

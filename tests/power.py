@@ -19,7 +19,7 @@ import msgspec
 import obstore
 from sqlalchemy import event
 
-from service.settings import Settings
+from service.core.settings import Settings
 from service.store.store import Store
 from tests.databases import DirectTransaction
 from tests.interpreters import run_module

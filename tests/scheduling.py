@@ -9,8 +9,8 @@ from xdist.scheduler import LoadFileScheduling
 _TOGETHER: Final = {
     "a browser": ("tests/browser/",),
     "a PostgreSQL server": (
-        "tests/service/backup/test_postgresql.py",
-        "tests/service/migration/",
+        "tests/service/audit/backup/test_postgresql.py",
+        "tests/service/store/database_copy/",
         "tests/service/store/postgres/",
         "tests/test_postgres.py",
     ),
@@ -22,9 +22,9 @@ _TOGETHER: Final = {
         "tests/engines/",
         "tests/processes/test_cli_s3.py",
         "tests/service/audit/test_s3",
-        "tests/service/backup/test_by_version.py",
-        "tests/service/lake_table/test_bucket",
-        "tests/service/lake_table/test_places.py",
+        "tests/service/audit/backup/test_by_version.py",
+        "tests/service/audit/open_table/test_bucket",
+        "tests/service/audit/open_table/test_places.py",
         "tests/stored/test_damage.py",
     ),
     "a long audit log": (

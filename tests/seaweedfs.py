@@ -26,7 +26,7 @@ from obstore.store import S3Store
 
 from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
-from service.settings import Settings
+from service.core.settings import Settings
 from tests.interpreters import find_program
 from tests.polling import HANG_S
 from tests.signed_requests import send_signed

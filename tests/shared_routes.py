@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from quart import Blueprint, Quart
 
-from service import app as service_app
+from service.app import application as service_app
 
 _BY_NAME: Final = ("view_functions", "blueprints", "jinja_env.filters", "jinja_env.globals")
 _BY_SCOPE: Final = ("error_handler_spec", "template_context_processors")

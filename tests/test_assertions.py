@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import only_full
 
 TESTS: Final = REPOSITORY / "tests"

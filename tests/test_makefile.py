@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 
 def commands(target: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 VERSIONS: Final = REPOSITORY / "service" / "store" / "migrations" / "versions"
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.polling import HANG_S
 from tests.postgres import EMPTY, PostgresServer

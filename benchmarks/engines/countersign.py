@@ -27,13 +27,13 @@ from benchmarks.lake import tenant_id
 from benchmarks.served import SLUG, found, served
 from benchmarks.server import ADMIN_TOKEN
 from benchmarks.workload import PAGE_ROWS, Export, Histogram, Page, Question, Top
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
-from service.lake import Lake
-from service.settings import Settings
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.audit.lake import Lake
+from service.core.clock import utc_now
+from service.core.settings import Settings
+from service.core.version import service_version
 from service.store.day_deletion import drop_days
-from service.version import service_version
 
 HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
 QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # issuers are unreachable here, which does not matter

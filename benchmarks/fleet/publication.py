@@ -21,12 +21,12 @@ from analytics.storage.segment_metadata import Segment
 from benchmarks.fleet.pages import Figures
 from benchmarks.fleet.sizes import Size
 from benchmarks.lake import FIRST_DAY
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import Services, build_services
-from service.lake_table.places import TableKey
-from service.lake_table.registry import list_tables
-from service.settings import Settings
+from service.app.bootstrap import prepare
+from service.app.composition import Services, build_services
+from service.audit.open_table.places import TableKey
+from service.audit.open_table.registry import list_tables
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from service.store.catalog import add_segments
 from service.store.journal import take_seq
 from service.store.tables import Organisation

@@ -16,10 +16,10 @@ from analytics.storage.segment_metadata import Segment
 from benchmarks.postgres_server import PostgresServer
 from benchmarks.served import SLUG
 from benchmarks.server import ServerClient, running_server
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
-from service.settings import Settings
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from service.store.catalog import add_segments
 from service.store.journal import take_seq
 from service.store.tables import Organisation

@@ -13,7 +13,7 @@ from typing import Final
 
 from benchmarks.proxies.packages import parts_of
 from benchmarks.proxies.peers import Proxy
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")
 """Where setup_proxies.sh installs them."""

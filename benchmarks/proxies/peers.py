@@ -18,12 +18,12 @@ import httpx2
 from benchmarks.proxies.registry import Upstream
 from benchmarks.server import running_server
 from service.access.callers import cli_caller
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import build_services
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.core.clock import utc_now
+from service.core.settings import REPOSITORY, Settings
 from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import create_org
-from service.settings import REPOSITORY, Settings
 
 FOLDER: Final = Path(os.environ.get("PEERS") or REPOSITORY / ".peers")
 """Where setup_proxies.sh installs the peers."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from quart import Quart
 
-from service import server
-from service.app import create_app
+from service.app import server
+from service.app.application import create_app
 from service.cli.main import main
 
 BEAT_S: Final = 0.001

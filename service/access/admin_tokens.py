@@ -13,11 +13,11 @@ import structlog
 from analytics.model.org_envelopes import AdminTokenChanged
 from analytics.model.rows import AuditContext
 from analytics.storage.fsync import fsync, write_synced
-from service.errors import Conflict, Invalid
-from service.file_faults import file_fault
-from service.orgs.repository import list_orgs
-from service.secrets import new_token, parse_admin_tokens
-from service.settings import InvalidSetting, Settings
+from service.core.errors import Conflict, Invalid
+from service.core.file_faults import file_fault
+from service.core.secrets import new_token, parse_admin_tokens
+from service.core.settings import InvalidSetting, Settings
+from service.store.organisations import list_orgs
 from service.store.store import Store
 
 _log = structlog.get_logger(__name__)

@@ -23,24 +23,24 @@ from service.access.callers import (
 )
 from service.access.cross_site import is_cross_site
 from service.access.key_use import KeyUse
-from service.clock import Clock
-from service.errors import ApiKeyExpired, SignInAgain, Unauthenticated
-from service.orgs.repository import KeyScope, find_live_key
-from service.orgs.roles import Role
-from service.orgs.sessions import (
+from service.access.roles import Role
+from service.access.sessions import (
     SessionLifetimes,
     find_session,
     forget_ended,
     list_teams_of,
     touch_session,
 )
-from service.secrets import token_hash
-from service.settings import Settings
+from service.core.clock import Clock
+from service.core.errors import ApiKeyExpired, SignInAgain, Unauthenticated
+from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
+from service.core.request_context import request_id, source_ip, user_agent
+from service.core.secrets import token_hash
+from service.core.settings import Settings
+from service.store.organisations import KeyScope, find_live_key
 from service.store.store import Store
 from service.store.tables import Member, Session
 from service.store.transaction import Transaction
-from service.web.context import request_id, source_ip, user_agent
-from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
 
 _Principal = TypeVar("_Principal", bound=Principal)
 

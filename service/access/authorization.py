@@ -19,16 +19,16 @@ from service.access.callers import (
     Principal,
     is_allowed,
 )
-from service.errors import CrossSite, Unauthenticated
-from service.fair_queue import CALLER
-from service.loop_turns import assign_to
-from service.orgs.repository import get_org_by_id, read_org
-from service.orgs.roles import Capability
+from service.access.roles import Capability
+from service.ci.verifier.verifier import TokenRequest, Verifier
+from service.core.errors import CrossSite, Unauthenticated
+from service.core.fair_queue import CALLER
+from service.core.header_names import CI_TOKEN_HEADER
+from service.core.loop_turns import assign_to
+from service.core.request_context import request_id
+from service.store.organisations import get_org_by_id, read_org
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Member, Organisation
-from service.verifier.verifier import TokenRequest, Verifier
-from service.web.context import request_id
-from service.web.header_names import CI_TOKEN_HEADER
 
 _Principal = TypeVar("_Principal", bound=Principal)
 

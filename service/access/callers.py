@@ -6,7 +6,9 @@ from datetime import datetime
 from typing import Protocol, Self
 
 from analytics.model.rows import AuditContext, VerdictSource
-from service.errors import (
+from service.access.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
+from service.ci.verifier.attribution import Attribution
+from service.core.errors import (
     CrossSite,
     Forbidden,
     KeyOfAnotherOrg,
@@ -18,9 +20,7 @@ from service.errors import (
     NotTeamAdmin,
     RoleBeyondOwn,
 )
-from service.orgs.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
 from service.store.tables import Organisation
-from service.verifier.attribution import Attribution
 
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
 CLI_ACTOR = "system:cli"

@@ -4,7 +4,7 @@ from typing import Final
 
 from quart import Request
 
-from service.errors import CrossSite
+from service.core.errors import CrossSite
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # `none` is the user's own doing, such as a bookmark. Not `same-site`: other hosts of the domain may

@@ -3,8 +3,8 @@
 import hashlib
 import hmac
 
-from service.errors import ForeignForm
-from service.secrets import derive_key
+from service.core.errors import ForeignForm
+from service.core.secrets import derive_key
 
 FORM_TOKEN_FIELD = "csrf"  # noqa: S105 - a field's name
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, or_, update
 
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.batching import execute_many
 from service.store.column_types import Instant
 from service.store.store import Store

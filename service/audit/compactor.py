@@ -15,9 +15,8 @@ from analytics.model.instants import utc_day
 from analytics.storage.compaction import MergeTooLarge
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
-from service.audit.lease import HeldLease, LeaseLost
 from service.audit.leased_job import LeasedJob
-from service.ids import new_id
+from service.core.ids import new_id
 from service.store.catalog import (
     SegmentedDay,
     add_segment,
@@ -26,6 +25,7 @@ from service.store.catalog import (
     list_unportable,
     retire_segments,
 )
+from service.store.lease import HeldLease, LeaseLost
 
 MERGED_MAX: Final = 64
 """The most segments one merge reads; it holds all their files open."""

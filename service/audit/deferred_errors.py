@@ -7,7 +7,7 @@ from datetime import date
 import structlog
 
 from analytics.model.errors import StoreFault
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 
 _log = structlog.get_logger(__name__)
 

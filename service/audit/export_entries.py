@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.export.writers import Piece
 from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
-from service.clock import Clock
-from service.errors import ExportNotFound, InvalidCursor
+from service.core.clock import Clock
+from service.core.errors import ExportNotFound, InvalidCursor
 from service.store.batching import execute_many
 from service.store.column_types import Instant
 from service.store.store import Store, UnitOfWork

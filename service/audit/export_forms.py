@@ -12,7 +12,7 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
 from analytics.model.instants import format_us, optional_us
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
-from service.errors import ExportNotFinished
+from service.core.errors import ExportNotFinished
 from service.store.tables import ExportEntry, Organisation
 from service.web.parameter_types import Cursor, Omittable, TimestampUs
 

@@ -13,7 +13,7 @@ import structlog
 
 from analytics.export.writers import Piece
 from service.audit.export_entries import record_progress
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.store import Store
 
 INTERVAL_S: Final = 5.0

@@ -11,13 +11,13 @@ from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
+from service.access.roles import Capability
 from service.audit.api_schemas import AuditEntry
 from service.audit.export_forms import file_name
 from service.audit.exports import Export
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
-from service.errors import Invalid
-from service.orgs.roles import Capability
+from service.core.errors import Invalid
 from service.store.lost_segments import count_rows, losses_within
 from service.web.content_negotiation import content_coding
 from service.web.documentation import MediaTypes

@@ -11,6 +11,7 @@ from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
 from service.access.authorization import Authorizer
 from service.access.callers import Caller
+from service.access.roles import Capability
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import (
     RECEIPT_SUFFIX,
@@ -25,8 +26,13 @@ from service.audit.export_forms import (
     receipt_text,
 )
 from service.audit.services import AuditServices
-from service.errors import ORG_REFUSALS, ExportNotFinished, ExportNotFound, Invalid, InvalidCursor
-from service.orgs.roles import Capability
+from service.core.errors import (
+    ORG_REFUSALS,
+    ExportNotFinished,
+    ExportNotFound,
+    Invalid,
+    InvalidCursor,
+)
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.documentation import Tag, documented

@@ -16,19 +16,19 @@ from analytics.model.filters import Query
 from analytics.model.rows import AuditContext
 from service.audit.export_entries import add_export, end_export
 from service.audit.export_progress import Progress, ProgressWriter
+from service.audit.lake import Lake
 from service.audit.tenant_log import TenantLog, open_log
-from service.errors import (
+from service.core.errors import (
     QueryTooSlow,
     StoreUnavailable,
     TooManyExports,
     TooManyExportsOfAll,
     TooManyOwnExports,
 )
-from service.ids import new_id
-from service.lake import Lake
+from service.core.ids import new_id
+from service.core.version import service_version
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
-from service.version import service_version
 from service.web.streams import begun
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)

@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from service.audit.lease import SEAL, LeaseKeeper, revoke
+from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
 from service.audit.open_tables import OpenTables
-from service.clock import Clock
-from service.lake import Lake
-from service.settings import Settings
+from service.core.clock import Clock
+from service.core.settings import Settings
 from service.store.catalog import forget_segments, list_retired, list_segment_ids
 from service.store.idempotency import forget_old_answers
+from service.store.lease import SEAL, LeaseKeeper, revoke
 from service.store.store import Store
 
 _log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from analytics.model.filters import FILTER_COLUMNS, Query, only, parse_query
 from analytics.model.instants import format_us, optional_us
 from service.audit.tenant_log import TenantLog
-from service.errors import Invalid
+from service.core.errors import Invalid
 from service.web.request_parsing import parse_limit
 
 BY_MAX: Final = 3

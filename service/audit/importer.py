@@ -27,13 +27,13 @@ from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext
 from analytics.storage.segment_metadata import Segment
-from service.audit.lease import HeldLease, LeaseTaken
 from service.audit.leased_job import LeasedJob
 from service.audit.unnamed_files import UnnamedFiles
-from service.errors import Conflict
+from service.core.errors import Conflict
 from service.store.catalog import add_segments
 from service.store.imports import add_import, find_import
 from service.store.journal import record_misdated, take_seq
+from service.store.lease import HeldLease, LeaseTaken
 from service.store.store import UnitOfWork
 from service.store.tables import ImportedFile, Organisation
 from service.store.transaction import within

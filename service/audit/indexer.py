@@ -11,8 +11,7 @@ import structlog
 
 from analytics.model.errors import StoreFault
 from analytics.storage.segment_metadata import Segment
-from service.audit.lease import HeldLease, LeaseKeeper
-from service.lake import Lake
+from service.audit.lake import Lake
 from service.store.catalog import (
     clear_index,
     is_live,
@@ -20,6 +19,7 @@ from service.store.catalog import (
     list_unindexed,
     set_index,
 )
+from service.store.lease import HeldLease, LeaseKeeper
 from service.store.store import Store
 
 BUILDS_MAX: Final = 16

@@ -15,19 +15,19 @@ from analytics.model.rows import AuditContext
 from service.access.callers import IngestPrincipal
 from service.audit.ingest_items import Body, Prepared, prepare_body
 from service.audit.journal_room import check_journal_room
+from service.audit.lake import Lake
 from service.audit.sealer import Sealer, is_large
-from service.clock import Clock
-from service.errors import Busy
-from service.lake import Lake
-from service.orgs.repository import find_trust_revision, get_org_by_id
-from service.settings import Settings
+from service.audit.worker_process import WorkerProcess
+from service.ci.verifier.verifier import Verifier
+from service.core.clock import Clock
+from service.core.errors import Busy
+from service.core.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
 from service.store.journal import JournalSize
+from service.store.organisations import find_trust_revision, get_org_by_id
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
-from service.verifier.verifier import Verifier
-from service.worker_process import WorkerProcess
 
 ATTRIBUTIONS_MAX: Final = 3
 """Attempts to attribute rows to a CI job while bindings keep changing."""

@@ -15,7 +15,7 @@ from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, AuditRow
 from analytics.storage.journal_batches import EncodedBatch, encode_days
-from service.errors import NotIngestType, NotItems, TooManyItems
+from service.core.errors import NotIngestType, NotItems, TooManyItems
 
 ITEMS_MAX: Final = 10_000
 NDJSON_TYPE: Final = "application/x-ndjson"

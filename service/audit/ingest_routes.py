@@ -10,7 +10,7 @@ from quart.typing import ResponseReturnValue
 from analytics.model.ingest_validation import IngestItem
 from service.audit.ingest_items import NDJSON_TYPE, Body
 from service.audit.services import IngestServices
-from service.errors import (
+from service.core.errors import (
     AnswersFull,
     ApiKeyExpired,
     BodyTooLarge,

@@ -23,11 +23,11 @@ from analytics.model.instants import utc_day
 from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
 from service.audit.export_entries import list_ended
-from service.lake import Lake
-from service.orgs.repository import list_orgs
+from service.audit.lake import Lake
 from service.store.catalog import is_live, list_live_segments, list_places
 from service.store.journal import last_seq, list_batches, list_pending_days
 from service.store.lost_segments import list_losses
+from service.store.organisations import list_orgs
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
 from service.store.transaction import within

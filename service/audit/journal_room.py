@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from service.errors import JournalFull
+from service.core.errors import JournalFull
 from service.store.journal import JournalSize
 
 BATCH_ROWS: Final = 16

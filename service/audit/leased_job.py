@@ -1,9 +1,9 @@
 """Jobs that change segments, which they do under the lease."""
 
-from service.audit.lease import LeaseKeeper
-from service.clock import Clock
-from service.lake import Lake
-from service.settings import Settings
+from service.audit.lake import Lake
+from service.core.clock import Clock
+from service.core.settings import Settings
+from service.store.lease import LeaseKeeper
 from service.store.store import Store
 
 

@@ -12,13 +12,13 @@ import structlog
 from service.audit.compactor import Compactor
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.indexer import Indexer
-from service.audit.lease import LeaseTaken
 from service.audit.open_tables import OpenTables
 from service.audit.pruner import Pruner
-from service.clock import Clock
-from service.errors import ClockNotTrusted
-from service.metrics import Metrics
-from service.settings import Settings
+from service.core.clock import Clock
+from service.core.errors import ClockNotTrusted
+from service.core.metrics import Metrics
+from service.core.settings import Settings
+from service.store.lease import LeaseTaken
 
 MERGES_MAX: Final = 1
 """Merges in one round, so that no other job waits while a year of days is compacted."""

@@ -1,4 +1,4 @@
-"""What the jobs on segments need to know of open tables (`service.lake_table`)."""
+"""What the jobs on segments need to know of open tables (`service.audit.open_table`)."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -25,12 +25,12 @@ from service.audit.clock_guard import (
     record_after_run,
     store_record,
 )
-from service.audit.lease import HeldLease, LeaseKeeper
-from service.errors import ClockNotTrusted
-from service.metrics import Metrics
-from service.orgs.repository import get_org, get_org_by_id, list_former_tiers, list_orgs
-from service.settings import Settings
+from service.core.errors import ClockNotTrusted
+from service.core.metrics import Metrics
+from service.core.settings import Settings
 from service.store.day_deletion import count_days, drop_days
+from service.store.lease import HeldLease, LeaseKeeper
+from service.store.organisations import get_org, get_org_by_id, list_former_tiers, list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 

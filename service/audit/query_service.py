@@ -15,9 +15,9 @@ from analytics.model.instants import optional_us
 from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
 from analytics.query.newest_texts import position_of
+from service.audit.lake import Lake
 from service.audit.tenant_log import TenantLog, open_log
-from service.errors import AuditRowNotFound, Invalid, InvalidCursor
-from service.lake import Lake
+from service.core.errors import AuditRowNotFound, Invalid, InvalidCursor
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.web.request_parsing import parse_limit

@@ -8,6 +8,7 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import parse_query
 from analytics.model.rows import VerdictSource
+from service.access.roles import Capability
 from service.audit.api_schemas import (
     AcceptedQuery,
     AcceptedRows,
@@ -35,7 +36,7 @@ from service.audit.services import AuditServices
 from service.audit.summaries import parse_summary_request, summarise_audit
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
-from service.errors import (
+from service.core.errors import (
     ORG_REFUSALS,
     QUERY_REFUSALS,
     AuditRowNotFound,
@@ -45,7 +46,6 @@ from service.errors import (
     TooManyExportsOfAll,
     TooManyOwnExports,
 )
-from service.orgs.roles import Capability
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.documentation import Tag, documented

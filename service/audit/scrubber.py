@@ -19,12 +19,12 @@ from analytics.storage.cache_folder import CachedFile
 from analytics.storage.integrity import Finding
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_metadata import Segment
-from service.audit.lease import LeaseKeeper
-from service.clock import Clock
-from service.lake import Lake
-from service.metrics import Metrics
-from service.settings import Settings
+from service.audit.lake import Lake
+from service.core.clock import Clock
+from service.core.metrics import Metrics
+from service.core.settings import Settings
 from service.store.catalog import clear_index, list_by_id
+from service.store.lease import LeaseKeeper
 from service.store.store import Store
 from service.store.verification import (
     list_batches_at,

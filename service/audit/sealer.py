@@ -20,15 +20,15 @@ from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch, JournalPart, in_parts, intact
 from analytics.storage.segment_metadata import Segment
 from service.audit.deferred_errors import DeferredErrors
-from service.audit.lease import HeldLease, LeaseKeeper, LeaseLost
+from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
-from service.clock import Clock
-from service.errors import StoreUnavailable
-from service.ids import new_id
-from service.lake import Lake
-from service.settings import Settings
+from service.core.clock import Clock
+from service.core.errors import StoreUnavailable
+from service.core.ids import new_id
+from service.core.settings import Settings
 from service.store.catalog import add_segments
 from service.store.journal import JournalSize, list_batches, list_pending_days, remove_batches
+from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import Store
 
 SEGMENT_ROWS_MAX: Final = 1_000_000

@@ -6,11 +6,11 @@ from typing import Protocol
 from service.access.authorization import Authorizer
 from service.audit.exports import Exporter
 from service.audit.ingest import Ingest
-from service.audit.lease import LeaseKeeper
+from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
-from service.clock import Clock
-from service.lake import Lake
-from service.settings import Settings
+from service.core.clock import Clock
+from service.core.settings import Settings
+from service.store.lease import LeaseKeeper
 from service.store.store import Store
 
 

@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_us, optional_us, utc_day
 from analytics.storage.journal_batches import oldest_row
-from service.lake import Lake
-from service.orgs.repository import list_orgs
-from service.storage_stats import StorageStats, total_of
+from service.audit.lake import Lake
+from service.core.storage_stats import StorageStats, total_of
 from service.store.journal import list_batches
 from service.store.lost_segments import list_losses
+from service.store.organisations import list_orgs
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.verification import load_verification
 

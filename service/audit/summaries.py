@@ -10,9 +10,9 @@ from analytics.model.filters import InvalidQuery, Query, only, parse_query
 from analytics.model.instants import format_us, optional_us
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
+from service.audit.lake import Lake
 from service.audit.tenant_log import open_log
-from service.errors import Invalid
-from service.lake import Lake
+from service.core.errors import Invalid
 from service.store.store import Store
 from service.store.tables import Organisation
 

@@ -20,8 +20,8 @@ from analytics.query.newest_texts import Row
 from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise, summary_of
 from analytics.storage.snapshot import Snapshot
-from service.fair_queue import Length
-from service.lake import Lake
+from service.audit.lake import Lake
+from service.core.fair_queue import Length
 from service.store.store import Store
 from service.store.tables import Organisation
 

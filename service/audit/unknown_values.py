@@ -10,7 +10,7 @@ from typing import Final
 from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
 from service.audit.tenant_log import TenantLog
-from service.errors import QueryTooSlow, WaitedTooLong
+from service.core.errors import QueryTooSlow, WaitedTooLong
 
 VALUES_MAX: Final = 10
 """How many values are looked up: each costs a query."""

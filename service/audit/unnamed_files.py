@@ -5,10 +5,10 @@ from functools import partial
 from typing import Final
 
 from analytics.storage.segment_store import Overtaken
-from service.clock import Clock
-from service.errors import Refusal
-from service.lake import Lake
-from service.threads import run_uncancellable
+from service.audit.lake import Lake
+from service.core.clock import Clock
+from service.core.errors import Refusal
+from service.core.threads import run_uncancellable
 
 _RENEWALS: Final = 4
 """How often files are renewed within the grace period of orphans."""

@@ -5,11 +5,11 @@ from functools import partial
 
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
-from service.errors import Conflict
-from service.lake import Lake
+from service.audit.lake import Lake
+from service.core.errors import Conflict
+from service.core.threads import run_uncancellable
 from service.store.catalog import is_live, list_live_segments
 from service.store.store import Store
-from service.threads import run_uncancellable
 
 
 class NoBucket(Conflict):

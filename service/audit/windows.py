@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from analytics.model.filters import InvalidQuery
-from service.durations import parse_duration
+from service.core.durations import parse_duration
 
 WINDOW: Final = "last"
 """The parameter of pages and saved searches that names a window."""

@@ -4,17 +4,17 @@ import click
 import msgspec
 
 from analytics.model.instants import format_ms
-from service.bindings.listing import parse_as_of
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.cli.times import INSTANT
-from service.errors import Invalid
+from service.core.errors import Invalid
 from service.orgs.api_keys import UNSCOPED_WORDS
-from service.orgs.repository import get_org
-from service.reports.access_forms import AccessReportForm, report_csv, report_form
-from service.reports.access_report import report_access
+from service.store.organisations import get_org
+from service.trust.bindings.listing import parse_as_of
+from service.trust.reports.access_forms import AccessReportForm, report_csv, report_form
+from service.trust.reports.access_report import report_access
 
 
 @root.group("access")

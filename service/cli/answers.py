@@ -13,9 +13,9 @@ import click
 from service.cli.proposals import printable
 from service.cli.tables import Table
 from service.cli.terminal import has_colour, terminal_width
-from service.errors import Invalid, Refusal, StoreUnavailable
-from service.exit_codes import ExitCode, exit_code
-from service.settings import InvalidSetting
+from service.core.errors import Invalid, Refusal, StoreUnavailable
+from service.core.exit_codes import ExitCode, exit_code
+from service.core.settings import InvalidSetting
 
 
 @dataclass(frozen=True, slots=True)

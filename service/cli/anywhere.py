@@ -13,8 +13,8 @@ from service.cli.backend import Backend
 from service.cli.commands import Place, current_run, declare
 from service.cli.context import CommandContext, within_data_dir
 from service.cli.target import ORG_VARIABLE, Remote
-from service.exit_codes import WrongUsage
-from service.settings import load_settings
+from service.core.exit_codes import WrongUsage
+from service.core.settings import load_settings
 
 _Parameters = ParamSpec("_Parameters")
 Command = Callable[Concatenate[Backend, _Parameters], Awaitable[Answer]]

@@ -4,12 +4,12 @@ from typing import Any
 
 import click
 
+from service.access.roles import KEY_SCOPES
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
 from service.cli.root import root
 from service.cli.tables import Table
-from service.orgs.roles import KEY_SCOPES
 
 _COLUMNS = (
     "id",

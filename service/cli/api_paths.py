@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from service.errors import Invalid
+from service.core.errors import Invalid
 
 
 def org_path(slug: str, *parts: str) -> str:

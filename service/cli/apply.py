@@ -11,12 +11,13 @@ import msgspec
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
+from service.access.roles import Role
 from service.cli.answers import Answer
 from service.cli.commands import Place, declare
 from service.cli.context import CommandContext, on_data_dir
 from service.cli.files import errors_at
 from service.cli.root import root
-from service.errors import Invalid
+from service.core.errors import Invalid
 from service.orgs.changes import (
     add_member,
     create_org,
@@ -27,8 +28,11 @@ from service.orgs.changes import (
     set_team_admin,
     set_tier,
 )
+from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold
-from service.orgs.repository import (
+from service.packages.policy.changes import set_policy
+from service.packages.policy.parsing import parse_policy
+from service.store.organisations import (
     find_member,
     find_org,
     find_project,
@@ -36,10 +40,6 @@ from service.orgs.repository import (
     get_member,
     list_team_admins,
 )
-from service.orgs.roles import Role
-from service.policy.changes import set_policy
-from service.policy.parsing import parse_policy
-from service.sign_in.domains import list_domains, set_domain
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 

@@ -9,7 +9,7 @@ from service.cli.answers import Answer
 from service.cli.context import CommandContext, command
 from service.cli.root import root
 from service.cli.tables import Table
-from service.proxy.artifacts import accept_artifact, list_changed
+from service.packages.proxy.artifacts import accept_artifact, list_changed
 from service.store.tables import Artifact
 
 _COLUMNS: Final = (

@@ -12,7 +12,7 @@ import click
 
 from service.cli.commands import current_run
 from service.cli.proposals import printable
-from service.errors import Refusal
+from service.core.errors import Refusal
 
 _PATIENCE_S: Final = 0.2
 _YES: Final = frozenset({"y", "yes"})

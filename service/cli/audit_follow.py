@@ -12,7 +12,7 @@ from service.cli.answers import Output, one_line
 from service.cli.audit_rows import row_line
 from service.cli.backend import Backend
 from service.cli.terminal import is_terminal
-from service.errors import Refusal
+from service.core.errors import Refusal
 
 POLL_S: Final = 2.0
 FIRST_ROWS: Final = 10

@@ -16,9 +16,9 @@ from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import row_progress
 from service.cli.tables import Table
-from service.exit_codes import ExitCode
-from service.orgs.repository import get_org
-from service.policy.repository import load_feed_states
+from service.core.exit_codes import ExitCode
+from service.packages.policy.repository import load_feed_states
+from service.store.organisations import get_org
 
 
 @command(audit, "check")
@@ -185,8 +185,8 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     does not start again with this prefix, and removes nothing more from it. Segments that this
     installation's catalog does not name are removed from there after COUNTERSIGN_ORPHAN_GRACE_S.
     """
+    from service.audit.installation import take_over
     from service.audit.upload import NoBucket
-    from service.installation import take_over
 
     settings = context.services.settings
     if not settings.segments_url:

@@ -6,15 +6,15 @@ from typing import Final
 import click
 import msgspec
 
-from service.backup.manifest import Manifest
+from service.audit.backup.manifest import Manifest
 from service.cli.answers import Answer
 from service.cli.commands import Place, declare
 from service.cli.context import CommandContext, on_data_dir
 from service.cli.progress import byte_progress
 from service.cli.root import root
-from service.exit_codes import ExitCode
-from service.secrets import secret_files
-from service.settings import Settings, load_settings
+from service.core.exit_codes import ExitCode
+from service.core.secrets import secret_files
+from service.core.settings import Settings, load_settings
 
 SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
@@ -68,7 +68,7 @@ async def _backup(
     is_by_version: bool,
     has_secrets: bool,
 ) -> Answer:
-    from service.backup.create import take_backup
+    from service.audit.backup.create import take_backup
 
     services = context.services
     with byte_progress("Backing up") as show:
@@ -121,7 +121,7 @@ def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: boo
     Segments that were missing when the backup was taken are listed; the exit code is then 4.
     """
     # Imported here: completion needs neither this nor its dependencies.
-    from service.backup.restore import restore_backup
+    from service.audit.backup.restore import restore_backup
 
     settings = load_settings()
     if is_check:
@@ -148,7 +148,7 @@ def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: boo
 
 
 def _check(settings: Settings, source: Path) -> Answer:
-    from service.backup.check import check_backup
+    from service.audit.backup.check import check_backup
 
     with byte_progress("Checking") as show:
         manifest, findings = check_backup(settings, source, show)

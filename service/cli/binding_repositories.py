@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.bindings.changes import revoke_binding
-from service.bindings.repository import BindingState, list_by_repository
-from service.bindings.rules import parse_repository_id
 from service.cli.backend import Form
 from service.cli.context import CommandContext
 from service.cli.local_backend import binding_form, parse_instant_option
-from service.errors import Invalid, NotFound
-from service.orgs.repository import get_org, get_org_by_id
+from service.core.errors import Invalid, NotFound
+from service.core.text_rules import parse_reason
+from service.store.organisations import get_org, get_org_by_id
 from service.store.tables import Organisation
-from service.text_rules import parse_reason
+from service.trust.bindings.changes import revoke_binding
+from service.trust.bindings.repository import BindingState, list_by_repository
+from service.trust.bindings.rules import parse_repository_id
 
 
 async def list_repository(

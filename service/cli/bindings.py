@@ -15,7 +15,7 @@ from service.cli.root import root
 from service.cli.tables import Table, padded
 from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
-from service.exit_codes import WrongUsage
+from service.core.exit_codes import WrongUsage
 
 _COLUMNS: Final = (
     "id",

@@ -5,14 +5,14 @@ from typing import Any
 import click
 import msgspec
 
-from service.bindings.forms import replaced_form
-from service.bindings.replacement import replace_binding
 from service.cli.answers import Answer
 from service.cli.bindings import bindings
 from service.cli.context import CommandContext, command, org_option
-from service.exit_codes import WrongUsage
-from service.orgs.repository import get_project
+from service.core.exit_codes import WrongUsage
+from service.store.organisations import get_project
 from service.store.tables import Origin
+from service.trust.bindings.forms import replaced_form
+from service.trust.bindings.replacement import replace_binding
 
 
 @command(bindings, "replace", changes=True)

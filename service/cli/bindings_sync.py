@@ -10,9 +10,21 @@ import click
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.bindings.repository import BindingState, find_places, list_bindings
-from service.bindings.rules import parse_binding
-from service.bindings.sync import (
+from service.ci.issuers.issuers import Issuers
+from service.cli.answers import Answer
+from service.cli.asking import confirm, yes_option
+from service.cli.bindings import bindings
+from service.cli.context import CommandContext, command, org_option
+from service.cli.files import errors_at
+from service.cli.proposals import printable
+from service.core.errors import Invalid
+from service.core.exit_codes import ExitCode, WrongUsage
+from service.core.text_rules import parse_reason
+from service.store.organisations import get_org, get_project, get_team
+from service.store.tables import Organisation, Origin
+from service.trust.bindings.repository import BindingState, find_places, list_bindings
+from service.trust.bindings.rules import parse_binding
+from service.trust.bindings.sync import (
     SYNC_ORIGINS,
     Action,
     ActionKind,
@@ -23,18 +35,6 @@ from service.bindings.sync import (
     apply_plan,
     plan_sync,
 )
-from service.cli.answers import Answer
-from service.cli.asking import confirm, yes_option
-from service.cli.bindings import bindings
-from service.cli.context import CommandContext, command, org_option
-from service.cli.files import errors_at
-from service.cli.proposals import printable
-from service.errors import Invalid
-from service.exit_codes import ExitCode, WrongUsage
-from service.issuers.issuers import Issuers
-from service.orgs.repository import get_org, get_project, get_team
-from service.store.tables import Organisation, Origin
-from service.text_rules import parse_reason
 
 _SIGNS: Final = {ActionKind.CREATE: "+", ActionKind.REPLACE: "~", ActionKind.REVOKE: "-"}
 

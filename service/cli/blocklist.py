@@ -17,12 +17,12 @@ from service.cli.progress import byte_progress
 from service.cli.proposals import printable
 from service.cli.root import root
 from service.cli.tables import Table
-from service.errors import Invalid
-from service.exit_codes import ExitCode
-from service.policy.blocklist import BlocklistImporter, Changes, ImportResult
-from service.policy.blocklist_contents import OSV
-from service.policy.repository import list_imports, load_feed_states
-from service.policy.sbom import SBOM_BYTES_MAX, compare_sbom
+from service.core.errors import Invalid
+from service.core.exit_codes import ExitCode
+from service.packages.policy.blocklist import BlocklistImporter, Changes, ImportResult
+from service.packages.policy.blocklist_contents import OSV
+from service.packages.policy.repository import list_imports, load_feed_states
+from service.packages.policy.sbom import SBOM_BYTES_MAX, compare_sbom
 from service.store.tables import BlocklistImport
 
 _MALICIOUS: Final = "MAL-*"

@@ -6,7 +6,7 @@ from typing import Any
 
 from analytics.model.instants import format_ms
 from service.packages.ecosystems import Ecosystem
-from service.policy.blocklist_contents import FeedState
+from service.packages.policy.blocklist_contents import FeedState
 
 
 def feed_data(

@@ -22,10 +22,10 @@ from service.cli.root import root
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
-from service.errors import Invalid, Refusal
-from service.exit_codes import ExitCode
-from service.proxy.clients import USER, ProxyAddress
-from service.web.header_names import CI_TOKEN_HEADER
+from service.core.errors import Invalid, Refusal
+from service.core.exit_codes import ExitCode
+from service.core.header_names import CI_TOKEN_HEADER
+from service.packages.proxy.clients import USER, ProxyAddress
 
 KEY_VARIABLE: Final = "COUNTERSIGN_API_KEY"
 _UNAUTHORIZED: Final = 401

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from service.proxy.clients import ProxyAddress, all_variables, npmrc
+from service.packages.proxy.clients import ProxyAddress, all_variables, npmrc
 
 USERCONFIG: Final = "NPM_CONFIG_USERCONFIG"
 HIDDEN: Final = "***"

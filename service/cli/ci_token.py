@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from service.errors import Refusal
-from service.origins import is_loopback
+from service.core.errors import Refusal
+from service.core.origins import is_loopback
 
 TOKEN_VARIABLE: Final = "COUNTERSIGN_ID_TOKEN"  # noqa: S105 - a variable's name
 GITHUB_URL: Final = "ACTIONS_ID_TOKEN_REQUEST_URL"

@@ -16,13 +16,13 @@ import click
 from service.cli.answers import Answer
 from service.cli.commands import Place, declare
 from service.cli.nearest import did_you_mean
-from service.errors import OrgNotFound, Refusal
-from service.settings import Settings, load_settings
+from service.core.errors import OrgNotFound, Refusal
+from service.core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from analytics.model.rows import AuditContext
     from service.access.callers import Operator
-    from service.composition import Services
+    from service.app.composition import Services
     from service.store.store import UnitOfWork
     from service.store.tables import Organisation
 
@@ -58,7 +58,7 @@ class CommandContext:
     @asynccontextmanager
     async def change(self, slug: str) -> AsyncIterator[tuple["UnitOfWork", "Organisation"]]:
         """One transaction on one organisation. Raises OrgNotFound."""
-        from service.orgs.repository import get_org
+        from service.store.organisations import get_org
 
         async with self.services.store.write() as work:
             yield work, await get_org(work.session, slug)
@@ -66,7 +66,7 @@ class CommandContext:
     @asynccontextmanager
     async def nearest_org(self, slug: str | None) -> AsyncIterator[None]:
         """Name the organisation that is most like `slug` if the block raises OrgNotFound."""
-        from service.orgs.repository import list_orgs
+        from service.store.organisations import list_orgs
 
         try:
             yield
@@ -123,7 +123,7 @@ def on_data_dir(
 
 async def _confirm_prefix(services: "Services") -> None:
     from analytics.model.errors import StoreUnreachable
-    from service.installation import prefix_refusals
+    from service.audit.installation import prefix_refusals
 
     # Without an answer of the bucket the command may still read what is cached, or in the journal.
     with suppress(StoreUnreachable), prefix_refusals():
@@ -138,11 +138,11 @@ async def within_data_dir(
     Raises NotInitialised, Conflict for a database of another version.
     """
     from service.access.callers import cli_caller
-    from service.bootstrap import check_writable
-    from service.clock import utc_now
-    from service.composition import build_services
-    from service.logs import configure_logs
-    from service.secrets import with_secrets
+    from service.app.bootstrap import check_writable
+    from service.app.composition import build_services
+    from service.app.logs import configure_logs
+    from service.core.clock import utc_now
+    from service.core.secrets import with_secrets
     from service.store.migrate import check_schema
 
     configure_logs("warning")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from service.errors import Invalid
-from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
+from service.core.errors import Invalid
+from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
 
 CredentialKind = Literal["session", "api_key", "admin_token"]
 

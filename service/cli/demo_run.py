@@ -8,21 +8,21 @@ from dataclasses import asdict, dataclass
 import msgspec
 
 from service.access.callers import cli_caller
-from service.bootstrap import prepare
+from service.access.roles import Role
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.app.server import listen, serve
 from service.cli.answers import Answer, Output
+from service.cli.demo.installs import InstallLines, install_lines, issue_demo_key
+from service.cli.demo.registry import releases, serve_registry
+from service.cli.demo.seed import DEMO_ORG, seed_demo
 from service.cli.progress import row_progress
-from service.clock import utc_now
-from service.composition import build_services
-from service.demo.installs import InstallLines, install_lines, issue_demo_key
-from service.demo.registry import releases, serve_registry
-from service.demo.seed import DEMO_ORG, seed_demo
+from service.core.clock import utc_now
+from service.core.secrets import current_admin_token
+from service.core.settings import Settings, load_settings
 from service.orgs.changes import issue_sign_in
-from service.orgs.repository import get_org, list_members
-from service.orgs.roles import Role
-from service.proxy.clients import ProxyAddress
-from service.secrets import current_admin_token
-from service.server import listen, serve
-from service.settings import Settings, load_settings
+from service.packages.proxy.clients import ProxyAddress
+from service.store.organisations import get_org, list_members
 
 _WELCOME = """
 {org} is ready: {url}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
-from service.errors import Refusal
+from service.core.errors import Refusal
 
 CLIENT: Final = {"client_id": "countersign-cli"}
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:device_code"

@@ -15,8 +15,8 @@ from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
 from service.cli.root import root
 from service.cli.tables import Table
-from service.errors import Invalid
-from service.exit_codes import ExitCode, WrongUsage
+from service.core.errors import Invalid
+from service.core.exit_codes import ExitCode, WrongUsage
 
 _BYTES_MAX: Final = 64 * 1024
 _BEFORE_CHARS: Final = 40

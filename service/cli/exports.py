@@ -18,9 +18,9 @@ from service.cli.backend import Backend
 from service.cli.commands import Place, current_run, declare
 from service.cli.context import CommandContext, on_data_dir
 from service.cli.tables import Table
-from service.errors import Invalid
-from service.exit_codes import ExitCode
-from service.orgs.repository import get_org
+from service.core.errors import Invalid
+from service.core.exit_codes import ExitCode
+from service.store.organisations import get_org
 
 _COLUMNS: Final = {
     "id": "id",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from analytics.storage.fsync import fsync
-from service.errors import Conflict, Invalid, NotFound
+from service.core.errors import Conflict, Invalid, NotFound
 
 STANDARD_OUTPUT: Final = Path("-")
 STANDARD_INPUT: Final = "-"

@@ -19,9 +19,9 @@ from service.cli.lease_wait import lost_lease_as_taken
 from service.cli.progress import byte_progress
 from service.cli.proposals import printable
 from service.cli.sources import listed_names, open_source
-from service.errors import Refusal
-from service.exit_codes import ExitCode, exit_code
-from service.orgs.repository import get_org
+from service.core.errors import Refusal
+from service.core.exit_codes import ExitCode, exit_code
+from service.store.organisations import get_org
 from service.store.tables import Organisation
 
 SHOWN_MAX: Final = 20

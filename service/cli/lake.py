@@ -8,16 +8,16 @@ import click
 
 from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
+from service.audit.open_table.places import ALL_TENANTS, TableKey
+from service.audit.open_table.publisher import Expired, Published
+from service.audit.open_table.registry import list_tables
+from service.audit.open_table.status import TableStatus, table_statuses
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.root import root
 from service.cli.tables import Table
-from service.lake_table.places import ALL_TENANTS, TableKey
-from service.lake_table.publisher import Expired, Published
-from service.lake_table.registry import list_tables
-from service.lake_table.status import TableStatus, table_statuses
-from service.orgs.repository import list_orgs
+from service.store.organisations import list_orgs
 from service.store.tables import Organisation
 
 _FORMATS: Final = click.Choice([name.value for name in FormatName])

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import click
 
-from service.audit.lease import LeaseLost, LeaseTaken
+from service.store.lease import LeaseLost, LeaseTaken
 
 WAIT_S: Final = 60.0
 _RETRY_S: Final = 0.2

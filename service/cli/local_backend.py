@@ -10,7 +10,6 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
-from service.api_keys.forms import ApiKeyList, issued_key, key_entry, parse_key_request
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
 from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import (
@@ -22,10 +21,6 @@ from service.audit.query_service import (
 from service.audit.search_request import with_search
 from service.audit.tenant_log import open_log
 from service.audit.unknown_values import unknown_values
-from service.bindings.changes import add_binding, revoke_binding
-from service.bindings.forms import listed_form
-from service.bindings.listing import parse_as_of, parse_state
-from service.bindings.repository import get_binding, list_bindings
 from service.cli.backend import (
     BindingDraft,
     Exported,
@@ -37,10 +32,9 @@ from service.cli.backend import (
     TokenOrClaims,
 )
 from service.cli.context import CommandContext
-from service.errors import Invalid
-from service.exit_codes import WrongUsage
-from service.explain.forms import explanation_form
-from service.explain.service import Asked, explain_asked
+from service.core.errors import Invalid
+from service.core.exit_codes import WrongUsage
+from service.core.text_rules import parse_reason
 from service.orgs.api_keys import (
     KeyTerms,
     parse_overlap,
@@ -48,19 +42,25 @@ from service.orgs.api_keys import (
     revoke_api_key,
     rotate_api_key,
 )
-from service.orgs.repository import get_api_key, get_org, get_project, list_api_keys
-from service.policy.exception_forms import exception_form, exception_list
-from service.policy.exceptions import (
+from service.orgs.keys.forms import ApiKeyList, issued_key, key_entry, parse_key_request
+from service.packages.policy.exception_forms import exception_form, exception_list
+from service.packages.policy.exceptions import (
     LISTED_MAX,
     decide_exception,
     list_exceptions,
     parse_decision,
 )
-from service.rejected.forms import rejected_form
-from service.rejected.listing import list_entries, parse_wanted
 from service.store.lost_segments import count_rows, losses_within
+from service.store.organisations import get_api_key, get_org, get_project, list_api_keys
 from service.store.tables import Binding, Organisation, Origin
-from service.text_rules import parse_reason
+from service.trust.bindings.changes import add_binding, revoke_binding
+from service.trust.bindings.forms import listed_form
+from service.trust.bindings.listing import parse_as_of, parse_state
+from service.trust.bindings.repository import get_binding, list_bindings
+from service.trust.explain.forms import explanation_form
+from service.trust.explain.service import Asked, explain_asked
+from service.trust.rejected.forms import rejected_form
+from service.trust.rejected.listing import list_entries, parse_wanted
 from service.web.request_parsing import parse_limit
 
 

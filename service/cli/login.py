@@ -19,8 +19,8 @@ from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal, expected_answers
 from service.cli.tables import padded
 from service.cli.target import Local, Remote, parse_server
-from service.errors import Conflict, NotFound
-from service.settings import load_settings
+from service.core.errors import Conflict, NotFound
+from service.core.settings import load_settings
 
 SESSION_PATH: Final = "/api/v1/session"
 _TOKEN_CHARS_MAX: Final = 8192

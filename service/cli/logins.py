@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.cli.credentials import Credential, CredentialKind
-from service.errors import Refusal
+from service.core.errors import Refusal
 
 VERSION: Final = 1
 _FILE: Final = "logins.json"

@@ -10,10 +10,10 @@ from service.cli.answers import Answer
 from service.cli.commands import Place, declare
 from service.cli.progress import row_progress
 from service.cli.root import root
-from service.settings import Settings, load_settings
+from service.core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from service.migration.copy import Copied
+    from service.store.database_copy.copy import Copied
 
 
 @declare(root, "migrate", place=Place.DATA_DIR, changes=True)
@@ -43,9 +43,9 @@ def migrate(source: str | None, target: str | None) -> Answer:
 
 
 async def _migrate(settings: Settings, source: str | None, target: str | None) -> Answer:
-    from service.logs import configure_logs
-    from service.migration.copy import copy_all
-    from service.migration.places import open_source, open_target, shown_url
+    from service.app.logs import configure_logs
+    from service.store.database_copy.copy import copy_all
+    from service.store.database_copy.places import open_source, open_target, shown_url
 
     configure_logs("warning")
     file, reading = open_source(settings, source)

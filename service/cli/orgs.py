@@ -7,6 +7,7 @@ import click
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
+from service.access.roles import Capability, Role
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
@@ -19,8 +20,9 @@ from service.orgs.changes import (
     set_team_admin,
     set_tier,
 )
+from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold, release
-from service.orgs.repository import (
+from service.store.organisations import (
     get_member,
     get_org,
     get_team,
@@ -29,8 +31,6 @@ from service.orgs.repository import (
     list_team_offices,
     list_teams,
 )
-from service.orgs.roles import Capability, Role
-from service.sign_in.domains import list_domains, set_domain
 
 _TIERS = click.Choice([tier.value for tier in Tier])
 

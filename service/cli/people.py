@@ -6,10 +6,15 @@ import click
 
 from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
+from service.access.passkeys.changes import remove_all_passkeys
+from service.access.passkeys.repository import count_passkeys
+from service.access.roles import Role
+from service.access.sessions import LINK_LIFETIME, list_sessions
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
+from service.core.header_names import SESSION_COOKIE
 from service.orgs.changes import (
     add_member,
     end_sessions,
@@ -18,16 +23,11 @@ from service.orgs.changes import (
     remove_member,
     set_role,
 )
-from service.orgs.repository import (
+from service.store.organisations import (
     get_member,
     get_org,
     list_members,
 )
-from service.orgs.roles import Role
-from service.orgs.sessions import LINK_LIFETIME, list_sessions
-from service.passkeys.changes import remove_all_passkeys
-from service.passkeys.repository import count_passkeys
-from service.web.header_names import SESSION_COOKIE
 
 _ROLES = click.Choice([role.value for role in Role])
 

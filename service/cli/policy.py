@@ -15,18 +15,18 @@ from service.cli.asking import confirm, yes_option
 from service.cli.context import CommandContext, command, org_option
 from service.cli.proposals import printable
 from service.cli.root import root
-from service.errors import Invalid
-from service.exit_codes import ExitCode
-from service.orgs.repository import get_org
+from service.core.errors import Invalid
+from service.core.exit_codes import ExitCode
 from service.packages.ecosystems import Ecosystem
-from service.policy.changes import set_policy
-from service.policy.check import check_release, parse_release
-from service.policy.differences import PolicyDifference, difference
-from service.policy.forms import check_form, policy_form, preview_form
-from service.policy.model import NO_POLICY, InstallPolicy
-from service.policy.parsing import decode_document, parse_policy
-from service.policy.preview import preview_policy
-from service.policy.repository import find_revision
+from service.packages.policy.changes import set_policy
+from service.packages.policy.check import check_release, parse_release
+from service.packages.policy.differences import PolicyDifference, difference
+from service.packages.policy.forms import check_form, policy_form, preview_form
+from service.packages.policy.model import NO_POLICY, InstallPolicy
+from service.packages.policy.parsing import decode_document, parse_policy
+from service.packages.policy.preview import preview_policy
+from service.packages.policy.repository import find_revision
+from service.store.organisations import get_org
 from service.store.tables import Organisation
 
 _PREVIEW_MAX_S = 60.0

@@ -9,7 +9,7 @@ from service.audit.query_service import parse_page_request
 from service.cli.answers import Answer
 from service.cli.context import CommandContext
 from service.cli.tables import Table
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 
 _COLUMNS: Final = {
     "scan": "scan",

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from service.ci.verifier.codes import FailureCode
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.backend import Backend
@@ -12,7 +13,6 @@ from service.cli.bindings import bindings
 from service.cli.proposals import printable, proposal_lines
 from service.cli.tables import Table
 from service.cli.times import INSTANT
-from service.verifier.codes import FailureCode
 
 LIMIT_MAX: Final = 1_000
 _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count", "lastAt"]

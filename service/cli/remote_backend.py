@@ -19,7 +19,7 @@ from service.cli.nearest import did_you_mean
 from service.cli.server_client import ServerClient
 from service.cli.server_failures import ServerRefusal
 from service.cli.target import WrongPlace
-from service.errors import OrgNotFound
+from service.core.errors import OrgNotFound
 
 
 class RemoteBackend:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from service.cli.groups import LateGroup
-from service.exit_codes import ExitCode
+from service.core.exit_codes import ExitCode
 
 _END_OF_OPTIONS = "--"
 
@@ -80,7 +80,7 @@ def _discard_unwritten() -> None:
 
 def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        from service.version import service_version
+        from service.core.version import service_version
 
         click.echo(f"countersign, version {service_version()}")
         ctx.exit()

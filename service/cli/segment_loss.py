@@ -9,7 +9,7 @@ from service.cli.asking import confirm, yes_option
 from service.cli.audit import audit
 from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
-from service.orgs.repository import list_orgs
+from service.store.organisations import list_orgs
 
 
 @command(audit, "give-up", changes=True)
@@ -25,8 +25,8 @@ async def audit_give_up(
     over these days work again afterwards, and say how many rows are missing. Each loss is an audit
     row of its organisation. The damaged file is deleted later; a file that is whole is refused.
     """
-    from service.backup.segment_loss import find_damage, give_up
-    from service.backup.segment_restore import choose_segments
+    from service.audit.backup.segment_loss import find_damage, give_up
+    from service.audit.backup.segment_restore import choose_segments
 
     services = context.services
     async with services.store.read() as session:

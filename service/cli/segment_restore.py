@@ -12,11 +12,11 @@ from service.cli.audit import audit
 from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import byte_progress
-from service.exit_codes import ExitCode
-from service.orgs.repository import get_org, list_orgs
+from service.core.exit_codes import ExitCode
+from service.store.organisations import get_org, list_orgs
 
 if TYPE_CHECKING:
-    from service.backup.segment_restore import Outcome
+    from service.audit.backup.segment_restore import Outcome
 
 
 @command(audit, "restore-segment", changes=True)
@@ -55,7 +55,7 @@ async def audit_restore_segment(
 
     Exit code 1 means that segments are still damaged: no source has a whole copy of them.
     """
-    from service.backup.segment_restore import SegmentRestore, choose_segments, open_sources
+    from service.audit.backup.segment_restore import SegmentRestore, choose_segments, open_sources
 
     if not (ids or is_all or slug or day):
         raise click.UsageError("name segments, or give --all, --org or --day")
@@ -82,7 +82,7 @@ async def audit_restore_segment(
 
 
 def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
-    from service.backup.segment_restore import Result
+    from service.audit.backup.segment_restore import Result
 
     count = {result: sum(each.result is result for each in outcomes) for result in Result}
     forms = [_form(each, slugs) for each in outcomes if each.result is not Result.WHOLE]

@@ -15,10 +15,10 @@ from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import parse_server
-from service.errors import Invalid, SignInAgain
-from service.origins import is_loopback
-from service.tls import client_tls
-from service.version import service_version
+from service.core.errors import Invalid, SignInAgain
+from service.core.origins import is_loopback
+from service.core.tls import client_tls
+from service.core.version import service_version
 
 TIMEOUT_S: Final = 60.0
 """Longer than COUNTERSIGN_QUERY_MAX_S, after which a server cancels a query."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx2
 
-from service.errors import Refusal
+from service.core.errors import Refusal
 
 _QUOTED_MAX: Final = 100
 _UNEXPECTED: Final = (

@@ -8,14 +8,14 @@ import click
 from service.cli.answers import Answer
 from service.cli.commands import Place, declare
 from service.cli.root import root
-from service.settings import load_settings
+from service.core.settings import load_settings
 
 
 @declare(root, "init", place=Place.LOCAL, changes=True)
 def init_command() -> Answer:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
     # Imported here: completion needs neither this nor its dependencies.
-    from service.bootstrap import prepare
+    from service.app.bootstrap import prepare
 
     settings = load_settings()
     asyncio.run(prepare(settings))
@@ -40,6 +40,6 @@ def serve_command(host: str | None, port: int | None, workers: int | None) -> No
     Requests in flight are finished first. With --json a failure to start is JSON; the log always
     is.
     """
-    from service.server import serve
+    from service.app.server import serve
 
     sys.exit(serve(load_settings(host=host, port=port, workers=workers)))

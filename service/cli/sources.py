@@ -13,9 +13,9 @@ from typing import BinaryIO, Final
 
 from analytics.imports.chunks import ImportFormat, file_kind
 from service.audit.importer import Source
+from service.audit.lake import Lake
 from service.cli.files import STANDARD_INPUT
-from service.errors import Invalid
-from service.lake import Lake
+from service.core.errors import Invalid
 
 NAMES_MAX: Final = 100_000
 _PIECE_BYTES: Final = 1024 * 1024

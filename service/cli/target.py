@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from service.cli.credentials import Credential, credential_of
 from service.cli.logins import Logins, load_logins
-from service.errors import Invalid, Refusal
-from service.exit_codes import WrongUsage
-from service.origins import is_loopback
-from service.settings import load_settings
+from service.core.errors import Invalid, Refusal
+from service.core.exit_codes import WrongUsage
+from service.core.origins import is_loopback
+from service.core.settings import load_settings
 
 SERVER_VARIABLE: Final = "COUNTERSIGN_SERVER"
 TOKEN_VARIABLE: Final = "COUNTERSIGN_TOKEN"  # noqa: S105 - a variable's name

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from analytics.model.instants import format_us, parse_instant, parse_since
-from service.durations import parse_duration
+from service.core.durations import parse_duration
 
 _STEPS: Final = (
     (timedelta(minutes=1), timedelta(seconds=1), "s"),

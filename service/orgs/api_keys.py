@@ -15,16 +15,16 @@ from sqlalchemy.orm import aliased
 from analytics.model.instants import format_ms, optional_ms, parse_until
 from analytics.model.org_envelopes import ApiKeyCreated, ApiKeyRevoked, ApiKeyRotated
 from analytics.model.rows import AuditContext
-from service.durations import parse_duration
-from service.errors import Conflict, Invalid, NotFound
-from service.ids import new_id
-from service.orgs.repository import get_project
-from service.orgs.roles import KEY_SCOPES, READING_SCOPES, UNSCOPED_RIGHTS, Capability
-from service.secrets import new_token, token_hash
-from service.settings import Settings
+from service.access.roles import KEY_SCOPES, READING_SCOPES, UNSCOPED_RIGHTS, Capability
+from service.core.durations import parse_duration
+from service.core.errors import Conflict, Invalid, NotFound
+from service.core.ids import new_id
+from service.core.secrets import new_token, token_hash
+from service.core.settings import Settings
+from service.core.text_rules import check_name
+from service.store.organisations import get_project
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation, Project
-from service.text_rules import check_name
 
 API_KEY_PREFIX: Final = "cs_"
 OVERLAP_DEFAULT: Final = "24h"

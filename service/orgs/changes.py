@@ -23,14 +23,14 @@ from analytics.model.org_envelopes import (
 )
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
-from service.errors import Conflict, Invalid
-from service.ids import new_id
-from service.orgs.repository import find_member, find_org, find_project, find_team
-from service.orgs.roles import Capability, Role, covers
-from service.orgs.sessions import issue_link, issue_session, revoke_sessions
+from service.access.roles import Capability, Role, covers
+from service.access.sessions import issue_link, issue_session, revoke_sessions
+from service.core.errors import Conflict, Invalid
+from service.core.ids import new_id
+from service.core.text_rules import check_name
+from service.store.organisations import find_member, find_org, find_project, find_team
 from service.store.store import UnitOfWork
 from service.store.tables import FormerTier, Member, Organisation, Project, Team, TeamAdmin
-from service.text_rules import check_name
 
 _SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {

@@ -2,10 +2,10 @@
 
 from analytics.model.org_envelopes import LegalHoldChanged
 from analytics.model.rows import AuditContext
-from service.errors import HoldReasonMissing
+from service.core.errors import HoldReasonMissing
+from service.core.text_rules import is_plain, parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
-from service.text_rules import is_plain, parse_reason
 
 
 async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContext) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.orgs.roles import Role
+from service.access.roles import Role
 from service.store.tables import Member, Organisation
 
 

@@ -1,16 +1,15 @@
-"""Connections to a database: what each kind of database provides, and how one is chosen."""
+"""Connections to a database: what each kind of database provides."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from sqlalchemy import URL, exc, make_url
+from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
-from service.clock import Clock
-from service.extras import how_to_install
-from service.settings import PREFIX, InvalidSetting
+from service.core.clock import Clock
+from service.core.settings import PREFIX, InvalidSetting
 from service.store.transaction import Transaction
 
 URL_SETTING: Final = f"{PREFIX}DATABASE_URL"
@@ -75,37 +74,6 @@ class Engines(ABC):
     @abstractmethod
     async def dispose(self) -> None:
         """Close every connection."""
-
-
-def create_engines(url: str | URL, wait_s: float) -> Engines:
-    """Engines for `url`; waits for a connection or a lock end after `wait_s` seconds.
-
-    Does not connect yet. Raises InvalidSetting for a URL that SQLAlchemy cannot use.
-    """
-    # Imported here: only the driver of the database in use has to be installed and loaded.
-    with url_faults():
-        parsed = make_url(url)
-        match parsed.get_backend_name():
-            case "sqlite":
-                from service.store.sqlite.engine import sqlite_engines
-
-                return sqlite_engines(parsed, wait_s)
-            case "postgresql":
-                return _postgres_engines(parsed, wait_s)
-            case other:
-                raise InvalidSetting(f"{URL_SETTING}: {other} is none of sqlite, postgresql")
-
-
-def _postgres_engines(url: URL, wait_s: float) -> Engines:
-    if url.drivername != "postgresql+asyncpg":
-        raise InvalidSetting(f"{URL_SETTING}: write postgresql+asyncpg://, not {url.drivername}://")
-    try:
-        from service.store.postgres.engine import postgres_engines
-    except ModuleNotFoundError as error:
-        raise InvalidSetting(
-            f"{URL_SETTING}: PostgreSQL needs the extra `postgres`: {how_to_install('postgres')}"
-        ) from error
-    return postgres_engines(url, wait_s)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import exc
 
-from service.errors import StorageBusy, StoreUnavailable
+from service.core.errors import StorageBusy, StoreUnavailable
 from service.store.sqlite.faults import DRIVER_ERROR, DRIVER_FAULTS, fault_of
 
 _WRONG: Final = ("28", "3D", "3F", "42")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from service.errors import Refusal, StoreUnavailable
+from service.core.errors import Refusal, StoreUnavailable
 from service.store.store import Store, SyncUnitOfWork
 
 GROUP_MAX: Final = 64

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from sqlalchemy import Table, and_, bindparam, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.errors import AnswersFull, KeyReused
+from service.core.errors import AnswersFull, KeyReused
 from service.store.tables import IdempotencyKey
 from service.store.transaction import Transaction
 

@@ -7,8 +7,8 @@ from sqlalchemy import Connection, String, column, inspect, select
 from sqlalchemy import table as named_table
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.errors import Conflict
-from service.settings import REPOSITORY
+from service.core.errors import Conflict
+from service.core.settings import REPOSITORY
 from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.postgres.columns import set_up_columns
@@ -16,7 +16,7 @@ from service.store.store import Store
 from service.store.tables import Base
 
 COPYING: Final = "copying "
-"""Before a version: rows of another database are being copied here, see `service.migration`."""
+"""Before a version: rows of another database are being copied here, see `database_copy`."""
 MOVED: Final = "moved "
 """Before a version: all rows were copied to another database, which is used instead."""
 

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, ColumnElement, cast, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
-from service.storage_stats import StorageStats
+from service.core.storage_stats import StorageStats
 from service.store.tables import JournalEntry, Organisation, SegmentEntry
 
 

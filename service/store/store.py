@@ -15,7 +15,7 @@ from analytics.model.events import Envelope
 from analytics.model.rows import AuditContext, audit_row
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.snapshot import Snapshot
-from service.clock import Clock, utc_now
+from service.core.clock import Clock, utc_now
 from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
 from service.store.faults import store_faults

@@ -5,8 +5,8 @@ from typing import Final, cast
 
 from quart import Request
 
-from service.errors import BodyTooLarge, IdempotencyKeyInvalid, NotGzip, UnknownEncoding
-from service.threads import in_thread
+from service.core.errors import BodyTooLarge, IdempotencyKeyInvalid, NotGzip, UnknownEncoding
+from service.core.threads import in_thread
 
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS

@@ -15,9 +15,9 @@ from quart.globals import request_ctx
 from quart.wrappers.response import IterableBody
 
 from analytics.export.compression import Compression, compressed, compressor
-from service.threads import in_thread
+from service.core.header_names import SESSION_COOKIE
+from service.core.threads import in_thread
 from service.web.content_negotiation import content_coding
-from service.web.header_names import SESSION_COOKIE
 from service.web.responses import JSON_TYPE
 
 BYTES_MIN: Final = 1_024

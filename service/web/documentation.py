@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from service.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
+from service.core.errors import Internal, Refusal, StorageFull, StoreUnavailable, Unauthenticated
 
 DOCUMENTATION_ATTRIBUTE: Final = "_countersign_documentation"
 

@@ -12,7 +12,13 @@ from msgspec.json import schema_components
 from quart import Quart
 from werkzeug.routing.rules import Rule
 
-from service.errors import Refusal, Unauthenticated
+from service.core.errors import Refusal, Unauthenticated
+from service.core.header_names import (
+    ADMIN_TOKEN_HEADER,
+    API_KEY_HEADER,
+    CI_TOKEN_HEADER,
+    SESSION_COOKIE,
+)
 from service.web.documentation import (
     DOCUMENTATION_ATTRIBUTE,
     JSON,
@@ -20,12 +26,6 @@ from service.web.documentation import (
     Documentation,
     MediaTypes,
     Tag,
-)
-from service.web.header_names import (
-    ADMIN_TOKEN_HEADER,
-    API_KEY_HEADER,
-    CI_TOKEN_HEADER,
-    SESSION_COOKIE,
 )
 
 _PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {

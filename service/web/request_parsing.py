@@ -9,7 +9,7 @@ from quart import Request
 from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.model.strict_json import DuplicateKey, unique_members
-from service.errors import (
+from service.core.errors import (
     DuplicateMember,
     Invalid,
     NotAnObject,

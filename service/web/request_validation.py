@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from service.ids import new_request_id
+from service.core.ids import new_request_id
 from service.web.responses import JSON_TYPE
 
 ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]

@@ -12,7 +12,7 @@ from jinja2 import BaseLoader, Environment, Template
 from jinja2.meta import find_referenced_templates
 from quart import Quart, current_app
 
-from service.threads import in_thread
+from service.core.threads import in_thread
 
 
 class TemplateEnvironment(Environment):

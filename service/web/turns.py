@@ -8,8 +8,8 @@ from quart import Request, Response
 from quart.typing import ResponseTypes
 from quart.wrappers.response import IterableBody
 
-from service.loop_turns import CURRENT, LoopTurns, RequestTurns, Stepwise
-from service.web.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
+from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER
+from service.core.loop_turns import CURRENT, LoopTurns, RequestTurns, Stepwise
 
 _CREDENTIALS: Final = frozenset(
     name.lower().encode()

@@ -9,25 +9,25 @@ from analytics.model.envelopes import InstallAllowed
 from analytics.model.filters import parse_query
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.access.callers import RequestOrigin, admin_token_caller
-from service.bindings.changes import add_binding, revoke_binding
-from service.clock import utc_now
-from service.composition import Services
-from service.metrics import Metrics
+from service.access.sessions import issue_session
+from service.app.composition import Services
+from service.core.clock import utc_now
+from service.core.metrics import Metrics
 from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import add_member, create_project, create_team, set_team_admin
-from service.orgs.repository import get_member, get_org
-from service.orgs.sessions import issue_session
 from service.packages.ecosystems import Ecosystem
+from service.packages.policy.changes import set_policy
+from service.packages.policy.exceptions import request_exception
+from service.packages.policy.parsing import parse_policy
 from service.packages.release import Release
-from service.policy.changes import set_policy
-from service.policy.exceptions import request_exception
-from service.policy.parsing import parse_policy
-from service.rejected.subjects import RejectedSubjects
 from service.store.journal import append
+from service.store.organisations import get_member, get_org
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Passkey
+from service.trust.bindings.changes import add_binding, revoke_binding
+from service.trust.rejected.subjects import RejectedSubjects
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, binding_body
-from tests.service.rejected.notes import rejection
+from tests.service.trust.rejected.notes import rejection
 
 MARKUP: Final = """"'><img/src=x/onerror=alert(1)><script>alert(1)</script></td>{{7**9}}"""
 RIGHT_TO_LEFT: Final = "مرحبا/بالعالم:فرع"

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.browser.chromium import chromium
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.homes import Home

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from service.composition import Services
+from service.app.composition import Services
 from service.orgs.changes import add_member, issue_sign_in
-from service.orgs.repository import get_member, get_org
+from service.store.organisations import get_member, get_org
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import search
 from tests.budgets import only_full

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from analytics.model.instants import format_us
-from service.clock import utc_now
+from service.core.clock import utc_now
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit

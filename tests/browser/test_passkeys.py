@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 from sqlalchemy import select
 
-from service.composition import Services
+from service.app.composition import Services
 from service.orgs.changes import add_member, issue_cookie
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from service.store.tables import Member
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations
 from tests.browser.chromium import needs_chromium

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from service.composition import Services
+from service.app.composition import Services
 from service.orgs.changes import add_member, create_team, issue_cookie, set_team_admin
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.budgets import only_full

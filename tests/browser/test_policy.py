@@ -7,19 +7,19 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from service.composition import Services
-from service.orgs.repository import get_org
-from service.policy.blocklist import BlocklistImporter
-from service.policy.changes import set_policy
-from service.policy.document import DOCUMENT_EXAMPLE
-from service.policy.parsing import parse_policy
-from service.policy.repository import contents_of, find_current_import
+from service.app.composition import Services
+from service.packages.policy.blocklist import BlocklistImporter
+from service.packages.policy.changes import set_policy
+from service.packages.policy.document import DOCUMENT_EXAMPLE
+from service.packages.policy.parsing import parse_policy
+from service.packages.policy.repository import contents_of, find_current_import
+from service.store.organisations import get_org
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.browser.visits import Place, Visits, serve_acme, visit  # noqa: F401 - a fixture
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR
-from tests.service.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 pytestmark = needs_chromium
 

@@ -7,9 +7,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from analytics.model.events import Event
 from analytics.model.labels import EVENT_LABELS
-from service.composition import Services
+from service.app.composition import Services
 from service.orgs.changes import add_member, create_org
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from tests.browser.chromium import needs_chromium
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR

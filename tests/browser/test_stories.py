@@ -16,10 +16,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from analytics.model.rows import AuditRow
-from service.clock import utc_now
-from service.composition import Services
-from service.orgs.repository import get_org
+from service.app.composition import Services
+from service.core.clock import utc_now
 from service.store.journal import append
+from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit

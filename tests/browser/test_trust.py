@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from service.web.header_names import CI_TOKEN_HEADER
+from service.core.header_names import CI_TOKEN_HEADER
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts
 from tests.budgets import only_full

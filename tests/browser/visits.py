@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from service.composition import Services
+from service.app.composition import Services
 from service.orgs.changes import add_member, issue_cookie
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from tests.browser.accessible import WIDE
 from tests.conftest import BY_OPERATOR
 from tests.processes.homes import Home, Server, add_acme

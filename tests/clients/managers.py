@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from service.core.settings import REPOSITORY
 from service.packages.ecosystems import Ecosystem
-from service.proxy.clients import Client, ProxyAddress, npmrc, variables
-from service.proxy.snippets import project_snippet
-from service.settings import REPOSITORY
+from service.packages.proxy.clients import Client, ProxyAddress, npmrc, variables
+from service.packages.proxy.snippets import project_snippet
 from tests.polling import HANG_S
 
 FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from service.proxy.blocked import segment_of, words_of
+from service.packages.proxy.blocked import segment_of, words_of
 
 
 class Text(StrEnum):

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from service.composition import Services
+from service.access.roles import Capability
+from service.app.composition import Services
 from service.orgs.api_keys import issue_api_key
-from service.orgs.repository import get_org
-from service.orgs.roles import Capability
 from service.packages.ecosystems import Ecosystem
-from service.proxy.clients import ProxyAddress
+from service.packages.proxy.clients import ProxyAddress
+from service.store.organisations import get_org
 from tests.clients.managers import FOLDER
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess

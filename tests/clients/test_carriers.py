@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from service.core.settings import REPOSITORY
 from service.packages.ecosystems import Ecosystem
-from service.proxy.clients import USER, Client, ProxyAddress, variables
-from service.settings import REPOSITORY
+from service.packages.proxy.clients import USER, Client, ProxyAddress, variables
 from tests.budgets import only_full
 from tests.clients.managers import Carrier, Manager, Project
 from tests.clients.stands import RUN_ID, Key, Stand

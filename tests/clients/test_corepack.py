@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.clients.managers import NPM, Carrier, Project, corepack, is_installed
 from tests.clients.stands import RUN_ID, Stand

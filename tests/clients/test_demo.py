@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from service.demo.installs import KEY_NAME
-from service.proxy.clients import ProxyAddress
+from service.cli.demo.installs import KEY_NAME
+from service.packages.proxy.clients import ProxyAddress
 from tests.budgets import only_full
 from tests.clients.managers import Carrier, Done, Project
 from tests.processes.homes import (

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from service.proxy.clients import Client
+from service.packages.proxy.clients import Client
 from tests.budgets import only_full
 from tests.clients.managers import Manager, Project, UvPip, documented
 from tests.clients.stands import Key, Stand

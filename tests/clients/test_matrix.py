@@ -3,7 +3,7 @@
 import pytest
 
 from service.packages.ecosystems import Ecosystem
-from service.proxy.clients import Client
+from service.packages.proxy.clients import Client
 from tests.budgets import only_full
 from tests.clients.managers import Done, Manager, Project, documented
 from tests.clients.stands import RULES, RUN_ID, Key, Stand

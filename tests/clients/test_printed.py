@@ -1,6 +1,6 @@
 """The page says of each client what the tests of clients find in its log."""
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.clients.managers import CLIENTS
 from tests.clients.printed import PRINTED, table
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from service.proxy.snippets import INSTALL_COMMANDS
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
+from service.packages.proxy.snippets import INSTALL_COMMANDS
 from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
 from tests.interpreters import run_module, start_module

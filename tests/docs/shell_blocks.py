@@ -7,7 +7,7 @@ from itertools import groupby
 from textwrap import dedent
 from typing import Final
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _EXIT_CODE: Final = re.compile(r"# exits with (\d+)")
@@ -110,11 +110,11 @@ def shells(page: str) -> list[list[Block]]:
 _ROOT: Final = "needs root and systemd; test_deployment.py tests the files that it installs"
 _POSTGRESQL: Final = (
     "needs a backup of PostgreSQL, and the page takes one of SQLite; "
-    "tests/service/backup/test_postgresql.py does the same"
+    "tests/service/audit/backup/test_postgresql.py does the same"
 )
 _S3: Final = (
     "needs segments in a bucket that keeps versions; "
-    "tests/service/backup/test_by_version.py does the same"
+    "tests/service/audit/backup/test_by_version.py does the same"
 )
 _CTRL_C: Final = "runs until Ctrl-C; tests/processes/test_cli_remote.py follows rows"
 _DOCKER: Final = "needs docker; test_deployment.py serves what the image contains"

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.docs.programs import add_countersign, add_jq, add_program

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 ROWS: Final = 15
 FILES_MAX: Final = 3

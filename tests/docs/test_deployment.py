@@ -18,11 +18,11 @@ from typing import Final
 import httpx2
 import pytest
 
-from service.errors import BodyTooLarge
-from service.hypercorn_server import LAST_S
-from service.proxy.npm.audit_queries import QUERY_BYTES_MAX
-from service.settings import PREFIX, REPOSITORY, Settings, load_settings
-from service.supervisor import KILL_AFTER_S
+from service.app.hypercorn_server import LAST_S
+from service.app.supervisor import KILL_AFTER_S
+from service.core.errors import BodyTooLarge
+from service.core.settings import PREFIX, REPOSITORY, Settings, load_settings
+from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN
 from tests.docs.programs import add_countersign

@@ -12,8 +12,8 @@ from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import WIRE_COLUMNS
 from analytics.storage.integrity import Kind
-from service import errors
-from service.background_jobs import (
+from service.access.roles import Capability, Role
+from service.app.background_jobs import (
     housekeeping,
     key_renewal,
     maintenance,
@@ -21,12 +21,12 @@ from service.background_jobs import (
     suspicion,
     write_behind,
 )
+from service.ci.verifier.codes import Detail, FailureCode
 from service.cli.apply import apply_org, read_declaration
-from service.orgs.roles import Capability, Role
-from service.settings import PREFIX, Settings
-from service.verifier.codes import Detail, FailureCode
+from service.core import errors
+from service.core.settings import PREFIX, Settings
 from tests.conftest import BY_OPERATOR, World
-from tests.service.bindings.texts import documented
+from tests.service.trust.bindings.texts import documented
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 READ = (
     "README.md",

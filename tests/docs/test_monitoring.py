@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from service.audit.maintenance import EXPIRE_INTERVAL_S
-from service.background_jobs import (
+from service.app.background_jobs import (
     housekeeping,
     key_renewal,
     maintenance,
@@ -20,7 +19,8 @@ from service.background_jobs import (
     suspicion,
     write_behind,
 )
-from service.settings import REPOSITORY, Settings
+from service.audit.maintenance import EXPIRE_INTERVAL_S
+from service.core.settings import REPOSITORY, Settings
 from tests.conftest import SCRAPER, SettableClock, World, running_world
 from tests.interpreters import find_program
 

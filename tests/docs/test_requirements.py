@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 FOLDER = REPOSITORY / "requirements"
 EXTRAS = ("postgres", "s3", "lake", "dev", "bench")

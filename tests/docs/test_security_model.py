@@ -5,7 +5,7 @@ from itertools import takewhile
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 DOCUMENT = (REPOSITORY / "docs" / "security-model.md").read_text()
 CHAPTERS = 17

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 GLOBS: Final = (
     "README.md",

@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from service.lake_table.places import ALL_TENANTS
-from service.settings import Settings
+from service.audit.open_table.places import ALL_TENANTS
+from service.core.settings import Settings
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.service.audit.conftest import AuditWorld, audit
+from tests.service.audit.open_table.conftest import DAY, Answers, LakeWorld
 from tests.service.audit.pruning import always_on, prune
 from tests.service.audit.test_import import line, take
-from tests.service.lake_table.conftest import DAY, Answers, LakeWorld
 
 __all__ = ["audit"]
 

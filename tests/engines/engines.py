@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.lake_table.conftest import Answers
+from tests.service.audit.open_table.conftest import Answers
 
 SCRIPTS = Path(__file__).parent
 FOLDER = Path(os.environ.get("ENGINES") or SCRIPTS.parents[1] / ".engines")

@@ -12,7 +12,7 @@ from pyiceberg.io import load_file_io
 from tests.budgets import only_full
 from tests.engines.conftest import environment_of
 from tests.engines.engines import ENGINES, READS
-from tests.service.lake_table.conftest import answers_of
+from tests.service.audit.open_table.conftest import answers_of
 from tests.slow_store import slow_store
 
 STAGES = ("seal", "merge", "bring_in", "prune")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from tests.budgets import only_full
 from tests.engines.engines import ENGINES, READS
-from tests.service.lake_table.conftest import own_rows
+from tests.service.audit.open_table.conftest import own_rows
 
 EXAMPLES = dict(
     re.findall(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx2
 
 from analytics.model.instants import format_us
-from service.clock import utc_now
+from service.core.clock import utc_now
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.talking import PLAIN
 

@@ -3,7 +3,7 @@
 import os
 from datetime import datetime, timedelta
 
-import service.clock
+import service.core.clock
 
 _OFF = timedelta(seconds=float(os.environ["NODE_CLOCK_OFF_S"]))
 _true_time = service.clock.utc_now

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from analytics.model.instants import format_us
-from service.clock import utc_now
+from service.core.clock import utc_now
 from tests.budgets import only_full
 from tests.fleet.faults import ALL, GOAL_S, Faults
 from tests.fleet.fleet import Fleet

@@ -1,7 +1,7 @@
 """GitHub's issuer as it is shipped."""
 
-from service.issuers.issuers import load_issuers
-from service.settings import Settings
+from service.ci.issuers.issuers import load_issuers
+from service.core.settings import Settings
 from tests.conftest import ISSUER
 
 GITHUB = load_issuers(Settings().issuers_file)[ISSUER]

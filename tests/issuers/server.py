@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from service.clock import utc_now
+from service.core.clock import utc_now
 from tests.issuers.issuer import Issuer, as_json
 
 DISCOVERY, KEYS, MOVED = "/.well-known/openid-configuration", "/.well-known/jwks", "/moved/jwks"

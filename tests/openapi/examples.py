@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.conftest import ADMIN_TOKEN
 
 TOOLS = Path(os.environ.get("OPENAPI_TOOLS") or REPOSITORY / ".openapi")

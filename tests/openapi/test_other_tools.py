@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.conftest import World
 from tests.openapi.examples import TOOLS, block_of_docs, run
 from tests.processes.homes import Home

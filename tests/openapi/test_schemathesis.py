@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import IS_FULL, budget
 from tests.conftest import ADMIN_TOKEN
 from tests.processes.homes import Home

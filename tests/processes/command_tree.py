@@ -10,7 +10,7 @@ import click
 
 import service.cli
 from service.cli.root import root
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 _FENCED = re.compile(r"^(?:\$ )?countersign (.+)$", re.MULTILINE)
 _INLINE = re.compile(r"`countersign ([^`]+)`")

@@ -6,9 +6,9 @@ import random
 from datetime import timedelta
 
 from analytics.model.rows import AuditRow
-from service.composition import Services
-from service.orgs.repository import get_org
+from service.app.composition import Services
 from service.store.journal import append
+from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 
 EXPORT_PATH = "/admin/ui/orgs/acme/audit/export?format=json"

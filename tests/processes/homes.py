@@ -18,12 +18,12 @@ from typing import Any, Final, TypeVar
 import httpx2
 from sqlalchemy import select
 
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import Services, build_services
+from service.app.bootstrap import prepare
+from service.app.composition import Services, build_services
+from service.core.clock import utc_now
+from service.core.settings import PREFIX, Settings, load_settings
 from service.orgs.changes import add_member, create_org, issue_cookie
-from service.orgs.repository import get_org
-from service.settings import PREFIX, Settings, load_settings
+from service.store.organisations import get_org
 from service.store.tables import Session
 from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, METRICS_TOKEN

@@ -4,9 +4,9 @@ import asyncio
 import json
 import sys
 
-from service.app import create_app
-from service.bootstrap import prepare
-from service.settings import load_settings
+from service.app.application import create_app
+from service.app.bootstrap import prepare
+from service.core.settings import load_settings
 
 
 async def modules_after(paths: list[str], secret: str) -> list[str]:

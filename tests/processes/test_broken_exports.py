@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import httpx2
 import pytest
 
-from service.errors import DAMAGED
-from service.orgs.repository import get_org
+from service.core.errors import DAMAGED
+from service.store.organisations import get_org
 from tests.budgets import budget, only_full, sample
 from tests.conftest import ADMIN_TOKEN
 from tests.other_programs import execute

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from service.web.header_names import CI_TOKEN_HEADER
+from service.core.header_names import CI_TOKEN_HEADER
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.issuers.fixtures import IssuerProcess, issuer_process

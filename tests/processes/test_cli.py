@@ -73,7 +73,7 @@ def walk(home: Home, slug: str, *flags: str) -> Iterator[tuple[str, Ran]]:
     file.write_text(f'[orgs.{slug}]\nprojects = ["payments", "docs"]\n')
     for step in STEPS:
         if IS_POSTGRESQL and step.startswith("restore"):
-            continue  # into an empty database only: tests/service/backup/test_postgresql.py
+            continue  # into an empty database only: tests/service/audit/backup/test_postgresql.py
         words = step.format(
             slug=slug,
             issuer=ISSUER,

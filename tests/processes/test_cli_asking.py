@@ -10,7 +10,7 @@ from tests.other_programs import execute
 from tests.processes.command_tree import every_command
 from tests.processes.homes import Home, segment_of
 from tests.processes.terminals import at_a_terminal
-from tests.service.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 pytestmark = pytest.mark.slow
 

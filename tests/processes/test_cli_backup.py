@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.backup.manifest import DATABASE, DUMP
+from service.audit.backup.manifest import DATABASE, DUMP
 from tests.budgets import only_full
 from tests.conftest import bindings_path
 from tests.databases import IS_POSTGRESQL

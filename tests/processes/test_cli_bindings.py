@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.conftest import ISSUER
 from tests.processes.terminals import at_a_terminal
 

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from service.cli.root import root as main
-from service.exit_codes import ExitCode
-from service.settings import REPOSITORY
+from service.core.exit_codes import ExitCode
+from service.core.settings import REPOSITORY
 from tests.interpreters import start_module
 from tests.processes.command_tree import every_command
 from tests.processes.desks import Desk

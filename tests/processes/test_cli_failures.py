@@ -6,12 +6,12 @@ import socket
 import pytest
 
 from service.access.callers import cli_caller
-from service.audit.lease import LeaseLost, LeaseTaken
+from service.app.composition import Services
 from service.audit.sealer import Sealer
 from service.cli.audit_maintenance import audit_seal
 from service.cli.context import CommandContext
-from service.composition import Services
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
+from service.store.lease import LeaseLost, LeaseTaken
 from tests.other_programs import execute
 from tests.processes.homes import PLATFORM, Home
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.composition import Services
-from service.orgs.repository import get_org
+from service.app.composition import Services
+from service.store.organisations import get_org
 from tests.conftest import unscoped_key
 from tests.processes.homes import Home
 

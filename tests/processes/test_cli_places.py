@@ -9,7 +9,7 @@ import pytest
 from service.cli.commands import Command, Place
 from service.cli.credentials import credential_of
 from service.cli.logins import Login, Logins, changed_logins
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.processes.command_line import Ran, invoke
 from tests.processes.command_tree import every_command
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes.homes import Home
 from tests.processes.test_cli_apply import applied
-from tests.service.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 pytestmark = pytest.mark.slow
 

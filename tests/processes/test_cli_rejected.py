@@ -2,11 +2,11 @@
 
 import pytest
 
-from service.clock import utc_now
-from service.composition import Services
-from service.orgs.repository import get_org
-from service.verifier.codes import FailureCode
-from tests.service.rejected.notes import rejection
+from service.app.composition import Services
+from service.ci.verifier.codes import FailureCode
+from service.core.clock import utc_now
+from service.store.organisations import get_org
+from tests.service.trust.rejected.notes import rejection
 
 pytestmark = pytest.mark.slow
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from service.clock import utc_now
-from service.composition import Services
+from service.app.composition import Services
+from service.core.clock import utc_now
 from service.orgs.changes import create_org
-from service.orgs.repository import get_org
 from service.store.journal import append
+from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import BY_OPERATOR

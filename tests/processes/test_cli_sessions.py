@@ -4,10 +4,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.composition import Services
-from service.passkeys.ceremonies import NewCredential
-from service.passkeys.challenges import new_registration_challenge
-from service.passkeys.changes import add_passkey, remove_passkey
+from service.access.passkeys.ceremonies import NewCredential
+from service.access.passkeys.challenges import new_registration_challenge
+from service.access.passkeys.changes import add_passkey, remove_passkey
+from service.app.composition import Services
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path
 from tests.processes.homes import all_entries

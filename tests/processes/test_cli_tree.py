@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 from tests.budgets import budget
 from tests.processes.command_tree import documented_words, every_command
 from tests.processes.homes import CLI, DEADLINE_S

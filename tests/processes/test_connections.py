@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
-from service.hypercorn_server import LINGER_BYTES
+from service.app.hypercorn_server import LINGER_BYTES
 from tests.budgets import only_full, sample
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.exports import EXPORT_PATH

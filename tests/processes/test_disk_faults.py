@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.errors import DAMAGED, StorageFull, StorageReadOnly
-from service.exit_codes import ExitCode
+from service.core.errors import DAMAGED, StorageFull, StorageReadOnly
+from service.core.exit_codes import ExitCode
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme, all_entries, eventually
 

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from analytics.model.instants import format_us
-from service.clock import utc_now
+from service.core.clock import utc_now
 from tests.budgets import budget
 from tests.processes.homes import Home, Server, all_entries, eventually
 

@@ -20,10 +20,10 @@ from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.parser import text_string_to_metric_families
 
 from analytics.model.instants import format_us
+from service.app.supervisor import OVERDUE, Supervisor
+from service.app.watchdog import Serving
 from service.audit.maintenance import OVERDUE_MIN_S
-from service.clock import utc_now
-from service.supervisor import OVERDUE, Supervisor
-from service.watchdog import Serving
+from service.core.clock import utc_now
 from tests.budgets import only_full
 from tests.conftest import SCRAPER
 from tests.polling import eventually

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import httpx2
 import pytest
 
-from service.errors import SegmentDamaged, StorageBusy, StorageDamaged
+from service.core.errors import SegmentDamaged, StorageBusy, StorageDamaged
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.other_programs import write_lock

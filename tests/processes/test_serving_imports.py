@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from service.composition import Services
+from service.app.composition import Services
+from service.core.settings import REPOSITORY
 from service.orgs.api_keys import issue_api_key
-from service.orgs.repository import get_org
-from service.settings import REPOSITORY
+from service.store.organisations import get_org
 from tests.budgets import only_full
 from tests.clients.stands import stock
 from tests.conftest import BY_OPERATOR
@@ -55,14 +55,14 @@ def test_pages_and_files_are_served_without_what_few_requests_need(quiet_home: H
 
     assert served.returncode == 0, served.stderr.decode()
     modules = set(json.loads(served.stdout.splitlines()[-1]))
-    assert {"service.proxy.pypi.routes", "pyarrow"} <= modules
+    assert {"service.packages.proxy.pypi.routes", "pyarrow"} <= modules
     assert LATE & modules == set()
 
 
 def test_the_process_that_others_are_forked_from_ends_without_a_word():
     """Libraries report what is never released, such as what no collector looks through."""
     ended = subprocess.run(
-        [sys.executable, "-c", "import service.preloaded"], cwd=REPOSITORY, capture_output=True
+        [sys.executable, "-c", "import service.app.preloaded"], cwd=REPOSITORY, capture_output=True
     )
 
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from service.audit.ingest import LARGE_BYTES
-from service.errors import WorkersUnavailable
-from service.lake import Lake
-from service.threads import BACKGROUND_NICENESS
-from service.worker_process import WorkerProcess
+from service.audit.lake import Lake
+from service.audit.worker_process import WorkerProcess
+from service.core.errors import WorkersUnavailable
+from service.core.threads import BACKGROUND_NICENESS
 from tests.budgets import only_full
 from tests.conftest import settings_over
 from tests.proc_files import children, command

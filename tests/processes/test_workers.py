@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from service.supervisor import Supervisor
-from service.watchdog import Serving
+from service.app.supervisor import Supervisor
+from service.app.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
@@ -230,7 +230,7 @@ def test_what_is_loaded_before_a_fork_opens_nothing() -> None:
 import json, os, threading
 from contextlib import suppress
 before = set(os.listdir("/proc/self/fd"))
-import service.preloaded
+import service.app.preloaded
 threads, files = [], []
 for task in os.listdir("/proc/self/task"):
     with open(f"/proc/self/task/{task}/comm") as file:
@@ -254,7 +254,7 @@ def test_what_only_some_processes_need_is_not_loaded_before_a_fork() -> None:
     unneeded = ["rich.console", "webauthn", "alembic"]
     program = f"""
 import sys
-import service.preloaded
+import service.app.preloaded
 print({{name for name in {unneeded}}} & {{*sys.modules}})
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from service.settings import Settings
+from service.core.settings import Settings
 from tests.conftest import settings_over
 from tests.service.gates import Gate, open_gate
 

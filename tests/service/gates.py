@@ -8,9 +8,9 @@ from typing import Any
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from service.settings import Settings
-from service.verifier.codes import LOG_EVENT_PREFIX
-from service.web.header_names import CI_TOKEN_HEADER
+from service.ci.verifier.codes import LOG_EVENT_PREFIX
+from service.core.header_names import CI_TOKEN_HEADER
+from service.core.settings import Settings
 from tests.conftest import (
     SettableClock,
     World,

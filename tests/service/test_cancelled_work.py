@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from service.access.callers import cli_caller
-from service.bindings.changes import add_binding
-from service.settings import Settings
+from service.core.settings import Settings
+from service.trust.bindings.changes import add_binding
 from tests.conftest import SettableClock, World, binding_body, running_world
 from tests.databases import IS_POSTGRESQL
 

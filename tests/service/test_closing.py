@@ -9,17 +9,17 @@ from structlog.testing import capture_logs
 from analytics.model.errors import StoreFault
 from analytics.query.engine import Engine
 from analytics.storage.segment_metadata import Segment
-from service.app import create_app
+from service.app.application import create_app
+from service.app.bootstrap import prepare
+from service.app.composition import EXTENSION, build_services
 from service.audit.compactor import Compactor
-from service.bootstrap import prepare
-from service.clock import utc_now
-from service.composition import EXTENSION, build_services
-from service.settings import Settings
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from service.store.tables import Binding
 from tests.conftest import SettableClock, running_world
 from tests.other_programs import write_lock
 from tests.polling import HANG_S
-from tests.service.rejected.notes import another_store
+from tests.service.trust.rejected.notes import another_store
 
 
 async def test_a_database_that_is_held_up_keeps_nothing_open(settings: Settings):

@@ -10,15 +10,16 @@ from typing import Any
 import jinja2
 import pytest
 
+from service.app import system
 from service.audit import tenant_log
-from service.bindings import cache
-from service.dashboard import streaming
-from service.dashboard.trust import create_page
-from service.explain import service as explain
-from service.policy import routes as policy_routes
-from service.reports import routes as reports
-from service.reports.access_report import AccessReport, report_access
-from service.web import bodies, compression, static_responses, system
+from service.packages.policy import routes as policy_routes
+from service.pages import streaming
+from service.pages.trust import create_page
+from service.trust.bindings import cache
+from service.trust.explain import service as explain
+from service.trust.reports import routes as reports
+from service.trust.reports.access_report import AccessReport, report_access
+from service.web import bodies, compression, static_responses
 from tests.conftest import World
 
 ORG = "/api/v1/admin/orgs/acme"

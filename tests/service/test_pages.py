@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 import pytest_asyncio
 
+from service.app import system
+from service.core.settings import REPOSITORY
 from service.orgs.changes import issue_sign_in
-from service.settings import REPOSITORY
-from service.web import system
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, binding_body
-from tests.service.dashboard.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
-from tests.service.dashboard.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
-from tests.service.rejected.notes import rejection, remember
+from tests.service.pages.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
+from tests.service.pages.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
+from tests.service.trust.rejected.notes import rejection, remember
 
 PAGES = (
     "/",

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from service.settings import Settings
+from service.core.settings import Settings
 from tests.sign_in.server import CLIENT_ID, CLIENT_SECRET, TENANT
 from tests.talking import TalkingProcess
 

@@ -14,8 +14,8 @@ import pytest
 from analytics.export.writers import ExportFormat
 from analytics.imports.chunks import ImportFormat
 from analytics.model.schema import SCHEMA_VERSION
-from service.backup.create import take_backup
-from service.backup.restore import restore_backup
+from service.audit.backup.create import take_backup
+from service.audit.backup.restore import restore_backup
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.conftest import AuditWorld

@@ -11,14 +11,14 @@ import msgspec
 from sqlalchemy import select
 
 from analytics.imports.chunks import FileKind, ImportFormat
-from service.app import create_app
+from service.app.application import create_app
+from service.app.bootstrap import prepare
+from service.app.composition import EXTENSION, Services
 from service.audit.importer import Imported, Job, Source, Watch
 from service.audit.integrity_check import Check
-from service.bootstrap import prepare
-from service.composition import EXTENSION, Services
-from service.orgs.repository import get_org
-from service.settings import Settings
+from service.core.settings import Settings
 from service.store.catalog import list_live_segments
+from service.store.organisations import get_org
 from service.store.tables import Organisation, Project, Team
 from tests.analytics.readers import as_read, read_file
 from tests.conftest import BY_OPERATOR, SettableClock, World, settings_over

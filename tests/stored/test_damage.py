@@ -27,15 +27,15 @@ from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import parse_query
 from analytics.storage.segment_metadata import Segment
-from service.app import create_app
+from service.app.application import create_app
+from service.app.background_jobs import seal_jobs
+from service.app.composition import EXTENSION
+from service.audit.backup.create import take_backup
 from service.audit.export_forms import Receipt
 from service.audit.export_verification import compare_file, read_receipt
 from service.audit.integrity_check import Check
 from service.audit.upload import upload_segments
-from service.background_jobs import seal_jobs
-from service.backup.create import take_backup
-from service.composition import EXTENSION
-from service.errors import Invalid
+from service.core.errors import Invalid
 from service.store.catalog import list_live_segments
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry

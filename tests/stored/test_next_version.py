@@ -17,10 +17,10 @@ import pytest
 from analytics.imports.chunks import ImportFormat
 from analytics.model.filters import Query
 from analytics.model.schema import NewerSchema
-from service.backup.create import take_backup
-from service.backup.manifest import read_manifest
-from service.backup.refusals import NewerBackup
-from service.settings import REPOSITORY
+from service.audit.backup.create import take_backup
+from service.audit.backup.manifest import read_manifest
+from service.audit.backup.refusals import NewerBackup
+from service.core.settings import REPOSITORY
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START

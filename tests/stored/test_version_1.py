@@ -13,9 +13,9 @@ from analytics.export.writers import ExportFormat
 from analytics.imports.chunks import ImportFormat
 from analytics.model.instants import parse_instant
 from analytics.model.schema import COLUMNS, SCHEMA_VERSION
-from service.backup.create import take_backup
-from service.backup.manifest import read_manifest
-from service.backup.restore import restore_backup
+from service.audit.backup.create import take_backup
+from service.audit.backup.manifest import read_manifest
+from service.audit.backup.restore import restore_backup
 from service.store.catalog import list_live_segments
 from service.store.journal import list_batches
 from tests.budgets import sample

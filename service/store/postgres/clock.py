@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from service.clock import Clock, utc_now
+from service.core.clock import Clock, utc_now
 
 FRESH_S: Final = 60.0
 """How long a reading is used: in a minute a computer's clock drifts by a few milliseconds."""

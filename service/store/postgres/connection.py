@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import asyncpg
 
-from service.errors import StorageUnsafe, StoreUnavailable
-from service.settings import InvalidSetting
+from service.core.errors import StorageUnsafe, StoreUnavailable
+from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING
 from service.store.postgres.faults import driver_faults
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sqlalchemy import URL
 
-from service.origins import is_loopback
-from service.settings import InvalidSetting
+from service.core.origins import is_loopback
+from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING
 from service.store.postgres.connection import APPLICATION
 

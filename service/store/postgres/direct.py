@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from service.errors import NotStorableText, StoreUnavailable
+from service.core.errors import NotStorableText, StoreUnavailable
 from service.store.postgres.connection import Connection
 from service.store.postgres.faults import driver_faults, fault_of, is_text_refused
 from service.store.postgres.kept import KeptValues, Position

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from analytics.storage.fsync import fsync
-from service.errors import Conflict, StoreUnavailable
+from service.core.errors import Conflict, StoreUnavailable
 from service.store.postgres.connection import APPLICATION
 from service.store.postgres.connection_url import program_environment
 from service.store.store import Store

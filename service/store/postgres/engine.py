@@ -20,8 +20,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
-from service.clock import Clock
-from service.errors import NotStorableText, StorageBusy, StoreUnavailable
+from service.core.clock import Clock
+from service.core.errors import NotStorableText, StorageBusy, StoreUnavailable
 from service.store.engines import CommitObserver, CommitWatch, Engines
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector

@@ -10,7 +10,7 @@ from typing import Final
 import asyncpg
 from sqlalchemy.exc import EmulatedDBAPIException
 
-from service.errors import (
+from service.core.errors import (
     StorageBusy,
     StorageDamaged,
     StorageFull,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Hashable
 from typing import Final
 
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.faults import DRIVER_ERRORS, driver_faults, fault_of

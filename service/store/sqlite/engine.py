@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from service.clock import Clock
-from service.settings import InvalidSetting
+from service.core.clock import Clock
+from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING, CommitObserver, Engines
 from service.store.sqlite.connection import (
     CommitVersions,

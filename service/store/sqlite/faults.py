@@ -3,7 +3,7 @@
 import sqlite3
 from typing import Final
 
-from service.errors import (
+from service.core.errors import (
     StorageBusy,
     StorageDamaged,
     StorageFull,

@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 
 from analytics.storage.fsync import fsync
-from service.errors import StorageBusy, StorageDamaged
-from service.settings import InvalidSetting
+from service.core.errors import StorageBusy, StorageDamaged
+from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING, url_faults
 from service.store.sqlite.faults import fault_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analytics.model import cursors
 from analytics.model.cursors import InvalidCursor, Position, decode_cursor, encode_cursor
 from analytics.model.filters import parse_query
-from service.secrets import derive_key
+from service.core.secrets import derive_key
 
 KEY = b"k" * 32
 QUERY = parse_query({"package": ["left-pad"], "since": ["2026-01-31"]})

@@ -10,7 +10,7 @@ import pytest
 
 from analytics.open_table.storage_faults import storage_faults
 from analytics.open_table.table_format import Change, FormatName, TableFormat
-from service.lake_table.places import TableKey, s3_places
+from service.audit.open_table.places import TableKey, s3_places
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
 ANSWER = f"""<?xml version="1.0" encoding="UTF-8"?>

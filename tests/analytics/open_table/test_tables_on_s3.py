@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
 from analytics.open_table.table_format import Change, FormatName, TableMissing, TableOvertaken
-from service.lake_table.places import TableKey, s3_places
+from service.audit.open_table.places import TableKey, s3_places
 from tests.analytics.samples import sample_row, sealed
 
 servers = pytest.importorskip("tests.seaweedfs")

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from service.access.admin_tokens import retire_admin_token, rotate_admin_token
-from service.errors import Conflict, Invalid, StoreUnavailable
-from service.secrets import current_admin_token, parse_admin_tokens
-from service.settings import Settings
+from service.core.errors import Conflict, Invalid, StoreUnavailable
+from service.core.secrets import current_admin_token, parse_admin_tokens
+from service.core.settings import Settings
 from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, running_world
 from tests.power import PowerCut, power_cut_after

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from service.errors import (
+from service.access.sessions import revoke_sessions
+from service.core.errors import (
     CiTokenRefused,
     ForeignForm,
     KeyCannotChange,
@@ -22,7 +23,6 @@ from service.errors import (
 )
 from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import add_member, issue_cookie, remove_member
-from service.orgs.sessions import revoke_sessions
 from service.store.tables import Member
 from tests.budgets import budget
 from tests.conftest import (
@@ -429,8 +429,8 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
     """Method and path pattern of every endpoint under the API and the dashboard.
 
     But for those of signing in, which are for people without a credential, and what is a member's
-    own, which tests/service/profile and tests/service/device_sign_in ask about. The page of
-    components tells nothing of any organisation.
+    own, which the tests of the profile and of device sign-in ask about. The page of components
+    tells nothing of any organisation.
     """
     return {
         rule.endpoint: (method, rule.rule)

@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.orgs.api_keys import KeyTerms, issue_api_key, revoke_api_key, rotate_api_key
-from service.orgs.repository import get_api_key
+from service.store.organisations import get_api_key
 from service.store.tables import ApiKey
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, any_scope, refused, running_world
 from tests.databases import IS_POSTGRESQL

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from sqlalchemy import update
 
+from service.access.sessions import revoke_sessions
 from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.orgs.changes import remove_member, set_role, set_role_override, set_tier
-from service.orgs.repository import get_member, get_org
-from service.orgs.sessions import revoke_sessions
+from service.store.organisations import get_member, get_org
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World, running_world

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from service.access.sessions import revoke_sessions
 from service.orgs.changes import remove_member, set_role, set_role_override, set_team_admin
-from service.orgs.sessions import revoke_sessions
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Team
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused

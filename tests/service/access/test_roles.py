@@ -3,9 +3,9 @@
 import pytest
 
 from service.access.callers import MemberPrincipal
-from service.errors import RoleBeyondOwn
+from service.access.roles import Capability, Role, covers
+from service.core.errors import RoleBeyondOwn
 from service.orgs.changes import issue_sign_in, set_role
-from service.orgs.roles import Capability, Role, covers
 from service.store.tables import Member, Organisation
 from tests.conftest import BY_OPERATOR, START, World, bindings_path, grant
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from sqlalchemy import func, select
 
-from service.app import create_app
+from service.access.sessions import revoke_sessions
+from service.app.application import create_app
+from service.core.settings import Settings
 from service.orgs.changes import issue_sign_in, remove_member
-from service.orgs.sessions import revoke_sessions
-from service.settings import Settings
 from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
-from tests.service.dashboard.page import ORG, open_page
+from tests.service.pages.page import ORG, open_page
 
 OWN = {"origin": "http://localhost:8080"}
 USED_UP = (401, "this sign-in link was already used, has expired or is invalid")

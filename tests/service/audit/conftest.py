@@ -9,8 +9,8 @@ import pytest
 
 from analytics.imports.segment_buffer import SegmentBuffer
 from analytics.model.rows import AuditRow
-from service.composition import Services, build_services
-from service.settings import Settings
+from service.app.composition import Services, build_services
+from service.core.settings import Settings
 from service.store.journal import append
 from service.store.tables import Organisation
 from tests.conftest import SettableClock, World, running_world
@@ -83,7 +83,7 @@ async def audit(settings: Settings, clock: SettableClock) -> AsyncIterator[Audit
 def in_pieces(monkeypatch):
     """A file is read row by row, and each row written at once: an import of many steps."""
     monkeypatch.setattr("analytics.imports.chunks.CHUNK_ROWS", 1)
-    monkeypatch.setattr("service.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
+    monkeypatch.setattr("service.audit.lake.SegmentBuffer", partial(SegmentBuffer, bytes_max=0))
 
 
 def start_worker(settings: Settings, clock: SettableClock) -> Services:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from sqlalchemy import event
 
-from service.composition import Services
+from service.app.composition import Services
 from tests.other_programs import execute
 from tests.service.audit.conftest import AuditWorld, start_worker
 

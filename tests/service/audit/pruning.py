@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from analytics.model.instants import midnight, utc_day
+from service.app.composition import Services
 from service.audit.pruner import Pruned
-from service.composition import Services
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START

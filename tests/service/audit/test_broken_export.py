@@ -16,10 +16,10 @@ from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
+from service.app.hypercorn_server import ServerConfig
 from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
-from service.errors import SegmentDamaged, StorageBusy
-from service.hypercorn_server import ServerConfig
+from service.core.errors import SegmentDamaged, StorageBusy
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
 from tests.other_programs import write_lock

@@ -11,11 +11,11 @@ from sqlalchemy import delete, select
 from structlog.testing import capture_logs
 
 from analytics.model.instants import format_us
+from service.app.background_jobs import maintenance
+from service.app.bootstrap import prepare
 from service.audit.clock_guard import DIFFERENCE_MAX, ClockRecord, Clocks
-from service.background_jobs import maintenance
-from service.bootstrap import prepare
-from service.clock import Uptime
-from service.errors import ClockNotTrusted
+from service.core.clock import Uptime
+from service.core.errors import ClockNotTrusted
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
@@ -32,7 +32,7 @@ from tests.service.audit.pruning import (
     pruned_rows,
 )
 from tests.service.audit.test_import import take
-from tests.service.dashboard.page import ORG, open_page
+from tests.service.pages.page import ORG, open_page
 
 HOUR = timedelta(hours=1)
 SAFE = 48 * HOUR
@@ -48,7 +48,7 @@ def settings(tmp_path):
 def machine(monkeypatch, clock):
     """A machine whose uptime is known: it counts on unless the clock jumps."""
     for module in ("composition", "bootstrap"):
-        monkeypatch.setattr(f"service.{module}.machine_uptime", clock.uptime)
+        monkeypatch.setattr(f"service.app.{module}.machine_uptime", clock.uptime)
 
 
 @pytest.fixture

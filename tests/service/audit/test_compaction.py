@@ -11,9 +11,9 @@ from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.instants import utc_day
 from analytics.storage.segment_metadata import Segment
+from service.app.composition import Services
 from service.audit.compactor import LARGE_TIMES, LATE_QUIET, MERGED_MAX, WAITING_MAX
-from service.audit.lease import LeaseLost
-from service.composition import Services
+from service.store.lease import LeaseLost
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

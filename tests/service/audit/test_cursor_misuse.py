@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from service.composition import build_services
-from service.secrets import derive_key
+from service.app.composition import build_services
+from service.core.secrets import derive_key
 from service.web.dependencies import provide
 from tests.analytics.samples import sample_row
 from tests.conftest import START, refused

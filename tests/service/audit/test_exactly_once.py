@@ -36,14 +36,14 @@ from analytics.imports.chunks import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.model.instants import format_us
 from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
-from service.app import create_app
+from service.app.application import create_app
+from service.app.bootstrap import prepare
+from service.app.composition import EXTENSION, Services
 from service.audit.importer import Job, Source, Watch
-from service.bootstrap import prepare
-from service.composition import EXTENSION, Services
 from service.orgs.changes import create_org, set_tier
 from service.orgs.holds import hold, release
-from service.orgs.repository import get_org
 from service.store.journal import append
+from service.store.organisations import get_org
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, only_full

@@ -12,9 +12,9 @@ from analytics.export import writers
 from analytics.export.writers import ExportFormat, FileForm, Piece
 from analytics.model.filters import Query
 from analytics.query.reader import Reader
-from service import lake as lake_module
+from service.audit import lake as lake_module
 from service.audit.exports import ExportBroken, Exporter
-from service.errors import QueryTooSlow
+from service.core.errors import QueryTooSlow
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.polling import until

@@ -8,9 +8,9 @@ import pytest
 
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import parse_query
+from service.app.background_jobs import close_broken_exports
 from service.audit import export_entries
 from service.audit.export_entries import SILENT_AFTER
-from service.background_jobs import close_broken_exports
 from service.store.tables import ExportEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, grant, refused

@@ -10,7 +10,7 @@ from msgspec import structs
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from service.errors import TooManyExportsOfAll, TooManyOwnExports
+from service.core.errors import TooManyExportsOfAll, TooManyOwnExports
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused, running_world

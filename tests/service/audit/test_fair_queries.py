@@ -12,12 +12,12 @@ import pytest
 from msgspec import structs
 
 from analytics.query.reader import Reader
-from service.errors import QueryTooSlow, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
-from service.fair_queue import Length
-from service.lake import Lake, query_bounds
+from service.audit.lake import Lake, query_bounds
+from service.core.errors import QueryTooSlow, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
+from service.core.fair_queue import Length
+from service.core.settings import Settings
+from service.core.threads import BACKGROUND_NICENESS
 from service.orgs.api_keys import issue_api_key
-from service.settings import Settings
-from service.threads import BACKGROUND_NICENESS
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, SettableClock, refused, running_world
 from tests.polling import HANG_S, until

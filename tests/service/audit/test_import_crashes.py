@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from service.audit.lease import HeldLease
 from service.store.catalog import list_segment_ids
+from service.store.lease import HeldLease
 from service.store.store import UnitOfWork
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full, sample

@@ -6,7 +6,7 @@ from sqlalchemy import update
 
 from analytics.storage.segment_index import INDEX_VERSION
 from analytics.storage.segment_metadata import Segment
-from service.background_jobs import verify_suspects
+from service.app.background_jobs import verify_suspects
 from service.store.catalog import list_live_segments
 from service.store.tables import SegmentEntry
 from tests.analytics.index_version_2 import write_version_2

@@ -17,8 +17,8 @@ from werkzeug.datastructures import Headers
 from analytics.model.instants import format_us
 from analytics.storage.journal_batches import encode_days
 from service.audit import ingest, journal_room, sealer
+from service.core.settings import Settings
 from service.orgs.api_keys import issue_api_key, revoke_api_key
-from service.settings import Settings
 from service.store import idempotency
 from service.store.idempotency import forget_old_answers
 from service.store.journal import JournalSize, count_journal

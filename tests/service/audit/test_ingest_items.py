@@ -12,7 +12,7 @@ from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, VerdictSource
 from service.audit.ingest_items import NDJSON_TYPE, Body, prepare_body, split_items
-from service.errors import NotItems, TooManyItems
+from service.core.errors import NotItems, TooManyItems
 from tests.conftest import START
 
 ITEMS_MAX = 100

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from analytics.model.instants import utc_day
 from analytics.storage.integrity import Kind
 from service.audit.integrity_check import Check, Report
-from service.lake import Lake
+from service.audit.lake import Lake
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, only_full, sample
 from tests.conftest import START, settings_over

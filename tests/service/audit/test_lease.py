@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
+from service.store.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.store.tables import Lease, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import START

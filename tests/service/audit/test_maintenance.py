@@ -14,11 +14,11 @@ from structlog.testing import capture_logs
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch
-from service.audit.lease import LeaseTaken
+from service.app.background_jobs import sealing
 from service.audit.maintenance import Job, Maintenance
-from service.background_jobs import sealing
 from service.store.catalog import list_live_segments
 from service.store.journal import list_pending_days
+from service.store.lease import LeaseTaken
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, START, settings_over

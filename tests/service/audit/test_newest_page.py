@@ -7,7 +7,7 @@ import pytest
 from analytics.cache.row_groups import Decoded
 from analytics.export.wire import json_objects
 from analytics.query.newest_texts import NewestTexts
-from service.lake import Lake
+from service.audit.lake import Lake
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.test_retention_everywhere import put_on_tier

@@ -7,9 +7,9 @@ import pytest
 
 from analytics.model.filters import Query
 from analytics.model.retention import PRUNE_DELAY
-from service.audit.lease import LeaseLost, LeaseTaken
 from service.orgs.changes import set_tier
 from service.orgs.holds import hold, release
+from service.store.lease import LeaseLost, LeaseTaken
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, settings_over

@@ -11,7 +11,7 @@ import pytest
 from analytics.model.instants import format_us, parse_instant
 from analytics.storage.journal_batches import encode_days
 from service.orgs.changes import create_team
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.service.audit.conftest import AuditWorld, start_worker

@@ -13,9 +13,9 @@ import pytest
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.storage.object_client import FAIL_FAST_S
 from analytics.storage.segment_metadata import Segment
-from service.app import create_app
-from service.background_jobs import seal_jobs
-from service.composition import EXTENSION
+from service.app.application import create_app
+from service.app.background_jobs import seal_jobs
+from service.app.composition import EXTENSION
 from service.store.catalog import forget_segments, list_live_segments, retire_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full

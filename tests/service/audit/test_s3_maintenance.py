@@ -10,15 +10,15 @@ import pytest
 from analytics.storage.integrity import Kind
 from analytics.storage.prefix_owner import PrefixTaken
 from analytics.storage.verified_files import COPY_MODE
+from service.app.bootstrap import prepare
+from service.app.composition import build_services
+from service.audit.backup.create import take_backup
+from service.audit.backup.refusals import ObjectDiffers, PrefixInUse
+from service.audit.backup.restore import restore_backup
+from service.audit.installation import PrefixOfAnother
 from service.audit.integrity_check import Check
 from service.audit.upload import NoBucket, upload_segments
-from service.backup.create import take_backup
-from service.backup.refusals import ObjectDiffers, PrefixInUse
-from service.backup.restore import restore_backup
-from service.bootstrap import prepare
-from service.composition import build_services
-from service.installation import PrefixOfAnother
-from service.settings import Settings
+from service.core.settings import Settings
 from service.store.catalog import list_live_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
@@ -242,7 +242,7 @@ async def test_a_restore_that_failed_is_repeated_and_takes_nothing_over(
         segments_url=bucket.url + "/restored",
     )
     with monkeypatch.context() as patch:
-        patch.setattr(f"service.backup.restore.{step}", raise_os_error)
+        patch.setattr(f"service.audit.backup.restore.{step}", raise_os_error)
         with pytest.raises(OSError, match="as expected"):
             await restore(restored, target)
     assert not restored.data_dir.exists()
@@ -263,7 +263,7 @@ async def test_an_attempt_that_failed_early_leaves_the_prefix_to_the_next(
     restored = elsewhere(settings, tmp_path / "restored")
     for step in ("sync_folders", "check_room"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"service.backup.restore.{step}", raise_os_error)
+            patch.setattr(f"service.audit.backup.restore.{step}", raise_os_error)
             with pytest.raises(OSError, match="as expected"):
                 await restore(restored, target)
 

@@ -11,10 +11,15 @@ from analytics.storage.object_client import FAIL_FAST_S
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import OWNER, PrefixOwner, PrefixTaken
 from analytics.storage.segment_store import ObjectDamaged
+from service.app.bootstrap import prepare
+from service.audit.installation import (
+    PrefixOfAnother,
+    installation_id,
+    renew_installation,
+    take_over,
+)
+from service.audit.open_table.places import FormatName, TableKey
 from service.audit.upload import upload_segments
-from service.bootstrap import prepare
-from service.installation import PrefixOfAnother, installation_id, renew_installation, take_over
-from service.lake_table.places import FormatName, TableKey
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START, running_world, settings_over

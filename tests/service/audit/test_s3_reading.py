@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import pytest_asyncio
 
-from service.settings import Settings
+from service.core.settings import Settings
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START, SettableClock, running_world, settings_over

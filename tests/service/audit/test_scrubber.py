@@ -16,11 +16,11 @@ from analytics.storage.bucket_place import parse_place
 from analytics.storage.objects import Objects
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.verified_files import rows_file
-from service.audit.lease import SCRUB, LeaseKeeper, LeaseTaken
+from service.app.background_jobs import scrubbing
 from service.audit.scrubber import ROUND_S, Pace
 from service.audit.stats import verification_data
-from service.background_jobs import scrubbing
 from service.store.catalog import list_live_segments, set_index
+from service.store.lease import SCRUB, LeaseKeeper, LeaseTaken
 from service.store.tables import JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import SCRAPER, START, settings_over

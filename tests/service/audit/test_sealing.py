@@ -16,9 +16,9 @@ from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import encode_days
 from analytics.storage.layout import segment_path
 from service.audit import sealer
-from service.audit.lease import HeldLease
 from service.audit.sealer import BYTES_MAX, TOGETHER_MAX, PendingDay, together
 from service.store.journal import JournalSize, count_journal
+from service.store.lease import HeldLease
 from service.store.store import UnitOfWork
 from service.store.tables import JournalEntry, SegmentEntry
 from tests.analytics.samples import sample_row

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.audit.unknown_values import SIMILAR_CHARS_MAX
-from service.errors import QueryTooSlow
+from service.core.errors import QueryTooSlow
 from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused

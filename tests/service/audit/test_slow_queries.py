@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from analytics.query.reader import Reader
-from service.errors import QueryTooSlow
-from service.settings import Settings
+from service.core.errors import QueryTooSlow
+from service.core.settings import Settings
 from tests.conftest import SettableClock, refused, running_world
 from tests.polling import HANG_S
 from tests.service.audit.conftest import AuditWorld

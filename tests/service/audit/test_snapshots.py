@@ -7,7 +7,7 @@ import pytest
 
 from analytics.cache.lru import ByteCache
 from analytics.storage.journal_batches import decode_batches
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.catalog import list_segments, retire_segments
 from service.store.snapshots import snapshot
 from service.store.transaction import within

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.audit.lease import LeaseTaken
+from service.store.lease import LeaseTaken
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, sample
 from tests.conftest import START

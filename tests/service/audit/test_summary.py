@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.query.kept_sums import KeptSums
-from service.lake import Lake
+from service.audit.lake import Lake
 from service.orgs.changes import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused

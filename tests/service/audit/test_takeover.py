@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from analytics.cache.lru import ByteCache
 from analytics.model.filters import Query
-from service.audit.lease import SEAL, LeaseLost, LeaseTaken
-from service.composition import Services
+from service.app.composition import Services
+from service.store.lease import SEAL, LeaseLost, LeaseTaken
 from service.store.snapshots import snapshot
 from service.store.tables import JournalEntry, SegmentEntry
 from service.store.transaction import within

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from analytics.storage.verified_files import is_copy
+from service.app.composition import build_services
 from service.audit.upload import upload_segments
-from service.composition import build_services
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import START

@@ -18,12 +18,12 @@ import pytest
 import service.store.store
 from analytics.model.filters import Query
 from analytics.model.retention import RETENTION_DAYS, Tier
-from service.bootstrap import prepare
-from service.clock import Clock, Uptime, utc_now
-from service.composition import Services, build_services
-from service.errors import ClockNotTrusted
+from service.app.bootstrap import prepare
+from service.app.composition import Services, build_services
+from service.core.clock import Clock, Uptime, utc_now
+from service.core.errors import ClockNotTrusted
 from service.orgs.changes import create_org, create_team
-from service.orgs.repository import find_org, get_org
+from service.store.organisations import find_org, get_org
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, sample
 from tests.conftest import BY_OPERATOR, START, settings_over
@@ -153,7 +153,7 @@ async def machine(tmp_path, monkeypatch) -> AsyncIterator[Machine]:
     """A machine whose service has not been started yet."""
     made = Machine(tmp_path / "data")
     for module in ("composition", "bootstrap"):
-        monkeypatch.setattr(f"service.{module}.machine_uptime", made.uptime)
+        monkeypatch.setattr(f"service.app.{module}.machine_uptime", made.uptime)
     yield made
     await made.stop()
 
@@ -231,7 +231,7 @@ async def node(
         made.true = made.committed_at = utc_now()
         monkeypatch.setattr("service.store.store.utc_now", made.now)
         for module in ("composition", "bootstrap"):
-            monkeypatch.setattr(f"service.{module}.machine_uptime", made.uptime)
+            monkeypatch.setattr(f"service.app.{module}.machine_uptime", made.uptime)
         yield made
         await made.stop()
     postgres.drop_database(name)

@@ -7,15 +7,15 @@ from msgspec import structs
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
+from service.access.sessions import SESSION_PREFIX
 from service.audit import query_service
-from service.bindings.repository import BindingState
 from service.cli import audit, bindings, credentials, device, rejected
-from service.device_sign_in import forms
+from service.core.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
 from service.orgs.api_keys import API_KEY_PREFIX
-from service.orgs.sessions import SESSION_PREFIX
-from service.rejected import listing
-from service.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
-from service.sign_in.session_routes import OwnSession
+from service.pages.sign_in import device_forms as forms
+from service.pages.sign_in.session_routes import OwnSession
+from service.trust.bindings.repository import BindingState
+from service.trust.rejected import listing
 
 
 def test_limits_and_choices_are_those_of_the_api():

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from service.errors import HoldReasonMissing, ReasonInvalid
+from service.core.errors import HoldReasonMissing, ReasonInvalid
 from service.orgs.holds import hold, release
-from service.orgs.repository import get_org
+from service.store.organisations import get_org
 from tests.conftest import BY_OPERATOR, START
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from analytics.model.retention import Tier
 from service.orgs.changes import set_tier
-from service.orgs.repository import get_org, list_former_tiers
+from service.store.organisations import get_org, list_former_tiers
 from tests.conftest import BY_OPERATOR, START
 
 

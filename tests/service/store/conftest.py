@@ -11,10 +11,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from service.bootstrap import prepare
+from service.app.bootstrap import prepare
+from service.core.settings import Settings
 from service.orgs.changes import create_org
-from service.settings import Settings
-from service.store.engines import create_engines
+from service.store.engine_factory import create_engines
 from service.store.sqlite.engine import SqliteEngines
 from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store

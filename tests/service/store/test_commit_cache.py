@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from sqlalchemy import event, select
 
-from service.errors import OrgNotFound
+from service.core.errors import OrgNotFound
 from service.orgs.changes import set_tier
-from service.orgs.repository import get_org, read_org
 from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
+from service.store.organisations import get_org, read_org
 from service.store.sqlite.connection import CommitWatcher
 from service.store.store import Store
 from service.store.tables import Organisation

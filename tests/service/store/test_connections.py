@@ -6,11 +6,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from service.clock import utc_now
-from service.errors import StorageReadOnly, StoreUnavailable
-from service.orgs.repository import find_org
-from service.store.engines import create_engines
+from service.core.clock import utc_now
+from service.core.errors import StorageReadOnly, StoreUnavailable
+from service.store.engine_factory import create_engines
 from service.store.faults import is_outage
+from service.store.organisations import find_org
 from service.store.store import Store
 from service.store.tables import Member
 from tests.budgets import only_full

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import column, insert, select, table
 
-from service.errors import KeyReused, StorageBusy, StoreUnavailable
+from service.core.errors import KeyReused, StorageBusy, StoreUnavailable
 from service.store import group_commit
 from service.store.group_commit import GROUP_MAX, GroupCommit
 from service.store.store import Store

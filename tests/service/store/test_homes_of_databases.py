@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 STORE = REPOSITORY / "service" / "store"
 TEXTS = {

@@ -11,9 +11,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from service.bootstrap import prepare
-from service.secrets import current_admin_token
-from service.settings import REPOSITORY
+from service.app.bootstrap import prepare
+from service.core.secrets import current_admin_token
+from service.core.settings import REPOSITORY
 from service.store.migrate import latest_version, migrate
 from service.store.tables import Base
 from tests.conftest import settings_over

@@ -3,13 +3,13 @@
 import subprocess
 import sys
 
-from service.settings import REPOSITORY
+from service.core.settings import REPOSITORY
 
 WITHOUT_DRIVER = """
 import sys
 sys.modules["asyncpg"] = None  # as if it were not installed
-from service.settings import InvalidSetting
-from service.store.engines import create_engines
+from service.core.settings import InvalidSetting
+from service.store.engine_factory import create_engines
 try:
     create_engines("postgresql+asyncpg://u:secret@127.0.0.1/x", 1.0)
 except InvalidSetting as refused:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from analytics.model.filters import Query, parse_query
 from analytics.storage.journal_batches import JournalPart
-from service.bootstrap import prepare
-from service.lake import Lake
+from service.app.bootstrap import prepare
+from service.audit.lake import Lake
 from service.store.catalog import add_segment, list_ids, load_segments
-from service.store.engines import create_engines
+from service.store.engine_factory import create_engines
 from service.store.journal import (
     append,
     list_batches,

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import bindparam, insert, select, update
 
-from service.orgs.repository import get_org, read_org
 from service.store.journal import list_batches
+from service.store.organisations import get_org, read_org
 from service.store.sqlite.connection import Connection
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import ImportedFile, JournalEntry, Organisation

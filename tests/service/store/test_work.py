@@ -10,9 +10,8 @@ from sqlalchemy import func, select
 
 from analytics.model.org_envelopes import OrgCreated, SignedOut
 from analytics.storage.journal_batches import EncodedBatch, decode_batches, encode_days
+from service.core.settings import Settings
 from service.orgs.changes import create_org
-from service.orgs.repository import find_org
-from service.settings import Settings
 from service.store.journal import (
     JournalSize,
     append,
@@ -21,6 +20,7 @@ from service.store.journal import (
     remove_batches,
     take_seq,
 )
+from service.store.organisations import find_org
 from service.store.store import SyncUnitOfWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row

@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from service.web.header_names import SESSION_COOKIE
+from service.core.header_names import SESSION_COOKIE
 from tests.conftest import SCRAPER, World
 
 AUDIT_PAGE = "/admin/ui/orgs/acme/audit"

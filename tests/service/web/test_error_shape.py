@@ -10,9 +10,9 @@ import pytest_asyncio
 from quart.typing import TestClientProtocol as Client
 
 from analytics.model.errors import StoreFault
-from service.app import create_app
-from service.composition import EXTENSION
-from service.errors import (
+from service.app.application import create_app
+from service.app.composition import EXTENSION
+from service.core.errors import (
     Busy,
     PackageCacheFull,
     QueryTooSlow,
@@ -22,7 +22,7 @@ from service.errors import (
     TooManyExports,
 )
 from tests.conftest import World, bindings_path, refused
-from tests.service.dashboard.page import fails
+from tests.service.pages.page import fails
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -96,7 +96,7 @@ async def test_every_other_method_of_every_path_is_405_and_names_the_good_ones(
     """Taken from the app's own list of paths. OPTIONS and TRACE are not answered either.
 
     But for the install proxy, which asks for credentials first, whatever the method; see
-    tests/service/proxy/test_requests.py.
+    tests/service/packages/proxy/test_requests.py.
     """
     wrong = []
     for rule, allowed in rules(shared_world).items():

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from service.settings import Settings
+from service.core.settings import Settings
 from tests.conftest import World, binding_body, bindings_path
 
 PEER = "203.0.113.9"

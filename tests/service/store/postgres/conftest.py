@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from service.clock import Clock, utc_now
-from service.store.engines import create_engines
+from service.core.clock import Clock, utc_now
+from service.store.engine_factory import create_engines
 from service.store.postgres.engine import PostgresEngines
 from service.store.store import Store
 from tests.postgres import PostgresServer

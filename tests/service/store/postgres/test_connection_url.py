@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import make_url
 
-from service.settings import InvalidSetting
+from service.core.settings import InvalidSetting
 from service.store.postgres.connection_url import driver_options, program_environment
 
 ADA = "postgresql+asyncpg://ada:secret@"

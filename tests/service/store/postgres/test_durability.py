@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import make_url, text
 
-from service.errors import StorageUnsafe
+from service.core.errors import StorageUnsafe
 from service.store.store import Store
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from sqlalchemy import column, func, select, table
 
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.group_commit import GroupCommit
 from service.store.store import Store, SyncUnitOfWork
 from tests.service.store.test_group_commit import adding, stored

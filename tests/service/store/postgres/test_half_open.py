@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pytest
 from sqlalchemy import make_url
 
-from service.errors import StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.postgres.connection import Connector
 from service.store.postgres.connection_url import driver_options
 from service.store.store import Store

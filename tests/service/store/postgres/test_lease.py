@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from service.audit.lease import LeaseKeeper, LeaseLost, LeaseTaken
+from service.store.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import START

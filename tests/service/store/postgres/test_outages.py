@@ -10,15 +10,15 @@ import certifi
 import pytest
 from sqlalchemy import event, make_url, text
 
-from service.errors import (
+from service.core.errors import (
     StorageBusy,
     StorageDamaged,
     StorageFull,
     StorageReadOnly,
     StoreUnavailable,
 )
-from service.orgs.repository import find_org
 from service.store.faults import is_outage
+from service.store.organisations import find_org
 from service.store.postgres.faults import fault_of
 from service.store.store import Store
 from tests.polling import HANG_S

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from quart.typing import TestClientProtocol as Client
 
-from service.app import create_app
-from service.background_jobs import seal_jobs
-from service.clock import utc_now
-from service.composition import EXTENSION, Services
-from service.settings import Settings
+from service.app.application import create_app
+from service.app.background_jobs import seal_jobs
+from service.app.composition import EXTENSION, Services
+from service.core.clock import utc_now
+from service.core.settings import Settings
 from tests.budgets import only_full
 from tests.conftest import SettableClock, World, binding_body, bindings_path, running_world
 from tests.polling import HANG_S

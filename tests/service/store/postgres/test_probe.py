@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event, make_url, text, update
 
-from service.errors import StoreUnavailable
-from service.orgs.repository import get_org
-from service.settings import InvalidSetting
+from service.core.errors import StoreUnavailable
+from service.core.settings import InvalidSetting
 from service.store.commit_cache import CommitCache
+from service.store.organisations import get_org
 from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.connection_url import driver_options

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import func, select, text
 
-from service.errors import NotStorableText
-from service.orgs.repository import find_org
+from service.core.errors import NotStorableText
 from service.store.migrate import migrate
+from service.store.organisations import find_org
 from service.store.store import Store
 from service.store.tables import Base, Counter
 from tests.conftest import START

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from service.errors import StoreUnavailable
-from service.settings import InvalidSetting
-from service.store.engines import create_engines
+from service.core.errors import StoreUnavailable
+from service.core.settings import InvalidSetting
+from service.store.engine_factory import create_engines
 from service.store.migrate import migrate
 from service.store.postgres import dump as dumps
 from service.store.postgres.dump import dump, exported_snapshot

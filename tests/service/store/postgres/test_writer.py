@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import select, text
 
 from analytics.storage.journal_batches import encode_days
-from service.clock import utc_now
-from service.errors import StorageBusy, StorageReadOnly, StoreUnavailable
-from service.orgs.repository import find_org
+from service.core.clock import utc_now
+from service.core.errors import StorageBusy, StorageReadOnly, StoreUnavailable
+from service.store.organisations import find_org
 from service.store.postgres.engine import WRITE_LOCK
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import JournalEntry

@@ -1,0 +1,73 @@
+"""The services of sign-in routes, shared by all requests of a process."""
+
+from dataclasses import dataclass
+
+import httpx2
+
+from service.access.authenticate import Authenticator
+from service.access.authorization import Authorizer
+from service.access.sign_in.cookies import SignInCookies
+from service.access.sign_in.exchange import Exchange
+from service.access.sign_in.providers import Provider, load_providers
+from service.access.sign_in.rate_limit import (
+    DEVICE_POLLS_MAX,
+    DEVICE_POLLS_PER_ADDRESS_MAX,
+    Attempts,
+)
+from service.access.sign_in.relying_party import find_relying_party
+from service.access.sign_in.signed_cookie import Signer
+from service.ci.issuers.key_source import KeySource
+from service.core.clock import Clock
+from service.core.metrics import Metrics
+from service.core.settings import Settings
+from service.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class WaysAgain:
+    """The ways to sign in again that do not need another person."""
+
+    has_passkeys: bool
+    providers: list[Provider]
+
+
+class SignInServices:
+    """Identity providers, passkeys and sessions. Raises InvalidSetting."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        authenticator: Authenticator,
+        access: Authorizer,
+        http: httpx2.AsyncClient,
+        metrics: Metrics,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.store = store
+        self.authenticator = authenticator
+        self.access = access
+        self.providers = load_providers(settings)
+        issuers = [provider.id_tokens for provider in self.providers.values()]
+        self._keys = KeySource(
+            {issuer.url: issuer for issuer in issuers if issuer is not None}, http, clock, metrics
+        )
+        self.exchange = Exchange(http, self._keys, clock)
+        self.attempts = Attempts(clock)
+        self.device_polls = Attempts(clock, DEVICE_POLLS_PER_ADDRESS_MAX, DEVICE_POLLS_MAX)
+        self.cookies = SignInCookies(settings)
+        self.flows = Signer(settings.secret_key, "sign-in flow")
+        self.choices = Signer(settings.secret_key, "sign-in choice")
+        self.relying_party = find_relying_party(settings)
+        self.passkeys = Signer(settings.secret_key, "sign-in by passkey")
+        self.new_passkeys = Signer(settings.secret_key, "new passkey")
+
+    def ways_again(self) -> WaysAgain:
+        """How a member who is signed in can do so again."""
+        return WaysAgain(self.relying_party is not None, list(self.providers.values()))
+
+    async def close(self) -> None:
+        """Stop fetching providers' keys."""
+        await self._keys.close()

@@ -1,0 +1,1 @@
+"""Puts the service together and runs it."""

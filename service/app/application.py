@@ -1,0 +1,313 @@
+"""The app: its endpoints, and what happens before and after each request."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx2
+import structlog
+from quart import Quart, Request, Response, g, request
+from quart.globals import app_ctx, request_ctx
+from quart.typing import ResponseTypes
+from quart.wrappers.request import Body
+from werkzeug.datastructures import ImmutableDict
+
+from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
+from service.app.composition import EXTENSION, Services, build_services
+from service.app.error_handlers import DENIED, answer_errors
+from service.app.system import blueprint as system
+from service.audit.export_routes import blueprint as exports
+from service.audit.ingest_routes import INGEST_PATH_END
+from service.audit.ingest_routes import blueprint as ingest
+from service.audit.maintenance import Maintenance
+from service.audit.routes import blueprint as audit
+from service.audit.searches.routes import blueprint as searches
+from service.core.clock import Clock, utc_now
+from service.core.errors import RETRY_AFTER_S, UNAVAILABLE, NotFound
+from service.core.ids import new_request_id
+from service.core.paths import BindingName, RowName
+from service.core.request_context import source_ip
+from service.core.settings import REPOSITORY, Settings
+from service.orgs.keys.routes import blueprint as api_keys
+from service.packages.install_tokens.routes import blueprint as install_tokens
+from service.packages.policy.exception_routes import blueprint as policy_exceptions
+from service.packages.policy.routes import blueprint as policy
+from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
+from service.packages.proxy.fallback_routes import blueprint as proxy_fallback
+from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
+from service.packages.proxy.npm.routes import QUERY_PATH
+from service.packages.proxy.npm.routes import blueprint as proxy_npm
+from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
+from service.pages.evidence.routes import blueprint as evidence
+from service.pages.investigate.routes import blueprint as investigate
+from service.pages.people.routes import blueprint as people
+from service.pages.policy.exception_routes import blueprint as dashboard_exceptions
+from service.pages.policy.routes import blueprint as dashboard_policy
+from service.pages.profile.routes import blueprint as profile
+from service.pages.proxy.routes import blueprint as dashboard_proxy
+from service.pages.routes import blueprint as dashboard
+from service.pages.sign_in.device_page import blueprint as device_page
+from service.pages.sign_in.device_routes import blueprint as device_sign_in
+from service.pages.sign_in.link_routes import blueprint as links
+from service.pages.sign_in.passkey_routes import blueprint as passkeys
+from service.pages.sign_in.routes import blueprint as sign_in
+from service.pages.sign_in.session_routes import blueprint as own_session
+from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
+from service.pages.trust.routes import blueprint as dashboard_trust
+from service.trust.bindings.routes import blueprint as bindings
+from service.trust.explain.routes import blueprint as explain
+from service.trust.rejected.routes import blueprint as rejected
+from service.trust.reports.routes import blueprint as reports
+from service.web.compression import compress_answers
+from service.web.dependencies import provide
+from service.web.headers import with_headers
+from service.web.request_validation import guarded
+from service.web.templates import TemplateEnvironment
+from service.web.turns import credentials_of, in_turns
+
+_log = structlog.get_logger(__name__)
+_TEMPLATES = REPOSITORY / "templates"
+_HSTS_S = 365 * 24 * 3600
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # Never a path or a query, which can hold a sign-in token; but not `no-referrer`, with which
+    # browsers send `Origin: null` for our own forms.
+    "referrer-policy": "strict-origin",
+    # No window of another site has a handle on ours, and no page of another site loads a file.
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+
+
+_BLUEPRINTS: Final = (
+    system,
+    bindings,
+    explain,
+    rejected,
+    policy,
+    policy_exceptions,
+    searches,
+    audit,
+    exports,
+    ingest,
+    install_tokens,
+    api_keys,
+    proxy_pypi,
+    proxy_npm,
+    proxy_blocked,
+    proxy_fallback,
+    reports,
+    links,
+    sign_in,
+    device_sign_in,
+    device_page,
+    own_session,
+    passkeys,
+    profile,
+    dashboard,
+    investigate,
+    dashboard_trust,
+    evidence,
+    dashboard_trust_changes,
+    people,
+    dashboard_policy,
+    dashboard_exceptions,
+    dashboard_proxy,
+)
+
+
+class _App(Quart):
+    """Quart with the defaults this service needs before the first route is added."""
+
+    default_config = ImmutableDict(
+        {
+            **Quart.default_config,
+            "PROPAGATE_EXCEPTIONS": False,
+            "PROVIDE_AUTOMATIC_OPTIONS": False,
+            # Seconds: after an upgrade a browser must not show new pages with an old stylesheet.
+            "SEND_FILE_MAX_AGE_DEFAULT": 300,
+        }
+    )
+
+    async def handle_request(self, request: Request) -> ResponseTypes:
+        """The answer to `request`, whose organisation takes the event loop in fair turns."""
+        services: Services = self.extensions[EXTENSION]
+        address = source_ip(request, services.settings.trusted_proxies)
+        return await in_turns(
+            services.loop_turns,
+            address,
+            super().handle_request(request),
+            credentials_of(request),
+        )
+
+
+class ObservedBody(Body):
+    """A request's body that knows whether all of it has arrived."""
+
+    is_complete = False
+
+    def set_complete(self) -> None:
+        """Called by Quart with the last byte, or when no more are accepted."""
+        self.is_complete = True
+        super().set_complete()
+
+
+def _request_class(settings: Settings) -> type[Request]:
+    """Requests whose bodies are bounded from their first byte: by one limit, or by ingest's."""
+
+    class BoundedRequest(Request):
+        body_class = ObservedBody
+
+        def __init__(
+            self,
+            method: str,
+            scheme: str,
+            path: str,
+            *rest: Any,  # noqa: ANN401 - as declared by Quart
+            **named: Any,  # noqa: ANN401
+        ) -> None:
+            # By the path, because the limit applies to bytes that arrive before the request is
+            # routed.
+            if path.endswith(INGEST_PATH_END):
+                named["max_content_length"] = settings.ingest_bytes_max
+            elif path.startswith("/proxy/") and QUERY_PATH in path:
+                named["max_content_length"] = QUERY_BYTES_MAX
+            super().__init__(method, scheme, path, *rest, **named)
+
+    return BoundedRequest
+
+
+def create_app(
+    settings: Settings,
+    clock: Clock = utc_now,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    *,
+    jobs: Callable[[Services], list[Maintenance]] = all_jobs,
+) -> Quart:
+    """The app for a data dir that `service.app.bootstrap.prepare` has prepared.
+
+    Issuers are asked for their keys through `transport`; None is the network. `jobs` are those of
+    the data dir that this process does itself, beside those of each process.
+    """
+    app = _App(
+        "service",
+        template_folder=str(_TEMPLATES),
+        static_folder=str(_TEMPLATES / "static"),
+        static_url_path="/static",
+    )
+    app.jinja_environment = TemplateEnvironment  # type: ignore[assignment] # an async one there
+    app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
+    app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
+    app.request_class = _request_class(settings)
+    app.url_map.converters["binding"] = BindingName
+    app.url_map.converters["row"] = RowName
+    app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
+    services = build_services(settings, clock, transport)
+    app.extensions[EXTENSION] = services
+    provide(app, services.groups())
+    for blueprint in _BLUEPRINTS:
+        app.register_blueprint(blueprint)
+    answer_errors(app)
+    _frame_requests(app)
+    compress_answers(app)
+    _run_in_background(app, jobs)
+    # Quart's own way to put something in front of an app.
+    headers = _headers(settings)
+    app.asgi_app = with_headers(guarded(app.asgi_app), headers)  # type: ignore[assignment, method-assign]
+    return app
+
+
+def _frame_requests(app: Quart) -> None:
+    """Give each request its id, and each answer that id, its log line and metrics."""
+    services: Services = app.extensions[EXTENSION]
+
+    @app.before_request
+    async def begin() -> None:
+        g.request_id = new_request_id()
+        g.began_at = time.monotonic()
+        structlog.contextvars.clear_contextvars()
+        structlog.contextvars.bind_contextvars(request_id=g.request_id)
+        if request.scope["path"].startswith("//"):
+            raise NotFound  # routing would serve it as if one slash had been sent
+
+    @app.after_request
+    async def end(response: Response) -> Response:
+        # Quart's proxies resolve the context at every access, which takes longer than the access.
+        answered, context = request_ctx.request, app_ctx.g
+        seconds = time.monotonic() - context.began_at
+        route = answered.url_rule.rule if answered.url_rule else "none"
+        response.headers["x-request-id"] = context.request_id
+        if response.status_code == UNAVAILABLE:  # also a page or the proxy's own, not a refusal
+            response.headers.setdefault("retry-after", str(RETRY_AFTER_S))
+        if _has_unread_body(answered):
+            response.headers["connection"] = "close"
+        services.metrics.answered(answered.method, route, response.status_code, seconds)
+        # The path without its query: a query can carry a sign-in token.
+        _log.info(
+            "request",
+            method=answered.method,
+            path=answered.path,
+            status=response.status_code,
+            ms=round(seconds * 1000, 2),
+            **_denied_to(answered, response, services.settings),
+        )
+        return response
+
+
+def _denied_to(request: Request, response: Response, settings: Settings) -> dict[str, str | None]:
+    """For the log line of a denied request: the address that it came from."""
+    if response.status_code not in DENIED:
+        return {}
+    return {"source_ip": source_ip(request, settings.trusted_proxies)}
+
+
+def _headers(settings: Settings) -> dict[str, str]:
+    """What every answer carries."""
+    if not settings.public_url.startswith("https:"):
+        return _HEADERS  # browsers ignore the promise below over http (RFC 6797, 8.1)
+    return _HEADERS | {"strict-transport-security": f"max-age={_HSTS_S}"}
+
+
+def _has_unread_body(request: Request) -> bool:
+    """True if the response is sent before the whole body: the server then closes the connection.
+
+    The client must be told (RFC 9112, 9.6), or it sends its next request into a closed connection.
+    """
+    if isinstance(request.body, ObservedBody) and request.body.is_complete:
+        return False
+    headers = request.headers
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    return request.http_version == "1.1" and has_body
+
+
+def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]) -> None:
+    """Run background jobs while the app serves; close everything after the last request."""
+    services: Services = app.extensions[EXTENSION]
+    stop = asyncio.Event()
+
+    @app.before_serving
+    async def start() -> None:
+        loops = [write_behind(services), key_renewal(services), suspicion(services)]
+        running = [loop.run(stop) for loop in loops + jobs(services)]
+        warming = (services.keys.warm_up(), services.lake.warm_up())
+        app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
+
+    @app.after_serving
+    async def finish() -> None:
+        stop.set()
+        services.scrubber.stop()
+        services.live.end()
+        await services.keys.close()  # requests that wait for an issuer get the cached keys
+        await services.sign_in.close()
+        # Before the background jobs end: a merge may take longer than the server waits for us.
+        await services.flush()
+        for ended in await app.extensions["background"]:
+            if isinstance(ended, Exception):  # a loop logs its own: this one never began
+                _log.error("background_failed", exc_info=ended)
+        await services.close()

@@ -1,0 +1,143 @@
+"""The background loops, each with its jobs: of each process that serves, and of a data dir."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from service.access.callers import service_context
+from service.app.composition import Services
+from service.audit.export_entries import close_silent_exports
+from service.audit.maintenance import Job, Maintenance, maintenance_jobs
+from service.packages.install_tokens.tokens import forget_expired
+from service.packages.proxy.artifacts import forget_artifacts
+from service.packages.proxy.install_marks import forget_marks
+
+WRITE_BEHIND_INTERVAL_S: Final = 2.0
+"""A killed process loses the uses and rejections that it noted in this time."""
+KEY_RENEWAL_INTERVAL_S: Final = 15.0
+CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
+
+
+def seal_jobs(services: Services) -> list[Maintenance]:
+    """What one process over a data dir runs that must not wait for anything else."""
+    return [sealing(services)]
+
+
+def other_jobs(services: Services) -> list[Maintenance]:
+    """What one process over a data dir runs besides, and what may wait."""
+    return [maintenance(services), housekeeping(services), scrubbing(services)]
+
+
+def all_jobs(services: Services) -> list[Maintenance]:
+    """Both, for a process that serves a data dir without others beside it."""
+    return seal_jobs(services) + other_jobs(services)
+
+
+def maintenance(services: Services) -> Maintenance:
+    """The jobs on segments, except sealing."""
+    jobs = maintenance_jobs(
+        services.settings,
+        services.compactor,
+        services.indexer,
+        services.pruner,
+        services.publisher,
+        services.garbage_collector,
+    )
+    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def sealing(services: Services) -> Maintenance:
+    """The job that requests ask for, in a loop of its own: it does not wait for a merge."""
+    jobs = [
+        Job(
+            "seal",
+            services.settings.seal_interval_s,
+            services.sealer.seal_due,
+            services.sealer.wanted,
+        )
+    ]
+    return Maintenance(jobs, services.settings.seal_interval_s, services.clock, services.metrics)
+
+
+def write_behind(services: Services) -> Maintenance:
+    """What only the memory of each process of `serve` holds, written every few seconds.
+
+    Apart from maintenance, because a merge of segments may take longer than that.
+    """
+    jobs = [
+        # Of no interval: due in each round of WRITE_BEHIND_INTERVAL_S.
+        Job("count_uses", 0, services.binding_use.flush),
+        Job("note_key_uses", 0, services.key_use.flush),
+        Job("note_rejections", 0, services.rejected.flush),
+    ]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+def housekeeping(services: Services) -> Maintenance:
+    """What is closed and deleted besides segments."""
+    swept: dict[str, Callable[[], Awaitable[object]]] = {
+        "forget_rejections": services.rejected.forget_old,
+        "forget_sessions": services.authenticator.forget_ended_sessions,
+        "forget_install_tokens": partial(forget_install_tokens, services),
+        "forget_install_marks": partial(forget_install_marks, services),
+        "forget_artifacts": partial(forget_old_artifacts, services),
+        "sweep_package_cache": services.packages.sweep,
+    }
+    jobs = [
+        Job(
+            "close_broken_exports",
+            CLOSE_EXPORTS_INTERVAL_S,
+            partial(close_broken_exports, services),
+        ),
+        *(Job(name, services.settings.sweep_interval_s, run) for name, run in swept.items()),
+    ]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+async def forget_install_tokens(services: Services) -> None:
+    """Delete install tokens that expired long ago."""
+    await forget_expired(services.store, services.clock())
+
+
+async def forget_install_marks(services: Services) -> None:
+    """Delete marks of installs that no request can belong to any more."""
+    await forget_marks(services.store, services.clock())
+
+
+async def forget_old_artifacts(services: Services) -> None:
+    """Forget which files were served so long ago that hardly anyone installs them."""
+    await forget_artifacts(services.store, services.clock())
+
+
+async def close_broken_exports(services: Services) -> int:
+    """Record the end of exports whose process has died; returns how many."""
+    by = service_context(services.settings.platform_tenant_id)
+    return await close_silent_exports(services.store, services.clock, by)
+
+
+def scrubbing(services: Services) -> Maintenance:
+    """The verification of what is stored, in a loop of its own: it waits most of the time."""
+    jobs = [
+        Job("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
+        Job("scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies),
+    ]
+    interval_s = services.settings.seal_interval_s
+    return Maintenance(jobs, interval_s, services.clock, services.metrics)
+
+
+def suspicion(services: Services) -> Maintenance:
+    """The verification of what requests of this process could not read; each process does it."""
+    jobs = [Job("verify_suspects", 0, partial(verify_suspects, services))]
+    return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
+
+
+async def verify_suspects(services: Services) -> bool:
+    """Report damaged indexes; verify segments and batches, True if there was any of these."""
+    await services.indexer.report_damaged()
+    return await services.scrubber.verify_suspects()
+
+
+def key_renewal(services: Services) -> Maintenance:
+    """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
+    jobs = [Job("renew_keys", 0, services.keys.refresh_due)]
+    return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, services.clock, services.metrics)

@@ -1,0 +1,428 @@
+"""Builds everything that endpoints, commands and background jobs work with."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+import httpx2
+import structlog
+
+from service.access.authenticate import Authenticator
+from service.access.authorization import Authorizer
+from service.access.key_use import KeyUse
+from service.access.sign_in.services import SignInServices
+from service.app.system import Scrapes, SystemServices
+from service.audit.clock_guard import ClockGuard
+from service.audit.compactor import Compactor
+from service.audit.exports import Exporter
+from service.audit.garbage_collector import GarbageCollector
+from service.audit.importer import Importer
+from service.audit.indexer import Indexer
+from service.audit.ingest import Ingest
+from service.audit.installation import prefix_guard
+from service.audit.lake import Lake
+from service.audit.open_table.publisher import Publisher
+from service.audit.pruner import Pruner
+from service.audit.query_service import AuditQueryService
+from service.audit.scrubber import Scrubber
+from service.audit.sealer import Sealer
+from service.audit.services import AuditServices, IngestServices
+from service.audit.worker_process import WorkerProcess
+from service.ci.issuers.issuers import Issuers, load_issuers
+from service.ci.issuers.key_source import KeySource
+from service.ci.verifier.usage import BindingUse
+from service.ci.verifier.verifier import Verifier
+from service.core.clock import Clock, machine_uptime
+from service.core.errors import StoreUnavailable
+from service.core.http_client import NO_NETWORK, outgoing_client
+from service.core.loop_turns import LoopTurns
+from service.core.metrics import Metrics
+from service.core.process_metrics import METRICS_FOLDER
+from service.core.secrets import derive_key
+from service.core.settings import Settings
+from service.orgs.api_keys import KeyTerms, count_expiring_keys
+from service.orgs.keys.routes import ApiKeyServices
+from service.packages.install_tokens.authorization import InstallAuthorizer
+from service.packages.install_tokens.exchange import Exchange
+from service.packages.install_tokens.services import InstallTokenServices
+from service.packages.policy.book import PolicyBook
+from service.packages.policy.repository import load_feed_states
+from service.packages.policy.services import PolicyServices
+from service.packages.proxy.answer_places import AnswerPlaces
+from service.packages.proxy.artifacts import Artifacts
+from service.packages.proxy.caches import PackageCaches, open_caches
+from service.packages.proxy.install_log import InstallLog
+from service.packages.proxy.page_cache import PageCache
+from service.packages.proxy.publication import PublicationDates
+from service.packages.proxy.registries import (
+    RegistryParts,
+    npm_registries,
+    pypi_registries,
+    registry_parts,
+)
+from service.packages.proxy.registries_file import load_registries
+from service.packages.proxy.services import ProxyServices
+from service.packages.proxy.upstream import upstream_client
+from service.pages.live_places import LivePlaces
+from service.pages.services import DashboardServices
+from service.store.engine_factory import create_engines
+from service.store.group_commit import GroupCommit
+from service.store.lease import SCRUB, SEAL, LeaseKeeper
+from service.store.store import Store
+from service.trust.bindings.cache import BindingCache
+from service.trust.bindings.services import BindingServices
+from service.trust.rejected.subjects import RejectedSubjects
+
+_log = structlog.get_logger(__name__)
+
+EXTENSION = "countersign"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything one process shares between its requests.
+
+    Commands and background jobs use it as a whole; routes receive `groups` of it.
+    """
+
+    settings: Settings
+    clock: Clock
+    store: Store
+    lake: Lake
+    issuers: Issuers
+    authenticator: Authenticator
+    access: Authorizer
+    installers: InstallAuthorizer
+    exchange: Exchange
+    audit_queries: AuditQueryService
+    exporter: Exporter
+    importer: Importer
+    ingest: Ingest
+    worker: WorkerProcess
+    group_commit: GroupCommit
+    lease: LeaseKeeper
+    sealer: Sealer
+    compactor: Compactor
+    indexer: Indexer
+    pruner: Pruner
+    clock_guard: ClockGuard
+    publisher: Publisher
+    garbage_collector: GarbageCollector
+    scrubber: Scrubber
+    metrics: Metrics
+    keys: KeySource
+    verifier: Verifier
+    binding_use: BindingUse
+    key_use: KeyUse
+    rejected: RejectedSubjects
+    policy_book: PolicyBook
+    packages: PackageCaches
+    proxy: ProxyServices
+    upstream_http: httpx2.AsyncClient
+    sign_in: SignInServices
+    live: LivePlaces
+    loop_turns: LoopTurns
+    http: httpx2.AsyncClient
+
+    def groups(self) -> tuple[object, ...]:
+        """The groups of which each route receives one."""
+        audit = AuditServices(
+            self.settings,
+            self.clock,
+            self.access,
+            self.store,
+            self.lake,
+            self.audit_queries,
+            self.exporter,
+        )
+        policy = PolicyServices(
+            self.clock,
+            self.access,
+            self.store,
+            self.lake,
+            self.policy_book,
+            self.release_dates,
+            self.worker,
+        )
+        return (
+            audit,
+            IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
+            self.binding_services(),
+            InstallTokenServices(self.exchange),
+            ApiKeyServices(self.clock, self.access, self.store, KeyTerms.of(self.settings)),
+            self.proxy,
+            policy,
+            self.sign_in,
+            SystemServices(
+                self.store,
+                self.lake,
+                Scrapes(
+                    self.store,
+                    self.metrics,
+                    load_feed_states,
+                    lambda session: count_expiring_keys(session, self.clock()),
+                    self.settings.metrics_max_age_s,
+                ),
+                None if self.settings.metrics_open else self.settings.metrics_token,
+                self.proxy.circuits,
+            ),
+            DashboardServices(
+                self.settings,
+                self.clock,
+                self.authenticator,
+                self.access,
+                self.store,
+                audit,
+                self.binding_services(),
+                self.sign_in,
+                self.live,
+                policy,
+                self.proxy,
+                self.packages,
+                self.clock_guard,
+            ),
+        )
+
+    @property
+    def release_dates(self) -> PublicationDates:
+        """When releases were published, as far as the proxy knows."""
+        return PublicationDates(self.proxy.pypi, self.proxy.npm)
+
+    def binding_services(self) -> BindingServices:
+        """The group for bindings and explanations."""
+        return BindingServices(
+            self.clock,
+            self.access,
+            self.store,
+            self.issuers,
+            self.keys.keys_for,
+            self.settings.audience,
+        )
+
+    async def flush(self) -> None:
+        """Write what only memory holds, once no more requests come."""
+        # Both before the store is closed: an end or a change that waits would be lost.
+        await self.exporter.drain()
+        await self.group_commit.drain()
+        try:
+            for flush in (self.binding_use.flush, self.key_use.flush, self.rejected.flush):
+                await flush()
+        except StoreUnavailable as error:  # a few counts less; the rest must still be closed
+            _log.error("last_flush_failed", reason=error.reason)
+
+    async def close(self) -> None:
+        """Finish what is under way, then release the network, the database and the engine."""
+        await self.keys.close()
+        await self.sign_in.close()
+        await self.proxy.close()
+        await self.packages.close()
+        await self.upstream_http.aclose()
+        await self.http.aclose()
+        await self.flush()
+        self.worker.close()
+        await self.store.close()
+        self.lake.close()
+
+
+def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
+    return Exporter(
+        store,
+        lake,
+        settings.export_max_s,
+        per_org_max=settings.exports_per_org_max,
+        per_actor_max=settings.exports_per_actor_max,
+        all_max=settings.exports_max,
+    )
+
+
+def _proxy(
+    settings: Settings,
+    parts: RegistryParts,
+    installers: InstallAuthorizer,
+    policies: PolicyBook,
+    artifacts: Artifacts,
+    installs: InstallLog,
+) -> ProxyServices:
+    own_registries = load_registries(settings.proxy_registries_file)
+    return ProxyServices(
+        public_url=settings.public_url,
+        clock=parts.clock,
+        installers=installers,
+        places=AnswerPlaces(
+            settings.proxy_answers_per_org_max,
+            settings.proxy_answers_per_key_max,
+            observe=parts.metrics.proxy_answers,
+            refused=parts.metrics.proxy_refused,
+        ),
+        policies=policies,
+        installs=installs,
+        artifacts=artifacts,
+        pages=PageCache(parts.clock, partial(parts.metrics.package_cache_used, "pages")),
+        files=parts.caches.files,
+        worker=parts.worker,
+        pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
+        npm=npm_registries(settings.npm_registry, own_registries, parts),
+    )
+
+
+class _Trust(NamedTuple):
+    """What decides who a caller is and what they may do; fields of Services."""
+
+    issuers: Issuers
+    keys: KeySource
+    binding_use: BindingUse
+    key_use: KeyUse
+    rejected: RejectedSubjects
+    verifier: Verifier
+    authenticator: Authenticator
+    access: Authorizer
+    exchange: Exchange
+
+
+def _trust(
+    settings: Settings, store: Store, clock: Clock, http: httpx2.AsyncClient, metrics: Metrics
+) -> _Trust:
+    issuers = load_issuers(settings.issuers_file)
+    keys = KeySource(issuers, http, clock, metrics)
+    binding_use = BindingUse(store, metrics)
+    key_use = KeyUse(store)
+    rejected = RejectedSubjects(store, metrics)
+    verifier = Verifier(
+        issuers,
+        settings.audience,
+        BindingCache(store).candidates,
+        keys,
+        binding_use,
+        rejected.record,
+        metrics,
+        clock,
+    )
+    authenticator = Authenticator(settings, store, clock, key_use)
+    access = Authorizer(authenticator, store, verifier)
+    exchange = Exchange(
+        authenticator,
+        access,
+        verifier,
+        store,
+        audience=settings.audience,
+        lifetime=timedelta(seconds=settings.install_token_s),
+    )
+    return _Trust(
+        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, exchange
+    )
+
+
+class _SegmentJobs(NamedTuple):
+    """What writes, merges, deletes and verifies segments; fields of Services."""
+
+    lease: LeaseKeeper
+    clock_guard: ClockGuard
+    sealer: Sealer
+    importer: Importer
+    compactor: Compactor
+    indexer: Indexer
+    pruner: Pruner
+    publisher: Publisher
+    garbage_collector: GarbageCollector
+    scrubber: Scrubber
+
+
+def _segment_jobs(
+    settings: Settings, store: Store, lake: Lake, clock: Clock, metrics: Metrics
+) -> _SegmentJobs:
+    lease_time = timedelta(seconds=settings.lease_s)
+    lease = LeaseKeeper(store, settings.data_dir, lease_time)
+    scrub_lease = LeaseKeeper(store, settings.data_dir, lease_time, SCRUB)
+    seal_lease = LeaseKeeper(store, settings.data_dir, lease_time, SEAL)
+    job = (settings, store, lake, lease, clock)
+    clock_guard = ClockGuard(store, machine_uptime)
+    compactor = Compactor(*job)
+    publisher = Publisher(*job, compactor)
+    return _SegmentJobs(
+        lease=lease,
+        clock_guard=clock_guard,
+        sealer=Sealer(settings, store, lake, seal_lease, clock),
+        importer=Importer(*job),
+        compactor=compactor,
+        indexer=Indexer(store, lake, lease),
+        pruner=Pruner(settings, store, lease, clock_guard, metrics),
+        publisher=publisher,
+        garbage_collector=GarbageCollector(*job, publisher),
+        scrubber=Scrubber(settings, store, lake, scrub_lease, clock, metrics),
+    )
+
+
+def build_services(
+    settings: Settings,
+    clock: Clock,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    *,
+    is_serving: bool = True,
+) -> Services:
+    """Services over the data dir and database of `settings`, which `init` has prepared.
+
+    What they ask of the network goes through `transport`; None is the network itself. Without
+    `is_serving` they ask nothing of it.
+    """
+    store = Store(create_engines(settings.database, settings.database_wait_s), clock)
+    clock = store.clock  # what is compared with stored times is of the same clock
+    metrics = Metrics(is_shared=METRICS_FOLDER in os.environ, is_serving=is_serving)
+    loop_turns = LoopTurns(metrics.request_ended)
+    lake = Lake(
+        settings,
+        metrics.segment_cache if settings.segments_url else None,
+        prefix_guard(settings, store),
+        metrics.query_turns,
+        metrics.export_turns,
+        loop_turns.have_several_tenants,
+    )
+    offline = None if is_serving else NO_NETWORK
+    http = outgoing_client(offline or transport)
+    trust = _trust(settings, store, clock, http, metrics)
+    jobs = _segment_jobs(settings, store, lake, clock, metrics)
+    group_commit = GroupCommit(store)
+    worker = WorkerProcess(lake, settings.ingest_processes)
+    installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
+    policy_book = PolicyBook(store)
+    packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
+    upstream_http = upstream_client(settings.proxy_connections_max, offline)
+    artifacts = Artifacts(store)
+    proxy = _proxy(
+        settings,
+        registry_parts(settings, upstream_http, packages, worker, clock, metrics),
+        installers,
+        policy_book,
+        artifacts,
+        InstallLog(store, artifacts, group_commit, installers, jobs.sealer, settings, metrics),
+    )
+    return Services(
+        settings=settings,
+        clock=clock,
+        store=store,
+        lake=lake,
+        **trust._asdict(),
+        **jobs._asdict(),
+        installers=installers,
+        audit_queries=AuditQueryService(
+            store, lake, derive_key(settings.secret_key, "audit cursor")
+        ),
+        exporter=_exporter(settings, store, lake),
+        ingest=Ingest(
+            store, group_commit, lake, worker, trust.verifier, clock, jobs.sealer, settings
+        ),
+        worker=worker,
+        group_commit=group_commit,
+        metrics=metrics,
+        policy_book=policy_book,
+        packages=packages,
+        proxy=proxy,
+        upstream_http=upstream_http,
+        sign_in=SignInServices(
+            settings, clock, store, trust.authenticator, trust.access, http, metrics
+        ),
+        live=LivePlaces(),
+        loop_turns=loop_turns,
+        http=http,
+    )

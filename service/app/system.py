@@ -1,0 +1,179 @@
+"""Endpoints about the service itself: health, readiness, metrics and the API's documentation."""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from quart import Blueprint, Request, Response, current_app, request
+from quart.typing import ResponseReturnValue
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.audit.lake import Lake
+from service.core.errors import StoreUnavailable, Unauthenticated
+from service.core.file_faults import file_fault
+from service.core.metrics import ListedFeed, Metrics
+from service.core.threads import in_thread
+from service.core.version import service_version
+from service.store.storage_stats import storage_stats_by_tenant
+from service.store.store import Store
+from service.store.verification import count_damaged
+from service.web.dependencies import receives
+from service.web.documentation import CiToken, Tag, documented
+from service.web.openapi import openapi_document
+from service.web.responses import JSON_TYPE, json_answer
+from service.web.static_responses import StaticResponse, cached
+from service.web.templates import render_template
+
+blueprint = Blueprint("system", __name__)
+
+READY_WITHIN_S: Final = 2.0
+"""Orchestrators' probes wait for one to a few seconds; a locked database is waited for longer."""
+
+
+class Scrapes:
+    """The page of metrics, made in a thread, and by all who ask together once in `max_age_s`."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        load_feeds: Callable[[AsyncSession], Awaitable[Sequence[ListedFeed]]],
+        count_keys: Callable[[AsyncSession], Awaitable[Mapping[str, int]]],
+        max_age_s: float,
+    ) -> None:
+        """`load_feeds` reads the feeds of the blocklist, `count_keys` counts keys that end soon."""
+        self._store = store
+        self._metrics = metrics
+        self._load_feeds = load_feeds
+        self._count_keys = count_keys
+        self._max_age_s = max_age_s
+        self._making = asyncio.Lock()
+        self._made: tuple[float, bytes] | None = None
+
+    async def get(self) -> bytes:
+        """The page. Raises StoreUnavailable."""
+        async with self._making:
+            now = time.monotonic()
+            if self._made is None or now - self._made[0] >= self._max_age_s:
+                async with self._store.read() as session:
+                    stored = await storage_stats_by_tenant(session)
+                    feeds = await self._load_feeds(session)
+                    keys = await self._count_keys(session)
+                self._metrics.lists(feeds)
+                self._metrics.keys_expire(keys)
+                self._metrics.stored(stored)
+                self._made = now, await in_thread(self._metrics.exposition)
+            return self._made[1]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemServices:
+    """Services behind the readiness and metrics endpoints."""
+
+    store: Store
+    lake: Lake
+    scrapes: Scrapes
+    metrics_token: str | None
+    """None: anyone may read the metrics."""
+    circuits: Callable[[], dict[str, str]]
+    """The state of the circuit of each public package registry, by ecosystem."""
+
+
+class Ready(Struct, omit_defaults=True):
+    """The service's status, and how much of what is stored is damaged: the rest can be read."""
+
+    status: str
+    damaged: int = 0
+
+
+class Alive(Struct, omit_defaults=True):
+    """The service's status, the version that runs, and the registries that are not asked."""
+
+    status: str
+    version: str
+    registries: dict[str, str] = {}
+
+
+@blueprint.get("/healthz")
+@documented("get_health", Tag.SYSTEM, answers={200: Alive}, credentials=())
+@receives(SystemServices)
+async def healthz(services: SystemServices) -> ResponseReturnValue:
+    """Report that the process is responding, its version, and whether it asks each registry."""
+    # Still "ok" without a registry: a restart would not bring it back, and end what goes on.
+    registries = services.circuits()
+    return json_answer(Alive(status="ok", version=service_version(), registries=registries))
+
+
+@blueprint.get("/readyz")
+@documented("get_readiness", Tag.SYSTEM, answers={200: Ready}, credentials=())
+@receives(SystemServices)
+async def readyz(services: SystemServices) -> ResponseReturnValue:
+    """Report whether requests can be served: the database and the data dir respond."""
+    try:
+        async with asyncio.timeout(READY_WITHIN_S):
+            await services.store.ping()
+            await services.lake.ping()
+            damaged = await services.store.cached("damaged", count_damaged)
+    except TimeoutError:
+        raise StoreUnavailable from TimeoutError(f"no answer within {READY_WITHIN_S:g} s")
+    except OSError as error:
+        raise file_fault(error) from error
+    return json_answer(Ready(status="ready", damaged=damaged))
+
+
+@blueprint.get("/metrics")
+@documented(
+    "get_metrics",
+    Tag.SYSTEM,
+    answers={200: {"text/plain": str}},
+    credentials=("metricsToken",),
+    ci_token=CiToken.IGNORED,
+)
+@receives(SystemServices)
+async def metrics(services: SystemServices) -> ResponseReturnValue:
+    """Counters and gauges in Prometheus' text format."""
+    if not _may_scrape(request, services.metrics_token):
+        raise Unauthenticated
+    return Response(await services.scrapes.get(), content_type="text/plain; version=0.0.4")
+
+
+def _may_scrape(request: Request, token: str | None) -> bool:
+    """True if the metrics are open, or if the request has the token in `Authorization: Bearer`."""
+    if token is None:
+        return True
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    # In constant time: the duration must not tell how much of a guess is right. Without a token
+    # nothing matches, not even an empty one.
+    is_right = hmac.compare_digest(given.encode(errors="replace"), token.encode())
+    return bool(token) and scheme.lower() == "bearer" and is_right
+
+
+@blueprint.get("/openapi.json")
+async def openapi() -> ResponseReturnValue:
+    """Every endpoint, parameter, body, answer and error of this API."""
+    return await (await cached("openapi", _openapi)).to(request)
+
+
+@blueprint.get("/docs")
+async def docs() -> ResponseReturnValue:
+    """Show the API's documentation as a page."""
+    return await (await cached("docs", _docs)).to(request)
+
+
+async def _openapi() -> StaticResponse:
+    return await in_thread(lambda: StaticResponse(msgspec.json.encode(_document()), JSON_TYPE))
+
+
+async def _docs() -> StaticResponse:
+    page = await render_template("docs.html", document=await in_thread(_document))
+    return await in_thread(StaticResponse, page.encode(), "text/html; charset=utf-8")
+
+
+def _document() -> dict[str, Any]:
+    """The API's description, which takes 50 ms to make."""
+    return openapi_document(current_app, service_version())

@@ -1,0 +1,126 @@
+"""The identity of this installation, which every node over its database shares."""
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.errors import StoreFault
+from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
+from analytics.storage.segment_store import awake_s
+from service.audit.segment_stores import open_objects
+from service.core.errors import Conflict
+from service.core.ids import new_id
+from service.core.settings import Settings
+from service.store.catalog import list_segment_ids
+from service.store.store import Store
+from service.store.tables import Fact
+
+Run = Callable[..., Awaitable[Any]]
+"""Runs a function with its arguments, possibly in a thread."""
+
+_FACT: Final = "installation"
+_Result = TypeVar("_Result")
+_log = structlog.get_logger(__name__)
+
+
+class PrefixOfAnother(Conflict):
+    """The prefix of COUNTERSIGN_SEGMENTS_URL is not this installation's."""
+
+    text = (
+        "{value}: set COUNTERSIGN_SEGMENTS_URL to a prefix of its own; if this installation"
+        " replaces the other one, stop that one and run `countersign audit take-over`"
+    )
+
+
+async def installation_id(store: Store) -> str:
+    """The id of the installation that the database is of; a new one if it has none yet."""
+    async with store.read() as session:
+        fact = await session.get(Fact, _FACT)
+    if fact is not None:
+        return fact.value
+    async with store.write() as work:
+        fact = await work.session.get(Fact, _FACT)
+        return fact.value if fact is not None else await renew_installation(work.session)
+
+
+async def renew_installation(session: AsyncSession, installation: str = "") -> str:
+    """Make the database that of another installation: `installation`, or a new one; its id."""
+    fact = Fact(name=_FACT, value=installation or new_id("inst"))
+    await session.merge(fact)
+    return fact.value
+
+
+class PrefixGuard:
+    """Confirms that the prefix is this installation's before objects are written or removed."""
+
+    def __init__(self, owner: PrefixOwner, store: Store) -> None:
+        self._owner = owner
+        self._store = store
+        self._confirmed_s = float("-inf")
+
+    async def confirm(self, run: Run, age_max_s: float = 0.0) -> None:
+        """Return if the prefix is ours, or was at most `age_max_s` ago; make it ours if it is free.
+
+        Requests are sent in `run`. Raises PrefixTaken, StoreFault.
+        """
+        now_s = awake_s()
+        if now_s - self._confirmed_s <= age_max_s:
+            return
+        self._confirmed_s = float("-inf")  # a failure is no confirmation for anything else either
+        installation = await installation_id(self._store)
+        if not await run(self._owner.is_owner, installation):
+            async with self._store.read() as session:
+                known = await list_segment_ids(session)
+            await run(self._owner.adopt, installation, known)
+        self._confirmed_s = now_s
+
+
+def prefix_guard(settings: Settings, store: Store) -> PrefixGuard | None:
+    """The guard of the prefix that `settings` name; None for segments in a folder."""
+    if not settings.segments_url:
+        return None
+    return PrefixGuard(PrefixOwner(open_objects(settings)), store)
+
+
+async def keep_prefix(settings: Settings, store: Store) -> None:
+    """Confirm, before anything runs, that the prefix of `settings` is this installation's.
+
+    A bucket that cannot be reached does not keep a service from starting: before anything is
+    written to it or removed, this is made up for. Raises PrefixOfAnother.
+    """
+    guard = prefix_guard(settings, store)
+    if guard is None:
+        return
+    try:
+        with prefix_refusals():
+            await guard.confirm(_run_here)
+    except StoreFault as error:
+        _log.warning("prefix_not_confirmed", reason=str(error))
+
+
+@contextmanager
+def prefix_refusals() -> Iterator[None]:
+    """Raise PrefixOfAnother where the block raises PrefixTaken."""
+    try:
+        yield
+    except PrefixTaken as error:
+        raise PrefixOfAnother(value=str(error)) from error
+
+
+async def take_over(settings: Settings, store: Store) -> str:
+    """Make the prefix this installation's, under a new id; that id.
+
+    Another installation that uses the prefix, or a copy of this database, stops writing to it.
+    Raises StoreFault.
+    """
+    async with store.write() as work:
+        installation = await renew_installation(work.session)
+    PrefixOwner(open_objects(settings)).take_over(installation)
+    return installation
+
+
+async def _run_here(function: Callable[..., _Result], *arguments: object) -> _Result:
+    return function(*arguments)

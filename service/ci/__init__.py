@@ -1,0 +1,1 @@
+"""Issuers of CI tokens, their keys, and the verifier of tokens."""

@@ -1,0 +1,202 @@
+"""The cached keys of the accepted issuers.
+
+A valid token must not wait for its issuer, nor fail because the issuer is down. Invalid tokens must
+not cause repeated requests to the issuer. So keys are renewed early in the background, kept through
+outages, and never fetched twice at the same time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+import httpx2
+import structlog
+
+from service.ci.issuers.jwks import KeyFault, SigningKeys
+from service.ci.issuers.key_fetch import KeyOwner, fetch_keys
+from service.core.clock import Clock
+from service.core.metrics import Metrics
+
+FRESH: Final = timedelta(minutes=10)
+"""The age of keys from which requests wait for newer ones."""
+
+AHEAD: Final = timedelta(minutes=2)
+"""Keys are renewed in the background this long before they reach the age FRESH."""
+
+STALE_MAX: Final = timedelta(hours=24)
+"""The maximum age of keys that are used because newer ones are unavailable."""
+
+RETRY_AFTER: Final = timedelta(seconds=30)
+"""How long after a failed fetch no other one is tried."""
+
+UNKNOWN_KID_EVERY: Final = timedelta(minutes=1)
+"""The minimum time between fetches because of an unknown `kid`."""
+
+REASON_CHARS_MAX: Final = 200
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _IssuerKeys:
+    """One issuer's keys and the state of their renewal. `keys.fault` is of the last attempt."""
+
+    issuer: KeyOwner
+    keys: SigningKeys = field(default_factory=SigningKeys)
+    renewed_at: datetime | None = None
+    failed_at: datetime | None = None
+    unknown_kid_at: datetime | None = None
+    was_asked_for: bool = False
+    renewals_begun: int = 0
+    renewal: asyncio.Task[None] | None = None
+
+    def knows(self, kid: str) -> bool:
+        """True if the issuer publishes a key with this id, even one that may not verify."""
+        return kid in self.keys.by_kid or kid in self.keys.refused
+
+
+KeysFor = Callable[[KeyOwner, str | None], Awaitable[SigningKeys]]
+"""The keys of an issuer, as `KeySource.keys_for`."""
+
+
+class KeySource:
+    """The keys of all accepted issuers, fetched when needed and kept through outages."""
+
+    def __init__(
+        self,
+        issuers: Mapping[str, KeyOwner],
+        http: httpx2.AsyncClient,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._http = http
+        self._clock = clock
+        self._metrics = metrics
+        self._held = {url: _IssuerKeys(issuer) for url, issuer in issuers.items()}
+        self._is_closed = False
+        for held in self._held.values():
+            metrics.keeps_keys_of(held.issuer.name)
+
+    async def keys_for(self, issuer: KeyOwner, unverified_kid: str | None) -> SigningKeys:
+        """The keys of `issuer`, including `unverified_kid` if the issuer publishes it.
+
+        Never raises: `fault` tells why keys are missing or could not be renewed. None as the `kid`
+        means that no key could make the token valid; nothing is fetched.
+        """
+        held = self._held[issuer.url]
+        if unverified_kid is None:
+            return self._current(held)
+        held.was_asked_for = True
+        begun = held.renewals_begun
+        if not self._is_fresh(held):
+            await self._renew_old(held)
+        # A renewal that began after this call has fetched any key that could have signed the token.
+        if self._is_fresh(held) and held.renewals_begun == begun:
+            await self._renew_for(held, unverified_kid)
+        return self._current(held)
+
+    def cached(self, issuer: KeyOwner) -> SigningKeys:
+        """The currently cached keys of `issuer`, possibly none; fetches nothing."""
+        return self._current(self._held[issuer.url])
+
+    async def warm_up(self) -> None:
+        """Fetch the keys of all issuers concurrently. Failures are only logged."""
+        await self._renew_all(self._held.values())
+
+    async def refresh_due(self) -> None:
+        """Renew keys in use that will soon be too old, so that requests rarely wait.
+
+        Takes no longer than one fetch may.
+        """
+        await self._renew_all(
+            held
+            for held in self._held.values()
+            if held.was_asked_for
+            and not self._is_younger(held.renewed_at, FRESH - AHEAD)
+            and not self._has_just_failed(held)
+        )
+
+    async def close(self) -> None:
+        """Cancel running renewals and start no more; waiting requests get the cached keys."""
+        self._is_closed = True
+        renewals = [held.renewal for held in self._held.values() if held.renewal is not None]
+        for renewal in renewals:
+            renewal.cancel()
+        await asyncio.gather(*renewals, return_exceptions=True)
+
+    async def _renew_old(self, held: _IssuerKeys) -> None:
+        """Renew the keys; wait unless usable old ones exist and the last attempt failed."""
+        if self._has_just_failed(held):
+            return
+        renewal = self._begin(held)
+        has_stale_keys = self._is_younger(held.renewed_at, STALE_MAX)
+        if not (has_stale_keys and held.keys.fault is not None):
+            await _wait_for(renewal)
+
+    async def _renew_for(self, held: _IssuerKeys, unverified_kid: str) -> None:
+        """Renew the keys and wait, if `unverified_kid` is not among the fresh ones."""
+        if not held.knows(unverified_kid):
+            await _wait_for(held.renewal)
+        if held.knows(unverified_kid) or self._is_younger(held.unknown_kid_at, UNKNOWN_KID_EVERY):
+            return
+        # Noted before the fetch, even if it fails: made-up ids must not cause one fetch after the
+        # other.
+        held.unknown_kid_at = self._clock()
+        await _wait_for(self._begin(held))
+
+    async def _renew_all(self, several: Iterable[_IssuerKeys]) -> None:
+        await asyncio.gather(*(_wait_for(self._begin(held)) for held in several))
+
+    def _begin(self, held: _IssuerKeys) -> asyncio.Task[None] | None:
+        """The running renewal or a new one, so that there is at most one per issuer."""
+        if self._is_closed:
+            return None
+        if held.renewal is None:
+            held.renewals_begun += 1
+            held.renewal = asyncio.create_task(self._renew(held))
+        return held.renewal
+
+    async def _renew(self, held: _IssuerKeys) -> None:
+        name = held.issuer.name
+        self._metrics.fetching_keys(name)
+        try:
+            held.keys = await fetch_keys(held.issuer, self._http)
+            held.renewed_at, held.failed_at = self._clock(), None
+            # Keys that no token asks for until the next renewal are not renewed in advance.
+            held.was_asked_for = False
+            self._metrics.fetched_keys(name, held.renewed_at)
+        except Exception as error:  # the cached keys stay in use after any failure
+            reason = str(error) if isinstance(error, KeyFault) else repr(error)
+            self._record_failure(held, reason[:REASON_CHARS_MAX])
+        finally:
+            held.renewal = None
+
+    def _record_failure(self, held: _IssuerKeys, reason: str) -> None:
+        held.keys = replace(held.keys, fault=reason)
+        held.failed_at = self._clock()
+        self._metrics.key_fetch_failed(held.issuer.name)
+        _log.warning("issuer_keys_unavailable", issuer=held.issuer.name, reason=reason)
+
+    def _current(self, held: _IssuerKeys) -> SigningKeys:
+        # Not for longer: the issuer may have withdrawn a key that was stolen.
+        if self._is_younger(held.renewed_at, STALE_MAX):
+            return held.keys
+        return SigningKeys(fault=held.keys.fault or "no keys fetched yet")
+
+    def _is_fresh(self, held: _IssuerKeys) -> bool:
+        return self._is_younger(held.renewed_at, FRESH)
+
+    def _has_just_failed(self, held: _IssuerKeys) -> bool:
+        return self._is_younger(held.failed_at, RETRY_AFTER)
+
+    def _is_younger(self, at: datetime | None, limit: timedelta) -> bool:
+        """True if `at` is less than `limit` away from now, also after the clock was set back."""
+        return at is not None and abs(self._clock() - at) < limit
+
+
+async def _wait_for(renewal: asyncio.Task[None] | None) -> None:
+    """Wait until `renewal` ends. Cancelling this call does not cancel the renewal."""
+    if renewal is not None:
+        await asyncio.wait({renewal})

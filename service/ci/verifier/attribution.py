@@ -1,0 +1,72 @@
+"""Attribution: the CI job that a verified token proves, as recorded in audit rows."""
+
+from collections.abc import Mapping
+
+from msgspec import UNSET, Struct, UnsetType
+
+from analytics.model.envelopes import VerifiedCi
+from analytics.model.rows import CLAIM_MAX
+from service.ci.issuers.issuers import Issuer
+from service.ci.verifier.claims import Claims
+
+
+class Attribution(Struct, frozen=True):
+    """A CI job that sent a request, and the binding that trusts it.
+
+    `trust_revision` is the organisation's when the binding was looked up, `project_id` the project
+    of the request's API key.
+    """
+
+    issuer: Issuer
+    binding_id: str
+    claims: Claims
+    project_id: str | None
+    trust_revision: int
+
+    @property
+    def ci(self) -> VerifiedCi:
+        """The claims as stored in audit rows."""
+        issuer, claims = self.issuer, self.claims
+        return VerifiedCi(
+            sub=claims.text("sub") or "",
+            repository_id=_shortened(claims.identifier(issuer.repository_id_claim)),
+            event_name=_shortened(claims.text(issuer.event_name_claim)),
+            run_id=_shortened(claims.identifier(issuer.run_id_claim)),
+            jti=_shortened(claims.text(issuer.token_id_claim)),
+        )
+
+
+class ProvedJob(Struct, frozen=True):
+    """A CI job that a token proved earlier: its issuer's URL, and the claims kept of the token."""
+
+    issuer: str
+    ci: VerifiedCi
+
+    def claims(self, issuer: Issuer, audience: str) -> Claims:
+        """The kept claims under the names that tokens of `issuer` have for them.
+
+        A claim that was shortened when it was kept is longer than any binding can name, so it
+        matches the same bindings as before.
+        """
+        members: Mapping[str | None, object] = {
+            issuer.repository_id_claim: self.ci.repository_id,
+            issuer.event_name_claim: self.ci.event_name,
+            issuer.run_id_claim: self.ci.run_id,
+            issuer.token_id_claim: self.ci.jti,
+            "iss": self.issuer,
+            "aud": audience,
+            "sub": self.ci.sub,
+        }
+        return Claims(
+            {
+                name: value
+                for name, value in members.items()
+                if name is not None and isinstance(value, str)
+            }
+        )
+
+
+def _shortened(text: str | None) -> str | UnsetType:
+    if text is None:
+        return UNSET
+    return text if len(text) <= CLAIM_MAX else f"{text[: CLAIM_MAX - 1]}…"

@@ -1,0 +1,250 @@
+"""The demo's history: which rows each day has, and those rows as Arrow tables. Pure."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import lru_cache
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+
+from analytics.model.decision_reason import compact
+from analytics.model.envelopes import VerifiedCi
+from analytics.model.instants import utc_day
+from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_columns, to_table
+from analytics.model.schema import JOURNAL_SCHEMA
+from service.ci.verifier.codes import FailureCode
+from service.ci.verifier.rejections import Rejection
+from service.cli.demo.actors import Actors, Trust, find_trust, rejection_detail
+from service.cli.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
+from service.cli.demo.packages import Package, Verdict, open_markets
+from service.cli.demo.people import SIGN_INS, SignIns, exports
+from service.cli.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
+from service.cli.demo.runs import RECEIVED_WITHIN_US, Planner, Run
+
+_CLIENTS: Final[dict[EcosystemName, str]] = {"npm": "npm/11.19.1", "pypi": "uv/0.13.9"}
+_RUN_IDS_FROM: Final = 14_000_000_000
+_RUNNERS: Final = (11, 58)  # the last number of an address in a job's network
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What happened on one day: runs, and rows about people."""
+
+    day: date
+    number: int
+    runs: list[Run]
+    others: list[AuditRow]
+
+    @property
+    def rows(self) -> int:
+        """How many audit rows the day has."""
+        return sum(run.rows for run in self.runs) + len(self.others)
+
+
+class History:
+    """90 days of rows, always the same for the same profile, calendar and actors."""
+
+    def __init__(self, profile: Profile, calendar: Calendar, actors: Actors) -> None:
+        self._profile = profile
+        self._calendar = calendar
+        self._actors = actors
+        markets = open_markets(profile, calendar)
+        self._lockfiles: Mapping[str, list[Package]] = {
+            name: markets[job.ecosystem].lockfile(
+                seeded(profile.seed, "lockfile", name), job.lockfile_size
+            )
+            for name, job in profile.jobs.items()
+        }
+        self.days = self._plan()
+        self.rows = sum(day.rows for day in self.days)
+
+    def usage(self) -> Mapping[str, tuple[int, int]]:
+        """Binding id to the number of its requests, and when the last one was (µs)."""
+        uses: Counter[str] = Counter()
+        last_us: dict[str, int] = {}
+        for run in (run for day in self.days for run in day.runs):
+            trust = self._trust(run)
+            if trust is not None:
+                uses[trust.binding_id] += 1
+                last_us[trust.binding_id] = run.at_us
+        return {binding_id: (uses[binding_id], last_us[binding_id]) for binding_id in uses}
+
+    def last_sign_ins(self) -> Mapping[str, datetime]:
+        """Member id to the time of their last sign-in, of those who signed in."""
+        return {
+            row.subject: row.created_at
+            for day in self.days
+            for row in sorted(day.others, key=lambda row: row.created_at)
+            if row.event in SIGN_INS and row.subject is not None
+        }
+
+    def last_uses(self) -> Mapping[str, datetime]:
+        """The time of the last request of each key, by the key's name."""
+        jobs = self._profile.jobs
+        return {
+            jobs[run.job].key: from_us(run.at_us)
+            for day in self.days
+            for run in sorted(day.runs, key=lambda run: run.at_us)
+        }
+
+    def rejections(self, tenant_id: str) -> Iterator[Rejection]:
+        """Each rejected request: its token was genuine, but no binding matched."""
+        for run in (run for day in self.days for run in day.runs):
+            job = self._profile.jobs[run.job]
+            if job.token is not None and self._trust(run) is None:
+                yield self._rejection(tenant_id, run, job, job.token)
+
+    def table(self, day: Day) -> pa.Table:
+        """The rows of `day` as JOURNAL_SCHEMA, in no order."""
+        chance = seeded(self._profile.seed, "rows", day.number)
+        columns: dict[str, list[Any]] = {name: [] for name in JOURNAL_SCHEMA.names}
+        for run in day.runs:
+            self._write_run(columns, run, chance)
+        return pa.concat_tables([_to_arrow(columns), to_table(day.others)])
+
+    def _plan(self) -> list[Day]:
+        planner = Planner(self._profile, self._calendar)
+        runs = {day: planner.runs_of(day) for day in self._calendar.days}
+        sign_ins = SignIns(self._profile, self._calendar, self._actors)
+        others = {day: sign_ins.rows_of(day) for day in self._calendar.days}
+        for row in exports(self._profile, self._calendar, self._actors, runs):
+            others[utc_day(row.created_at)].append(row)
+        return [
+            Day(day, number, runs[day], others[day])
+            for number, day in enumerate(self._calendar.days)
+        ]
+
+    def _trust(self, run: Run) -> Trust | None:
+        """The binding that the rows of `run` name."""
+        job = self._profile.jobs[run.job]
+        if job.token is None:
+            return None
+        trusts = self._actors.trusts.get(job.token.sub, [])
+        key = self._actors.keys[job.key]
+        return find_trust(trusts, run.event_name, key.project_id, run.at_us)
+
+    def _rejection(self, tenant_id: str, run: Run, job: JobEntry, token: TokenEntry) -> Rejection:
+        project_id = self._actors.keys[job.key].project_id
+        trusts = self._actors.trusts.get(token.sub, [])
+        return Rejection(
+            tenant_id=tenant_id,
+            is_verified=True,
+            code=FailureCode.UNBOUND_OIDC_SUBJECT,
+            detail=rejection_detail(trusts, project_id, run.at_us),
+            issuer=self._profile.issuer,
+            sub=token.sub,
+            repository_id=self._profile.repositories[token.repository],
+            event_name=run.event_name,
+            owner=token.repository.partition("/")[0],
+            project_id=project_id,
+            request_id=self._request_id(run),
+            at=from_us(run.at_us),
+        )
+
+    def _request_id(self, run: Run) -> str:
+        chance = seeded(self._profile.seed, "request", run.job, run.at_us)
+        return drawn_request_id(chance, run.at_us)
+
+    def _write_run(self, columns: dict[str, list[Any]], run: Run, chance: Random) -> None:
+        """Add the rows of `run`: their common columns, and a verdict for each."""
+        job = self._profile.jobs[run.job]
+        trust = self._trust(run)
+        verdicts = self._verdicts(run, chance)
+        count = len(verdicts)
+        starts = (run.at_us + number * run.gap_us for number in range(count))
+        created = [start + chance.randrange(run.gap_us) for start in starts]
+        columns["created_at"] += created
+        columns["received_at"] += [
+            at + chance.randrange(1_000, RECEIVED_WITHIN_US) for at in created
+        ]
+        common = self._common(run, job, trust, chance)
+        ci = self._ci(run, job.token, chance) if trust and job.token else None
+        common |= ci_columns(ci)._asdict()
+        for name, value in common.items():
+            columns[name] += [value] * count
+        columns["event"] += [verdict.event for verdict in verdicts]
+        columns["package_name"] += [verdict.package for verdict in verdicts]
+        columns["version"] += [verdict.version for verdict in verdicts]
+        columns["decision"] += [verdict.decision for verdict in verdicts]
+        columns["decision_reason"] += [verdict.decision_reason for verdict in verdicts]
+        columns["payload"] += _payloads(verdicts, ci)
+        files = [_file_of(job.ecosystem, each.package, each.version) for each in verdicts]
+        for place, name in enumerate(FileColumns._fields):
+            columns[name] += [file[place] for file in files]
+
+    def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
+        packages = chance.sample(self._lockfiles[run.job], run.installs)
+        verdicts = [package.asked_for(run.at_us, chance.random()) for package in packages]
+        for asked_for in run.more:
+            verdicts.insert(chance.randint(0, len(verdicts)), asked_for)
+        return verdicts
+
+    def _common(
+        self, run: Run, job: JobEntry, trust: Trust | None, chance: Random
+    ) -> dict[str, str | None]:
+        """The columns that are equal in all rows of one request."""
+        network = getattr(self._profile.networks, job.network)
+        return {
+            "verdict_source": VerdictSource.PROXY.value,
+            "actor_tenant_id": None,
+            "actor": self._actors.keys[job.key].key_id,
+            "actor_source": "api_key" if trust is None else "oidc_github",
+            "subject": job.token.sub if trust and job.token else None,
+            "oidc_binding_id": None if trust is None else trust.binding_id,
+            "request_id": self._request_id(run),
+            "source_ip": f"{network}.{chance.randint(*_RUNNERS)}",
+            "ecosystem": job.ecosystem,
+        }
+
+    def _ci(self, run: Run, token: TokenEntry, chance: Random) -> VerifiedCi:
+        """The claims of a verified request's token."""
+        began_us = to_us(self._calendar.opened_at)
+        return VerifiedCi(
+            sub=token.sub,
+            repository_id=self._profile.repositories[token.repository],
+            event_name=run.event_name,
+            run_id=str(_RUN_IDS_FROM + (run.at_us - began_us) // 100_000),
+            jti=_uuid(chance),
+        )
+
+
+def _payloads(verdicts: list[Verdict], ci: VerifiedCi | None) -> list[str]:
+    """The envelopes; those of a verified request include the token's claims."""
+    if ci is None:
+        return [verdict.payload for verdict in verdicts]
+    envelopes = {verdict.payload: verdict.envelope for verdict in verdicts}
+    with_ci = {text: compact({**keys, "ci": ci}) for text, keys in envelopes.items()}
+    return [with_ci[verdict.payload] for verdict in verdicts]
+
+
+def _uuid(chance: Random) -> str:
+    digits = f"{chance.getrandbits(128):032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _to_arrow(columns: dict[str, list[Any]]) -> pa.Table:
+    """`columns` as JOURNAL_SCHEMA; instants are given in microseconds."""
+    return pa.table(
+        {
+            field.name: pa.array(
+                columns[field.name], pa.int64() if pa.types.is_timestamp(field.type) else field.type
+            ).cast(field.type)
+            for field in JOURNAL_SCHEMA
+        },
+        schema=JOURNAL_SCHEMA,
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _file_of(ecosystem: EcosystemName, package: str, version: str) -> FileColumns:
+    """The file of a release: its name by the registry's convention, with a made-up digest."""
+    if ecosystem == "npm":
+        name = f"{package.rpartition('/')[2]}-{version}.tgz"
+    else:
+        name = f"{package.replace('-', '_')}-{version}-py3-none-any.whl"
+    digest = hashlib.sha256(f"{ecosystem}/{package}/{version}".encode()).hexdigest()
+    return FileColumns(name, digest, _CLIENTS[ecosystem])

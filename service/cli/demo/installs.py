@@ -1,0 +1,60 @@
+"""What the demo needs to be installed from: a policy, a key, and the lines to paste."""
+
+import shlex
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from analytics.model.rows import AuditContext
+from service.access.roles import Capability
+from service.cli.demo.install_policy import install_policy
+from service.cli.demo.profile import load_profile
+from service.cli.demo.registry import HELLO, LOOK_ALIKE, LOOK_ALIKE_VERSION
+from service.orgs.api_keys import issue_api_key, revoke_api_key
+from service.packages.policy.changes import set_policy
+from service.packages.policy.repository import find_revision
+from service.packages.proxy.clients import ProxyAddress
+from service.store.organisations import is_live, list_api_keys
+from service.store.store import UnitOfWork
+from service.store.tables import Organisation
+
+KEY_NAME: Final = "demo-installs"
+KEY_LIFETIME: Final = timedelta(days=1)
+_TARGET: Final = "demo-packages"
+_OF_PUBLIC_INDEX: Final = ("six", "pycrypto==2.6.1")
+_OF_OUR_INDEX: Final = (HELLO, f"{LOOK_ALIKE}=={LOOK_ALIKE_VERSION}")
+
+
+@dataclass(frozen=True, slots=True)
+class InstallLines:
+    """Two commands: one that installs, and one that the policy blocks."""
+
+    allowed: str
+    blocked: str
+
+
+async def issue_demo_key(work: UnitOfWork, org: Organisation, by: AuditContext) -> str:
+    """The secret of a new key that may only install, in place of the one of the last start.
+
+    Also puts the demo's policy in force in an organisation that has none: it was made by an older
+    version.
+    """
+    if await find_revision(work.session, org.id) is None:
+        await set_policy(work, org, install_policy(load_profile(), is_after_incident=True), by)
+    for key in await list_api_keys(work.session, org, lambda key: key):
+        if key.name == KEY_NAME and is_live(key, work.now):
+            await revoke_api_key(work, org, key, by)
+    scopes = (Capability.PACKAGES_INSTALL,)
+    expires_at = work.now + KEY_LIFETIME
+    _, secret = await issue_api_key(
+        work, org, KEY_NAME, None, by, scopes=scopes, expires_at=expires_at
+    )
+    return secret
+
+
+def install_lines(address: ProxyAddress, secret: str, *, has_upstream: bool) -> InstallLines:
+    """The lines for pip. `has_upstream`: the proxy asks a configured index, not the demo's own."""
+    allowed, blocked = _OF_PUBLIC_INDEX if has_upstream else _OF_OUR_INDEX
+    # A folder of their own: what is installed here must not touch what the machine has.
+    start = ("pip", "install", "--target", _TARGET, "--index-url", address.pypi_with(secret))
+    return InstallLines(shlex.join((*start, allowed)), shlex.join((*start, blocked)))

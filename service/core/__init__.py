@@ -1,0 +1,1 @@
+"""What every room uses: settings, clock, ids, threads, errors, rules for text."""

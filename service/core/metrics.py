@@ -1,0 +1,605 @@
+"""Metrics for Prometheus. Each app has a registry of its own.
+
+Processes that serve together share their counts through files (prometheus_client's multiprocess
+mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before this is imported), so
+that a scrape of one of them shows all.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from itertools import product
+from operator import attrgetter
+from typing import Final, Literal, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from service.core.fair_queue import Length
+from service.core.process_metrics import ProcessesCollector
+from service.core.storage_stats import StorageStats, total_of
+from service.core.version import service_version
+
+_LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+_VERIFIED: Final = {True: "true", False: "false"}
+
+
+class SegmentCacheMetrics:
+    """What is counted of the cache of segments; see `CacheObserver`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        uses = Counter(
+            "countersign_segment_cache_files",
+            "Files of segments that were needed: found in the cache (hit), or fetched (miss).",
+            ["result"],
+            registry=registry,
+        )
+        self._hits, self._misses = uses.labels("hit"), uses.labels("miss")
+        self._bytes = Counter(
+            "countersign_segment_cache_fetched_bytes",
+            "Bytes of segments fetched from the object store.",
+            registry=registry,
+        )
+        self._fetch_latency = Histogram(
+            "countersign_segment_cache_fetch_seconds",
+            "Time to fetch one file of a segment.",
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._dropped = Counter(
+            "countersign_segment_cache_evictions",
+            "Files that were dropped from the cache to make room.",
+            registry=registry,
+        )
+
+    def hit(self, files: int) -> None:
+        """Count files that were there."""
+        if files:
+            self._hits.inc(files)
+
+    def fetched(self, size: int, seconds: float) -> None:
+        """Count a file that was fetched."""
+        self._misses.inc()
+        self._bytes.inc(size)
+        self._fetch_latency.observe(seconds)
+
+    def dropped(self, files: int) -> None:
+        """Count files that were dropped."""
+        self._dropped.inc(files)
+
+
+TENANTS_MAX: Final = 500
+"""So many organisations have a series of their own in one process; the others share one."""
+
+
+WORK: Final = ("short query", "long query", "export")
+"""What organisations take turns at."""
+
+
+class TurnMetrics:
+    """What is counted of turns."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.used = Counter(
+            "countersign_tenant_work_seconds",
+            "Of each tenant: time that its queries, pieces of its exports and requests ran.",
+            ["tenant", "work"],
+            registry=registry,
+        )
+        self.refused = Counter(
+            "countersign_tenant_work_refused",
+            "Of each tenant: queries that were refused, or waited too long for their turn.",
+            ["tenant"],
+            registry=registry,
+        )
+        self.waits = Histogram(
+            "countersign_turn_wait_seconds",
+            "Time that a query, or a piece of an export, waited for its turn.",
+            ["work"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "countersign_turns_waiting",
+            "Queries and pieces of exports that wait for their turn.",
+            ["work"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        for work in WORK:
+            self.waits.labels(work)
+            self.waiting.labels(work)
+        self._tenants: set[str] = set()
+
+    def request_ended(self, tenant_id: str, used_s: float) -> None:
+        """Count the time of the event loop that a request used."""
+        self.used.labels(self.label(tenant_id), "request").inc(used_s)
+
+    def label(self, tenant_id: str) -> str:
+        """The tenant, or `other` for one of more than have a series of their own."""
+        if len(self._tenants) < TENANTS_MAX:
+            self._tenants.add(tenant_id)
+        return tenant_id if tenant_id in self._tenants else "other"
+
+
+class TurnsAt:
+    """Counts the turns of one FairTurns, whose jobs are named by their length."""
+
+    def __init__(self, metrics: TurnMetrics, short: str, long: str) -> None:
+        self._metrics = metrics
+        self._work = {Length.SHORT: short, Length.LONG: long}
+
+    def waiting(self, length: Length, jobs: int) -> None:
+        """Show how many jobs wait."""
+        self._metrics.waiting.labels(self._work[length]).set(jobs)
+
+    def began(self, length: Length, waited_s: float) -> None:
+        """Note how long a job waited."""
+        self._metrics.waits.labels(self._work[length]).observe(waited_s)
+
+    def ended(self, tenant_id: str, length: Length, used_s: float) -> None:
+        """Count the time that a job ran."""
+        tenant = self._metrics.label(tenant_id)
+        self._metrics.used.labels(tenant, self._work[length]).inc(used_s)
+
+    def refused(self, tenant_id: str) -> None:
+        """Count a job that was refused."""
+        self._metrics.refused.labels(self._metrics.label(tenant_id)).inc()
+
+
+class ListedFeed(Protocol):
+    """What is told of a feed of the blocklist for one ecosystem."""
+
+    @property
+    def feed(self) -> str:
+        """Its name."""
+
+    @property
+    def ecosystem(self) -> str:
+        """The ecosystem."""
+
+    @property
+    def advisories(self) -> int:
+        """How many are in force."""
+
+    @property
+    def imported_at(self) -> datetime:
+        """When it was last imported."""
+
+    @property
+    def modified_at(self) -> datetime | None:
+        """When its newest record was changed."""
+
+
+class Metrics:
+    """The service's counters and gauges. Labels never carry what a client chose.
+
+    Nor a name: who can reach the port can read them, so an organisation is its opaque tenant id.
+    """
+
+    def __init__(self, *, is_shared: bool = False, is_serving: bool = True) -> None:
+        """`is_shared` with other processes; one that does not serve verifies no token."""
+        self._registry = CollectorRegistry()
+        self._is_shared = is_shared
+        self._is_serving = is_serving
+        self._requests = self._counter(
+            "countersign_http_requests", "Requests answered.", "method", "route", "status"
+        )
+        self._latency = Histogram(
+            "countersign_http_request_seconds",
+            "Time from a request's arrival to its response's head.",
+            ["route"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._loop_pauses = Histogram(
+            "countersign_loop_pause_seconds",
+            "How late the event loop was for a timer, four times a second.",
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+        # Bounded like the labels; prometheus_client looks them up under a lock each time.
+        self._requests_of = cache(self._requests.labels)
+        self._latency_of = cache(self._latency.labels)
+        self._storage = StorageCollector()
+        self._blocklist = BlocklistCollector()
+        self._keys = KeyCollector()
+        self._alike = (
+            *(self._storage, self._blocklist, self._keys),
+            *(BuildCollector(), ProcessesCollector()),
+        )
+        for collector in self._alike:
+            self._registry.register(collector)
+        # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
+        self._succeeded_at = self._gauge(
+            "countersign_maintenance_last_success_timestamp_seconds",
+            "When a background job last ran without failing.",
+            "task",
+            mode="max",
+        )
+        self._intervals = self._gauge(
+            "countersign_maintenance_interval_seconds",
+            "Seconds from one run of a background job to the next one.",
+            "task",
+            mode="max",
+        )
+        self._failures = self._counter(
+            "countersign_maintenance_failures",
+            "Runs of a background job that failed.",
+            "task",
+        )
+        self._prune_refused = Gauge(
+            "countersign_prune_refused",
+            "1 while the last pruning run of a process was refused because of the clock.",
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
+        self._scrubbed_bytes = self._counter(
+            "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
+        )
+        self._damage_found = self._counter(
+            "countersign_scrub_damage",
+            "Damaged files that the verification of what is stored found, by what is wrong.",
+            "kind",
+        )
+        self._add_token_metrics()
+        self._add_proxy_metrics()
+        self.segment_cache = SegmentCacheMetrics(self._registry)
+        turns = TurnMetrics(self._registry)
+        self.request_ended = turns.request_ended
+        self.query_turns = TurnsAt(turns, "short query", "long query")
+        self.export_turns = TurnsAt(turns, "export", "export")
+
+    def _add_token_metrics(self) -> None:
+        """What is counted of CI tokens, and of the keys they are verified with."""
+        self._keys_fetched_at = self._gauge(
+            "countersign_issuer_keys_fetched_timestamp_seconds",
+            "When an issuer's keys were last fetched, by the process with the oldest; 0 for never.",
+            "issuer",
+            mode="livemin",
+        )
+        self._key_fetches = self._counter(
+            "countersign_issuer_key_fetches",
+            "Times that fetching an issuer's keys began.",
+            "issuer",
+        )
+        self._key_fetch_failures = self._counter(
+            "countersign_issuer_key_fetch_failures",
+            "Times that an issuer's keys could not be fetched.",
+            "issuer",
+        )
+        self._uses_dropped = self._counter(
+            "countersign_binding_uses_dropped",
+            "Uses of bindings that were not counted: too many waited to be written.",
+        )
+        self._rejections_dropped = self._counter(
+            "countersign_rejections_dropped",
+            "Rejected tokens that were not remembered: too many waited to be written.",
+            "verified",
+        )
+        for verified in _VERIFIED.values():
+            self._rejections_dropped.labels(verified)
+
+        self._attributed = self._counter(
+            "countersign_ci_requests_attributed",
+            "Requests that a verified CI token attributed.",
+            "provider",
+        )
+        self._auth_failures = self._counter(
+            "countersign_auth_failures", "CI tokens that were rejected.", "code"
+        )
+
+    def _add_proxy_metrics(self) -> None:
+        """What is counted of the install proxy."""
+        self._installs = self._counter(
+            "countersign_proxy_installs",
+            "Installs recorded by the proxy, by what was decided.",
+            "ecosystem",
+            "event",
+        )
+        self._package_caches = self._counter(
+            "countersign_proxy_cache_uses",
+            "Uses of the proxy's caches, by what came of them.",
+            "cache",
+            "result",
+        )
+        self._package_cache_of = cache(self._package_caches.labels)
+        self._upstream_latency = Histogram(
+            "countersign_proxy_upstream_seconds",
+            "Time from a request to a package registry to its response's head.",
+            ["ecosystem"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._circuits_open = Gauge(
+            "countersign_proxy_circuit_open",
+            "1 while a process does not ask a registry's origin, because it did not answer.",
+            ["registry", "origin"],
+            registry=self._registry,
+            multiprocess_mode="livemax",
+        )
+        self._upstream_requests = Gauge(
+            "countersign_proxy_upstream_requests",
+            "Requests to package registries that are under way or wait for a place.",
+            ["tenant", "state"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._upstream_requests_of = cache(self._upstream_requests.labels)
+        self._proxy_answers = Gauge(
+            "countersign_proxy_answers",
+            "Answers to package managers that are under way.",
+            ["tenant"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        self._proxy_answers_of = cache(self._proxy_answers.labels)
+        self._proxy_refused = self._counter(
+            "countersign_proxy_refused",
+            "Requests of package managers, or their requests to registries, that got a 429.",
+            "tenant",
+            "reason",
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, label: str, *, mode: Literal["max", "livemin"]) -> Gauge:
+        # `mode` says which of several processes' values is shown.
+        return Gauge(name, text, [label], registry=self._registry, multiprocess_mode=mode)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one answered request. `route` is the pattern, not the path."""
+        known = method if method in _METHODS else "other"
+        self._requests_of(known, route, str(status)).inc()
+        self._latency_of(route).observe(seconds)
+
+    def loop_paused(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._loop_pauses.observe(seconds)
+
+    def stored(self, by_tenant: Mapping[str, StorageStats]) -> None:
+        """Show what is stored, for each tenant id and in all."""
+        self._storage.by_tenant = by_tenant
+
+    def lists(self, feeds: Sequence[ListedFeed]) -> None:
+        """Show the feeds of the blocklist."""
+        self._blocklist.feeds = feeds
+
+    def keys_expire(self, by_tenant: Mapping[str, int]) -> None:
+        """Show how many API keys end soon, for each tenant id that has any."""
+        self._keys.by_tenant = by_tenant
+
+    def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
+        """Show the counters below from now on: the first count must be seen as an increase."""
+        for provider in providers:
+            self._attributed.labels(provider)
+        for code in codes:
+            self._auth_failures.labels(code)
+
+    def attributed(self, provider: str) -> None:
+        """Count a request whose token was verified."""
+        self._attributed.labels(provider).inc()
+
+    def auth_failed(self, code: str) -> None:
+        """Count a request whose token was rejected."""
+        self._auth_failures.labels(code).inc()
+
+    def installs(self, ecosystems: Iterable[str], events: Iterable[str]) -> None:
+        """Show the counters below from now on."""
+        for ecosystem, event in product(ecosystems, events):
+            self._installs.labels(ecosystem, event)
+
+    def installed(self, ecosystem: str, event: str) -> None:
+        """Count a row of the install proxy."""
+        self._installs.labels(ecosystem, event).inc()
+
+    def package_cache_used(self, name: str, result: str) -> None:
+        """Count a use of one of the proxy's caches."""
+        self._package_cache_of(name, result).inc()
+
+    def circuit_changed(self, registry: str, origin: str, is_open: bool) -> None:
+        """Show whether an origin of a registry is spared."""
+        self._circuits_open.labels(registry, origin).set(is_open)
+
+    def proxy_requests(self, tenant_id: str, under_way: int, waiting: int) -> None:
+        """Show how many requests of an organisation are at registries, and wait for a place."""
+        self._upstream_requests_of(tenant_id, "under_way").set(under_way)
+        self._upstream_requests_of(tenant_id, "waiting").set(waiting)
+
+    def proxy_answers(self, tenant_id: str, under_way: int) -> None:
+        """Show how many answers to an organisation's package managers are under way."""
+        self._proxy_answers_of(tenant_id).set(under_way)
+
+    def proxy_refused(self, tenant_id: str, reason: str) -> None:
+        """Count a request of an organisation that exceeds a limit."""
+        self._proxy_refused.labels(tenant_id, reason).inc()
+
+    def upstream_began(self, ecosystem: str, seconds: float) -> None:
+        """Note how long a package registry took until its response began."""
+        self._upstream_latency.labels(ecosystem).observe(seconds)
+
+    def maintains(self, job: str, interval_s: float) -> None:
+        """Show `job` from now on: a failure that is the first must be seen as an increase."""
+        self._failures.labels(job)
+        self._intervals.labels(job).set(interval_s)
+
+    def maintained(self, job: str, at: datetime) -> None:
+        """Note that `job` has run."""
+        self._succeeded_at.labels(job).set(at.timestamp())
+
+    def scrubbed(self, size: int) -> None:
+        """Count bytes that were verified."""
+        self._scrubbed_bytes.inc(size)
+
+    def damage_found(self, kind: str) -> None:
+        """Count a damaged file."""
+        self._damage_found.labels(kind).inc()
+
+    def maintenance_failed(self, job: str) -> None:
+        """Count a failure of `job`."""
+        self._failures.labels(job).inc()
+
+    def prune_refused(self, *, is_refused: bool) -> None:
+        """Show whether the last pruning run was refused because of the clock."""
+        self._prune_refused.set(is_refused)
+
+    def keeps_keys_of(self, issuer: str) -> None:
+        """Show `issuer`, by its name in the issuers file, from now on."""
+        if not self._is_serving:
+            return  # that it never fetched its keys would hide when the others did
+        self._keys_fetched_at.labels(issuer).set(0)
+        self._key_fetches.labels(issuer)
+        self._key_fetch_failures.labels(issuer)
+
+    def fetched_keys(self, issuer: str, at: datetime) -> None:
+        """Note that `issuer`'s keys were fetched."""
+        self._keys_fetched_at.labels(issuer).set(at.timestamp())
+
+    def fetching_keys(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys."""
+        self._key_fetches.labels(issuer).inc()
+
+    def key_fetch_failed(self, issuer: str) -> None:
+        """Count a fetch of `issuer`'s keys that failed."""
+        self._key_fetch_failures.labels(issuer).inc()
+
+    def uses_dropped(self, count: int) -> None:
+        """Count uses of bindings that were dropped."""
+        self._uses_dropped.inc(count)
+
+    def rejections_dropped(self, count: int, *, is_verified: bool) -> None:
+        """Count rejections that were dropped."""
+        self._rejections_dropped.labels(_VERIFIED[is_verified]).inc(count)
+
+    def exposition(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        if not self._is_shared:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        for collector in self._alike:
+            registry.register(collector)
+        return generate_latest(registry)
+
+
+class BuildCollector(Collector):
+    """A gauge whose label is the version that runs."""
+
+    def __init__(self) -> None:
+        self._version = service_version()
+
+    def collect(self) -> Iterator[Metric]:
+        """The value is always 1."""
+        family = GaugeMetricFamily(
+            "countersign_build_info", "The version that runs.", labels=["version"]
+        )
+        family.add_metric([self._version], 1)
+        yield family
+
+
+_STORED: Final = {
+    "journal_rows": "Audit rows not yet in a segment.",
+    "journal_batches": "Journal batches not yet in a segment.",
+    "segments": "Segments in the catalog.",
+    "segment_rows": "Audit rows in segments.",
+    "segment_bytes": "Bytes of all segments.",
+    "damaged_segments": "Segments that were missing or damaged when last verified.",
+    "damaged_batches": "Journal batches that were damaged when last verified.",
+    "retired_segments": "Merged or pruned segments whose files wait to be unlinked.",
+    "retired_bytes": "Bytes of merged or pruned segments whose files wait to be unlinked.",
+}
+"""Fields of StorageStats, each a gauge of all organisations together and one of each."""
+
+
+def _oldest_sealed_s(stored: StorageStats) -> float | None:
+    return None if stored.oldest_sealed_at is None else stored.oldest_sealed_at.timestamp()
+
+
+class StorageCollector(Collector):
+    """Gauges of what is stored, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.by_tenant: Mapping[str, StorageStats] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """The totals, then each tenant's."""
+        total = total_of(self.by_tenant.values())
+        for name, text in _STORED.items():
+            yield GaugeMetricFamily(f"countersign_{name}", text, value=getattr(total, name))
+        for name, text in _STORED.items():
+            yield self._of_each(name, text, attrgetter(name))
+        # Not `days`: Prometheus takes the end of a name for its unit.
+        yield self._of_each("dates", "UTC days with audit rows.", attrgetter("days"))
+        yield self._of_each(
+            "oldest_sealed_timestamp_seconds",
+            "When the oldest sealed row was created.",
+            _oldest_sealed_s,
+        )
+
+    def _of_each(
+        self, name: str, text: str, value_of: Callable[[StorageStats], float | None]
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            f"countersign_tenant_{name}", f"Of each tenant: {text}", labels=["tenant"]
+        )
+        for tenant_id, stored in self.by_tenant.items():
+            value = value_of(stored)
+            if value is not None:
+                family.add_metric([tenant_id], value)
+        return family
+
+
+class BlocklistCollector(Collector):
+    """Gauges of each feed of the blocklist, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.feeds: Sequence[ListedFeed] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """How many advisories there are, and how old they are."""
+        advisories = self._family("advisories", "Advisories in force.")
+        imported = self._family(
+            "imported_timestamp_seconds",
+            "When a file was last imported; with several kinds of ids, the one longest ago.",
+        )
+        modified = self._family(
+            "modified_timestamp_seconds", "When the newest imported record was changed."
+        )
+        for state in self.feeds:
+            labels = [state.feed, str(state.ecosystem)]
+            advisories.add_metric(labels, state.advisories)
+            imported.add_metric(labels, state.imported_at.timestamp())
+            if state.modified_at is not None:
+                modified.add_metric(labels, state.modified_at.timestamp())
+        yield from (advisories, imported, modified)
+
+    def _family(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            f"countersign_blocklist_{name}",
+            f"Of each feed of the blocklist: {text}",
+            labels=["feed", "ecosystem"],
+        )
+
+
+class KeyCollector(Collector):
+    """A gauge of API keys that end soon, as of the last scrape's look at the database."""
+
+    def __init__(self) -> None:
+        self.by_tenant: Mapping[str, int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Only of tenants that have any."""
+        family = GaugeMetricFamily(
+            "countersign_tenant_api_keys_expiring",
+            "Of each tenant: API keys that end within 7 days and were not rotated.",
+            labels=["tenant"],
+        )
+        for tenant_id, keys in self.by_tenant.items():
+            family.add_metric([tenant_id], keys)
+        yield family

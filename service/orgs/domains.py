@@ -1,0 +1,68 @@
+"""The verified-domain rule: domains whose users may sign in without an invitation."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.org_envelopes import SignInDomainChanged
+from analytics.model.rows import AuditContext
+from service.core.errors import Invalid
+from service.orgs.changes import parse_provider
+from service.store.store import UnitOfWork
+from service.store.tables import AllowedDomain, Organisation
+
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)
+_DOMAIN_CHARS_MAX: Final = 190
+
+
+async def set_domain(
+    work: UnitOfWork,
+    org: Organisation,
+    domain: str,
+    idp: str,
+    by: AuditContext,
+    *,
+    is_allowed: bool,
+) -> None:
+    """Allow users of `domain` to join by the provider `idp`, or no longer allow it.
+
+    Existing members stay. Without a change no audit row is added. Raises Invalid.
+    """
+    domain = domain.lower()
+    if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
+        raise Invalid(
+            "domain must be one such as example.com; write non-ASCII names as xn--…",
+            field="domain",
+        )
+    provider = parse_provider(idp)
+    entry = await work.session.get(AllowedDomain, (provider, domain, org.id))
+    if (entry is not None) == is_allowed:
+        return
+    if entry is None:
+        work.session.add(
+            AllowedDomain(
+                identity_provider=provider, domain=domain, tenant_id=org.id, added_at=work.now
+            )
+        )
+        await work.session.flush()
+    else:
+        await work.session.delete(entry)
+    work.record(
+        org.id,
+        SignInDomainChanged(domain=domain, identity_provider=provider, is_allowed=is_allowed),
+        by,
+    )
+
+
+async def list_domains(session: AsyncSession, org: Organisation) -> Sequence[AllowedDomain]:
+    """The domains whose users may join the organisation, by domain and provider."""
+    query = (
+        select(AllowedDomain)
+        .where(AllowedDomain.tenant_id == org.id)
+        .order_by(AllowedDomain.domain, AllowedDomain.identity_provider)
+    )
+    return (await session.scalars(query)).all()

@@ -1,0 +1,80 @@
+"""Exchanges an API key and a CI job's token for an install token."""
+
+from datetime import timedelta
+
+from quart import Request
+
+from analytics.model.rows import VerdictSource
+from service.access.authenticate import Authenticator
+from service.access.authorization import Authorizer, token_request
+from service.access.callers import ApiKeyPrincipal
+from service.ci.verifier.codes import FailureCode, TokenRejected
+from service.ci.verifier.verifier import Verifier
+from service.core.errors import Unauthenticated
+from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
+from service.packages.install_tokens.ci_refusals import refusal_of
+from service.packages.install_tokens.tokens import issue_install_token
+from service.store.organisations import find_key_in_use, get_org_by_id
+from service.store.store import Store
+from service.store.tables import InstallToken, Organisation
+
+
+class Exchange:
+    """Issues install tokens to CI jobs that a binding trusts."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        access: Authorizer,
+        verifier: Verifier,
+        store: Store,
+        *,
+        audience: str,
+        lifetime: timedelta,
+    ) -> None:
+        self._authenticator = authenticator
+        self._access = access
+        self._verifier = verifier
+        self._store = store
+        self._audience = audience
+        self._lifetime = lifetime
+
+    async def authorize(self, request: Request, slug: str) -> tuple[ApiKeyPrincipal, Organisation]:
+        """The API key of `request`, with the job that its CI token proves; and its organisation.
+
+        Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order. The last
+        check raises CiTokenRefused, after the rejection is recorded.
+        """
+        keys = request.headers.getlist(API_KEY_HEADER)
+        if len(keys) != 1:
+            raise Unauthenticated
+        origin = self._authenticator.origin(request, VerdictSource.ADMIN_API)
+        key = await self._authenticator.api_key(keys[0], origin)
+        org = await self._access.org(slug)
+        key.require_install_rights(org)
+        tokens = request.headers.getlist(CI_TOKEN_HEADER)
+        try:
+            if not tokens:  # there is nothing to record as rejected
+                raise TokenRejected(FailureCode.MISSING_TOKEN)
+            return key.with_ci(await self._verifier.verify(tokens, token_request(key, org))), org
+        except TokenRejected as rejection:
+            raise refusal_of(rejection, self._audience) from rejection
+
+    async def issue(self, key: ApiKeyPrincipal, org: Organisation) -> tuple[InstallToken, str]:
+        """A new install token for the job of `key`, and its value; its audit row commits with it.
+
+        Key and binding are read again in the transaction. Raises Unauthenticated, CiTokenRefused,
+        TooManyInstallTokens.
+        """
+        async with self._store.write() as work:
+            # Either may have been revoked while the issuer's keys were fetched or the body arrived.
+            present = await find_key_in_use(work.session, key.tenant_id, key.key_id, work.now)
+            if present is None:
+                raise Unauthenticated
+            now_org = await get_org_by_id(work.session, org.id)
+            key = await self._access.revalidated_ci(key, now_org)
+            ci = key.origin.ci
+            if ci is None:
+                rejection = TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT)
+                raise refusal_of(rejection, self._audience)
+            return await issue_install_token(work, present, ci, self._lifetime, key.audit_context)

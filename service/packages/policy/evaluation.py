@@ -1,0 +1,299 @@
+"""Deciding on a release: first-party, deny, OSV, allow, cooldown, in this order."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from typing import Final, TypeVar
+
+from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
+from analytics.model.events import Event
+from analytics.model.instants import format_ms
+from service.packages.ecosystems import Ecosystem
+from service.packages.intervals import IntervalIndex
+from service.packages.names import NamePattern, PatternIndex
+from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
+from service.packages.policy.model import (
+    ADVISED,
+    DENIED,
+    TOO_NEW,
+    Decision,
+    InstallPolicy,
+    Mode,
+    PackagePattern,
+    ReleaseRule,
+)
+from service.packages.release import Release
+from service.packages.versions import InvalidVersion, Version, parse_version, sort_key
+
+_SETS_KEPT: Final = 64
+"""Different sets of a policy's rules that are kept merged: rules with globs are on many packages.
+A set of all the ranges that a policy may have takes 2 MB."""
+
+_Value = TypeVar("_Value")
+
+_ALLOWED: Final = Decision(
+    Event.INSTALL_ALLOWED,
+    InstallAllowed(),
+    is_blocked=False,
+    is_enforced=True,
+    rule_id=None,
+    reason="no rule is against it",
+)
+
+
+class Rules:
+    """Rules on one package, of which the first that includes a version decides.
+
+    `fingerprint` changes whenever one of them does.
+    """
+
+    def __init__(self, rules: Sequence[ReleaseRule]) -> None:
+        self._rules = rules
+        self._index = IntervalIndex([list(rule.intervals()) for rule in rules])
+        told = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
+        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def __bool__(self) -> bool:
+        """True if there is any."""
+        return bool(self._rules)
+
+    def __len__(self) -> int:
+        """How many rules there are."""
+        return len(self._rules)
+
+    @property
+    def cuts(self) -> int:
+        """How many bounds of ranges were merged."""
+        return len(self._index)
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges the rules have."""
+        return sum(len(rule.texts) for rule in self._rules)
+
+    def first(self, version: Version) -> ReleaseRule | None:
+        """The first rule that includes `version`, found by one binary search."""
+        number = self._index.first(sort_key(version))
+        return None if number is None else self._rules[number]
+
+    def first_or_any(self, version: Version | None) -> ReleaseRule | None:
+        """As `first`; the very first one for a version that cannot be read (None).
+
+        It cannot be shown to lie outside any range.
+        """
+        if version is None:
+            return self._rules[0] if self._rules else None
+        return self.first(version)
+
+    def first_without_range(self) -> ReleaseRule | None:
+        """The first rule for all versions, those that cannot be read among them."""
+        return next((rule for rule in self._rules if not rule.texts), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PackagePolicy:
+    """What the policy of an organisation and the advisories say about one package.
+
+    `registry` is set for a first-party package, which must never be requested from a public one.
+    `min_age` is None without a cooldown. `version` changes whenever any decision could change
+    other than by time.
+    """
+
+    ecosystem: Ecosystem
+    name: str
+    mode: Mode
+    registry: str | None
+    deny: Rules
+    advisories: PackageAdvisories
+    allow: Rules
+    min_age: timedelta | None
+    version: str
+
+    def decide(self, release: Release, now: datetime) -> Decision:
+        """The decision on one release of this package, without I/O."""
+        if self.registry is not None:
+            return self._first_party(self.registry)
+        version = self._version_of(release)
+        # `_cooling` comes last: the allow rules in it must not lift a denial or an advisory.
+        return (
+            self._denied(version)
+            or self._advised(release, version)
+            or self._cooling(release, version, now)
+            or _ALLOWED
+        )
+
+    def next_change_at(
+        self, published_ats: Iterable[datetime | None], now: datetime
+    ) -> datetime | None:
+        """When the passage of time next changes a decision on such releases, None for never."""
+        if self.registry is not None or self.min_age is None:
+            return None
+        # `>` below, because a release of exactly the minimum age is old enough, see `_cooling`.
+        oldest = now - self.min_age
+        too_young = (at for at in published_ats if at is not None and at > oldest)
+        first = min(too_young, default=None)
+        try:
+            return None if first is None else first + self.min_age
+        except OverflowError:  # a date that a registry made up
+            return None
+
+    def _version_of(self, release: Release) -> Version | None:
+        """The release's version if any rule asks for it; None if it cannot be read."""
+        if not (self.deny or self.advisories or self.allow):
+            return None
+        try:
+            return parse_version(self.ecosystem, release.version)
+        except InvalidVersion:
+            return None
+
+    def _first_party(self, registry: str) -> Decision:
+        return Decision(
+            Event.OSS_FIRST_PARTY,
+            OssFirstParty(registry=registry),
+            is_blocked=False,
+            is_enforced=True,
+            rule_id=None,
+            reason=f"first-party: comes from {registry} alone",
+        )
+
+    def _denied(self, version: Version | None) -> Decision | None:
+        rule = self.deny.first_or_any(version)
+        if rule is None:
+            return None
+        text = f"{DENIED}{rule.rule_id}"
+        if rule.reason is not None:
+            text = f"{text}: {rule.reason}"
+        return self._blocked(
+            BlocklistHit(rule_id=rule.rule_id, source="operator"), rule.rule_id, text
+        )
+
+    def _advised(self, release: Release, version: Version | None) -> Decision | None:
+        advisory_id = self.advisories.first(release.version, version, release.digests)
+        if advisory_id is None:
+            return None
+        return self._blocked(
+            BlocklistHit(rule_id=advisory_id, source="osv"), advisory_id, f"{ADVISED}{advisory_id}"
+        )
+
+    def _cooling(self, release: Release, version: Version | None, now: datetime) -> Decision | None:
+        """Blocked as too young, allowed by an exception from that, or None."""
+        published_at = release.published_at
+        # An unknown date counts as too young, like one in the future: either would evade the
+        # cooldown otherwise.
+        if self.min_age is None or (published_at and now - published_at >= self.min_age):
+            return None
+        # Unlike a deny rule: a version that cannot be read cannot be shown to lie inside a range.
+        rule = self.allow.first_without_range() if version is None else self.allow.first(version)
+        if rule is not None:
+            return Decision(
+                Event.INSTALL_ALLOWED,
+                InstallAllowed(),
+                is_blocked=False,
+                is_enforced=True,
+                rule_id=rule.rule_id,
+                reason=f"rule {rule.rule_id} lifts the cooldown",
+            )
+        days = self.min_age.days
+        # The envelope requires an instant: a release without one counts as published now.
+        at = format_ms(published_at or now)
+        when = f"published {at}" if published_at else "its publication is not known"
+        return self._blocked(
+            CooldownActive(published_at=at, min_age_days=days),
+            None,
+            f"{TOO_NEW}{when}, and releases must be {days} days old",
+            Event.COOLDOWN_ACTIVE,
+        )
+
+    def _blocked(
+        self,
+        envelope: BlocklistHit | CooldownActive,
+        rule_id: str | None,
+        reason: str,
+        kind: Event = Event.BLOCKLIST_HIT,
+    ) -> Decision:
+        return Decision(
+            kind,
+            envelope,
+            is_blocked=True,
+            is_enforced=self.mode is Mode.ENFORCE,
+            rule_id=rule_id,
+            reason=reason,
+        )
+
+
+class CompiledPolicy:
+    """A policy in the form in which decisions are made; it is made once for each revision.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, policy: InstallPolicy) -> None:
+        self._policy = policy
+        self._first_party = _indexes(
+            (entry.packages, entry.registry) for entry in policy.first_party
+        )
+        self._deny = _numbered(policy.deny)
+        self._allow = _numbered(policy.allow)
+        exempt = () if policy.cooldown is None else policy.cooldown.exempt
+        self._exempt = _indexes((entry, None) for entry in exempt)
+        self._deny_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.deny))
+        self._allow_rules = lru_cache(_SETS_KEPT)(partial(_rules, policy.allow))
+
+    def first_party_patterns(self, ecosystem: Ecosystem) -> tuple[NamePattern, ...]:
+        """The packages that come from the organisation's registries alone."""
+        return tuple(
+            entry.packages.pattern
+            for entry in self._policy.first_party
+            if entry.packages.ecosystem is ecosystem
+        )
+
+    def on(
+        self,
+        ecosystem: Ecosystem,
+        name: str,
+        advisories: PackageAdvisories = NO_ADVISORIES,
+    ) -> PackagePolicy:
+        """What the policy and the `advisories` on the package `name` (canonical) say about it."""
+        registry = next(iter(self._first_party[ecosystem].matches(name)), None)
+        deny = self._deny_rules(*self._deny[ecosystem].matches(name))
+        allow = self._allow_rules(*self._allow[ecosystem].matches(name))
+        mode, min_age = self._policy.mode, self._min_age(ecosystem, name)
+        said = (
+            str(mode),
+            registry,
+            deny.fingerprint,
+            allow.fingerprint,
+            min_age,
+            advisories.fingerprint,
+        )
+        version = hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+        return PackagePolicy(
+            ecosystem, name, mode, registry, deny, advisories, allow, min_age, version
+        )
+
+    def _min_age(self, ecosystem: Ecosystem, name: str) -> timedelta | None:
+        cooldown = self._policy.cooldown
+        if cooldown is None or self._exempt[ecosystem].is_match(name):
+            return None
+        return timedelta(days=cooldown.min_age_days)
+
+
+def _indexes(
+    patterns: Iterable[tuple[PackagePattern, _Value]],
+) -> dict[Ecosystem, PatternIndex[_Value]]:
+    by_ecosystem: dict[Ecosystem, list[tuple[NamePattern, _Value]]] = {
+        ecosystem: [] for ecosystem in Ecosystem
+    }
+    for packages, value in patterns:
+        by_ecosystem[packages.ecosystem].append((packages.pattern, value))
+    return {ecosystem: PatternIndex(entries) for ecosystem, entries in by_ecosystem.items()}
+
+
+def _numbered(rules: Sequence[ReleaseRule]) -> dict[Ecosystem, PatternIndex[int]]:
+    return _indexes((rule.packages, number) for number, rule in enumerate(rules))
+
+
+def _rules(rules: Sequence[ReleaseRule], *numbers: int) -> Rules:
+    return Rules([rules[number] for number in numbers])

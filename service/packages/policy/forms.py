@@ -1,0 +1,218 @@
+"""Requests and responses for policies."""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from analytics.model.instants import format_ms, format_us
+from service.packages.ecosystems import Ecosystem
+from service.packages.policy.check import PACKAGE_MAX, Verdict
+from service.packages.policy.document import PolicyDocument
+from service.packages.policy.model import NO_POLICY, Mode
+from service.packages.policy.parsing import decode_document, to_document
+from service.packages.policy.preview import TOP, Preview
+from service.store.tables import PolicyRevision
+from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
+
+CHECK_EXAMPLE: Final = {"ecosystem": "pypi", "package": "requests==2.32.3"}
+
+
+class PolicyQuery(Struct, kw_only=True):
+    """Which revision."""
+
+    revision: (
+        Annotated[
+            int,
+            Meta(ge=1, le=999_999_999, description="An older one; default: the one in force."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class IfMatch(Struct, kw_only=True, rename="kebab"):
+    """The policy that is replaced."""
+
+    if_match: Annotated[
+        str,
+        Meta(
+            pattern=r'^(\*|(W/)?"(0|[1-9][0-9]{0,8})")$',
+            description='The ETag of the policy that the caller has seen ("0": none), or *.',
+        ),
+    ]
+
+
+class PolicyForm(Struct, kw_only=True):
+    """A policy; revision 0 if none was ever set."""
+
+    org: str
+    revision: int
+    sha256: str | None
+    changed_by: str | None
+    changed_at: TimestampMs | None
+    policy: PolicyDocument
+
+
+class CheckRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A release."""
+
+    ecosystem: Ecosystem
+    package: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=PACKAGE_MAX,
+            description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
+        ),
+    ]
+    version: str | None = None
+    published_at: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^{INSTANT_PATTERN}$",
+                description="For the cooldown, which depends on it.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CheckForm(Struct, kw_only=True):
+    """Whether a release would be allowed, and why.
+
+    `decision` is null if it depends on an age that was not given. In `audit` mode what is BLOCKED
+    is served, and `is_refused` is false.
+    """
+
+    org: str
+    ecosystem: str
+    package: str
+    version: str
+    decision: Literal["ALLOWED", "BLOCKED"] | None
+    is_refused: bool | None
+    event: str
+    rule_id: str | None
+    source: str | None
+    reason: str
+    mode: Mode
+
+
+class PackageCount(Struct, kw_only=True):
+    """Blocked installs of a package."""
+
+    ecosystem: str
+    package: str
+    installs: int
+
+
+class NamedCount(Struct, kw_only=True):
+    """Blocked installs by a rule or a CI job."""
+
+    name: str
+    installs: int
+
+
+class PreviewForm(Struct, kw_only=True):
+    """What the policy would have done to the installs since `since`.
+
+    `jobs` is the number of different CI jobs with a blocked install. `undated` installs would be
+    subject to the cooldown, and history does not tell how old their releases were. `first_party`
+    ones would have to come from an internal registry. `unjudged` have no ecosystem. The lists have
+    the most frequent ones. If not `is_complete` there were more releases than are looked at.
+    """
+
+    org: str
+    since: TimestampUs
+    summary: str
+    installs: int
+    blocked: int
+    jobs: int
+    unattributed: int
+    first_party: int
+    undated: int
+    unjudged: int
+    is_complete: bool
+    top_packages: list[PackageCount]
+    top_rules: list[NamedCount]
+    top_jobs: list[NamedCount]
+
+
+def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
+    """A revision in the API's representation; None is no policy."""
+    if revision is None:
+        return PolicyForm(
+            org=slug,
+            revision=0,
+            sha256=None,
+            changed_by=None,
+            changed_at=None,
+            policy=to_document(NO_POLICY),
+        )
+    return PolicyForm(
+        org=slug,
+        revision=revision.revision,
+        sha256=revision.sha256,
+        changed_by=revision.changed_by,
+        changed_at=format_ms(revision.changed_at),
+        policy=to_document(decode_document(revision.document)),
+    )
+
+
+def check_form(slug: str, verdict: Verdict, mode: Mode) -> CheckForm:
+    """A verdict in the API's representation."""
+    decision, release = verdict.decision, verdict.release
+    is_known = verdict.is_blocked is not None
+    return CheckForm(
+        org=slug,
+        ecosystem=release.ecosystem,
+        package=release.name,
+        version=release.version,
+        decision=("BLOCKED" if verdict.is_blocked else "ALLOWED") if is_known else None,
+        is_refused=decision.is_refused if is_known else None,
+        event=decision.kind,
+        rule_id=decision.rule_id,
+        source=getattr(decision.envelope, "source", None),
+        reason=verdict.reason,
+        mode=mode,
+    )
+
+
+def preview_form(slug: str, preview: Preview) -> PreviewForm:
+    """A preview in the API's representation."""
+    return PreviewForm(
+        org=slug,
+        since=format_us(preview.since),
+        summary=summary_of(preview),
+        installs=preview.installs,
+        blocked=preview.blocked,
+        jobs=len(preview.jobs),
+        unattributed=preview.unattributed,
+        first_party=preview.first_party,
+        undated=preview.undated,
+        unjudged=preview.unjudged,
+        is_complete=preview.is_complete,
+        top_packages=[
+            PackageCount(ecosystem=ecosystem, package=package, installs=installs)
+            for (ecosystem, package), installs in preview.packages.most_common(TOP)
+        ],
+        top_rules=_named(preview.rules.most_common(TOP)),
+        top_jobs=_named(preview.jobs.most_common(TOP)),
+    )
+
+
+def summary_of(preview: Preview) -> str:
+    """The preview in a sentence."""
+    least = "" if preview.is_complete else "at least "
+    jobs = f" by {_counted(len(preview.jobs), 'job')}" if preview.jobs else ""
+    return (
+        f"In the last 30 days this would have blocked {least}"
+        f"{_counted(preview.blocked, 'install')}{jobs}."
+    )
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
+def _named(counts: list[tuple[str, int]]) -> list[NamedCount]:
+    return [NamedCount(name=name, installs=installs) for name, installs in counts]

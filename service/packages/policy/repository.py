@@ -1,0 +1,176 @@
+"""Queries for policies and the blocklist. None of these functions commits."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.packages.ecosystems import Ecosystem
+from service.packages.policy.advisories import Advisory, AdvisorySpec
+from service.packages.policy.blocklist_contents import (
+    NOTHING,
+    BlocklistContents,
+    FeedState,
+    earlier_contents,
+    feed_states,
+    own_id,
+)
+from service.store.tables import AdvisoryEntry, BlocklistImport, PolicyRevision
+from service.store.transaction import Transaction
+
+REVISIONS_KEPT: Final = 200
+"""How many revisions of its policy an organisation keeps; older ones are deleted."""
+
+_CONTENTS: Final = msgspec.json.Decoder(BlocklistContents)
+_SPEC: Final = msgspec.json.Decoder(AdvisorySpec)
+
+_REVISION: Final = (
+    select(func.coalesce(func.max(PolicyRevision.revision), 0))
+    .where(PolicyRevision.tenant_id == bindparam("tenant_id"))
+    .scalar_subquery()
+)
+_GENERATION: Final = (
+    select(func.coalesce(func.max(BlocklistImport.generation), 0))
+    # An import under way must not be in force while only half of it is loaded.
+    .where(BlocklistImport.switched_at.is_not(None))
+    .scalar_subquery()
+)
+_IN_FORCE: Final = select(_REVISION.label("revision"), _GENERATION.label("generation"))
+_POLICY: Final = select(PolicyRevision.document).where(
+    PolicyRevision.tenant_id == bindparam("tenant_id"),
+    PolicyRevision.revision == bindparam("revision"),
+)
+_ADVISORIES: Final = (
+    select(AdvisoryEntry.advisory_id, AdvisoryEntry.spec)
+    .where(
+        AdvisoryEntry.generation == bindparam("generation"),
+        AdvisoryEntry.ecosystem == bindparam("ecosystem"),
+        AdvisoryEntry.package == bindparam("package"),
+    )
+    .order_by(AdvisoryEntry.advisory_id)
+)
+
+
+class InForce(NamedTuple):
+    """What decisions depend on: an organisation's policy revision and the blocklist's generation.
+
+    0 means that there is none.
+    """
+
+    revision: int
+    generation: int
+
+
+class RevisionHead(NamedTuple):
+    """Which revision of a policy, and who put it in force when."""
+
+    revision: int
+    changed_by: str
+    changed_at: datetime
+
+
+def find_in_force(transaction: Transaction, tenant_id: str) -> InForce:
+    """What is in force for the organisation now: one statement on two indexes."""
+    ((revision, generation),) = transaction.rows(_IN_FORCE, {"tenant_id": tenant_id})
+    return InForce(int(revision), int(generation))
+
+
+def load_document(transaction: Transaction, tenant_id: str, revision: int) -> bytes | None:
+    """The stored document of the organisation's policy as of `revision`; None without one."""
+    for (document,) in transaction.rows(_POLICY, {"tenant_id": tenant_id, "revision": revision}):
+        return bytes(document)
+    return None
+
+
+def load_advisories(
+    transaction: Transaction, generation: int, ecosystem: Ecosystem, package: str
+) -> list[tuple[str, bytes]]:
+    """The ids and stored forms of the advisories on a package, by id."""
+    where = {"generation": generation, "ecosystem": str(ecosystem), "package": package}
+    rows = transaction.rows(_ADVISORIES, where)
+    return [(own_id(stored_id), spec) for stored_id, spec in rows]
+
+
+def decode_advisories(ecosystem: Ecosystem, stored: Sequence[tuple[str, bytes]]) -> list[Advisory]:
+    """What `load_advisories` loaded."""
+    return [Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in stored]
+
+
+async def find_revision(
+    session: AsyncSession, tenant_id: str, revision: int | None = None
+) -> PolicyRevision | None:
+    """The organisation's revision with this number, by default the one in force; or None."""
+    mine = select(PolicyRevision).where(PolicyRevision.tenant_id == tenant_id)
+    if revision is not None:
+        mine = mine.where(PolicyRevision.revision == revision)
+    return await session.scalar(mine.order_by(PolicyRevision.revision.desc()).limit(1))
+
+
+async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[RevisionHead]:
+    """All kept revisions of the organisation's policy without their documents, newest first."""
+    columns = (PolicyRevision.revision, PolicyRevision.changed_by, PolicyRevision.changed_at)
+    newest = (
+        select(*columns)
+        .where(PolicyRevision.tenant_id == tenant_id)
+        .order_by(PolicyRevision.revision.desc())
+        .limit(REVISIONS_KEPT)
+    )
+    return [RevisionHead(*row) for row in await session.execute(newest)]
+
+
+async def forget_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
+    """Delete the revisions more than REVISIONS_KEPT before `last`."""
+    await session.execute(
+        delete(PolicyRevision).where(
+            PolicyRevision.tenant_id == tenant_id,
+            PolicyRevision.revision <= last - REVISIONS_KEPT,
+        )
+    )
+
+
+async def list_imports(session: AsyncSession, limit: int) -> Sequence[BlocklistImport]:
+    """The last imports of the blocklist, newest first."""
+    newest = select(BlocklistImport).order_by(BlocklistImport.generation.desc()).limit(limit)
+    return (await session.scalars(newest)).all()
+
+
+async def find_current_import(session: AsyncSession) -> BlocklistImport | None:
+    """The import in force, or None."""
+    return await session.scalar(
+        select(BlocklistImport)
+        .where(BlocklistImport.switched_at.is_not(None))
+        .order_by(BlocklistImport.generation.desc())
+        .limit(1)
+    )
+
+
+async def contents_of(session: AsyncSession, entry: BlocklistImport) -> BlocklistContents:
+    """What the list of this import is made of.
+
+    Versions without feeds did not store it: their list is all of the feed `osv`, and of one file.
+    """
+    if entry.contents is not None:
+        return _CONTENTS.decode(entry.contents)
+    counts = await session.execute(
+        select(AdvisoryEntry.ecosystem, func.count())
+        .where(AdvisoryEntry.generation == entry.generation)
+        .group_by(AdvisoryEntry.ecosystem)
+        .order_by(AdvisoryEntry.ecosystem)
+    )
+    return earlier_contents(
+        entry.source,
+        entry.sha256,
+        entry.ids,
+        entry.switched_at or entry.started_at,
+        {Ecosystem(ecosystem): count for ecosystem, count in counts},
+    )
+
+
+async def load_feed_states(session: AsyncSession) -> list[FeedState]:
+    """The state of each feed of the blocklist in force, by ecosystem."""
+    entry = await find_current_import(session)
+    contents = NOTHING if entry is None else await contents_of(session, entry)
+    return feed_states(contents)

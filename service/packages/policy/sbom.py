@@ -1,0 +1,155 @@
+"""Compares a software bill of materials (CycloneDX, in JSON) with the blocklist in force."""
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from service.core.errors import Conflict, Invalid
+from service.packages.ecosystems import Ecosystem
+from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.policy.advisories import Advisory, PackageAdvisories
+from service.packages.policy.evaluation import CompiledPolicy
+from service.packages.policy.model import NO_POLICY
+from service.packages.policy.repository import decode_advisories, find_in_force, load_advisories
+from service.packages.release import Release
+from service.store.transaction import Transaction
+
+SBOM_BYTES_MAX: Final = 64 * 2**20
+
+_NO_POLICY: Final = CompiledPolicy(NO_POLICY)
+_SCHEME: Final = re.compile(r"\Apkg:/*", re.IGNORECASE)
+_BY_PACKAGE: Final = attrgetter("ecosystem", "name")
+_DIGESTS: Final = {"SHA-1": "sha1", "SHA-256": "sha256", "SHA-512": "sha512"}
+
+
+class _Hash(msgspec.Struct):
+    alg: str
+    content: str
+
+
+class _Component(msgspec.Struct):
+    purl: str | None = None
+    hashes: list[_Hash] = []
+    components: list["_Component"] = []
+
+
+class _Metadata(msgspec.Struct):
+    component: _Component | None = None
+
+
+class _Document(msgspec.Struct, tag_field="bomFormat", tag="CycloneDX"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    components: list[_Component] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A component that the blocklist names, and by which advisories.
+
+    If its version is not known (""), these are all advisories on the package.
+    """
+
+    release: Release
+    advisory_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result. `others` counts the components of ecosystems that have no blocklist."""
+
+    compared: int
+    others: int
+    findings: tuple[Finding, ...]
+
+
+def parse_sbom(content: bytes) -> tuple[list[Release], int]:
+    """The releases that a bill of materials names, and how many other components it has.
+
+    Not the product that it describes (`metadata.component`), but what that contains.
+
+    Raises Invalid.
+    """
+    try:
+        document = msgspec.json.decode(content.removeprefix(BOM_UTF8), type=_Document)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"not a CycloneDX document in JSON: {error}") from error
+    releases, others = [], 0
+    product = document.metadata.component
+    waiting = document.components + ([] if product is None else product.components)
+    while waiting:
+        component = waiting.pop()
+        waiting.extend(component.components)
+        release = _release(component)
+        if release is None:
+            others += 1
+        else:
+            releases.append(release)
+    return sorted(releases, key=_BY_PACKAGE), others
+
+
+def _release(component: _Component) -> Release | None:
+    """The component's release, by its package URL; None if it is of another ecosystem.
+
+    The version of a URL without one is empty.
+    """
+    if component.purl is None:
+        return None
+    # `pkg:npm/%40scope/name@1.0?qualifiers#subpath`, see github.com/package-url/purl-spec
+    kind, _, rest = _SCHEME.sub("", component.purl, count=1).partition("/")
+    path = rest.partition("#")[0].partition("?")[0].strip("/")
+    name, _, version = path.rpartition("@")
+    if not name:  # no version; the `@` of a scope may be unescaped
+        name, version = path, ""
+    if kind.lower() not in set(Ecosystem):
+        return None
+    ecosystem = Ecosystem(kind.lower())
+    try:
+        canonical = canonical_name(ecosystem, unquote(name.strip("/")))
+    except InvalidPackageName as error:
+        raise Invalid(f"{component.purl[:200]}: {error}") from error
+    digests = frozenset(
+        f"{_DIGESTS[entry.alg]}:{entry.content.lower()}"
+        for entry in component.hashes
+        if entry.alg in _DIGESTS
+    )
+    return Release(ecosystem, canonical, unquote(version), digests=digests)
+
+
+def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Comparison:
+    """Which components of a bill of materials the blocklist names. Raises Invalid and Conflict."""
+    releases, others = parse_sbom(content)
+    # The generation is that of all organisations: no policy has a part in the comparison.
+    generation = find_in_force(transaction, tenant_id="").generation
+    if generation == 0:
+        # A comparison with nothing must not look like one without findings.
+        raise Conflict("the blocklist is empty: import an archive of OSV records first")
+    findings = _find_advised(transaction, generation, releases, now)
+    return Comparison(len(releases), others, tuple(findings))
+
+
+def _find_advised(
+    transaction: Transaction, generation: int, releases: Iterable[Release], now: datetime
+) -> Iterator[Finding]:
+    """The findings; `releases` are sorted by package."""
+    for (ecosystem, name), of_package in groupby(releases, _BY_PACKAGE):
+        stored = load_advisories(transaction, generation, ecosystem, name)
+        advisories = decode_advisories(ecosystem, stored)
+        for release in of_package:
+            if ids := tuple(_ids_on(release, advisories, now)):
+                yield Finding(release, ids)
+
+
+def _ids_on(release: Release, advisories: Iterable[Advisory], now: datetime) -> Iterator[str]:
+    """The advisories that name the release. Of a package without a version, each may."""
+    for advisory in advisories:
+        policy = _NO_POLICY.on(release.ecosystem, release.name, PackageAdvisories([advisory]))
+        if not release.version or policy.decide(release, now).is_blocked:
+            yield advisory.advisory_id

@@ -1,0 +1,298 @@
+"""Which file was first served under each name: what a registry offers later must be the same.
+
+Only the operator can accept another one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.policy_envelopes import ArtifactAccepted
+from analytics.model.rows import AuditContext
+from service.core.errors import ArtifactAmbiguous, ArtifactNotOffered
+from service.packages.ecosystems import Ecosystem
+from service.packages.proxy.file_keys import FileKey, parse_file_key
+from service.packages.release import Release
+from service.store.organisations import list_orgs
+from service.store.store import Store, UnitOfWork
+from service.store.tables import Artifact
+from service.store.transaction import Transaction
+
+KEPT: Final = timedelta(days=730)
+"""How long a file is remembered after the last install of it."""
+
+ARTIFACTS_MAX: Final = 1_000_000
+"""How many files are remembered, some 400 MB; beyond that, each registry has an equal share.
+
+The files of one organisation's own registry must not push out what is known of others' files: one
+that is forgotten may be replaced unnoticed.
+"""
+
+LISTED_MAX: Final = 1_000
+_SERVED_STEP: Final = timedelta(days=1)
+
+# On the table rather than the mapped class: no objects are needed.
+_ARTIFACTS: Final = cast("Table", Artifact.__table__)
+_C: Final = _ARTIFACTS.c
+_IS_IT: Final = (
+    (_C.ecosystem == bindparam("of_ecosystem"))
+    & (_C.registry_url == bindparam("of_registry_url"))
+    & (_C.package == bindparam("of_package"))
+)
+_IS_FILE: Final = _IS_IT & (_C.file_name == bindparam("of_file_name"))
+_KNOWN: Final = (_C.version, _C.digest, _C.sha256, _C.published_at)
+_FIND: Final = select(*_KNOWN, _C.served_at, _C.offered_digest).where(_IS_FILE)
+_LIST: Final = select(_C.file_name, *_KNOWN).where(_IS_IT)
+_ADD: Final = insert(_ARTIFACTS)
+_UPDATE: Final = (
+    update(_ARTIFACTS)
+    .where(_IS_FILE)
+    .values(
+        sha256=bindparam("new_sha256"),
+        published_at=bindparam("new_published_at"),
+        served_at=bindparam("new_served_at"),
+    )
+)
+_OFFERED: Final = (
+    update(_ARTIFACTS)
+    .where(_IS_FILE)
+    .values(offered_digest=bindparam("new_offered"), offered_at=bindparam("new_offered_at"))
+)
+_LAST_ACCEPTED: Final = select(func.max(_C.accepted_at))
+
+
+class ArtifactName(NamedTuple):
+    """The name of a file in a registry, whose URL has no credentials."""
+
+    ecosystem: Ecosystem
+    registry_url: str
+    package: str
+    file_name: str
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The parameters of the statements."""
+        return {f"of_{name}": str(value) for name, value in self._asdict().items()}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """The file that was first served under a name."""
+
+    version: str
+    key: FileKey
+    sha256: str | None
+    published_at: datetime | None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Its digests that are known, by algorithm."""
+        digests = {self.key.algorithm: self.key.hex}
+        return digests if self.sha256 is None else digests | {"sha256": self.sha256}
+
+    def is_same(self, offered: frozenset[str]) -> bool:
+        """True if a file with these digests (`algorithm:hex`) is this one, as far as they say.
+
+        Without a digest of the same algorithm that cannot be shown, so it counts as another file.
+        """
+        stated = dict(digest.split(":", 1) for digest in offered)
+        shared = self.digests.keys() & stated.keys()
+        return bool(shared) and all(self.digests[name] == stated[name] for name in shared)
+
+    def release(self, offered: Release) -> Release:
+        """What policy decides on for this file, instead of `offered` under the same name."""
+        digests = frozenset(f"{name}:{value}" for name, value in self.digests.items())
+        return Release(offered.ecosystem, offered.name, self.version, self.published_at, digests)
+
+
+class Artifacts:
+    """The files that were served before, in any process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, name: ArtifactName) -> KnownFile | None:
+        """The file that was first served under `name`, as of now or later."""
+        return await self._store.cached_at_once(
+            ("artifact", name), partial(find_artifact, name=name)
+        )
+
+    async def of_package(
+        self, ecosystem: Ecosystem, registry_url: str, package: str
+    ) -> Mapping[str, KnownFile]:
+        """The files of a package that were served before, by name."""
+        bound = ArtifactName(ecosystem, registry_url, package, "").bound
+        del bound["of_file_name"]
+
+        def load(transaction: Transaction) -> dict[str, KnownFile]:
+            return {name: _known(*rest) for name, *rest in transaction.rows(_LIST, bound)}
+
+        return await self._store.read_at_once(load)
+
+    async def last_accepted_at(self) -> datetime | None:
+        """When the operator last accepted another file: pages from before are out of date."""
+
+        def load(transaction: Transaction) -> datetime | None:
+            ((instant,),) = transaction.rows(_LAST_ACCEPTED, {})
+            return cast("datetime | None", instant)
+
+        return await self._store.cached_at_once("artifacts accepted", load)
+
+
+def find_artifact(transaction: Transaction, name: ArtifactName) -> KnownFile | None:
+    """The file that was first served under `name`."""
+    for *known, _, _ in transaction.rows(_FIND, name.bound):
+        return _known(*known)
+    return None
+
+
+def keep_artifact(
+    transaction: Transaction,
+    name: ArtifactName,
+    file: KnownFile,
+    now: datetime,
+    *,
+    is_offered: bool,
+) -> None:
+    """Remember that `file` is served under `name`, under which no other one was served before.
+
+    If it `is_offered` by the registry, no other one is: there is none to accept any more.
+    """
+    for *known, served_at, other in transaction.rows(_FIND, name.bound):
+        if is_offered and other is not None:
+            nothing = {"new_offered": None, "new_offered_at": None}
+            transaction.run(_OFFERED, [name.bound | nothing])
+        before = _known(*known)
+        later = {
+            "new_sha256": before.sha256 or file.sha256,
+            "new_published_at": before.published_at or file.published_at,
+            "new_served_at": now,
+        }
+        has_more = (later["new_sha256"], later["new_published_at"]) != (
+            before.sha256,
+            before.published_at,
+        )
+        if has_more or now - served_at >= _SERVED_STEP:
+            transaction.run(_UPDATE, [name.bound | later])
+        return
+    added = {
+        "version": file.version,
+        "digest": file.key.digest,
+        "sha256": file.sha256,
+        "published_at": file.published_at,
+        "served_at": now,
+    }
+    later_columns = dict.fromkeys(("offered_digest", "offered_at", "accepted_at"))
+    transaction.run(_ADD, [{**name._asdict(), **added, **later_columns}])
+
+
+def keep_offered(
+    transaction: Transaction, name: ArtifactName, offered: FileKey, now: datetime
+) -> None:
+    """Note which other file the registry offers under `name`."""
+    changed = {"new_offered": offered.digest, "new_offered_at": now}
+    transaction.run(_OFFERED, [name.bound | changed])
+
+
+async def forget_artifacts(store: Store, now: datetime) -> None:
+    """Delete files without an install for KEPT, and beyond ARTIFACTS_MAX as said there."""
+    async with store.read() as session:  # no write lock while there is nothing to delete
+        surplus = await _surplus(session)
+        is_old = or_(_C.served_at <= now - KEPT, *surplus)
+        if await session.scalar(select(_C.file_name).where(is_old).limit(1)) is None:
+            return
+    async with store.write() as work:
+        await work.session.execute(delete(_ARTIFACTS).where(is_old))
+
+
+async def _surplus(session: AsyncSession) -> list[ColumnElement[bool]]:
+    """What is beyond ARTIFACTS_MAX: the oldest files of each registry that is over its share."""
+    counted = select(_C.registry_url, func.count()).group_by(_C.registry_url)
+    counts: dict[str, int] = {row[0]: row[1] for row in await session.execute(counted)}
+    share = _equal_share(counts.values(), ARTIFACTS_MAX)
+    surplus: list[ColumnElement[bool]] = []
+    for url in (url for url, count in counts.items() if count > share):
+        of_it = select(_C.served_at).where(_C.registry_url == url)
+        last = await session.scalar(of_it.order_by(_C.served_at.desc()).offset(share).limit(1))
+        if last is not None:  # else others were deleted meanwhile
+            surplus.append((_C.registry_url == url) & (_C.served_at <= last))
+    return surplus
+
+
+def _equal_share(counts: Collection[int], total: int) -> int:
+    """How many each may keep so that all keep `total`; who has fewer leaves the rest to others."""
+    left = total
+    for number, count in enumerate(sorted(counts)):
+        share = left // (len(counts) - number)
+        if count > share:
+            return share
+        left -= count
+    return total
+
+
+async def list_changed(session: AsyncSession) -> Sequence[Artifact]:
+    """The files under whose names a registry offers others, the latest offer first."""
+    changed = select(Artifact).where(Artifact.offered_digest.is_not(None))
+    latest = changed.order_by(Artifact.offered_at.desc()).limit(LISTED_MAX)
+    return (await session.scalars(latest)).all()
+
+
+async def accept_artifact(
+    work: UnitOfWork, file_name: str, digest: str, registry_url: str | None, by: AuditContext
+) -> Artifact:
+    """Take the file with `digest` for the one of this name from now on.
+
+    It must be the one that the registry offered last: a digest is named, so that what was looked at
+    is what is accepted. Every organisation gets the row: its installs get another file. Raises
+    ArtifactNotOffered and ArtifactAmbiguous.
+    """
+    offered = select(Artifact).where(
+        Artifact.file_name == file_name, Artifact.offered_digest == digest
+    )
+    if registry_url is not None:
+        offered = offered.where(Artifact.registry_url == registry_url)
+    found = (await work.session.scalars(offered.limit(2))).all()
+    if not found:
+        raise ArtifactNotOffered(value=file_name)
+    if len(found) > 1:
+        raise ArtifactAmbiguous(value=file_name)
+    (artifact,) = found
+    accepted = ArtifactAccepted(
+        ecosystem=artifact.ecosystem,
+        registry=artifact.registry_url,
+        package=artifact.package,
+        version=artifact.version,
+        file_name=artifact.file_name,
+        digest_before=artifact.digest,
+        digest_now=digest,
+    )
+    key = parse_file_key(digest)
+    artifact.digest = digest
+    artifact.sha256 = key.hex if key.algorithm == "sha256" else None
+    artifact.published_at = None
+    artifact.offered_digest = artifact.offered_at = None
+    artifact.accepted_at = work.now
+    for org in await list_orgs(work.session):
+        work.record(org.id, accepted, by)
+    return artifact
+
+
+def _known(
+    version: str, digest: str, sha256: str | None, published_at: datetime | None
+) -> KnownFile:
+    return KnownFile(version, parse_file_key(digest), sha256, published_at)

@@ -1,0 +1,483 @@
+"""The documents of one registry: compressed in memory and on disk, and kept up to date.
+
+Up to its maximum age a document is served without asking the registry; after that it is confirmed
+by a conditional request. While the registry does not answer, the last confirmed document is served,
+up to a limit; then requests fail. An outage is never presented as a missing package.
+
+A request waits for the registry for at most PATIENCE_S if there is such a document, and not at all
+while the registry is suspect; the answer is then awaited in the background.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+import structlog
+from cachetools import LRUCache
+
+from analytics.cache.lru import ENTRY_BYTES, ByteCache
+from service.audit.worker_process import WorkerProcess
+from service.core.clock import Clock
+from service.core.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
+from service.core.fair_queue import Length
+from service.packages.proxy.answers import Document
+from service.packages.proxy.decoded_documents import DecodedDocuments
+from service.packages.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
+from service.packages.proxy.single_flight import SingleFlight
+from service.packages.proxy.squeezed import SqueezedDocument, restore, squeeze
+from service.packages.proxy.upstream import Upstream
+from service.packages.proxy.waiting_room import Place
+
+PARSED_BYTES: Final = 16 * 1024
+"""Smaller documents are parsed in the event loop, larger ones in another process: a registry that
+wants to makes a document take 0.3 µs a byte."""
+
+JUDGED_BYTES: Final = 16 * 1024
+"""Smaller documents are judged and rendered in the event loop: some 80 files or 30 versions."""
+
+HEAVY_BYTES: Final = 256 * 1024
+"""In smaller documents one file is looked for in the event loop, in 2 ms at most."""
+
+LONG_BYTES: Final = 4 * 2**20
+"""Parsing a larger document takes a fifth of a second or more: it leaves a process for others."""
+
+MISSING_FOR: Final = timedelta(seconds=10)
+"""How long a newly published package may stay unknown: clients retry for longer than that."""
+
+RETRY_AFTER: Final = timedelta(seconds=5)
+"""How long the registry is not asked after a failure, for which every request would wait."""
+
+EMPTIED_AFTER: Final = timedelta(minutes=10)
+"""How long a registry must list nothing for a package before that replaces a list of files."""
+
+_EMPTIED_MAX: Final = 10_000
+
+PATIENCE_S: Final = 1.0
+"""How long a request waits for a document to be confirmed before it gets the one that is there."""
+
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[_Value]):
+    """How one kind of document is requested, parsed and stored.
+
+    Large documents are parsed in another process, so `parse`, `is_empty` and `encode` must be
+    picklable.
+    """
+
+    accept: str
+    """The `Accept` header of requests."""
+
+    path: Callable[[str], str]
+    """The path of a name's document, relative to the registry and percent-encoded."""
+
+    parse: Callable[[Document, str], _Value]
+    """The value of a document, which must be the document of the given name."""
+
+    is_empty: Callable[[_Value], bool]
+    """True for a value without any file that does not say why; see EMPTIED_AFTER."""
+
+    invalid: type[Exception]
+    """What `parse` raises for documents that cannot be used; its text is for the log."""
+
+    encode: Callable[[_Value], bytes]
+    decode: Callable[[bytes], _Value]
+    """May raise anything for bytes written by another version: the document is fetched again."""
+
+    release: Callable[[_Value], object]
+    """Empties a value that is no longer used, entry by entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedDocument:
+    """A document that may be served, see `DocumentCache.read`."""
+
+    stored: StoredDocument
+    confirmed_at: datetime
+    is_stale: bool = False
+    """True if the registry should have confirmed it by now, and did not answer."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the contents do, so that it can be an etag."""
+        return self.stored.version
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known about a name until `until`; from then on the registry is asked."""
+
+    until: datetime
+    document: CachedDocument | None = None
+    failure: str | None = None
+    """Why there is no document; None if the registry has none."""
+
+    def confirmed_within(self, age: timedelta, now: datetime) -> bool:
+        """True if the registry has confirmed the document so recently."""
+        document = self.document
+        return document is not None and now - age < document.confirmed_at <= now
+
+    @property
+    def bytes(self) -> int:
+        """How much memory it takes, about."""
+        compressed = b"" if self.document is None else self.document.stored.compressed
+        return ENTRY_BYTES + len(compressed)
+
+
+@dataclass(slots=True)
+class DocumentCounts:
+    """How often each outcome occurred since this process started."""
+
+    hits: int = 0
+    confirmed: int = 0
+    fetched: int = 0
+    stale: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """How long a document is served without asking, and while the registry does not answer."""
+
+    fresh: timedelta
+    stale_max: timedelta
+
+
+class DocumentCache(Generic[_Value]):
+    """The documents of one registry, for one process. Lives in one event loop."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        codec: Codec[_Value],
+        files: DocumentFiles,
+        memory: ByteCache,
+        decoded: ByteCache,
+        worker: WorkerProcess,
+        clock: Clock,
+        ages: Ages,
+        *,
+        heavy_bytes: int = HEAVY_BYTES,
+        patience_s: float = PATIENCE_S,
+        observe: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`observe` gets the name of each count that rises, for metrics."""
+        self.counts = DocumentCounts()
+        self.patience_s = patience_s
+        self._upstream = upstream
+        self._codec = codec
+        self._files = files
+        self._memory = memory
+        self._decoded = DecodedDocuments(decoded, codec.decode, codec.release)
+        self._worker = worker
+        self._clock = clock
+        self._ages = ages
+        self._heavy_bytes = heavy_bytes
+        self._observe = observe
+        self._loads = SingleFlight[_Known | None]()
+        self._refreshes = SingleFlight[_Known]()
+        self._emptied_at = LRUCache[str, datetime](_EMPTIED_MAX)
+
+    async def get(self, name: str, org: str) -> CachedDocument:
+        """The document of `name`, canonical, for a request of `org`.
+
+        Raises UpstreamMissing and UpstreamFailed.
+        """
+        found = self.in_memory(name)
+        if found is not None:
+            return found
+        known = await self._loads.run(name, partial(self._newest, name))
+        if known is not None and self._is_current(known):
+            return self._document(known)
+        copy = self._stale(known)
+        if copy is None:
+            return self._document(await self._renewed(name, org))
+        return self._document(await self._renewed_soon(name, org, copy))
+
+    async def copy(self, name: str) -> CachedDocument | None:
+        """The document as it was fetched last, of any age; None if it was not. Asks no registry."""
+        known = self._known(name)
+        if known is not None and known.document is not None:
+            return known.document
+        loaded = await self._files.load(self._key(name), self._decoded.check)
+        return None if loaded is None else CachedDocument(*loaded)
+
+    def in_memory(self, name: str) -> CachedDocument | None:
+        """The document if the registry need not be asked; raises as `get`."""
+        known = self._current(name)
+        if known is None:
+            return None
+        self._count("hits")
+        return self._document(known)
+
+    def ttl_s(self, document: CachedDocument) -> int:
+        """For how many seconds it is fresh; negative if the registry should have confirmed it."""
+        ends_at = document.confirmed_at + self._ages.fresh
+        return int((ends_at - self._clock()).total_seconds())
+
+    def is_heavy(self, document: CachedDocument) -> bool:
+        """True if `read` uses a thread for the document, so that other tasks run meanwhile."""
+        return document.stored.encoded_bytes > self._heavy_bytes
+
+    async def read(
+        self,
+        document: CachedDocument,
+        function: Callable[[_Value], _Result],
+        *,
+        bytes_at_once: int | None = None,
+    ) -> _Result:
+        """The result of `function` on the document, of which it may keep single entries only.
+
+        Runs in a thread for documents of more than `bytes_at_once` bytes, by default HEAVY_BYTES.
+        """
+        work = partial(self._decoded.use, document.stored, function)
+        limit = self._heavy_bytes if bytes_at_once is None else bytes_at_once
+        if document.stored.encoded_bytes > min(limit, self._heavy_bytes):
+            return await self._files.run_in_thread(work)
+        return work()
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        await self._loads.close()
+        await self._refreshes.close()
+
+    def _document(self, known: _Known) -> CachedDocument:
+        if known.document is None:
+            raise UpstreamMissing if known.failure is None else UpstreamFailed(known.failure)
+        if known.document.is_stale:
+            self._count("stale")
+        return known.document
+
+    def _count(self, name: str) -> None:
+        setattr(self.counts, name, getattr(self.counts, name) + 1)
+        self._observe(name)
+
+    def _key(self, name: str) -> str:
+        # With the registry: a first-party name must never be answered from another registry's
+        # document.
+        return f"{self._upstream.registry.identity}\n{self._codec.accept}\n{name}"
+
+    def _known(self, name: str) -> _Known | None:
+        known: _Known | None = self._memory.find(self._key(name))[1]
+        return known
+
+    def _keep(self, name: str, known: _Known) -> _Known:
+        self._memory.keep(self._key(name), known, known.bytes)
+        return known
+
+    def _keep_copy(self, name: str, copy: _Known) -> _Known:
+        """`copy`, which is served for a while without asking; or what is current by now."""
+        return self._current(name) or self._keep(name, copy)
+
+    def _current(self, name: str) -> _Known | None:
+        """What is in memory if the registry need not be asked."""
+        known = self._known(name)
+        return known if known is not None and self._is_current(known) else None
+
+    def _is_current(self, known: _Known) -> bool:
+        now = self._clock()
+        confirmed_at = now if known.document is None else known.document.confirmed_at
+        # A clock that was set back must not keep a document for longer.
+        return confirmed_at <= now < known.until
+
+    async def _renewed_soon(self, name: str, org: str, copy: _Known) -> _Known:
+        """What the registry says if it does so soon, else `copy`."""
+        if self._upstream.is_suspect:
+            return self._renew_in_background(name, org, copy)
+        try:
+            async with asyncio.timeout(self.patience_s) as patience:
+                return await self._renewed(name, org)
+        except TimeoutError:
+            if not patience.expired():
+                raise
+        except (ProxyBusy, RegistryUnavailable):
+            return self._keep_copy(name, copy)
+        return copy
+
+    def _renew_in_background(self, name: str, org: str, copy: _Known) -> _Known:
+        """`copy`; the registry is asked if few others try at the moment whether it answers."""
+        if self._refreshes.running(name) is not None:
+            return copy
+        place = self._upstream.try_admit(org)
+        if place is None:
+            return self._keep_copy(name, copy)
+        self._refreshes.start(name, partial(self._refresh, name, org, place))
+        return copy
+
+    async def _renewed(self, name: str, org: str) -> _Known:
+        """What the registry says, shared by all requests that ask meanwhile.
+
+        The place at the registry is waited for by each request for itself: so it is of the
+        request's own organisation, and given up when the client disconnects.
+        """
+        running = self._refreshes.running(name)
+        if running is None:
+            place = await self._upstream.admit(org)
+            running = self._refreshes.running(name)
+            if running is None:
+                known = self._current(name)
+                if known is not None:
+                    place.leave()
+                    return known
+                running = self._refreshes.start(name, partial(self._refresh, name, org, place))
+            else:
+                place.leave()
+        return await asyncio.shield(running)
+
+    async def _refresh(self, name: str, org: str, place: Place) -> _Known:
+        """What the registry says about `name`, or what is known if it fails."""
+        with place:
+            known = await self._newest(name)
+            now = self._clock()
+            if known is not None and known.confirmed_within(self._ages.fresh, now):
+                return self._keep(name, known)  # by another process, meanwhile
+            try:
+                return self._keep(name, await self._ask(name, org, known))
+            except UpstreamMissing:
+                # The registry itself said so: what it withdrew must not come back in an outage.
+                await self._files.remove(self._key(name))
+                return self._keep(name, _Known(now + MISSING_FOR))
+            except RegistryUnavailable:
+                copy = self._stale(known)
+                if copy is None:
+                    raise  # not remembered: it is known at once that the registry is not asked
+                return self._keep(name, copy)
+            except UpstreamFailed as failed:
+                self._count("failed")
+                return self._keep(name, self._stale(known) or self._failed(failed.reason))
+
+    async def _newest(self, name: str) -> _Known | None:
+        """What is in memory, or what this or another process stored on disk if that is newer."""
+        before = self._known(name)
+        document = None if before is None else before.document
+        loaded = await self._files.load(
+            self._key(name),
+            self._decoded.check,
+            newer_than=None if document is None else document.confirmed_at,
+        )
+        known = self._known(name)
+        if known is not None and known is not before:
+            return known  # the registry has answered meanwhile
+        return before if loaded is None else self._keep(name, self._fresh(*loaded))
+
+    async def _ask(self, name: str, org: str, known: _Known | None) -> _Known:
+        """What the registry says now."""
+        # Read before the request: the answer may be as old as that, and must not count as younger.
+        now = self._clock()
+        document = None if known is None else known.document
+        validators = None if document is None else document.stored.validators
+        answer = await self._upstream.document(
+            self._codec.path(name), self._codec.accept, validators
+        )
+        if answer is None and known is not None and document is not None:
+            self._count("confirmed")
+            await self._files.confirm(self._key(name), now)
+            confirmed = replace(document, confirmed_at=now, is_stale=False)
+            return replace(known, document=confirmed, until=now + self._ages.fresh)
+        if answer is None:
+            raise UpstreamFailed("confirmed a document that was not named")
+        self._count("fetched")
+        packed, stored = await self._pack(answer, name, org)
+        if packed.is_empty and document is not None:
+            await self._refuse_emptied(name, document, answer)
+        self._emptied_at.pop(name, None)
+        await self._files.save(self._key(name), packed.content, now, org)
+        return self._fresh(stored, now)
+
+    async def _pack(
+        self, document: Document, name: str, org: str
+    ) -> tuple["_Contents", StoredDocument]:
+        """`document` as it is stored. Raises UpstreamFailed."""
+        codec = self._codec
+        work = codec.parse, codec.is_empty, codec.encode
+        try:
+            if document.size <= min(self._heavy_bytes, PARSED_BYTES):
+                packed = _pack_document(*work, document, name)
+                return packed, unpack(packed.content)
+            squeezed = await self._files.run_in_thread(partial(squeeze, document))
+            is_long = document.size > LONG_BYTES
+            packed = await self._worker.compute(
+                org,
+                _pack_squeezed,
+                *work,
+                squeezed,
+                name,
+                length=Length.LONG if is_long else Length.SHORT,
+            )
+            return packed, await self._files.run_in_thread(partial(unpack, packed.content))
+        except codec.invalid as error:
+            raise self._unusable(document, str(error)) from error
+
+    async def _refuse_emptied(self, name: str, known: CachedDocument, answer: Document) -> None:
+        """Raise UpstreamFailed if an empty document must not replace `known`.
+
+        A registry that has lost its index says the same as one whose package was emptied. The
+        latter still says so after EMPTIED_AFTER.
+        """
+        if await self.read(known, self._codec.is_empty):
+            return
+        emptied_at = self._emptied_at.setdefault(name, self._clock())
+        if self._clock() - emptied_at < EMPTIED_AFTER:
+            raise self._unusable(answer, "it lists nothing any more, where it did before")
+
+    def _unusable(self, document: Document, fault: str) -> UpstreamFailed:
+        reason = f"a document cannot be used: {fault}"
+        _log.warning("upstream_failed", url=document.url, reason=reason)
+        self._upstream.record_failure(reason)
+        return UpstreamFailed(reason)
+
+    def _fresh(self, stored: StoredDocument, confirmed_at: datetime) -> _Known:
+        return _Known(confirmed_at + self._ages.fresh, CachedDocument(stored, confirmed_at))
+
+    def _failed(self, failure: str) -> _Known:
+        return _Known(self._clock() + RETRY_AFTER, failure=failure)
+
+    def _stale(self, known: _Known | None) -> _Known | None:
+        """What to serve of `known` while the registry does not answer; None if it is too old."""
+        document = None if known is None else known.document
+        if known is None or document is None:
+            return None
+        now = self._clock()
+        ends_at = document.confirmed_at + self._ages.stale_max
+        if now >= ends_at:
+            # Its file stays on disk for its validators: the registry may yet confirm it.
+            return None
+        until = min(now + RETRY_AFTER, ends_at)
+        return replace(known, until=until, document=replace(document, is_stale=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """A parsed document as it is stored, and whether it lists nothing."""
+
+    content: bytes
+    is_empty: bool
+
+
+def _pack_document(
+    parse: Callable[[Document, str], _Value],
+    is_empty: Callable[[_Value], bool],
+    encode: Callable[[_Value], bytes],
+    document: Document,
+    name: str,
+) -> _Contents:
+    """`document` in the form in which it is stored."""
+    value = parse(document, name)
+    return _Contents(pack(encode(value), document.validators), is_empty(value))
+
+
+def _pack_squeezed(
+    parse: Callable[[Document, str], _Value],
+    is_empty: Callable[[_Value], bool],
+    encode: Callable[[_Value], bytes],
+    squeezed: SqueezedDocument,
+    name: str,
+) -> _Contents:
+    """Like `_pack_document`, for a document that comes from another process."""
+    return _pack_document(parse, is_empty, encode, restore(squeezed), name)

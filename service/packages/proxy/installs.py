@@ -1,0 +1,180 @@
+"""Decides on a request for a file, records it, and serves the file or the reason for a refusal."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+from quart import Response, request
+
+from analytics.model.envelopes import ArtifactChanged
+from analytics.model.events import Event
+from analytics.model.rows import CLIENT_MAX
+from service.core.errors import PackageFileMissing
+from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.policy.evaluation import PackagePolicy
+from service.packages.policy.model import FILE_CHANGED, Decision
+from service.packages.proxy.artifacts import ArtifactName, KnownFile
+from service.packages.proxy.blocked import blocked_path, blocked_redirect
+from service.packages.proxy.downloads import Admit
+from service.packages.proxy.file_answer import file_answer, is_continuation, is_known
+from service.packages.proxy.file_keys import FileKey
+from service.packages.proxy.install_log import Install, RecordedInstall
+from service.packages.proxy.services import ProxyServices
+from service.packages.proxy.upstream import AdmittedFile
+from service.packages.release import Release
+from service.store.tables import Organisation
+
+# A product as RFC 9110 (10.1.5) defines it: a name, and a version behind a slash.
+_WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_PRODUCT: Final = re.compile(rf"({_WORD}(?:/{_WORD})?)(?:[ \t(]|$)", re.ASCII)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedFile:
+    """A file that a registry's document offers.
+
+    `registry` is the identity of its registry. `size` and `sha256` are None if the document does
+    not state them. `is_offered` is False for the file that was served before under the name of the
+    one that is offered now.
+    """
+
+    artifact: ArtifactName
+    release: Release
+    key: FileKey
+    registry: str
+    size: int | None
+    sha256: str | None
+    admit: Admit
+    is_offered: bool = True
+
+    def known_as(self, known: KnownFile) -> "OfferedFile":
+        """The same file, verified by the digest by which it was served before."""
+        return replace(self, key=known.key, sha256=known.sha256 or self.sha256)
+
+    def before(self, known: KnownFile) -> "OfferedFile":
+        """The file that was served under the name before: the registry no longer has it."""
+        release = known.release(self.release)
+        return replace(
+            self.known_as(known),
+            release=release,
+            size=None,
+            admit=_not_at_the_registry,
+            is_offered=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Installer:
+    """Who asks for a file, and the policy on it."""
+
+    services: ProxyServices
+    org: Organisation
+    principal: InstallPrincipal
+    policy: PackagePolicy
+
+    async def serve(self, file: OfferedFile) -> Response:
+        """The file, once its install is recorded, or a redirect to the reason for its refusal.
+
+        If another file was served under its name before, that one is served as long as it is in the
+        cache. A request that gets no byte of the file (HEAD, or one for a file that the client
+        already has) installs nothing: it is refused like any other, but recorded only then.
+        """
+        known = await self.services.artifacts.find(file.artifact)
+        if known is None:
+            return await self._serve(file)
+        if known.is_same(file.release.digests):
+            return await self._serve(file.known_as(known))
+        decision = _changed(file, known)
+        if not await self.services.files.has(known.key.at(file.registry)):
+            return await self._refuse(file, decision)
+        before = file.before(known)
+        if not _gets_no_byte(before):
+            await self._record(file, decision)
+        return await self._serve(before)
+
+    async def _serve(self, file: OfferedFile) -> Response:
+        decision = self.policy.decide(file.release, self.services.clock())
+        if decision.is_refused:
+            return await self._refuse(file, decision)
+
+        async def record(sha256: str | None, *, is_verified: bool) -> RecordedInstall:
+            install = _install(file, decision)
+            verified = replace(install, sha256=sha256, is_verified=is_verified)
+            return await self.services.installs.record(self.org, self.principal, verified)
+
+        return await file_answer(
+            request,
+            self.services.files,
+            file.key.at(file.registry),
+            file.size,
+            file.admit,
+            None if _gets_no_byte(file) else record,
+        )
+
+    async def _refuse(self, file: OfferedFile, decision: Decision) -> Response:
+        # Recorded as well: the address that explains it names its row.
+        recorded = await self._record(file, decision)
+        release = file.release
+        path = blocked_path(
+            self.org.slug, recorded.audit_id, release.name, release.version, decision
+        )
+        return blocked_redirect(f"{self.services.public_url}{path}")
+
+    async def _record(self, file: OfferedFile, decision: Decision) -> RecordedInstall:
+        install = _install(file, decision)
+        return await self.services.installs.record(self.org, self.principal, install)
+
+
+def _install(file: OfferedFile, decision: Decision) -> Install:
+    return Install(
+        file.release,
+        file.key,
+        decision,
+        file.artifact,
+        sha256=file.sha256,
+        client=client_of(request.headers.get("user-agent")),
+        is_offered=file.is_offered,
+        is_continuation=is_continuation(request, file.key),
+    )
+
+
+def client_of(user_agent: str | None) -> str | None:
+    """The first product that the header names, such as `pip/26.3` or `npm/11.19.1`.
+
+    None if it begins with anything else, or if that is longer than a row keeps: a client could
+    send any text, and a part of it would name another client.
+    """
+    product = _PRODUCT.match(user_agent or "")
+    if product is None or len(product[1]) > CLIENT_MAX:
+        return None
+    return product[1]
+
+
+def _gets_no_byte(file: OfferedFile) -> bool:
+    return request.method == "HEAD" or is_known(request, file.key)
+
+
+def _changed(file: OfferedFile, known: KnownFile) -> Decision:
+    """The refusal of a file whose name another one had before, in every mode of the policy."""
+    name = file.artifact
+    _log.warning("artifact_changed", **name._asdict(), before=str(known.key), offered=str(file.key))
+    return Decision(
+        Event.ARTIFACT_CHANGED,
+        ArtifactChanged(
+            file_name=name.file_name,
+            sha256_before=known.sha256,
+            sha256_now=file.sha256,
+            registry=name.registry_url,
+        ),
+        is_blocked=True,
+        is_enforced=True,
+        rule_id=None,
+        reason=f"{FILE_CHANGED}the registry offers other bytes under this name than before",
+    )
+
+
+async def _not_at_the_registry() -> AdmittedFile:
+    raise PackageFileMissing

@@ -1,0 +1,162 @@
+"""Turns each link of an upstream's page into a file to offer, or a reason not to offer it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+
+from service.packages.proxy.documents import DocumentInvalid, EntryDropped
+from service.packages.proxy.fields import parse_hashes, parse_instant
+from service.packages.proxy.origins import URL_CHARS_MAX, Origins
+from service.packages.proxy.pypi.filenames import Kind, parse_filename
+from service.packages.proxy.pypi.project import FILES_MAX, ProjectFile
+
+REASON_CHARS_MAX: Final = 1024
+STATUSES: Final = ("active", "archived", "quarantined", "deprecated")
+
+OF_ANOTHER_PROJECT: Final = "file is of another project"
+
+_SIZE_MAX: Final = 1 << 53
+
+
+class Link(msgspec.Struct, rename="kebab", gc=False):
+    """One file as an upstream describes it, unchecked: an object of PEP 691's `files`."""
+
+    url: str
+    filename: str | None = None
+    hashes: dict[str, str] | None = None
+    requires_python: str | None = None
+    size: int | None = None
+    upload_time: str | None = None
+    yanked: bool | str | None = None
+    core_metadata: bool | dict[str, str] | None = None
+    dist_info_metadata: bool | dict[str, str] | None = None
+    provenance: str | None = None
+
+
+class Listing:
+    """Collects the files of one page.
+
+    `name` is the project's normalised name, `page_url` the base of relative links.
+    """
+
+    def __init__(self, name: str, page_url: str, origins: Origins) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._name = name
+        self._page_url = page_url
+        self._origins = origins
+        self._files: dict[str, ProjectFile] = {}
+
+    @property
+    def files(self) -> list[ProjectFile]:
+        """The offered files, in the page's order."""
+        return list(self._files.values())
+
+    def add(self, link: Link) -> None:
+        """Offer the file of `link`, or count why it is not offered.
+
+        Raises DocumentInvalid for more than FILES_MAX links.
+        """
+        # Dropped links count, too: each of them costs the same work.
+        if len(self._files) + self.dropped.total() >= FILES_MAX:
+            raise DocumentInvalid("page lists too many files")
+        try:
+            file = self._parse(link)
+        except EntryDropped as dropped:
+            self.drop(dropped.reason)
+            return
+        self._files[file.filename] = file
+
+    def drop(self, reason: str) -> None:
+        """Count a link that is not offered, for this reason."""
+        self.dropped[reason] += 1
+
+    def _parse(self, link: Link) -> ProjectFile:
+        origin, path, fragment = self._origins.locate(link.url, self._page_url)
+        # Some clients take the name from the URL, others from the listing: both must agree.
+        filename = path.rpartition("/")[2]
+        if "%" in filename:
+            filename = unquote(filename)
+        if link.filename is not None and link.filename != filename:
+            raise EntryDropped("file name differs from its URL")
+        distribution = parse_filename(filename)
+        if distribution is None:
+            raise EntryDropped("file name is not of a wheel or sdist")
+        if distribution.project != self._name:
+            raise EntryDropped(OF_ANOTHER_PROJECT)
+        # The first one stays: a client could take either, but only one of them would be decided on.
+        if filename in self._files:
+            raise EntryDropped("file name is listed twice")
+        return ProjectFile(
+            filename=filename,
+            version=distribution.version,
+            kind=distribution.kind,
+            origin=origin,
+            path=path,
+            hashes=_merged_hashes(link.hashes, fragment),
+            requires_python=_short(link.requires_python),
+            size=link.size if link.size is not None and 0 <= link.size < _SIZE_MAX else None,
+            published_at=parse_instant(link.upload_time),
+            yanked=_yanked(link.yanked),
+            metadata_hashes=_metadata_hashes(link) if distribution.kind is Kind.WHEEL else None,
+            provenance=bounded_url(link.provenance),
+        )
+
+
+def bounded_url(url: str | None) -> str | None:
+    """`url` if it is an absolute HTTP URL of at most URL_CHARS_MAX characters, else None.
+
+    It is passed on to clients and never fetched.
+    """
+    is_url = url is not None and url.startswith(("https://", "http://"))
+    return url if is_url and len(url or "") <= URL_CHARS_MAX else None
+
+
+def bounded_urls(urls: Iterable[str], count_max: int = 100) -> tuple[str, ...]:
+    """The first `count_max` of `urls` that `bounded_url` accepts."""
+    return tuple(url for url in urls if bounded_url(url) is not None)[:count_max]
+
+
+def parse_status(status: str | None, reason: str | None) -> tuple[str | None, str | None]:
+    """A project's status and the reason for it (PEP 792); None for an unknown status."""
+    if status not in STATUSES:
+        return None, None
+    return status, reason[:REASON_CHARS_MAX] if reason else None
+
+
+def _merged_hashes(hashes: Mapping[str, str] | None, fragment: str) -> dict[str, str]:
+    """`hashes` and the digest in a URL's fragment (PEP 503). Raises EntryDropped if they differ."""
+    merged = parse_hashes(hashes) if hashes else {}
+    if fragment:
+        algorithm, _, digest = fragment.partition("=")
+        for known, value in parse_hashes({algorithm: digest}).items():
+            if merged.setdefault(known, value) != value:
+                raise EntryDropped("digests differ")
+    return merged
+
+
+def _short(text: str | None) -> str | None:
+    """`text`, None if empty. Raises EntryDropped if it is too long to be a version specifier."""
+    if text and len(text) > REASON_CHARS_MAX:
+        raise EntryDropped("requires-python is too long")
+    return text or None
+
+
+def _yanked(yanked: bool | str | None) -> bool | str:
+    """The reason, cut to REASON_CHARS_MAX, or True without one: in HTML, an empty text."""
+    if isinstance(yanked, str):
+        return yanked[:REASON_CHARS_MAX] or True
+    return bool(yanked)
+
+
+def _metadata_hashes(link: Link) -> dict[str, str] | None:
+    """Digests of the metadata that upstream offers, perhaps none; None if it offers no metadata.
+
+    PEP 714: the older name counts only if the newer one is absent.
+    """
+    offered = link.dist_info_metadata if link.core_metadata is None else link.core_metadata
+    if isinstance(offered, dict):
+        return parse_hashes(offered)
+    return {} if offered else None

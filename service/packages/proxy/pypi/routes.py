@@ -1,0 +1,199 @@
+"""PyPI's simple repository API for one organisation: pages of projects, files, metadata."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from quart import Blueprint, Response, request
+from quart.typing import ResponseReturnValue
+
+from service.core.errors import NoAcceptableForm, PackageFileMissing
+from service.packages.ecosystems import Ecosystem
+from service.packages.policy.evaluation import PackagePolicy
+from service.packages.proxy.artifacts import KnownFile
+from service.packages.proxy.cached_file import CachedFile
+from service.packages.proxy.file_answer import file_answer
+from service.packages.proxy.file_keys import FileKey, parse_file_key
+from service.packages.proxy.installs import Installer, OfferedFile
+from service.packages.proxy.page_cache import Page, make_page, page_answer
+from service.packages.proxy.pypi.accept import PageForm, negotiate
+from service.packages.proxy.pypi.filenames import Kind, parse_filename
+from service.packages.proxy.pypi.metadata import MetadataUnavailable, extract_metadata
+from service.packages.proxy.pypi.project import (
+    METADATA_SUFFIX,
+    Project,
+    ProjectFile,
+    as_served_before,
+    find_file,
+    find_named,
+    with_known,
+)
+from service.packages.proxy.pypi.render import render_html, render_json
+from service.packages.proxy.pypi.root import render_root
+from service.packages.proxy.registries import PackageRegistry
+from service.packages.proxy.services import ProxyServices
+from service.packages.release import Release
+from service.store.tables import Organisation
+from service.web.dependencies import receives
+
+_INDEX: Final = "/proxy/<slug>/pypi"
+_DIGESTS: Final = ("sha256", "sha512")
+"""Digests by which a file can be verified, the preferred one first. Others prove nothing today."""
+
+blueprint = Blueprint("proxy_pypi", __name__)
+
+
+@blueprint.get(f"{_INDEX}/simple", strict_slashes=False)
+@blueprint.get(f"{_INDEX}/simple/")
+@receives(ProxyServices)
+async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
+    """The list of projects, which is empty."""
+    await services.authorize(request, slug)
+    form = _form()
+    return Response(render_root(form), content_type=_content_type(form))
+
+
+@blueprint.get(f"{_INDEX}/simple/<name>", strict_slashes=False)
+@blueprint.get(f"{_INDEX}/simple/<name>/")
+@receives(ProxyServices)
+async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+    """The files of a project; those that would be refused are marked as yanked."""
+    _, org = await services.authorize(request, slug)
+    form = _form()
+    located = await services.project(org, name)
+    base = services.base(slug, Ecosystem.PYPI)
+    render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
+    accepted_at = await services.artifacts.last_accepted_at()
+    page = await services.pages.get(
+        (*located.identity, accepted_at, base, form), partial(services.rendered, located, render)
+    )
+    return located.marked(page_answer(request, page, _content_type(form)))
+
+
+@blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
+@receives(ProxyServices)
+async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
+    """A file, once its install is recorded, or a redirect to the reason for its refusal."""
+    principal, org = await services.authorize(request, slug)
+    wanted = path.removesuffix(METADATA_SUFFIX)
+    distribution = parse_filename(wanted.rpartition("/")[2])
+    if distribution is None:
+        raise PackageFileMissing
+    find = partial(_find, origin=origin, path=f"/{wanted}")
+    located, (listed, is_there) = await services.project_file(org, distribution.project, find)
+    registry, policy = located.registry, located.policy
+    if listed is None:
+        raise PackageFileMissing
+    before = await services.artifacts.find(located.artifact(listed.filename))
+    is_changed = before is not None and not before.is_same(listed.digests)
+    # Lock files have the address of the file that was served before.
+    if not (is_there or is_changed):
+        raise PackageFileMissing
+    if wanted != path:
+        if before is not None and is_changed:
+            listed = as_served_before(listed, before)
+        return await _metadata(services, org, registry, policy, listed)
+    offered = OfferedFile(
+        located.artifact(listed.filename),
+        _release(policy, listed),
+        _key(listed),
+        registry.identity,
+        listed.size,
+        listed.hashes.get("sha256"),
+        partial(
+            registry.upstream.admit_file, registry.file_url(listed.origin, listed.path), org.id
+        ),
+    )
+    return located.marked(await Installer(services, org, principal, policy).serve(offered))
+
+
+async def _metadata(
+    services: ProxyServices,
+    org: Organisation,
+    registry: PackageRegistry[Project],
+    policy: PackagePolicy,
+    listed: ProjectFile,
+) -> Response:
+    """The metadata of a wheel: upstream's, or extracted from the wheel. Records no install."""
+    url = registry.file_url(listed.origin, listed.path)
+    digest = (listed.metadata_hashes or {}).get("sha256")
+    if digest is not None:
+        admit = partial(registry.upstream.admit_file, f"{url}{METADATA_SUFFIX}", org.id)
+        key = FileKey("sha256", digest).at(registry.identity)
+        return await file_answer(request, services.files, key, None, admit)
+    if listed.kind is not Kind.WHEEL:
+        raise PackageFileMissing
+    admit = partial(registry.upstream.admit_file, url, org.id)
+    opened = await services.files.open(_key(listed).at(registry.identity), listed.size, admit)
+    wheel = opened if isinstance(opened, CachedFile) else await opened.complete()
+    try:
+        extract = partial(extract_metadata, name=policy.name, version=listed.version)
+        metadata = await wheel.compute(extract)
+    except MetadataUnavailable as error:
+        raise PackageFileMissing from error
+    finally:
+        await wheel.close()
+    answer = Response(metadata, content_type="application/octet-stream")
+    answer.headers["cache-control"] = "private, no-cache"
+    return answer
+
+
+def _find(project: Project, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
+    """The file at `path`, or else that of its name; and whether it is at `path`."""
+    listed = find_file(project, origin, path)
+    return listed or find_named(project, path), listed is not None
+
+
+def _render(
+    project: Project,
+    known: Mapping[str, KnownFile],
+    policy: PackagePolicy,
+    base: str,
+    form: PageForm,
+    now: datetime,
+) -> Page:
+    project = with_known(project, known)
+    render = render_json if form.is_json else render_html
+    until = policy.next_change_at((listed.published_at for listed in project.files), now)
+    return make_page(render(project, base, _marks(project, policy, now)), until)
+
+
+def _marks(project: Project, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+    """Why files are marked as yanked, by file name: those that are refused, if others are left.
+
+    Clients that find only yanked files say that there is no version, and request none. Unmarked,
+    one is requested: its refusal is recorded and gives the reason.
+    """
+    marks = {}
+    is_any_left = False
+    for listed in project.files:
+        decision = policy.decide(_release(policy, listed), now)
+        if decision.is_refused:
+            marks[listed.filename] = decision.reason
+        elif listed.yanked is False:
+            is_any_left = True
+    return marks if is_any_left else {}
+
+
+def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
+    return Release(Ecosystem.PYPI, policy.name, listed.version, listed.published_at, listed.digests)
+
+
+def _key(listed: ProjectFile) -> FileKey:
+    """The digest to verify the file by. Raises PackageFileMissing if it has none."""
+    for algorithm in _DIGESTS:
+        if algorithm in listed.hashes:
+            return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")
+    raise PackageFileMissing
+
+
+def _form() -> PageForm:
+    form = negotiate(request.headers.get("accept"))
+    if form is None:
+        raise NoAcceptableForm
+    return form
+
+
+def _content_type(form: PageForm) -> str:
+    return form.value if form.is_json else f"{form.value}; charset=utf-8"

@@ -1,0 +1,213 @@
+"""Dependencies of the install proxy's endpoints."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from quart import Request, Response
+
+from service.audit.worker_process import WorkerProcess
+from service.core.clock import Clock
+from service.core.errors import EcosystemNotServed, FirstPartyNotServed, NoPackageName
+from service.packages.ecosystems import Ecosystem
+from service.packages.install_tokens.authorization import InstallAuthorizer
+from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.policy.book import PolicyBook
+from service.packages.policy.evaluation import PackagePolicy
+from service.packages.proxy.answer_places import AnswerPlaces
+from service.packages.proxy.artifacts import ArtifactName, Artifacts, KnownFile
+from service.packages.proxy.credentials import read_credentials
+from service.packages.proxy.document_cache import JUDGED_BYTES, CachedDocument
+from service.packages.proxy.file_cache import FileCache
+from service.packages.proxy.install_log import InstallLog
+from service.packages.proxy.npm.document import Package
+from service.packages.proxy.page_cache import PageCache
+from service.packages.proxy.pypi.project import Project
+from service.packages.proxy.registries import PackageRegistry, Registries
+from service.store.tables import Organisation
+
+_Value = TypeVar("_Value")
+_Entry = TypeVar("_Entry")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Located(Generic[_Value]):
+    """A package: the policy on it, and the document of the registry that it comes from."""
+
+    policy: PackagePolicy
+    registry: PackageRegistry[_Value]
+    document: CachedDocument
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """Everything that its pages depend on, except the time."""
+        return self.registry.identity, self.policy.name, self.document.version, self.policy.version
+
+    def artifact(self, file_name: str) -> ArtifactName:
+        """The name of a file of the package."""
+        url = self.registry.artifacts_url
+        return ArtifactName(self.policy.ecosystem, url, self.policy.name, file_name)
+
+    async def read(self, function: Callable[[_Value], _Result]) -> _Result:
+        """The result of `function` on the document, of which it may keep single entries only."""
+        return await self.registry.documents.read(self.document, function)
+
+    async def judge(self, function: Callable[[_Value], _Result]) -> _Result:
+        """As `read`, for a function that decides on every release of the document."""
+        documents = self.registry.documents
+        return await documents.read(self.document, function, bytes_at_once=JUDGED_BYTES)
+
+    def marked(self, answer: Response) -> Response:
+        """`answer`, which says so if the document is stale (RFC 9211)."""
+        if self.document.is_stale:
+            ttl_s = self.registry.documents.ttl_s(self.document)
+            answer.headers["cache-status"] = f"countersign; hit; ttl={ttl_s}"
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyServices:
+    """Dependencies for requests of package managers."""
+
+    public_url: str
+    clock: Clock
+    installers: InstallAuthorizer
+    places: AnswerPlaces
+    policies: PolicyBook
+    installs: InstallLog
+    artifacts: Artifacts
+    pages: PageCache
+    files: FileCache
+    worker: WorkerProcess
+    pypi: Registries[Project]
+    npm: Registries[Package]
+
+    async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
+        """Who installs, and in which organisation; the answer counts from now to its last byte.
+
+        Raises InstallUnauthenticated, OrgNotFound, Forbidden, TooManyAnswers.
+        """
+        credentials = read_credentials(request.headers)
+        principal, org = await self.installers.authorize(request, slug, credentials)
+        self.places.hold(org.id, principal.key_id)
+        return principal, org
+
+    async def project(self, org: Organisation, name: str) -> Located[Project]:
+        """The project called `name`, in any spelling; raises as `_locate` does."""
+        return await self._locate(self.pypi, org, Ecosystem.PYPI, name)
+
+    async def package(self, org: Organisation, name: str) -> Located[Package]:
+        """The npm package called `name`; raises as `_locate` does."""
+        return await self._locate(self.npm, org, Ecosystem.NPM, name)
+
+    async def project_file(
+        self, org: Organisation, name: str, find: Callable[[Project], _Entry]
+    ) -> tuple[Located[Project], _Entry]:
+        """The project as `project` returns it, and what `find` finds in it."""
+        return await self._find(self.pypi, org, Ecosystem.PYPI, name, find)
+
+    async def package_file(
+        self, org: Organisation, name: str, find: Callable[[Package], _Entry]
+    ) -> tuple[Located[Package], _Entry]:
+        """The npm package as `package` returns it, and what `find` finds in it."""
+        return await self._find(self.npm, org, Ecosystem.NPM, name, find)
+
+    async def rendered(
+        self,
+        located: Located[_Value],
+        render: Callable[[_Value, Mapping[str, KnownFile]], _Result],
+    ) -> _Result:
+        """The result of `render` on the document and on the files that were served before."""
+        policy, url = located.policy, located.registry.artifacts_url
+        known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
+        return await located.judge(lambda document: render(document, known))
+
+    async def close(self) -> None:
+        """Cancel requests to registries and rendering under way; record what was cut off."""
+        await self.installs.close()
+        await self.pages.close()
+        for python_registry in self.pypi.all():
+            await python_registry.documents.close()
+        for npm_registry in self.npm.all():
+            await npm_registry.documents.close()
+
+    def circuits(self) -> dict[str, str]:
+        """The state of the circuit of each public registry, by ecosystem: that of its worst origin.
+
+        Not of an organisation's own registries: their names are not for everyone.
+        """
+        public = {Ecosystem.PYPI: self.pypi.public, Ecosystem.NPM: self.npm.public}
+        return {
+            str(ecosystem): str(registry.upstream.state)
+            for ecosystem, registry in public.items()
+            if registry is not None
+        }
+
+    def base(self, slug: str, ecosystem: Ecosystem) -> str:
+        """The URL of the organisation's proxied registry, without a trailing slash."""
+        return f"{self.public_url}/proxy/{slug}/{ecosystem}"
+
+    async def _locate(
+        self, registries: Registries[_Value], org: Organisation, ecosystem: Ecosystem, name: str
+    ) -> Located[_Value]:
+        """The package with its document, and the policy as of the document's arrival.
+
+        Raises NoPackageName, EcosystemNotServed, FirstPartyNotServed, UpstreamMissing,
+        UpstreamFailed and StoreUnavailable.
+        """
+        canonical = _canonical(ecosystem, name)
+        policy = await self.policies.of(org, ecosystem, canonical)
+        while True:
+            registry = _registry(registries, org, policy)
+            known = registry.documents.in_memory(canonical)
+            # Nothing was awaited since the policy was read: it is the one in force.
+            if known is not None:
+                return Located(policy, registry, known)
+            document = await registry.documents.get(canonical, org.id)
+            # Read again: the registry may have taken a minute, and rules may have changed.
+            asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
+            if policy.registry == asked_for.registry:
+                return Located(policy, registry, document)
+
+    async def _find(
+        self,
+        registries: Registries[_Value],
+        org: Organisation,
+        ecosystem: Ecosystem,
+        name: str,
+        find: Callable[[_Value], _Entry],
+    ) -> tuple[Located[_Value], _Entry]:
+        """The package, with the policy as of now, and what `find` finds in its document."""
+        while True:
+            located = await self._locate(registries, org, ecosystem, name)
+            entry = await located.read(find)
+            if not located.registry.documents.is_heavy(located.document):
+                return located, entry
+            # Read again: rules may have changed while a thread read the document.
+            policy = await self.policies.of(org, ecosystem, located.policy.name)
+            if policy.registry == located.policy.registry:
+                return replace(located, policy=policy), entry
+
+
+def _registry(
+    registries: Registries[_Value], org: Organisation, policy: PackagePolicy
+) -> PackageRegistry[_Value]:
+    """The registry of the package. Raises FirstPartyNotServed, EcosystemNotServed."""
+    if policy.registry is not None:
+        own = registries.own_of(org.slug, policy.registry)
+        if own is None:
+            # Never the public registry: a stranger could have taken the name there.
+            raise FirstPartyNotServed(value=policy.registry)
+        return own
+    if registries.public is None:
+        raise EcosystemNotServed(value=policy.ecosystem)
+    return registries.public
+
+
+def _canonical(ecosystem: Ecosystem, name: str) -> str:
+    try:
+        return canonical_name(ecosystem, name)
+    except InvalidPackageName as error:
+        raise NoPackageName(value=str(error)) from error

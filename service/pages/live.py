@@ -1,0 +1,276 @@
+"""Live rows of the audit page: newly accepted rows as server-sent events (HTML, 9.2).
+
+Rows are sent in the order of acceptance, rendered as on the page, with their seq as `id`: a client
+that reconnects with the last id it received misses no row and gets none twice.
+"""
+
+import asyncio
+import re
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from analytics.export.wire import json_objects
+from analytics.model.errors import StoreFault
+from analytics.model.filters import Query, only, parse_query
+from analytics.model.schema import parse_audit_id
+from service.access.callers import Caller
+from service.access.roles import Capability
+from service.audit.tenant_log import open_log
+from service.core.errors import (
+    Invalid,
+    QueryTooSlow,
+    Refusal,
+    ServerBusy,
+    StoreUnavailable,
+    TooManyWaiting,
+    Unauthenticated,
+)
+from service.pages.rows import ShownRow
+from service.pages.services import DashboardServices
+from service.pages.shown_rows import load_shown_rows
+from service.pages.state import State, parse_state
+from service.store.store import Store
+from service.store.tables import Organisation
+from service.web.templates import render_template
+
+POLL_S: Final = 1.0
+HEARTBEAT_S: Final = 15.0
+"""Proxies and browsers close idle connections."""
+
+CHECK_S: Final = 30.0
+"""How long a stream may outlive the session or capability that it was opened with."""
+
+AT_ONCE_MAX: Final = 200
+"""Rows sent for one poll; if there are more, the page only says so."""
+
+KEPT_MAX: Final = 2 * AT_ONCE_MAX
+"""Events that are kept for streams of the same page which look a little later."""
+
+READ_MAX_S: Final = 3.0
+RETRY_MS: Final = 3_000
+_SESSION_OVER: Final = "Your session has ended: sign in again to see new rows."
+_RIGHT_LOST: Final = "You no longer have access to the audit log."
+_NOT_READ: Final = "New rows cannot be read at the moment."
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequest:
+    """Which rows to send: those accepted after `seen`, or from now on if it is None."""
+
+    state: State
+    query: Query
+    seen: int | None
+
+
+def parse_live(
+    parameters: Mapping[str, list[str]], last_event_id: str | None, now: datetime
+) -> LiveRequest:
+    """The live rows that a page requests; a client that reconnects sends its last event's id.
+
+    Raises InvalidQuery, Invalid.
+    """
+    given = {name: values for name, values in parameters.items() if name != "after"}
+    state = parse_state(given)
+    if state.is_too_long or not state.is_live:
+        raise Invalid("live rows need the order newest first, without until and cursor")
+    state.check_window()
+    query = parse_query(state.as_of(now).filters)
+    return LiveRequest(state, query, _seq(last_event_id or only(parameters, "after")))
+
+
+def _seq(text: str | None) -> int | None:
+    if text is not None and not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
+        raise Invalid("after must be the id of an event", field="after")
+    return None if text is None else int(text)
+
+
+async def live_events(
+    services: DashboardServices, caller: Caller, org: Organisation, wanted: LiveRequest
+) -> AsyncGenerator[str, None]:
+    """The stream, until the client disconnects or loses access, or the server stops.
+
+    Raises TooManyStreams before its first event.
+    """
+    places = services.live
+    with places.place(org.id, caller.limited_as):
+        # Before the headers are sent: a client that has them misses no row accepted since.
+        newest = await _last_seq(services.store)
+        view = _View(org, wanted.state, wanted.query)
+        with places.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
+            yield f"retry: {RETRY_MS}\n\n"
+            try:
+                async for events in _watch(_Watch(services, caller, org, wanted, feed, newest)):
+                    yield events
+            except (Refusal, StoreFault) as error:
+                yield _event("ended", _why(error))
+
+
+async def _watch(watch: "_Watch") -> AsyncIterator[str]:
+    """What the stream sends, until the server stops. Raises Refusal, StoreFault."""
+    beat_at, check_at = time.monotonic() + HEARTBEAT_S, time.monotonic() + CHECK_S
+    while await watch.pause():
+        # Before new rows are read: a caller without access must not get them.
+        if time.monotonic() >= check_at:
+            await watch.check()
+            check_at = time.monotonic() + CHECK_S
+        if events := await watch.new_events():
+            yield events
+        if time.monotonic() >= beat_at:
+            yield watch.heartbeat
+            beat_at = time.monotonic() + HEARTBEAT_S
+
+
+def _why(error: Refusal | StoreFault) -> str:
+    """The page's message at the end of its stream; the log has details."""
+    if isinstance(error, StoreFault | StoreUnavailable):
+        _log.error("store_fault", reason=str(error))
+        return _NOT_READ
+    return _SESSION_OVER if isinstance(error, Unauthenticated) else _RIGHT_LOST
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What the streams of one page show: whose rows, which of them, and how."""
+
+    org: Organisation
+    state: State
+    query: Query
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for streams that send the same. The tier decides how far back rows may be seen."""
+        return self.org.id, self.org.tier, self.state.saved, self.query
+
+
+class _Feed:
+    """The new rows of one view, read and rendered once for all streams that show it.
+
+    `_from` is the seq after which no event is missing, and `_covered` the last one looked at.
+    """
+
+    def __init__(self, services: DashboardServices, view: _View, newest: int) -> None:
+        self._services = services
+        self._view = view
+        self._from = self._covered = newest
+        self._events: deque[tuple[int, str]] = deque()
+        self._reading = asyncio.Lock()
+        self._look_at = 0.0
+
+    async def after(self, seen: int) -> tuple[str, int]:
+        """The events after the seq `seen`, and the last seq covered.
+
+        Raises StoreFault, StoreUnavailable. If the whole service has no new row, this reads a
+        single database row, for all streams together.
+        """
+        if seen < self._from:
+            # A client that reconnects, or fell behind: it has to be told more than is kept.
+            own, covered = await self._read_after(seen)
+            return "".join(text for _, text in own), covered
+        async with self._reading:
+            if time.monotonic() >= self._look_at:
+                await self._look()
+                self._look_at = time.monotonic() + POLL_S
+        events = [text for seq, text in self._events if seq > seen]
+        return "".join(events), max(seen, self._covered)
+
+    def renew(self, org: Organisation) -> None:
+        """Rows are those that `org`, as it is now, may see."""
+        self._view = replace(self._view, org=org)
+
+    async def _look(self) -> None:
+        if await _last_seq(self._services.store) == self._covered:
+            return
+        events, self._covered = await self._read_after(self._covered)
+        self._events += events
+        while len(self._events) > KEPT_MAX:
+            self._from = self._events.popleft()[0]
+
+    async def _read_after(self, seen: int) -> tuple[list[tuple[int, str]], int]:
+        """The events after `seen`, each with its seq, and the last seq covered."""
+        services, view, now = self._services, self._view, self._services.clock()
+        log = await open_log(services.store, services.audit.lake, view.org, now)
+        watermark = log.snapshot.watermark
+        more = [(watermark, _event("more", str(AT_ONCE_MAX), watermark))]
+        try:
+            rows = await log.accepted_after(view.query, seen, AT_ONCE_MAX + 1, READ_MAX_S)
+        except QueryTooSlow:
+            return more, watermark
+        except (TooManyWaiting, ServerBusy):
+            return [], seen  # the next look finds them
+        if rows.num_rows > AT_ONCE_MAX or not services.live.may_render(view.org.id, rows.num_rows):
+            return more, watermark
+        texts = json_objects(rows, view.org.id)
+        shown = await load_shown_rows(services, view.org, texts, view.state, now)
+        return [await self._rendered(row) for row in shown], watermark
+
+    async def _rendered(self, row: ShownRow) -> tuple[int, str]:
+        shown = await render_template(
+            "live_row.html", row=row, slug=self._view.org.slug, columns=self._view.state.columns
+        )
+        seq = parse_audit_id(row.entry["id"]) or 0
+        return seq, _event("row", shown, seq)
+
+
+class _Watch:
+    """One stream: how far its client is, and whether the caller may still read."""
+
+    def __init__(
+        self,
+        services: DashboardServices,
+        caller: Caller,
+        org: Organisation,
+        wanted: LiveRequest,
+        feed: _Feed,
+        newest: int,
+    ) -> None:
+        self._services = services
+        self._caller = caller
+        self._org = org
+        self._feed = feed
+        # After a backup is restored, a page may have seen newer rows than there are.
+        self._seen = newest if wanted.seen is None else min(wanted.seen, newest)
+
+    async def pause(self) -> bool:
+        """Wait until the next look; False when the server is stopping."""
+        return await self._services.live.pause(POLL_S)
+
+    async def check(self) -> None:
+        """Raise Refusal if the caller has lost access. This does not extend their session."""
+        async with self._services.store.read() as session:
+            self._caller, self._org = await self._services.access.reauthorize(
+                session, self._caller, self._org, Capability.AUDIT_READ
+            )
+        self._feed.renew(self._org)
+
+    async def new_events(self) -> str:
+        """The events since the last look. Raises StoreFault, StoreUnavailable."""
+        events, self._seen = await self._feed.after(self._seen)
+        return events
+
+    @property
+    def heartbeat(self) -> str:
+        """A comment, with the last seq covered as id: the page gets no event."""
+        return f": still here\nid: {self._seen}\n\n"
+
+
+async def _last_seq(store: Store) -> int:
+    """See `Store.last_seq`. The read is completed even if the client disconnects, as most do here.
+
+    A cancelled read would lose a pooled connection and log a long traceback.
+    """
+    return await asyncio.shield(asyncio.create_task(store.last_seq()))
+
+
+def _event(name: str, data: str, seq: int | None = None) -> str:
+    """One event. Each line of `data` is prefixed, so that no value in it can start a field."""
+    lines = [f"event: {name}", *(f"data: {line}" for line in re.split(r"\r\n|\r|\n", data))]
+    if seq is not None:
+        lines.append(f"id: {seq}")
+    return "\n".join(lines) + "\n\n"

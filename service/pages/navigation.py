@@ -1,0 +1,133 @@
+"""Navigation between pages: only to those that the caller may open."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quart import request, url_for
+
+from service.access.callers import Caller, MemberPrincipal, is_allowed
+from service.access.csrf import csrf_token
+from service.access.roles import Capability
+from service.core.settings import Settings
+from service.store.tables import Organisation
+from service.web.templates import render_template
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One page of an organisation, for callers with the capability; None is every member."""
+
+    label: str
+    endpoint: str
+    capability: Capability | None
+
+
+SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
+    "Overview": (Destination("Overview", "dashboard.overview_page", None),),
+    "Audit log": (
+        Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),
+        Destination("Exports", "dashboard_evidence.exports_page", Capability.AUDIT_READ),
+        Destination("Reports", "dashboard_evidence.reports_page", Capability.AUDIT_READ),
+    ),
+    "Trust": (
+        Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
+        Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),
+        Destination("Explain a token", "dashboard_trust.explain_page", Capability.OIDC_READ),
+    ),
+    "Settings": (
+        Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
+        Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
+        Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
+        Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
+        Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
+        Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
+        Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
+    ),
+}
+"""The organisation's pages by section, in the order of the navigation.
+
+The first page of a section that the caller may open is the one that its name leads to.
+"""
+
+_WITHIN_AUDIT: Final = ("dashboard_investigate.package_page", "dashboard_investigate.run_page")
+
+
+def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
+    """Whether `caller` has the capability. Only for display; actions are authorized again."""
+    return is_allowed(caller.require, capability, org)
+
+
+@dataclass(frozen=True, slots=True)
+class NavItem:
+    """One entry of the navigation. `is_current` marks the page that is shown."""
+
+    label: str
+    path: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """The sections of the organisation, and the pages of the current one if it has several."""
+
+    sections: list[NavItem]
+    pages: list[NavItem]
+
+
+def navigation(caller: Caller, org: Organisation) -> Navigation:
+    """The sections and pages of `org` that `caller` may open."""
+    allowed = {
+        section: [
+            (page.label, url_for(page.endpoint, slug=org.slug))
+            for page in pages
+            if page.capability is None or may(caller, page.capability, org)
+        ]
+        for section, pages in SECTIONS.items()
+    }
+    # A page below another one belongs to it; the overview is above them all.
+    paths = [path for pages in allowed.values() for _, path in pages if _is_within(path)]
+    current = max(paths, key=len, default=None)
+    if request.endpoint in _WITHIN_AUDIT:
+        current = url_for("dashboard.audit_page", slug=org.slug)
+    sections: list[NavItem] = []
+    shown: list[NavItem] = []
+    for section, pages in allowed.items():
+        items = [NavItem(label, path, path == current) for label, path in pages]
+        if items:
+            is_current = any(item.is_current for item in items)
+            sections.append(NavItem(section, items[0].path, is_current))
+            if is_current and len(items) > 1:
+                shown = items
+    return Navigation(sections, shown)
+
+
+def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:
+    """Template variables of every page of `org`.
+
+    `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.
+    """
+    return {
+        "org": org,
+        "navigation": navigation(caller, org),
+        "may": {capability for capability in Capability if may(caller, capability, org)},
+        "csrf": csrf_token(settings.secret_key, caller.session_id)
+        if isinstance(caller, MemberPrincipal)
+        else None,
+    }
+
+
+async def render_page(
+    settings: Settings,
+    caller: Caller,
+    org: Organisation,
+    template: str,
+    status: int = 200,
+    **values: Any,  # noqa: ANN401 - each template has its own
+) -> tuple[str, int]:
+    """The page of `template` with `values`, within the navigation of `org`; and its status."""
+    page = await render_template(template, **values, **page_context(settings, caller, org))
+    return page, status
+
+
+def _is_within(path: str) -> bool:
+    return request.path == path or request.path.startswith(f"{path}/")

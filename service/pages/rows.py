@@ -1,0 +1,166 @@
+"""An audit row as pages show it: its entry in words, with links to similar rows."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from analytics.model.labels import event_label
+from service.ci.issuers.run_links import HasRuns, run_link
+from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
+from service.pages.labels import ago, ci_words, icon_of
+from service.pages.state import State
+
+PIVOTS: Final = {
+    "This run": ("run_id", "run_id"),
+    "This subject": ("subject", "subject"),
+    "This package": ("package", "packageName"),
+    "This key or person": ("actor", "actor"),
+    "This request": ("request_id", "request_id"),
+    "This binding": ("oidc_binding_id", "oidc_binding_id"),
+    "This address": ("source_ip", "source_ip"),
+    "This repository": ("repository_id", "repository_id"),
+    "This CI token": ("token_id", "token_id"),
+    "This file": ("file_sha256", "file_sha256"),
+    "This event": ("event", "event"),
+}
+"""What rows may have in common: label, filter, key in the entry."""
+
+_BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
+_CI_SOURCE: Final = "oidc_"
+
+
+@dataclass(frozen=True, slots=True)
+class RowContext:
+    """What the rows of a page share: its state, the names of actors, the issuers, and the time."""
+
+    state: State
+    actors: Mapping[str, str]
+    issuers: Collection[HasRuns]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """A link to all rows of the window with the same value; `count` of them if counted."""
+
+    label: str
+    name: str
+    value: str
+    href: str
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One row. Its properties are for its details, which few of the rows of a page ever show."""
+
+    entry: dict[str, Any]
+    context: RowContext
+    event: str
+    icon: str
+    ago: str
+    actor: str
+    subject: str | None
+    ci_provider: str | None
+
+    @property
+    def is_install(self) -> bool:
+        """Whether it is about a package."""
+        return self.entry["packageName"] is not None or self.entry["decision"] is not None
+
+    @property
+    def run_link(self) -> str | None:
+        """The page of its CI run at the provider, if its token was verified and that is known."""
+        entry, source = self.entry, self.entry["actor_source"]
+        if not source.startswith(_CI_SOURCE):
+            return None
+        provider = source.removeprefix(_CI_SOURCE)
+        return run_link(self.context.issuers, provider, entry["subject"], entry["run_id"])
+
+    @property
+    def has_binding(self) -> bool:
+        """Whether its binding may have a page: imported rows may contain any text."""
+        return bool(_BINDING_ID.fullmatch(self.entry["oidc_binding_id"] or ""))
+
+    @property
+    def reason(self) -> list[tuple[str, str]] | None:
+        """The keys and values of its decision reason; None if there is nothing to decode."""
+        return _decoded(self.entry["decision_reason"])
+
+    @property
+    def ci(self) -> list[tuple[str, str]] | None:
+        """What its CI token said; None if it says nothing."""
+        payload = self.entry["payload"]
+        return _pairs(payload.get("ci")) if isinstance(payload, dict) else None
+
+    @property
+    def payload(self) -> str | None:
+        """Its payload as readable JSON."""
+        payload = self.entry["payload"]
+        return None if payload is None else pretty_json(payload)
+
+    @property
+    def pivots(self) -> list[Pivot]:
+        """Links to all rows with the same values, not counted yet."""
+        return list(_pivots(self.entry, self.context.state))
+
+
+def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """The entries of these JSON objects."""
+    return [json.loads(text) for text in texts]
+
+
+def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
+    """The row with this entry."""
+    subject = entry["subject"]
+    return ShownRow(
+        entry=entry,
+        context=context,
+        event=event_label(entry["event"]),
+        icon=icon_of(entry["event"], entry["decision"]),
+        ago=ago(context.now - datetime.fromisoformat(entry["created_at"])),
+        actor=value_in_words("actor", entry["actor"], context.actors),
+        subject=None if subject is None else value_in_words("subject", subject, context.actors),
+        ci_provider=ci_words(entry["actor_source"]),
+    )
+
+
+def named_in(entries: Iterable[dict[str, Any]]) -> set[str]:
+    """The actors and subjects of rows, whose names a RowContext needs."""
+    return may_be_named(entry[key] for entry in entries for key in NAMED_FILTERS)
+
+
+def pretty_json(value: object, indent: int | None = 2) -> str:
+    """`value` as readable JSON: plain text, which the template escapes."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def _pivots(entry: dict[str, Any], state: State) -> Iterator[Pivot]:
+    for label, (name, key) in PIVOTS.items():
+        if entry[key]:
+            is_job = name == "subject" and entry["actor_source"].startswith(_CI_SOURCE)
+            shown = "This CI job" if is_job else label
+            yield Pivot(shown, name, entry[key], state.about(name, entry[key]).href)
+
+
+def _decoded(reason: str | None) -> list[tuple[str, str]] | None:
+    """The keys of a reason's envelope; None if it has none: imported rows may contain any text.
+
+    It is untrusted: its content may only be displayed.
+    """
+    try:
+        return _pairs(json.loads(reason or ""))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _pairs(value: object) -> list[tuple[str, str]] | None:
+    if not isinstance(value, dict):
+        return None
+    return [
+        (str(key), item if isinstance(item, str) else pretty_json(item, indent=None))
+        for key, item in value.items()
+    ]

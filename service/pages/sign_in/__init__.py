@@ -1,0 +1,1 @@
+"""Pages and endpoints of signing in and out: providers, passkeys, links, devices."""

@@ -1,0 +1,142 @@
+"""The endpoints of a device: ask for codes, then poll for the session (RFC 8628, 3.1 to 3.5)."""
+
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.rows import VerdictSource
+from service.access.device_sign_in.grants import INTERVAL_S, LIFETIME, poll, request_sign_in
+from service.access.sign_in.services import SignInServices
+from service.core.errors import (
+    AuthorizationPending,
+    BodyTooLarge,
+    DeviceCodeExpired,
+    DeviceDenied,
+    DeviceRefusal,
+    InvalidDeviceRequest,
+    NotForm,
+    SlowDown,
+    TooManySignIns,
+    UnknownClient,
+    UnknownDeviceCode,
+    UnknownGrantType,
+    UnknownParameter,
+)
+from service.pages.sign_in.device_forms import (
+    CLIENT_ID,
+    CODE_CHARS_MAX,
+    CODE_EXAMPLE,
+    GRANT_TYPE,
+    TOKEN_EXAMPLE,
+    DeviceCodeRequest,
+    DeviceCodes,
+    DeviceToken,
+    DeviceTokenRequest,
+)
+from service.web.dependencies import receives
+from service.web.documentation import FORM, Tag, documented
+from service.web.request_parsing import query_parameters
+from service.web.responses import json_answer
+
+blueprint = Blueprint("device_sign_in", __name__, url_prefix="/api/v1/device")
+
+_PARAMETERS = ("client_id", "grant_type", "device_code")
+_ANY_REQUEST = (
+    InvalidDeviceRequest,
+    UnknownClient,
+    UnknownParameter,
+    NotForm,
+    BodyTooLarge,
+    TooManySignIns,
+)
+
+
+@blueprint.post("/code")
+@documented(
+    "start_device_sign_in",
+    Tag.SESSIONS,
+    answers={200: DeviceCodes},
+    request={FORM: DeviceCodeRequest},
+    request_example=CODE_EXAMPLE,
+    refusals=_ANY_REQUEST,
+    credentials=(),
+)
+@receives(SignInServices)
+async def code(services: SignInServices) -> ResponseReturnValue:
+    """Ask to sign a command line in: a member approves it on the page `/device`."""
+    origin = services.authenticator.origin(request, VerdictSource.ADMIN_API)
+    services.attempts.admit(origin.source_ip)
+    await _parameters()
+    async with services.store.write() as work:
+        codes = await request_sign_in(work, services.settings.secret_key, origin)
+    return json_answer(
+        DeviceCodes(
+            device_code=codes.device_code,
+            user_code=codes.user_code,
+            verification_uri=f"{services.settings.public_url}/device",
+            expires_in=int(LIFETIME.total_seconds()),
+            interval=INTERVAL_S,
+        )
+    )
+
+
+@blueprint.post("/token")
+@documented(
+    "poll_device_sign_in",
+    Tag.SESSIONS,
+    answers={200: DeviceToken},
+    request={FORM: DeviceTokenRequest},
+    request_example=TOKEN_EXAMPLE,
+    refusals=[
+        AuthorizationPending,
+        SlowDown,
+        DeviceCodeExpired,
+        DeviceDenied,
+        UnknownDeviceCode,
+        UnknownGrantType,
+        *_ANY_REQUEST,
+    ],
+    credentials=(),
+)
+@receives(SignInServices)
+async def token(services: SignInServices) -> ResponseReturnValue:
+    """Poll for the session: 400 `authorization_pending` until the member has decided."""
+    origin = services.authenticator.origin(request, VerdictSource.ADMIN_API)
+    services.device_polls.admit(origin.source_ip)
+    given = await _parameters()
+    if given.get("grant_type") != GRANT_TYPE:
+        raise UnknownGrantType if given.get("grant_type") else InvalidDeviceRequest
+    device_code = given.get("device_code", "")
+    if not 1 <= len(device_code) <= CODE_CHARS_MAX:
+        raise InvalidDeviceRequest
+    lifetimes = services.authenticator.lifetimes
+    async with services.store.write() as work:
+        answer = await poll(work, device_code, lifetimes, origin)
+    if isinstance(answer, DeviceRefusal):
+        raise answer
+    return json_answer(
+        DeviceToken(
+            access_token=answer,
+            token_type="Bearer",  # noqa: S106 - the type's name
+            expires_in=int(lifetimes.absolute.total_seconds()),
+        )
+    )
+
+
+async def _parameters() -> dict[str, str]:
+    """The parameters of the request's form, for the one known client.
+
+    Unknown ones are ignored and repeated ones refused (RFC 6749, 3.2).
+
+    Raises DeviceRefusal, NotForm.
+    """
+    query_parameters(request, ())
+    if request.mimetype != FORM:
+        raise NotForm
+    form = await request.form
+    if any(len(form.getlist(name)) > 1 for name in _PARAMETERS):
+        raise InvalidDeviceRequest
+    if not form.get("client_id"):
+        raise InvalidDeviceRequest
+    if form["client_id"] != CLIENT_ID:
+        raise UnknownClient
+    return {name: form[name] for name in _PARAMETERS if name in form}

@@ -1,0 +1,209 @@
+"""A page's summary of its rows: their number, over time, and facets to narrow them down."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import structlog
+
+from analytics.model.errors import StoreFault
+from analytics.model.filters import InvalidQuery, Query
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts, ValueCount
+from service.audit.actor_names import names_of_actors
+from service.audit.tenant_log import TenantLog
+from service.core.errors import QUERY_REFUSALS, StoreUnavailable
+from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
+from service.pages.histogram import Histogram, bucket_of, draw
+from service.pages.state import State
+from service.store.store import Store
+
+GLANCE_MAX_S: Final = 3.0
+"""How long the rows wait for their summary, which is less important than they are."""
+
+_FEW_DAYS: Final = 3
+
+TITLES: Final = {
+    "decision": "Decision",
+    "event": "Event",
+    "package": "Package",
+    "version": "Version",
+    "subject": "CI job or subject",
+    "actor": "Key or person",
+    "ecosystem": "Ecosystem",
+}
+"""The facets by filter, in their order."""
+
+_Result = TypeVar("_Result")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """A frequent value in words, its rows and their share of all, and links.
+
+    `only` leads to the rows with it, `exclude` to all others; None if that is this page again, or
+    an empty one.
+    """
+
+    value: str
+    text: str
+    count: int
+    share: int
+    is_blocked: bool
+    only: str | None
+    exclude: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The most frequent values of the filter `name`."""
+
+    name: str
+    title: str
+    values: list[FacetValue]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPanel:
+    """The summary. `other` counts rows without an install decision."""
+
+    total: int
+    histogram: Histogram
+    blocked: FacetValue
+    allowed: FacetValue
+    other: int
+    facets: list[Facet]
+
+
+class SummaryUnavailable(StrEnum):
+    """Why there is no summary."""
+
+    SLOW = "slow"
+    DAMAGED = "damaged"
+
+
+def facets_of(state: State) -> list[str]:
+    """The filters to show as facets: versions are of use within one package alone."""
+    is_one_package = len(state.given.get("package", ())) == 1
+    omitted = "package" if is_one_package else "version"
+    return [name for name in TITLES if name != omitted]
+
+
+async def load_summary_panel(
+    store: Store,
+    log: TenantLog,
+    query: Query,
+    now: datetime,
+    state: State,
+    facets: Sequence[str],
+) -> SummaryPanel | SummaryUnavailable:
+    """The summary of the rows of `query`, with these facets.
+
+    Does not raise for a lack of time or for damaged files: a part of the page is already sent.
+    """
+    within = log.within(query)
+    bucket = bucket_of(within, now)
+    tops = [name for name in facets if name != "decision"]
+    summary = await or_unavailable(log.summary(query, bucket, GLANCE_MAX_S, ["decision", *tops]))
+    if isinstance(summary, SummaryUnavailable):
+        return summary
+    buckets: Sequence[BucketCounts] = summary.buckets
+    if query.since is None and 0 < len(buckets) <= _FEW_DAYS:
+        within, bucket, buckets = await _with_more_bars(log, within, bucket, buckets)
+    counted = {decision.value: decision.count for decision in summary.top["decision"]}
+    blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
+    named = [value for name in NAMED_FILTERS if name in facets for value in summary.top[name]]
+    names = await _names(store, log, named)
+    shown = _Values(state, summary.total, names)
+    return SummaryPanel(
+        total=summary.total,
+        histogram=draw(buckets, bucket, within, state),
+        blocked=shown.value("decision", ValueCount("BLOCKED", blocked)),
+        allowed=shown.value("decision", ValueCount("ALLOWED", allowed)),
+        other=summary.total - blocked - allowed,
+        facets=[shown.facet(name, summary.top[name]) for name in facets if summary.top[name]],
+    )
+
+
+async def _with_more_bars(
+    log: TenantLog, query: Query, bucket: Bucket, buckets: Sequence[BucketCounts]
+) -> tuple[Query, Bucket, Sequence[BucketCounts]]:
+    """Shorter buckets of the few days in which all rows of `query` are, as `buckets` say.
+
+    How long that is, is known only once they are counted: a query with all its rows in one day
+    would be one bar.
+    """
+    until = buckets[-1].start + bucket.length
+    narrow = replace(
+        query, since=buckets[0].start, until=min(until, query.until) if query.until else until
+    )
+    finer = bucket_of(narrow, until)
+    summary = await or_unavailable(log.summary(narrow, finer, GLANCE_MAX_S, ["decision"]))
+    if isinstance(summary, SummaryUnavailable):
+        return query, bucket, buckets
+    return narrow, finer, summary.buckets
+
+
+async def load_facet(
+    store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: State
+) -> Facet:
+    """The facet of `values`, which are all there is: shares are of their sum."""
+    names = await _names(store, log, values) if name in NAMED_FILTERS else {}
+    return _Values(state, sum(value.count for value in values), names).facet(name, values)
+
+
+async def or_unavailable(answer: Awaitable[_Result]) -> _Result | SummaryUnavailable:
+    """The result of `answer`, or why there is none, as a part of the page is already sent."""
+    try:
+        return await answer
+    except InvalidQuery:
+        return SummaryUnavailable.SLOW
+    except QUERY_REFUSALS:
+        return SummaryUnavailable.SLOW
+    except (StoreFault, StoreUnavailable) as error:
+        _log.error("store_fault", reason=str(error))
+        return SummaryUnavailable.DAMAGED
+
+
+async def _names(store: Store, log: TenantLog, values: Sequence[ValueCount]) -> Mapping[str, str]:
+    named = may_be_named(value.value for value in values)
+    async with store.read() as session:
+        return await names_of_actors(session, log.org.id, named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Shows values among the `total` rows of `state`."""
+
+    state: State
+    total: int
+    names: Mapping[str, str]
+
+    def facet(self, name: str, values: Sequence[ValueCount]) -> Facet:
+        """These values of the filter `name`."""
+        return Facet(name, TITLES[name], [self.value(name, value) for value in values])
+
+    def value(self, name: str, counted: ValueCount) -> FacetValue:
+        """On other pages than the audit page, a value links to its rows, and none to all others."""
+        value, count = counted.value, counted.count
+        is_audit_page = self.state.path == ""
+        narrows = 0 < count < self.total
+        return FacetValue(
+            value=value,
+            text=self._text(name, value),
+            count=count,
+            share=round(100 * count / self.total) if self.total else 0,
+            is_blocked=value in {"BLOCKED", "blocklist_hit", "cooldown_active"},
+            only=self.state.only(name, value).href
+            if narrows or (count and not is_audit_page)
+            else None,
+            exclude=self.state.excluding(name, value).href if narrows and is_audit_page else None,
+        )
+
+    def _text(self, name: str, value: str) -> str:
+        if name == "decision":
+            return value.capitalize()
+        return value_in_words(name, value, self.names)

@@ -1,0 +1,118 @@
+"""The page of one binding: its details, its history, and the form that revokes it."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from analytics.export.wire import json_objects
+from analytics.model.events import Event
+from analytics.model.filters import parse_query
+from analytics.model.instants import format_us
+from analytics.model.labels import event_label
+from service.access.callers import Caller
+from service.access.roles import Capability
+from service.audit.tenant_log import open_log
+from service.core.errors import BindingNotFound
+from service.pages.display_names import Person
+from service.pages.navigation import may
+from service.pages.services import DashboardServices
+from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
+from service.pages.trust.binding_view import ShownBinding, show_bindings
+from service.pages.trust.permissions import may_create, may_revoke
+from service.store.tables import Organisation
+from service.trust.bindings.effectiveness import find_ineffective_reason
+from service.trust.bindings.repository import find_binding
+
+_CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)
+_A_MOMENT: Final = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An audit row about the binding."""
+
+    at: str
+    event: str
+    by: Person
+    surface: str
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingView:
+    """The template's data. `changes` is None if the caller may not, or could not, read them."""
+
+    shown: ShownBinding
+    changes: list[Change] | None
+    may_revoke: bool
+    may_replace: bool
+    ineffective_reason: str | None
+    given: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    is_already_revoked: bool = False
+
+
+async def load_binding_view(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    binding_id: str,
+    **more: Any,  # noqa: ANN401
+) -> BindingView:
+    """The page's data for `caller`, with `more` after a rejected form.
+
+    Raises BindingNotFound.
+    """
+    async with services.store.read() as session:
+        binding = await find_binding(session, org.id, binding_id)
+        if binding is None:
+            raise BindingNotFound
+        (shown,) = await show_bindings(session, org.id, [binding], services.clock())
+        ineffective_reason = await find_ineffective_reason(session, binding)
+    is_reader = may(caller, Capability.AUDIT_READ, org)
+    is_revocable = shown.is_active and may_revoke(caller, org, binding.team_id)
+    return BindingView(
+        shown=shown,
+        changes=await _changes(services, org, shown) if is_reader else None,
+        may_revoke=is_revocable,
+        may_replace=is_revocable and may_create(caller, org, binding.team_id),
+        ineffective_reason=ineffective_reason,
+        **more,
+    )
+
+
+async def _changes(
+    services: DashboardServices, org: Organisation, shown: ShownBinding
+) -> list[Change] | None:
+    """The audit rows of the binding's creation and revocation within retention, newest first.
+
+    None if they cannot be read: the binding is shown without them.
+    """
+    binding = shown.binding
+    last_at = binding.revoked_at or binding.added_at
+    query = parse_query(
+        {
+            "subject": [binding.id],
+            "event": _CHANGES,
+            "since": [format_us(binding.added_at)],
+            "until": [format_us(last_at + _A_MOMENT)],
+        }
+    )
+    log = await open_log(services.store, services.audit.lake, org, services.clock())
+    rows = await or_unavailable(log.page(query, len(_CHANGES), time_max_s=GLANCE_MAX_S))
+    if isinstance(rows, SummaryUnavailable):
+        return None
+    people = {person.actor: person for person in (shown.added_by, shown.revoked_by) if person}
+    return [_change(json.loads(entry), people) for entry in json_objects(rows, org.id)]
+
+
+def _change(entry: dict[str, Any], people: dict[str, Person]) -> Change:
+    actor = entry["actor"]
+    return Change(
+        at=entry["created_at"],
+        event=event_label(entry["event"]),
+        by=people.get(actor, Person(actor, actor)),
+        surface=entry["verdict_source"],
+        request_id=entry["request_id"],
+    )

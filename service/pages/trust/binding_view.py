@@ -1,0 +1,81 @@
+"""Bindings as the pages show them, with names for ids and with warnings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.ci.verifier.candidates import candidates_of
+from service.pages.display_names import Names, Person, find_names
+from service.store.tables import Binding
+from service.trust.bindings.repository import list_active_with_subs
+
+IDLE_AFTER: Final = timedelta(days=1)
+"""A binding still unused after this may be a mistake or unneeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBinding:
+    """One binding. `is_active` is as of the requested instant, the warnings are as of now.
+
+    `is_orphan` marks an active binding of a team that matches no token, as it has no envelope.
+    """
+
+    binding: Binding
+    added_by: Person
+    revoked_by: Person | None
+    team: str | None
+    project: str | None
+    is_active: bool
+    is_idle: bool
+    is_orphan: bool
+
+
+async def show_bindings(
+    session: AsyncSession,
+    tenant_id: str,
+    bindings: Sequence[Binding],
+    now: datetime,
+    as_of: datetime | None = None,
+) -> list[ShownBinding]:
+    """The organisation's `bindings` in their order, as they were at `as_of` or are now."""
+    names = await find_names(
+        session,
+        tenant_id,
+        actors={actor for each in bindings for actor in (each.added_by, each.revoked_by) if actor},
+        teams={binding.team_id for binding in bindings if binding.team_id},
+        projects={binding.project_id for binding in bindings if binding.project_id},
+    )
+    orphans = await _orphans(session, tenant_id, bindings)
+    return [_shown(binding, names, orphans, now, as_of) for binding in bindings]
+
+
+def _shown(
+    binding: Binding, names: Names, orphans: set[str], now: datetime, as_of: datetime | None
+) -> ShownBinding:
+    team_id, project_id = binding.team_id, binding.project_id
+    is_old = now - binding.added_at > IDLE_AFTER
+    return ShownBinding(
+        binding=binding,
+        added_by=names.person(binding.added_by),
+        revoked_by=names.person(binding.revoked_by) if binding.revoked_by else None,
+        team=names.teams.get(team_id, team_id) if team_id else None,
+        project=names.projects.get(project_id, project_id) if project_id else None,
+        is_active=binding.revoked_at is None or (as_of is not None and binding.revoked_at > as_of),
+        is_idle=binding.revoked_at is None and binding.use_count == 0 and is_old,
+        is_orphan=binding.id in orphans,
+    )
+
+
+async def _orphans(session: AsyncSession, tenant_id: str, bindings: Sequence[Binding]) -> set[str]:
+    """The ids of active bindings of teams that match no token, as they have no envelope."""
+    of_teams = [each for each in bindings if each.team_id is not None and each.revoked_at is None]
+    if not of_teams:
+        return set()
+    subs = {binding.sub_pattern for binding in of_teams}
+    active = await list_active_with_subs(session, tenant_id, subs)
+    by_subject = candidates_of(active).by_subject
+    matching = {candidate.id for group in by_subject.values() for candidate in group}
+    return {binding.id for binding in of_teams} - matching

@@ -1,0 +1,161 @@
+"""Explain a pasted token or claims: each rule in words, and the missing binding.
+
+What is pasted is not kept: it appears in no page, log, row or URL.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from service.access.callers import Caller
+from service.ci.verifier.codes import Detail
+from service.core.errors import Invalid, NeitherTokenNorClaims
+from service.pages.form_auth import Form
+from service.pages.trust.failures import Failure, failure_of
+from service.pages.trust.permissions import may_revoke
+from service.pages.trust.proposal_card import ProposalCard, load_proposal_card
+from service.pages.trust.rejected_page import ShownRejection
+from service.store.organisations import list_names
+from service.store.tables import Organisation, Project
+from service.trust.bindings.repository import find_binding
+from service.trust.bindings.services import BindingServices
+from service.trust.explain.evaluation import Status
+from service.trust.explain.explanation import Explanation
+from service.trust.explain.nearest import NearBinding
+from service.trust.explain.service import Asked, explain_asked
+from service.trust.explain.summary import failed_step, smallest_difference
+from service.trust.rejected.explanation import explain_rejected
+
+PASTED: Final = "pasted"
+_PROJECT: Final = "project_id"
+_CHECKED_WHEN_SENT: Final = frozenset({"signature", "time"})
+RULE_WORDS: Final = {
+    "issuer": "The issuer is accepted",
+    "audience": "The audience is this service alone",
+    "subject": "A binding has the subject",
+    "repository": "The binding has the repository id",
+    "event": "The binding allows the event",
+    "signature": "The issuer signed the token",
+    "time": "The token is valid now",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainView:
+    """The form and its result, without what was pasted.
+
+    `card` offers the missing binding. `revocable` are the ids of those bindings, among ones that
+    match equally well, that the caller may revoke.
+    """
+
+    projects: list[tuple[str, str]]
+    project_id: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    explanation: Explanation | None = None
+    card: ProposalCard | None = None
+    revocable: frozenset[str] = frozenset()
+
+    @property
+    def difference(self) -> str | None:
+        """The smallest difference from what would be trusted, in a sentence."""
+        return None if self.explanation is None else smallest_difference(self.explanation)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several bindings match equally well."""
+        explanation = self.explanation
+        return explanation is not None and explanation.detail is Detail.BINDING_AMBIGUOUS
+
+    @property
+    def compared(self) -> NearBinding | None:
+        """The binding that the failed rule already shows the difference from."""
+        explanation = self.explanation
+        failed = None if explanation is None else failed_step(explanation)
+        if explanation is None or failed is None or failed.difference is None:
+            return None
+        with_sub = failed.difference.compared_with
+        return next((near for near in explanation.nearest if near.sub_pattern == with_sub), None)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the token is not trusted, if it is not."""
+        explanation = self.explanation
+        if explanation is None or explanation.code is None:
+            return None
+        return failure_of(explanation.code, explanation.detail)
+
+
+async def explain_form(services: BindingServices, org: Organisation) -> ExplainView:
+    """The empty form."""
+    return ExplainView(await _projects(services, org))
+
+
+async def explain_pasted(
+    services: BindingServices, caller: Caller, org: Organisation, form: Form
+) -> ExplainView:
+    """The explanation of what was pasted into the form, or the error of one of its fields."""
+    projects, project_id = await _projects(services, org), form.get(_PROJECT, "")
+    try:
+        asked = _asked(form.get(PASTED, ""), project_id or None)
+        explanation = await explain_asked(services, asked, org)
+    except Invalid as fault:
+        name = _PROJECT if fault.text.startswith(_PROJECT) else PASTED
+        return ExplainView(projects, project_id, {name: fault.text})
+    view = ExplainView(projects, project_id, explanation=explanation)
+    return await with_remedy(services, caller, org, view)
+
+
+async def explain_source(
+    services: BindingServices, caller: Caller, org: Organisation, source: ShownRejection
+) -> ExplainView:
+    """The explanation of a rejected subject by its stored claims, if a binding can help.
+
+    Its signature, audience and times were valid when it was sent, so those rules have passed.
+    """
+    view = await explain_form(services, org)
+    explanation = await explain_rejected(services, org, source.row)
+    if explanation is None or source.resolution.trusted_by or source.resolution.is_taken:
+        return view
+    rules = [
+        dataclasses.replace(step, status=Status.PASSED, note="When it was sent.")
+        if step.name in _CHECKED_WHEN_SENT
+        else step
+        for step in explanation.rules
+    ]
+    explanation = dataclasses.replace(explanation, rules=rules)
+    view = dataclasses.replace(view, explanation=explanation)
+    return await with_remedy(services, caller, org, view)
+
+
+async def with_remedy(
+    services: BindingServices, caller: Caller, org: Organisation, view: ExplainView
+) -> ExplainView:
+    """`view` with what `caller` can do about it."""
+    explanation = view.explanation
+    if explanation is None:
+        return view
+    if explanation.proposal is not None:
+        card = await load_proposal_card(services, caller, org, explanation.proposal)
+        return dataclasses.replace(view, card=card)
+    if not view.is_ambiguous:
+        return view
+    async with services.store.read() as session:
+        bindings = [await find_binding(session, org.id, near.id) for near in explanation.nearest]
+    revocable = {each.id for each in bindings if each and may_revoke(caller, org, each.team_id)}
+    return dataclasses.replace(view, revocable=frozenset(revocable))
+
+
+def _asked(pasted: str, project_id: str | None) -> Asked:
+    """A token, or claims if it begins as JSON does. Raises NeitherTokenNorClaims."""
+    text = pasted.strip()
+    if not text:
+        raise NeitherTokenNorClaims
+    if text.startswith("{"):
+        return Asked.from_claims(text.encode(errors="surrogatepass"), project_id)
+    return Asked.from_token(text, project_id)
+
+
+async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
+    async with services.store.read() as session:
+        return await list_names(session, org, Project)

@@ -1,0 +1,187 @@
+"""Leases: one process at a time seals, one changes segments in other ways, one verifies them.
+
+A lease consists of two locks. A lock on a file in the data dir excludes other processes over that
+data dir and is released when its holder ends. A row in the database excludes the processes over
+other data dirs, on this machine or another. It expires by the clock of write transactions, which
+nodes share, and carries an epoch by which a commit verifies that its lease is still the current
+one: a holder that was paused for too long commits nothing.
+"""
+
+import asyncio
+import fcntl
+import os
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import update
+
+from service.core.errors import Refusal
+from service.core.ids import new_id
+from service.store.store import Store, UnitOfWork
+from service.store.tables import Lease
+
+SEGMENTS: Final = "segments"
+"""The lease to merge, import, index, publish, prune and remove segments."""
+SEAL: Final = "seal"
+"""The lease to seal: apart, because a full journal must not wait until a merge has ended."""
+SCRUB: Final = "scrub"
+"""The lease to verify segments in the background, so that nodes share the work."""
+
+_RENEWALS: Final = 3
+"""How often `HeldLease.renewed` renews the lease within its lifetime."""
+
+_MARK: Final = re.compile(r"lock_[0-9a-z]{16}")
+_MARK_BYTES: Final = 64
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LeaseTaken(Refusal):
+    """Another process is changing segments right now."""
+
+    status = 503
+    text = "another process is changing segments; try again"
+    is_temporary = True
+
+
+class LeaseLost(Exception):
+    """Another process has taken over the lease; the pending change must not be committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLease:
+    """The right to change segments, until it expires or another process takes it over."""
+
+    name: str
+    holder: str
+    epoch: int
+    lifetime: timedelta
+    store: Store
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[UnitOfWork]:
+        """As `Store.write`, under this lease; every change of segments commits through it.
+
+        Raises LeaseLost, before the block, if the lease is lost; a commit extends it.
+        """
+        async with self.store.write() as work:
+            # In the same transaction: a takeover needs the write lock, and waits for the commit.
+            await self._confirm(work)
+            yield work
+
+    @asynccontextmanager
+    async def renewed(self) -> AsyncIterator[None]:
+        """Renew the lease during the block, which may take longer than it lasts."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self.lifetime.total_seconds() / _RENEWALS)
+                async with self.write():
+                    pass
+
+        renewal = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            # If the lease was lost, the next commit says so.
+            await asyncio.gather(renewal, return_exceptions=True)
+
+    async def _confirm(self, work: UnitOfWork) -> None:
+        extended = await work.session.scalar(
+            update(Lease)
+            .where(Lease.name == self.name, Lease.holder == self.holder, Lease.epoch == self.epoch)
+            .values(expires_at=work.now + self.lifetime)
+            .returning(Lease.epoch)
+        )
+        if extended is None:
+            raise LeaseLost
+
+
+async def revoke(work: UnitOfWork, name: str) -> None:
+    """End the lease `name`: what its holder has not committed yet, it never will."""
+    await work.session.execute(
+        update(Lease)
+        .where(Lease.name == name)
+        .values(holder="", epoch=Lease.epoch + 1, expires_at=work.now)
+    )
+
+
+async def end_leases(work: UnitOfWork) -> None:
+    """Expire all leases of a restored database by any clock: their holders do not run here."""
+    await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
+
+
+def _place_of(descriptor: int) -> str:
+    """Identifies the lock file, which is locked: no other file, nor a copy of it, has the same.
+
+    The host and the inode tell it from copies. The mark, written by the first holder, tells it from
+    files of the same inode number elsewhere: hosts of containers may share a name.
+    """
+    mark = os.pread(descriptor, _MARK_BYTES, 0).decode(errors="replace")
+    if not _MARK.fullmatch(mark):
+        mark = new_id("lock")
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, mark.encode(), 0)
+    return f"{socket.gethostname()}/{os.fstat(descriptor).st_ino:x}-{mark}/"
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise LeaseTaken from error
+
+
+class LeaseKeeper:
+    """Acquires and releases the lease `name` for this process."""
+
+    def __init__(
+        self, store: Store, data_dir: Path, lifetime: timedelta, name: str = SEGMENTS
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._lock_file = data_dir / f"{name}.lock"
+        self._lifetime = lifetime
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncIterator[HeldLease]:
+        """Hold the lease during the block. Raises LeaseTaken while another process holds it."""
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Before the row: with this lock a holder of the same place is known to have ended.
+            _lock(descriptor)
+            held = await self._take(_place_of(descriptor))
+            yield held
+            await self._give_back(held)
+        finally:
+            os.close(descriptor)  # releases the file lock
+
+    async def _take(self, place: str) -> HeldLease:
+        """Take the row. A holder of the same place has ended, because we hold its file lock."""
+        holder = f"{place}{os.getpid()}/{new_id('lease')}"
+        async with self._store.write() as work:
+            lease = await work.session.get(Lease, self._name)
+            if lease is None:
+                lease = Lease(name=self._name, holder="", epoch=0, expires_at=work.now)
+                work.session.add(lease)
+            elif lease.expires_at > work.now and not lease.holder.startswith(place):
+                raise LeaseTaken
+            lease.holder = holder
+            lease.epoch += 1
+            lease.expires_at = work.now + self._lifetime
+            return HeldLease(self._name, holder, lease.epoch, self._lifetime, self._store)
+
+    async def _give_back(self, held: HeldLease) -> None:
+        async with self._store.write() as work:
+            await work.session.execute(
+                update(Lease)
+                # By epoch: the lease of a process that has taken over must not be ended.
+                .where(Lease.name == self._name, Lease.epoch == held.epoch)
+                .values(expires_at=work.now)
+            )

@@ -1,0 +1,152 @@
+"""Creating and revoking bindings; each change writes exactly one audit row."""
+
+from collections.abc import Container, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
+from service.access.callers import Caller
+from service.ci.issuers.issuers import Issuers
+from service.core.errors import BindingExists, BindingNotFound, OutsideEnvelope, TooManyBindings
+from service.core.ids import new_id
+from service.store.store import UnitOfWork
+from service.store.tables import Binding, Organisation, Origin
+from service.trust.bindings import rules
+from service.trust.bindings.repository import (
+    count_active_up_to,
+    find_active,
+    find_envelope,
+    find_places,
+    get_revocable,
+    mark_revoked,
+    move_trust_on,
+)
+from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
+from service.trust.bindings.slots import stored_slot_rule
+
+
+async def add_binding(
+    work: UnitOfWork,
+    org: Organisation,
+    body: Mapping[str, Any],
+    by: Caller,
+    issuers: Issuers,
+    origins: Container[str] = HTTP_ORIGINS,
+    binding_id: str | None = None,
+) -> Binding:
+    """Create the binding in `body`, with a new id unless one is given.
+
+    Raises Invalid, Forbidden, OutsideEnvelope, BindingExists, TooManyBindings.
+    """
+    places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
+    draft = parse_binding(body, issuers, places, origins)
+    by.require_binding_rights(org, draft.team_id)
+    slot_rule = await stored_slot_rule(work.session)
+    project_id = await _project_limit(work, org, draft, slot_rule)
+    slot = slot_key(draft, org.id, slot_rule)
+    if await find_active(work.session, slot) is not None:
+        raise BindingExists
+    if await count_active_up_to(work.session, org.id, rules.ACTIVE_MAX) >= rules.ACTIVE_MAX:
+        raise TooManyBindings(limit=f"{rules.ACTIVE_MAX:,}")
+    binding = Binding(
+        id=binding_id or new_id("obind"),
+        tenant_id=org.id,
+        project_id=project_id,
+        team_id=draft.team_id,
+        slot=slot,
+        issuer=draft.issuer,
+        sub_pattern=draft.sub_pattern,
+        repository_id=draft.repository_id,
+        event_names=list(draft.event_names),
+        origin=draft.origin,
+        added_by=by.audit_context.actor,
+        added_at=_to_ms(work.now),
+    )
+    work.session.add(binding)
+    try:
+        await work.session.flush()
+    except IntegrityError as error:  # a concurrent transaction took the slot
+        raise BindingExists from error
+    await move_trust_on(work.session, org.id)
+    _record_created(work, binding, by)
+    return binding
+
+
+async def revoke_binding(
+    work: UnitOfWork, org: Organisation, binding_id: str, reason: str | None, by: Caller
+) -> None:
+    """Revoke a binding permanently. Raises BindingNotFound, Forbidden."""
+    binding = await get_revocable(work.session, org.id, binding_id)
+    await revoke_bindings(work, org, [binding], reason, by)
+
+
+async def revoke_bindings(
+    work: UnitOfWork,
+    org: Organisation,
+    bindings: Sequence[Binding],
+    reason: str | None,
+    by: Caller,
+) -> None:
+    """Revoke active bindings of `org` permanently. Raises BindingNotFound, Forbidden."""
+    now, actor = _to_ms(work.now), by.audit_context.actor
+    # All rights before the first change: either all of the bindings are revoked, or none.
+    for binding in bindings:
+        by.require_revoke_rights(org, binding.team_id)
+    if not await mark_revoked(work.session, bindings, actor, reason, now):
+        raise BindingNotFound
+    for binding in bindings:
+        work.record(
+            org.id,
+            OidcBindingRevoked(binding_id=binding.id, revoked_reason=reason, by_user_id=actor),
+            by.audit_context,
+            subject=binding.id,
+        )
+    await move_trust_on(work.session, org.id)
+
+
+def terms_of(binding: Binding) -> dict[str, Any]:
+    """The body of a create request for a binding with the terms of `binding`."""
+    return {
+        "issuer": binding.issuer,
+        "sub_pattern": binding.sub_pattern,
+        "repository_id": binding.repository_id,
+        "event_names": list(binding.event_names),
+        "origin": binding.origin,
+        "project_id": binding.project_id,
+        "team_id": binding.team_id,
+    }
+
+
+def _to_ms(instant: datetime) -> datetime:
+    """Truncate to milliseconds, as in answers, so that an `addedAt` can be used as `asOf`."""
+    return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+async def _project_limit(
+    work: UnitOfWork, org: Organisation, draft: Draft, slot_rule: BindingSlot
+) -> str | None:
+    """The project that the binding is limited to; a team binding stays within its envelope.
+
+    Raises OutsideEnvelope.
+    """
+    if draft.origin is not Origin.TEAM_ADMIN:
+        return draft.project_id
+    envelope = await find_envelope(work.session, org.id, draft, slot_rule)
+    if envelope is None:
+        raise OutsideEnvelope
+    if envelope.project_id is None:
+        return draft.project_id
+    if draft.project_id not in {None, envelope.project_id}:
+        raise OutsideEnvelope
+    return envelope.project_id
+
+
+def _record_created(work: UnitOfWork, binding: Binding, by: Caller) -> None:
+    work.record(
+        binding.tenant_id,
+        OidcBindingCreated(binding_id=binding.id, by_user_id=binding.added_by, **terms_of(binding)),
+        by.audit_context,
+        subject=binding.id,
+    )

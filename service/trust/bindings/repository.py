@@ -1,0 +1,243 @@
+"""Queries on bindings. Nothing in this module commits."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm.attributes import set_committed_value
+
+from service.ci.verifier.candidates import BindingTerms
+from service.core.errors import BindingNotFound, NoSuchBinding
+from service.store.batching import rows_of, scalars_of
+from service.store.tables import Binding, Organisation, Origin, Project, Team
+from service.trust.bindings.rules import BindingSlot, Draft, Places, slot_key
+
+
+class BindingState(StrEnum):
+    """A binding is active until it is revoked, which is permanent."""
+
+    ACTIVE = "active"
+    REVOKED = "revoked"
+
+
+async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
+    """The project ids and the team ids of the organisation among `names`."""
+    # All ids are ASCII. A database may fail on other text, such as a lone surrogate.
+    ids = [name for name in names if isinstance(name, str) and name.isascii()]
+    projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
+    teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
+    return Places(
+        projects=frozenset(await session.scalars(projects)),
+        teams=frozenset(await session.scalars(teams)),
+    )
+
+
+async def find_active(session: AsyncSession, slot: str) -> Binding | None:
+    """The active binding in `slot`, or None; at most one exists (`one_active_per_slot`)."""
+    return await session.scalar(
+        select(Binding).where(Binding.slot == slot, Binding.revoked_at.is_(None))
+    )
+
+
+async def count_active_by_project(
+    session: AsyncSession, tenant_id: str, projects: Collection[str]
+) -> dict[str | None, int]:
+    """The number of active bindings that are limited to those of `projects` that have any."""
+    counts = await session.execute(
+        select(Binding.project_id, func.count())
+        .where(
+            Binding.tenant_id == tenant_id,
+            Binding.revoked_at.is_(None),
+            Binding.project_id.in_(projects),
+        )
+        .group_by(Binding.project_id)
+    )
+    return {row[0]: row[1] for row in counts}
+
+
+async def count_active_up_to(session: AsyncSession, tenant_id: str, limit: int) -> int:
+    """How many active bindings the organisation has, `limit` for as many or more."""
+    active = select(Binding.id).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    counted = select(func.count()).select_from(active.limit(limit).subquery())
+    return await session.scalar(counted) or 0
+
+
+async def list_active_with_subs(
+    session: AsyncSession, tenant_id: str, subs: Collection[str]
+) -> Sequence[Binding]:
+    """The organisation's active bindings with one of these subjects."""
+    active = select(Binding).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return [
+        binding async for binding in scalars_of(session, active, Binding.sub_pattern, list(subs))
+    ]
+
+
+async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict[str, str]:
+    """The occupied slots among `slots`, each with the organisation that holds it."""
+    taken = select(Binding).where(Binding.revoked_at.is_(None))
+    return {
+        binding.slot: binding.tenant_id
+        async for binding in scalars_of(session, taken, Binding.slot, slots)
+    }
+
+
+async def find_envelope(
+    session: AsyncSession, tenant_id: str, draft: Draft, slot_rule: BindingSlot
+) -> Binding | None:
+    """The organisation-level active binding that a team's `draft` must stay within, or None."""
+    org_level = Draft(
+        issuer=draft.issuer,
+        sub_pattern=draft.sub_pattern,
+        repository_id=draft.repository_id,
+        event_names=(),
+        origin=Origin.ORG_ADMIN,
+        project_id=None,
+        team_id=None,
+    )
+    binding = await find_active(session, slot_key(org_level, tenant_id, slot_rule))
+    # With one slot for the whole service, the slot's binding may be another organisation's.
+    if binding is None or binding.tenant_id != tenant_id or binding.origin != Origin.ORG_ADMIN:
+        return None
+    return binding
+
+
+async def find_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding | None:
+    """The organisation's binding with this id, active or revoked, or None."""
+    return await session.scalar(
+        select(Binding).where(Binding.id == binding_id, Binding.tenant_id == tenant_id)
+    )
+
+
+async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    """The organisation's binding with this id, active or revoked. Raises NoSuchBinding."""
+    binding = await find_binding(session, tenant_id, binding_id)
+    if binding is None:
+        raise NoSuchBinding
+    return binding
+
+
+async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+    """The organisation's active binding with this id. Raises BindingNotFound."""
+    binding = await session.scalar(
+        select(Binding).where(
+            Binding.id == binding_id,
+            Binding.tenant_id == tenant_id,
+            Binding.revoked_at.is_(None),
+        )
+    )
+    if binding is None:
+        raise BindingNotFound
+    return binding
+
+
+async def mark_revoked(
+    session: AsyncSession, bindings: Sequence[Binding], by: str, reason: str | None, now: datetime
+) -> bool:
+    """Revoke `bindings`; False, with some of them revoked, if one was no longer active."""
+    values = {"revoked_at": now, "revoked_by": by, "revoked_reason": reason}
+    revoke = (
+        update(Binding)
+        # Permanent: a second revocation must not replace the time and reason of the first one.
+        .where(Binding.revoked_at.is_(None))
+        .values(**values)
+        .returning(Binding.id)
+        # Synchronising would compare every binding of the session with each statement.
+        .execution_options(synchronize_session=False)
+    )
+    binding_ids = [binding.id for binding in bindings]
+    revoked = {each async for each in scalars_of(session, revoke, Binding.id, binding_ids)}
+    for binding in bindings:
+        for name, value in values.items():
+            set_committed_value(binding, name, value)
+    return revoked == set(binding_ids)
+
+
+async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
+    """Advance the trust revision: caches of the organisation's bindings become stale.
+
+    Must be in the transaction of the change, so that the new revision implies the change.
+    """
+    await session.execute(
+        update(Organisation)
+        .where(Organisation.id == tenant_id)
+        .values(trust_revision=Organisation.trust_revision + 1)
+    )
+
+
+async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
+    """The columns of the organisation's active bindings that tokens are matched against."""
+    terms = [getattr(Binding, name) for name in BindingTerms._fields]
+    active = select(*terms).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return await rows_of(session, active, BindingTerms)
+
+
+class BindingCounts(NamedTuple):
+    """The number of active bindings, and how many of them are in use."""
+
+    active: int
+    never_used: int
+    used_lately: int
+
+
+async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) -> BindingCounts:
+    """The number of the organisation's active bindings, and how many were used since `lately`."""
+    counts = select(
+        func.count(),
+        func.count().filter(Binding.last_used_at.is_(None)),
+        func.count().filter(Binding.last_used_at >= lately),
+    ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    return BindingCounts(*(await session.execute(counts)).one())
+
+
+async def list_bindings(
+    session: AsyncSession,
+    tenant_id: str,
+    state: BindingState | None = None,
+    as_of: datetime | None = None,
+) -> Sequence[Binding]:
+    """The organisation's bindings, newest first, then by id.
+
+    With `as_of`, those that were in `state` (by default active) at that instant.
+    """
+    query = (
+        select(Binding)
+        .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
+
+
+async def list_by_repository(
+    session: AsyncSession,
+    repository_id: str,
+    state: BindingState = BindingState.ACTIVE,
+    as_of: datetime | None = None,
+) -> Sequence[Binding]:
+    """The repository's bindings in all organisations that are (at `as_of`: were) in `state`."""
+    query = (
+        select(Binding)
+        .where(Binding.repository_id == repository_id, in_state(state, as_of))
+        .order_by(Binding.added_at.desc(), Binding.id)
+    )
+    return (await session.scalars(query)).all()
+
+
+def in_state(state: BindingState | None, as_of: datetime | None) -> ColumnElement[bool]:
+    """Condition: bindings in `state` (default all), or in it (default active) at `as_of`."""
+    if as_of is None:
+        match state:
+            case BindingState.ACTIVE:
+                return Binding.revoked_at.is_(None)
+            case BindingState.REVOKED:
+                return Binding.revoked_at.is_not(None)
+            case _:
+                return true()
+    # Half-open: a binding and its replacement, from the same instant on, are never both active.
+    if state is BindingState.REVOKED:
+        return Binding.revoked_at <= as_of
+    return and_(
+        Binding.added_at <= as_of, or_(Binding.revoked_at.is_(None), Binding.revoked_at > as_of)
+    )

@@ -1,0 +1,226 @@
+"""Validation of binding requests, in the order in which faults are reported.
+
+Texts and order follow the error table of the specification. Pure: the organisation's projects and
+teams are arguments.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Container, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeVar
+
+from service.ci.issuers.issuers import Issuer, Issuers
+from service.core.errors import (
+    EventNameInvalid,
+    EventNamesNotStrings,
+    Invalid,
+    IssuerMissing,
+    IssuerNotAllowed,
+    OriginMissing,
+    OriginNotAllowed,
+    ProjectIdNotString,
+    ProjectNotFound,
+    RepositoryIdMissing,
+    RepositoryIdNotDigits,
+    RepositoryIdNotInteger,
+    SubPatternInvalid,
+    SubPatternMissing,
+    TeamIdMissing,
+    TeamIdNotString,
+    TeamNotFound,
+    TooManyEventNames,
+    UnknownField,
+)
+from service.core.text_rules import is_plain
+from service.store.tables import Origin
+
+ACTIVE_MAX: Final = 10_000
+"""Active bindings of one organisation, at most."""
+SUB_PATTERN_MAX: Final = 1024
+REPOSITORY_ID_DIGITS_MAX: Final = 32
+ECHO_MAX: Final = 256
+EVENT_NAME_MAX: Final = 64
+EVENT_NAMES_MAX: Final = 64
+
+_FIELDS: Final = frozenset(
+    {"issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id", "team_id"}
+)
+
+_Value = TypeVar("_Value")
+
+BindingSlot = Literal["global", "tenant"]
+
+
+HTTP_ORIGINS: Final = frozenset({Origin.ORG_ADMIN, Origin.TEAM_ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A valid binding request. `team_id` is None for organisation-level bindings."""
+
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: tuple[str, ...]
+    origin: Origin
+    project_id: str | None
+    team_id: str | None
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of a create request for it."""
+        return asdict(self) | {"event_names": list(self.event_names), "origin": self.origin.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The projects and teams of the organisation that a request refers to."""
+
+    projects: Container[str]
+    teams: Container[str]
+
+
+def parse_binding(
+    body: Mapping[str, Any],
+    issuers: Issuers,
+    places: Places,
+    origins: Container[str] = HTTP_ORIGINS,
+) -> Draft:
+    """The binding that `body` requests.
+
+    Raises Invalid for the first fault in the table's order, with those of other fields.
+    """
+    faults: list[Invalid] = []
+
+    def value(parse: Callable[..., _Value], name: str, *arguments: object) -> _Value | None:
+        try:
+            return parse(body.get(name), *arguments)
+        except Invalid as fault:
+            faults.append(fault)
+            return None
+
+    issuer = value(_issuer, "issuer", issuers)
+    sub_pattern = value(_sub_pattern, "sub_pattern")
+    repository_id = value(_repository_id, "repository_id", issuer and issuers[issuer])
+    event_names = value(_event_names, "event_names")
+    origin = value(_origin, "origin", origins)
+    project_id = value(_project_id, "project_id", places.projects)
+    team_id = value(_team_id, "team_id", places.teams, origin)
+    unknown = [name for name in body if name not in _FIELDS]
+    if unknown:
+        faults.append(UnknownField(value=", ".join(unknown)))
+    # A field that is None here is among the faults.
+    if faults or issuer is None or sub_pattern is None or event_names is None or origin is None:
+        faults[0].further = faults[1:]
+        raise faults[0]
+    return Draft(
+        issuer=issuer,
+        sub_pattern=sub_pattern,
+        repository_id=repository_id,
+        event_names=event_names,
+        origin=origin,
+        project_id=project_id,
+        team_id=team_id,
+    )
+
+
+def parse_repository_id(value: object) -> str:
+    """The id in its canonical form: ASCII digits without leading zeros. Raises Invalid."""
+    if isinstance(value, str):
+        digits = value.lstrip("0")
+        if (
+            not (value.isascii() and value.isdecimal())
+            or len(value) > REPOSITORY_ID_DIGITS_MAX
+            or not digits
+        ):
+            raise RepositoryIdNotDigits
+        return digits
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or not 0 < value < 10**REPOSITORY_ID_DIGITS_MAX
+    ):
+        raise RepositoryIdNotInteger
+    return str(value)
+
+
+def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
+    """The key that at most one active binding may have.
+
+    Organisation-level bindings share one slot per (issuer, sub, repository id), either in the whole
+    service or (`slot_rule`) in the tenant; each team has a separate slot. The key is a digest,
+    because a sub may be longer than some databases can index.
+    """
+    scope = tenant_id if slot_rule == "tenant" else None
+    parts = [draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id, scope]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _issuer(value: object, issuers: Issuers) -> str:
+    if not isinstance(value, str):
+        raise IssuerMissing
+    if value not in issuers:
+        raise IssuerNotAllowed(value=_cut(value))
+    return value
+
+
+def _cut(text: str) -> str:
+    """`text` for an error: a body may be 64 KB long, and an error need not be."""
+    return text if len(text) <= ECHO_MAX else f"{text[:ECHO_MAX]}…"
+
+
+def _sub_pattern(value: object) -> str:
+    if not isinstance(value, str):
+        raise SubPatternMissing
+    if not 1 <= len(value) <= SUB_PATTERN_MAX or not is_plain(value):
+        raise SubPatternInvalid
+    return value
+
+
+def _repository_id(value: object, issuer: Issuer | None) -> str | None:
+    if value is not None:
+        return parse_repository_id(value)
+    if issuer is not None and issuer.requires_repository_id:
+        raise RepositoryIdMissing(value=issuer.url)
+    return None
+
+
+def _event_names(value: object) -> tuple[str, ...]:
+    """The names in the given order, without duplicates."""
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise EventNamesNotStrings
+    if len(value) > EVENT_NAMES_MAX:
+        raise TooManyEventNames
+    if not all(1 <= len(name) <= EVENT_NAME_MAX and is_plain(name) for name in value):
+        raise EventNameInvalid
+    return tuple(dict.fromkeys(value))
+
+
+def _origin(value: object, origins: Container[str]) -> Origin:
+    if not isinstance(value, str):
+        raise OriginMissing
+    if value not in origins:
+        raise OriginNotAllowed
+    return Origin(value)
+
+
+def _project_id(value: object, known: Container[str]) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ProjectIdNotString
+    if value is not None and value not in known:
+        raise ProjectNotFound
+    return value
+
+
+def _team_id(value: object, known: Container[str], origin: Origin | None) -> str | None:
+    """The team of a `team_admin` binding; for other origins it is validated and dropped."""
+    if value is not None and not isinstance(value, str):
+        raise TeamIdNotString
+    if value is not None and value not in known:
+        raise TeamNotFound
+    if value is None and origin is Origin.TEAM_ADMIN:
+        raise TeamIdMissing
+    return value if origin is Origin.TEAM_ADMIN else None

@@ -1,0 +1,119 @@
+"""Runs the verification rules on a token and records how far it got. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from service.ci.issuers.issuers import Issuer
+from service.ci.issuers.jwks import SigningKeys
+from service.ci.verifier.candidates import BindingTerms, Candidate
+from service.ci.verifier.claims import UnverifiedClaims, UnverifiedToken
+from service.ci.verifier.codes import TokenRejected
+from service.ci.verifier.rules import (
+    VerificationContext,
+    most_specific,
+    rule_1_issuer,
+    rule_2_audience,
+    rule_3_subject,
+    rule_4_repository,
+    rule_5_event,
+    rule_6_signature,
+    rule_7_time,
+)
+from service.trust.explain.binding_history import KnownBinding, active_terms
+
+RULE_NAMES: Final = (
+    "issuer",
+    "audience",
+    "subject",
+    "repository",
+    "event",
+    "signature",
+    "time",
+)
+SIGNATURE_RULE: Final = 6
+TIME_RULE: Final = 7
+
+
+class Status(StrEnum):
+    """The outcome of a rule."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(slots=True)
+class RuleTrace:
+    """The intermediate results of the rules, up to the first failure."""
+
+    issuer: Issuer | None = None
+    same_sub: Sequence[Candidate] = ()
+    same_repository: Sequence[Candidate] = ()
+    binding: Candidate | None = None
+    is_signed: bool = False
+    rejection: TokenRejected | None = None
+
+    def status(self, rule: int, *, has_signature: bool) -> Status:
+        """The outcome of `rule`."""
+        if rule == SIGNATURE_RULE and not has_signature:
+            return Status.NOT_REACHED
+        failed = len(RULE_NAMES) + 1
+        if self.rejection is not None:
+            failed = self.rejection.rule or 0
+        if rule == failed:
+            return Status.FAILED
+        return Status.PASSED if rule < failed else Status.NOT_REACHED
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A token with the inputs of the rules. Without `keys`, claims alone are evaluated."""
+
+    token: UnverifiedToken
+    context: VerificationContext
+    bindings: Collection[KnownBinding]
+    keys: SigningKeys | None
+    now: datetime
+    trace: RuleTrace = field(default_factory=RuleTrace)
+
+    @property
+    def unverified_claims(self) -> UnverifiedClaims:
+        """The claims of the token, before any rule is applied."""
+        return self.token.unverified_claims
+
+    @property
+    def active(self) -> Sequence[BindingTerms]:
+        """The active bindings with the token's subject."""
+        return active_terms(self.bindings, self.unverified_claims.text("sub"))
+
+
+def run_rules(evaluation: Evaluation) -> None:
+    """Apply the verifier's rules in the verifier's order. Raises TokenRejected."""
+    claims, context, trace = evaluation.unverified_claims, evaluation.context, evaluation.trace
+    issuer = rule_1_issuer(claims, context.issuers)
+    trace.issuer = issuer
+    rule_2_audience(claims, context.audience)
+    trace.same_sub = rule_3_subject(claims, issuer, context)
+    trace.same_repository = rule_4_repository(claims, issuer, trace.same_sub)
+    trace.binding = rule_5_event(claims, issuer, trace.same_repository)
+    if evaluation.keys is not None:
+        rule_6_signature(evaluation.token, issuer, evaluation.keys)
+        trace.is_signed = True
+    rule_7_time(claims, evaluation.now)
+
+
+def is_reached(evaluation: Evaluation, rule: int) -> bool:
+    """True if `rule` was applied, whether it passed or failed."""
+    status = evaluation.trace.status(rule, has_signature=evaluation.keys is not None)
+    return status is not Status.NOT_REACHED
+
+
+def ambiguous(evaluation: Evaluation) -> set[str]:
+    """The ids of the candidates among which rule 5 cannot decide."""
+    issuer = evaluation.trace.issuer
+    event_name = evaluation.unverified_claims.text(issuer.event_name_claim if issuer else None)
+    allowing = [item for item in evaluation.trace.same_repository if item.allows(event_name)]
+    return {candidate.id for candidate in most_specific(allowing)}

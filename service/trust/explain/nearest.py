@@ -1,0 +1,281 @@
+"""Finds the bindings that a rejected token nearly matches, and says why they do not match.
+
+Pure, and fast for ten thousand bindings: each one is compared, at low cost.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from heapq import nsmallest
+from itertools import chain, islice
+from typing import Final
+from urllib.parse import unquote
+
+from analytics.model.instants import format_ms
+from service.ci.verifier.candidates import candidates_of
+from service.trust.bindings.repository import BindingState
+from service.trust.explain.binding_history import KnownBinding
+from service.trust.explain.text_diff import Difference, common_prefix, difference_of, shown
+
+NEAREST_MAX: Final = 5
+AMBIGUOUS_MAX: Final = 100
+_QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
+FOLDED_CHARS_MAX: Final = 256
+FOLDS_MAX: Final = 500
+"""How many non-ASCII subjects are normalised for comparison, in arbitrary order.
+
+Normalising hostile input takes time quadratic in its length and blocks the event loop meanwhile.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSubject:
+    """A token's unverified identity, and the project of the API key sent with it."""
+
+    issuer: str
+    sub: str
+    repository_id: str | None
+    event_name: str | None
+    project_id: str | None
+
+
+class NearKind(IntEnum):
+    """Which part of a binding nearly matches, the most useful first."""
+
+    AMBIGUOUS = auto()
+    REVOKED = auto()
+    OTHER_REPOSITORY = auto()
+    OTHER_PROJECT = auto()
+    OUTSIDE_ENVELOPE = auto()
+    OTHER_EVENT = auto()
+    QUALIFIED = auto()
+    SPELLING = auto()
+    OTHER_SUBJECT = auto()
+    CLOSEST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NearBinding:
+    """A binding that nearly matches: why it does not, and where its sub differs."""
+
+    id: str
+    state: BindingState
+    sub_pattern: str
+    repository_id: str | None
+    why: str
+    difference: Difference | None
+    kind: NearKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    binding: KnownBinding
+    kind: NearKind
+    why: str
+    distance: int = 0
+
+    @property
+    def order(self) -> tuple[int, bool, int, float, str]:
+        binding = self.binding
+        age = -binding.added_at.timestamp()
+        return self.kind, binding.revoked_at is not None, self.distance, age, binding.id
+
+
+def nearest_bindings(
+    subject: TokenSubject, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
+) -> Sequence[NearBinding]:
+    """The organisation's `bindings` nearest to `subject`.
+
+    If `ambiguous` is given, only these ids: bindings that match equally well.
+    """
+    if ambiguous:
+        why = "It matches, and so do the others listed: none of them goes before the rest."
+        equal = (_Match(b, NearKind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
+        return [_near(match, subject) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
+    matches = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
+    # Merely similar subjects would distract from matches with a specific reason.
+    specific = [match for match in matches if match.kind is not NearKind.CLOSEST]
+    return [_near(match, subject) for match in specific or matches]
+
+
+def find_predecessor(
+    subject: TokenSubject, nearest: Sequence[NearBinding], bindings: Collection[KnownBinding]
+) -> KnownBinding | None:
+    """The active binding of the job under an earlier name, or None.
+
+    The nearest of the organisation's own bindings, if it differs in spelling or in GitHub's ids for
+    the same repository id, or has the same subject for another repository id. A team's binding,
+    which may be as near, belongs to its team.
+    """
+    by_id = {binding.id: binding for binding in bindings}
+    own = next((near for near in nearest if by_id[near.id].team_id is None), None)
+    if own is None or own.state is not BindingState.ACTIVE:
+        return None
+    binding = by_id[own.id]
+    is_same_repository = binding.repository_id == subject.repository_id is not None
+    is_renamed = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
+    return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
+
+
+def plain_sub(sub: str) -> str:
+    """`sub` without the ids that GitHub appends to the names of owner and repository."""
+    return _QUALIFIED.sub(r"repo:\1/\3", sub, count=1) if "@" in sub else sub
+
+
+def _order(match: _Match) -> tuple[int, bool, int, float, str]:
+    return match.order
+
+
+def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
+    of_issuer = [binding for binding in bindings if binding.issuer == subject.issuer]
+    same_sub = [binding for binding in of_issuer if binding.sub_pattern == subject.sub]
+    live = _live_events(same_sub)
+    for binding in same_sub:
+        yield _with_same_sub(subject, binding, live)
+    plain = plain_sub(subject.sub)
+    respelt = _respelt(subject.sub, [binding.sub_pattern for binding in of_issuer])
+    for binding in of_issuer:
+        if binding.sub_pattern != subject.sub:
+            yield _with_other_sub(subject, binding, plain, respelt)
+
+
+def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
+    """The event sets, by id, of those bindings that are candidates for tokens."""
+    active = [binding.terms for binding in same_sub if binding.is_active]
+    by_subject = candidates_of(active).by_subject
+    return {item.id: item.event_sets for items in by_subject.values() for item in items}
+
+
+def _with_same_sub(
+    subject: TokenSubject, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
+) -> _Match:
+    if binding.repository_id not in {None, subject.repository_id}:
+        return _Match(binding, NearKind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
+    if binding.project_id not in {None, subject.project_id}:
+        key = f"one of {subject.project_id}" if subject.project_id else "none of a project"
+        why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
+        return _Match(binding, NearKind.OTHER_PROJECT, why)
+    if binding.revoked_at is None and binding.id not in live:
+        return _Match(binding, NearKind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
+    event_sets = live.get(binding.id, (frozenset(binding.event_names),))
+    missing = [names for names in event_sets if names and subject.event_name not in names]
+    if missing:
+        return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
+    if binding.revoked_at is not None:
+        return _Match(binding, NearKind.REVOKED, "It fits.")
+    # The key's project fits the binding, but its envelope is limited to another one.
+    return _Match(binding, NearKind.OTHER_PROJECT, "Its envelope is limited to another project.")
+
+
+_WHY_OUTSIDE: Final = (
+    "It is a team's, and the organisation's own binding that it lies within is not active"
+    " or is limited to another project."
+)
+
+
+def _why_other_repository(subject: TokenSubject, binding: KnownBinding) -> str:
+    if subject.repository_id is None:
+        return f"It is for repository {binding.repository_id}; the token names no repository id."
+    return shown(
+        f"It is for repository {binding.repository_id}, the token comes from"
+        f" {subject.repository_id} under the same name:"
+        " renamed, transferred, or deleted and created again."
+    )
+
+
+def _why_other_event(subject: TokenSubject, binding: KnownBinding, listed: frozenset[str]) -> str:
+    whose = "It" if listed == frozenset(binding.event_names) else "The envelope above it"
+    not_by = "the token does not say what started its job"
+    if subject.event_name is not None:
+        not_by = f"not by {subject.event_name}"
+    return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
+
+
+def _with_other_sub(
+    subject: TokenSubject, binding: KnownBinding, plain: str, respelt: Collection[str]
+) -> _Match:
+    pattern = binding.sub_pattern
+    is_same_repository = binding.repository_id == subject.repository_id is not None
+    if plain_sub(pattern) == plain:
+        return _Match(
+            binding,
+            NearKind.QUALIFIED,
+            _why_qualified(subject.sub, pattern, is_same_repository=is_same_repository),
+            0 if is_same_repository else 1,
+        )
+    if pattern in respelt:
+        return _Match(binding, NearKind.SPELLING, "Its subject differs in spelling alone.")
+    if is_same_repository:
+        why = "It is for the same repository id, but another branch, environment or name."
+        return _Match(binding, NearKind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
+    why = "Its subject is among the most alike."
+    return _Match(binding, NearKind.CLOSEST, why, -_likeness(subject.sub, pattern))
+
+
+def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
+    with_ids = _QUALIFIED.match(sub), _QUALIFIED.match(pattern)
+    same = "The repository id is the same." if is_same_repository else "The repository id differs."
+    if all(with_ids):
+        return f"Owner and repository have the same names but other ids. {same}"
+    whose, others = ("the token", "the binding") if with_ids[0] else ("the binding", "the token")
+    return (
+        f"The subject of {whose} has GitHub's ids behind the names (OWNER@ID/REPO@ID), that of"
+        f" {others} has not. {same}"
+    )
+
+
+def _respelt(sub: str, patterns: Collection[str]) -> Collection[str]:
+    """The `patterns` that differ from `sub` in spelling only."""
+    folded = _folded(sub)
+    easy = (pattern for pattern in patterns if _is_easy(pattern))
+    hard = (pattern for pattern in patterns if not _is_easy(pattern))
+    looked_at = chain(easy, islice(hard, FOLDS_MAX))
+    return {pattern for pattern in looked_at if _folded(pattern) == folded}
+
+
+def _is_easy(sub: str) -> bool:
+    return sub.isascii() and "%" not in sub
+
+
+def _folded(sub: str) -> str:
+    """`sub` normalised: case, Unicode form, percent-encoding, white space and trailing slash."""
+    if len(sub) > FOLDED_CHARS_MAX:
+        return sub
+    text = unquote(sub) if "%" in sub else sub
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    return text.strip().rstrip("/").lower()
+
+
+def _likeness(one: str, other: str) -> int:
+    prefix = common_prefix(one, other)
+    return prefix + common_prefix(one[prefix:][::-1], other[prefix:][::-1])
+
+
+def _near(match: _Match, subject: TokenSubject) -> NearBinding:
+    binding = match.binding
+    return NearBinding(
+        id=binding.id,
+        state=BindingState.ACTIVE if binding.revoked_at is None else BindingState.REVOKED,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        why=" ".join([match.why, *_revoked(binding)]),
+        difference=_difference(match, subject),
+        kind=match.kind,
+    )
+
+
+def _revoked(binding: KnownBinding) -> list[str]:
+    if binding.revoked_at is None:
+        return []
+    reason = f": {binding.revoked_reason}" if binding.revoked_reason else ", no reason given"
+    return [f"Revoked at {format_ms(binding.revoked_at)} by {binding.revoked_by}{reason}."]
+
+
+def _difference(match: _Match, subject: TokenSubject) -> Difference | None:
+    binding = match.binding
+    if match.kind is NearKind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
+        return difference_of(binding.repository_id, subject.repository_id)
+    return difference_of(binding.sub_pattern, subject.sub)

@@ -1,0 +1,135 @@
+"""Finds and describes the first difference of two texts, including invisible ones. Pure."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from service.core.text_rules import is_plain
+
+SHOWN_CHARS_MAX: Final = 1024
+SHOWN_ENTRIES_MAX: Final = 16
+_ELLIPSIS: Final = "…"
+# Normalising long hostile texts is slow, and no bindable sub is longer than this.
+_HINT_CHARS_MAX: Final = 1024
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+Shown = str | list[str] | None
+"""A displayable value; None if it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference between the expected and the found text.
+
+    `at` counts code points from 0. At the end of a text the character is empty and its code point
+    None. `compared_with` is the whole expected text.
+    """
+
+    compared_with: str
+    at: int
+    expected: str
+    found: str
+    expected_code_point: str | None
+    found_code_point: str | None
+    hint: str | None
+
+
+def difference_of(expected: str, found: str) -> Difference | None:
+    """The first difference of `found` from `expected`, or None if they are equal."""
+    if expected == found:
+        return None
+    at = common_prefix(expected, found)
+    wanted, got = expected[at : at + 1], found[at : at + 1]
+    return Difference(
+        compared_with=shown(expected),
+        at=at,
+        expected=shown(wanted),
+        found=shown(got),
+        expected_code_point=_code_point(wanted),
+        found_code_point=_code_point(got),
+        hint=_hint(expected, found, at),
+    )
+
+
+def common_prefix(one: str, other: str) -> int:
+    """The length of the common prefix of `one` and `other` in code points."""
+    low, high = 0, min(len(one), len(other))
+    # Bisection: comparing slices is faster than comparing single characters.
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def shown(text: str) -> str:
+    """`text` for an answer: truncated, with lone surrogates replaced."""
+    cut = text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + _ELLIPSIS
+    return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", cut)
+
+
+def shown_value(value: object) -> Shown:
+    """A claim's `value`: strings unchanged, lists of strings as lists, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return None if value is None else shown(value)
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return shown_list(value)
+    return shown(json.dumps(value))
+
+
+def shown_list(values: list[str]) -> list[str]:
+    """The first of `values`, and the number of the rest."""
+    left = len(values) - SHOWN_ENTRIES_MAX
+    rest = [f"{_ELLIPSIS} and {left} more"] if left > 0 else []
+    return [*(shown(value) for value in values[:SHOWN_ENTRIES_MAX]), *rest]
+
+
+def _code_point(character: str) -> str | None:
+    if not character:
+        return None
+    name = unicodedata.name(character, f"<{unicodedata.category(character)}>")
+    return f"U+{ord(character):04X} {name}"
+
+
+def _hint(expected: str, found: str, at: int) -> str | None:
+    """A description of a difference that is easy to overlook, or None."""
+    if max(len(expected), len(found)) > _HINT_CHARS_MAX:
+        return None
+    for hint, makes_equal in _HINTS:
+        if makes_equal(expected) == makes_equal(found):
+            return hint
+    return _character_hint(expected[at : at + 1], found[at : at + 1])
+
+
+def _character_hint(expected: str, found: str) -> str | None:
+    for character, place in ((found, "found"), (expected, "expected")):
+        if character and not is_plain(character):
+            return f"there is an invisible character in what was {place}"
+    if found.isalpha() and not found.isascii() and expected.isascii():
+        return "a character that only looks like an ASCII one was found"
+    if expected.isalpha() and not expected.isascii() and found.isascii():
+        return "a character that only looks like an ASCII one was expected"
+    return None
+
+
+def _ascii_lower(text: str) -> str:
+    # ASCII only: a Kelvin sign is not an upper-case k but another character.
+    return "".join(c.lower() if c.isascii() else c for c in text)
+
+
+_HINTS: Final[tuple[tuple[str, Callable[[str], str]], ...]] = (
+    ("white space at an end", str.strip),
+    ("a slash at the end", lambda text: text.rstrip("/")),
+    ("only upper and lower case differ", _ascii_lower),
+    (
+        "the same text in another Unicode normal form (NFC, NFD)",
+        lambda text: unicodedata.normalize("NFC", text),
+    ),
+    ("the same text, percent-encoded once more or once less", unquote),
+)

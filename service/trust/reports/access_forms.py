@@ -1,0 +1,289 @@
+"""The access report as JSON and as CSV."""
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
+
+from analytics.export.csv_json import guarded
+from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
+from service.access.roles import Role
+from service.core.version import service_version
+from service.orgs.api_keys import UNSCOPED_WORDS
+from service.trust.reports.access_report import (
+    AccessReport,
+    MemberRights,
+    ReportedBinding,
+    ReportedKey,
+)
+from service.web.parameter_types import InstantOrDate, Omittable, TimestampMs, TimestampUs
+from service.web.responses import encoded_list
+
+CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
+_LISTS: Final = ("members", "teams", "api_keys", "bindings")
+_SCOPE: Final = (
+    "Members' sessions and passkeys are not in the report. Besides those listed, the operator"
+    " (at the command line, and with the admin token) can do everything at any time."
+)
+
+
+class AccessQuery(Struct, kw_only=True):
+    """As of when, and the format."""
+
+    asOf: Omittable[  # noqa: N815 - as in the list of bindings
+        Annotated[
+            InstantOrDate,
+            Meta(description="A past instant; a date is its first instant, UTC. Default: now."),
+        ]
+    ] = UNSET
+    format: Omittable[Annotated[Literal["json", "csv"], Meta(description="Default `json`.")]] = (
+        UNSET
+    )
+
+
+class RoleThen(Struct, kw_only=True):
+    """What a role granted. `granted` are the capabilities beyond its defaults."""
+
+    role: Role
+    capabilities: list[str]
+    granted: list[str]
+
+
+class MemberThen(Struct, kw_only=True, gc=False):
+    """A member then. `removed_at` is null, or when the membership ended since."""
+
+    id: str
+    email: str
+    identity_provider: str
+    role: Role
+    capabilities: list[str]
+    administers: Annotated[list[str], Meta(description="The ids of the teams they administered.")]
+    since: TimestampMs
+    removed_at: TimestampMs | None
+
+
+class TeamThen(Struct, kw_only=True, gc=False):
+    """A team then. `admins` are member ids."""
+
+    id: str
+    name: str
+    admins: list[str]
+    since: TimestampMs
+
+
+class KeyThen(Struct, kw_only=True, gc=False):
+    """An API key that was accepted then. `created_by` is null for keys older than its record."""
+
+    id: str
+    name: str
+    scopes: Annotated[
+        list[str],
+        Meta(description="What the key may read. Without any it sends rows and reads nothing."),
+    ]
+    project_id: str | None
+    created_by: str | None
+    since: TimestampMs
+    expires_at: TimestampMs | None
+    revoked_at: TimestampMs | None
+
+
+class BindingThen(Struct, kw_only=True, gc=False):
+    """A trust binding that was active then."""
+
+    id: str
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+    project_id: str | None
+    team_id: str | None
+    added_by: str
+    since: TimestampMs
+    revoked_at: TimestampMs | None
+
+
+class AccessReportForm(Struct, kw_only=True):
+    """Who could do what at `as_of`.
+
+    Roles, grants and team admins are those of `rights_as_of`. It is later than `as_of` if
+    `is_complete` is false: changes between the two are past retention and no longer known.
+    """
+
+    org: str
+    tenant_id: str
+    as_of: TimestampUs
+    made_at: TimestampUs
+    retention_floor: TimestampUs | None
+    is_complete: bool
+    rights_as_of: TimestampUs
+    notes: list[str]
+    roles: list[RoleThen]
+    members: list[MemberThen]
+    teams: list[TeamThen]
+    api_keys: list[KeyThen]
+    bindings: list[BindingThen]
+    version: str
+
+
+def notes(report: AccessReport) -> list[str]:
+    """What the report cannot tell, and what it leaves out, in words."""
+    if report.is_complete:
+        return [_SCOPE]
+    since = format_ms(report.rights_as_of)
+    unknown = (
+        f"Changes of roles, role overrides and team admins before {since} are past retention or"
+        f" dropped: these are shown as of {since}, not as of {format_ms(report.as_of)}. Members,"
+        " teams, API keys and bindings are exact."
+    )
+    return [unknown, _SCOPE]
+
+
+def report_form(report: AccessReport) -> AccessReportForm:
+    """The report as the API answers it."""
+    admins = report.admins()
+    may = {role: [each.value for each in report.capabilities(role)] for role in Role}
+    return AccessReportForm(
+        org=report.org.slug,
+        tenant_id=report.org.id,
+        as_of=format_us(report.as_of),
+        made_at=format_us(report.made_at),
+        retention_floor=optional_us(report.retention_floor),
+        is_complete=report.is_complete,
+        rights_as_of=format_us(report.rights_as_of),
+        notes=notes(report),
+        roles=[
+            RoleThen(role=role, capabilities=may[role], granted=sorted(report.grants.get(role, ())))
+            for role in Role
+        ],
+        members=[_member(member, may[member.role]) for member in report.members],
+        teams=[
+            TeamThen(
+                id=team.id,
+                name=team.name,
+                admins=[member.id for member in admins[team.id]],
+                since=format_ms(team.created_at),
+            )
+            for team in report.teams
+        ],
+        api_keys=[_key(key) for key in report.api_keys],
+        bindings=[_binding(binding) for binding in report.bindings],
+        version=service_version(),
+    )
+
+
+def report_json(report: AccessReport) -> bytes:
+    """The report as JSON, encoded in parts."""
+    form = report_form(report)
+    parts: dict[str, msgspec.Raw] = {}
+    for name in _LISTS:
+        entries = getattr(form, name)
+        parts[name] = encoded_list(entries)
+        entries.clear()  # one list at a time: no other thread runs meanwhile
+    return msgspec.json.encode(msgspec.structs.asdict(form) | parts)
+
+
+def report_csv(report: AccessReport) -> str:
+    """The report as CSV, a line for each member, role, team, key and binding.
+
+    Values that a spreadsheet could take for a formula are guarded as in exports.
+    """
+    file = io.StringIO()
+    # All are quoted: some spreadsheets begin a cell at a `;`, too.
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for line in _csv_lines(report_form(report)):
+        writer.writerow([guarded(cell) for cell in line])
+    return file.getvalue()
+
+
+def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
+    """The lines of `form`, which has no entries then: each of its lists is freed by itself."""
+    whole = f"as of {form.as_of}, rights as of {form.rights_as_of}; {' '.join(form.notes)}"
+    yield "report", form.tenant_id, form.org, "", "", "", form.made_at, whole
+    names = {team.id: team.name for team in form.teams}
+    for member in form.members:
+        teams = ", ".join(names[team_id] for team_id in member.administers)
+        yield (
+            *("member", member.id, member.email, member.role, " ".join(member.capabilities)),
+            *(f"admin of {teams}" if teams else "", member.since, member.identity_provider),
+        )
+    form.members.clear()
+    for role in form.roles:
+        beyond = f"beyond the defaults: {' '.join(role.granted)}" if role.granted else ""
+        yield "role", role.role, role.role, role.role, " ".join(role.capabilities), "", "", beyond
+    for team in form.teams:
+        yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
+    form.teams.clear()
+    for key in form.api_keys:
+        owner = key.created_by or "owner not recorded"
+        may = " ".join(key.scopes) or UNSCOPED_WORDS
+        yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
+    form.api_keys.clear()
+    for binding in form.bindings:
+        limits = " ".join(filter(None, (binding.team_id, binding.project_id)))
+        facts = [
+            binding.issuer,
+            binding.repository_id or "any repository",
+            *binding.event_names,
+            binding.added_by,
+        ]
+        yield (
+            *(
+                "binding",
+                binding.id,
+                binding.sub_pattern,
+                binding.origin,
+                "",
+                limits,
+                binding.since,
+            ),
+            " ".join(facts),
+        )
+    form.bindings.clear()
+
+
+def _member(one: MemberRights, capabilities: list[str]) -> MemberThen:
+    member = one.member
+    return MemberThen(
+        id=member.id,
+        email=member.email,
+        identity_provider=member.identity_provider,
+        role=one.role,
+        capabilities=capabilities,
+        administers=[team.id for team in one.teams],
+        since=format_ms(member.created_at),
+        removed_at=optional_ms(member.removed_at),
+    )
+
+
+def _key(key: ReportedKey) -> KeyThen:
+    return KeyThen(
+        id=key.id,
+        name=key.name,
+        scopes=key.scopes,
+        project_id=key.project_id,
+        created_by=key.created_by,
+        since=format_ms(key.created_at),
+        expires_at=optional_ms(key.expires_at),
+        revoked_at=optional_ms(key.revoked_at),
+    )
+
+
+def _binding(binding: ReportedBinding) -> BindingThen:
+    return BindingThen(
+        id=binding.id,
+        issuer=binding.issuer,
+        sub_pattern=binding.sub_pattern,
+        repository_id=binding.repository_id,
+        event_names=binding.event_names,
+        origin=binding.origin,
+        project_id=binding.project_id,
+        team_id=binding.team_id,
+        added_by=binding.added_by,
+        since=format_ms(binding.added_at),
+        revoked_at=optional_ms(binding.revoked_at),
+    )

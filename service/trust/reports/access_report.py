@@ -1,0 +1,247 @@
+"""Who could do what in an organisation, as of an instant."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
+
+from service.access.roles import Capability, Role, granted
+from service.audit.lake import Lake
+from service.audit.tenant_log import open_log
+from service.core.errors import Invalid
+from service.core.threads import in_thread
+from service.store.batching import rows_of
+from service.store.organisations import get_org_by_id
+from service.store.store import Store
+from service.store.tables import ApiKey, Binding, Member, Organisation, Team, TeamAdmin
+from service.store.tables.base import Base
+from service.trust.bindings.repository import BindingState, in_state
+from service.trust.reports.recorded_changes import RecordedChanges, load_changes
+from service.trust.reports.rights_history import TeamOffice
+
+
+class Reported(Struct, frozen=True, gc=False):
+    """An entry of the report. There may be tens of thousands, and none is part of a cycle.
+
+    To look through them takes the garbage collector up to 40 ms, in which nothing else runs.
+    """
+
+
+class ReportedMember(Reported, frozen=True):
+    """The columns of a member that the report has."""
+
+    id: str
+    email: str
+    role: str
+    identity_provider: str
+    created_at: datetime
+    removed_at: datetime | None
+
+
+class ReportedTeam(Reported, frozen=True):
+    """The columns of a team that the report has."""
+
+    id: str
+    name: str
+    created_at: datetime
+
+
+class ReportedKey(Reported, frozen=True):
+    """The columns of an API key that the report has."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    project_id: str | None
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class ReportedBinding(Reported, frozen=True):
+    """The columns of a binding that the report has."""
+
+    id: str
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+    project_id: str | None
+    team_id: str | None
+    added_by: str
+    added_at: datetime
+    revoked_at: datetime | None
+
+
+class MemberRights(Reported, frozen=True):
+    """A member then: their role, and the teams they administered."""
+
+    member: ReportedMember
+    role: Role
+    teams: list[ReportedTeam]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReport:
+    """Who could do what at `as_of`, as far as it is known at `made_at`.
+
+    Roles, grants beyond their defaults and team admins are those of `rights_as_of`: that is later
+    than `as_of` if changes between the two are no longer known. All else is exact.
+    """
+
+    org: Organisation
+    as_of: datetime
+    made_at: datetime
+    retention_floor: datetime | None
+    rights_as_of: datetime
+    grants: dict[str, list[str]]
+    members: list[MemberRights]
+    teams: list[ReportedTeam]
+    api_keys: list[ReportedKey]
+    bindings: list[ReportedBinding]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all changes since `as_of` are known."""
+        return self.rights_as_of == self.as_of
+
+    def capabilities(self, role: Role) -> list[Capability]:
+        """What `role` granted then."""
+        held = granted(role, self.grants)
+        return [capability for capability in Capability if capability in held]
+
+    def admins(self) -> dict[str, list[ReportedMember]]:
+        """The members who administered each team, by its id and their email address."""
+        admins: dict[str, list[ReportedMember]] = {team.id: [] for team in self.teams}
+        for entry in self.members:
+            for team in entry.teams:
+                admins[team.id].append(entry.member)
+        return admins
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What the tables hold. `members` are those of then, with the role they last had."""
+
+    org: Organisation
+    members: list[ReportedMember]
+    teams: list[ReportedTeam]
+    offices: set[TeamOffice]
+    api_keys: list[ReportedKey]
+    bindings: list[ReportedBinding]
+
+
+async def report_access(
+    store: Store, lake: Lake, org: Organisation, as_of: datetime | None, now: datetime
+) -> AccessReport:
+    """The report of `org` as of that instant, by default `now`.
+
+    Raises Invalid for an instant in the future or before the organisation was created;
+    StoreFault, QueryTooSlow.
+    """
+    as_of = now if as_of is None else as_of
+    if as_of > now:
+        raise Invalid("asOf must not be in the future", field="asOf")
+    if as_of < org.created_at:
+        raise Invalid("asOf is before the organisation was created", field="asOf")
+    # The tables first: the rows of changes that are committed meanwhile are undone like any other.
+    async with store.read() as session:
+        stored = await _load(session, org.id, as_of)
+    log = await open_log(store, lake, org, now)
+    recorded = await load_changes(log)
+    return await in_thread(_assembled, stored, recorded, as_of, now, log.floor)
+
+
+def _assembled(
+    stored: _Stored,
+    recorded: RecordedChanges,
+    as_of: datetime,
+    now: datetime,
+    floor: datetime | None,
+) -> AccessReport:
+    complete_from = recorded.complete_from
+    if complete_from is not None and complete_from <= stored.org.created_at:
+        complete_from = None
+    rights_as_of = as_of if complete_from is None else max(as_of, min(complete_from, now))
+    history = recorded.history
+    former_roles = history.former_roles(rights_as_of)
+    left = {member.id for member in stored.members if member.removed_at is not None}
+    names = {team.id: team for team in stored.teams}
+    teams: dict[str, list[ReportedTeam]] = defaultdict(list)
+    offices = history.team_offices(stored.offices, rights_as_of, left)
+    for team_id, member_id in offices:
+        if team_id in names:
+            teams[member_id].append(names[team_id])
+    for administered in teams.values():
+        administered.sort(key=lambda team: team.name)
+    return AccessReport(
+        org=stored.org,
+        as_of=as_of,
+        made_at=now,
+        retention_floor=floor,
+        rights_as_of=rights_as_of,
+        grants=history.overrides(stored.org.role_overrides, rights_as_of),
+        members=[
+            MemberRights(
+                member,
+                Role(former_roles.get(member.id, member.role)),
+                teams.get(member.id, []),
+            )
+            for member in stored.members
+        ],
+        teams=stored.teams,
+        api_keys=stored.api_keys,
+        bindings=stored.bindings,
+    )
+
+
+async def _load(session: AsyncSession, tenant_id: str, as_of: datetime) -> _Stored:
+    """Columns, no mapped objects: there may be tens of thousands of each kind."""
+    members = _columns(Member, ReportedMember).where(
+        Member.tenant_id == tenant_id, _held_at(Member.created_at, as_of, Member.removed_at)
+    )
+    teams = _columns(Team, ReportedTeam).where(
+        Team.tenant_id == tenant_id, Team.created_at <= as_of
+    )
+    offices = (
+        select(TeamAdmin.team_id, TeamAdmin.member_id)
+        .join(Team, Team.id == TeamAdmin.team_id)
+        .where(Team.tenant_id == tenant_id)
+    )
+    keys = _columns(ApiKey, ReportedKey).where(
+        ApiKey.tenant_id == tenant_id,
+        _held_at(ApiKey.created_at, as_of, ApiKey.revoked_at),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > as_of),
+    )
+    bindings = _columns(Binding, ReportedBinding).where(
+        Binding.tenant_id == tenant_id, in_state(BindingState.ACTIVE, as_of)
+    )
+    newest_first = (Binding.added_at.desc(), Binding.id)
+    return _Stored(
+        org=await get_org_by_id(session, tenant_id),
+        members=await rows_of(session, members.order_by(Member.email, Member.id), ReportedMember),
+        teams=await rows_of(session, teams.order_by(Team.name), ReportedTeam),
+        offices=set(await rows_of(session, offices, lambda *office: office)),
+        api_keys=await rows_of(session, keys.order_by(ApiKey.created_at, ApiKey.id), ReportedKey),
+        bindings=await rows_of(session, bindings.order_by(*newest_first), ReportedBinding),
+    )
+
+
+def _columns(table: type[Base], form: type[Reported]) -> Select[*tuple[Any, ...]]:
+    """The columns of `table` that `form` names."""
+    return select(*(getattr(table, name) for name in form.__struct_fields__))
+
+
+def _held_at(
+    begins: InstrumentedAttribute[datetime],
+    as_of: datetime,
+    ends: InstrumentedAttribute[datetime | None],
+) -> ColumnElement[bool]:
+    return and_(begins <= as_of, or_(ends.is_(None), ends > as_of))

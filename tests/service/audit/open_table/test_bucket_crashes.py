@@ -1,0 +1,110 @@
+"""A publisher that is killed at any request to the bucket leaves a table that is right."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.budgets import only_full
+from tests.conftest import settings_over
+from tests.interpreters import start_module
+from tests.power import order_for
+from tests.service.audit.open_table.conftest import LakeWorld, answers_of
+from tests.service.audit.open_table.test_crashes import assert_recovers, change
+from tests.store_proxy import Answer, StoreProxy, StoreRequest, pass_on, store_proxy
+
+pytestmark = [pytest.mark.slow, only_full, pytest.mark.timeout(900)]
+
+REQUESTS_MAX = 100
+
+
+@pytest.fixture
+def proxy(bucket) -> Iterator[StoreProxy]:
+    with store_proxy(bucket.server.endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def settings(tmp_path, bucket, proxy):
+    return bucket.settings(
+        settings_over(tmp_path), segments_endpoint=proxy.endpoint, orphan_grace_s=3600.0
+    )
+
+
+async def kill_after_request(lake: LakeWorld, proxy: StoreProxy, work: str, number: int) -> bool:
+    """Do `work` in a process that is killed once its `number`th write of metadata is stored.
+
+    False if it ends before, without an error.
+    """
+    settings = msgspec.structs.replace(
+        lake.services.settings, lake_formats=(lake.format,), log_level="error"
+    )
+    given = order_for(settings, lake.audit.clock.now, work, "no step begins so")
+    process = start_module("tests.killed", given, is_fresh=False, stderr=subprocess.PIPE)
+    left = number
+
+    def respond(request: StoreRequest) -> Answer:
+        nonlocal left
+        answer = request.forward()
+        if request.is_of_metadata and request.is_write:
+            left -= 1
+            if left == 0:
+                process.kill()
+        return answer
+
+    proxy.respond = respond
+    _, errors = await asyncio.to_thread(process.communicate)
+    proxy.respond = pass_on
+    assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
+    return process.returncode == -signal.SIGKILL
+
+
+async def test_a_first_publication_killed_after_each_write_is_made_good(
+    filled: LakeWorld, proxy: StoreProxy
+):
+    """Nothing is published twice, and nothing is left out."""
+    for number in range(1, REQUESTS_MAX):
+        if not await kill_after_request(filled, proxy, "publish", number):
+            break
+        await assert_recovers(filled)
+        await filled.services.publisher.drop([filled.key()])
+
+    assert 1 < number < REQUESTS_MAX
+
+
+async def test_a_publication_killed_after_each_write_is_made_good(
+    filled: LakeWorld, proxy: StoreProxy
+):
+    """Its readers have the snapshot before or the new one, whose files are all there."""
+    await filled.publish()
+    for number in range(1, REQUESTS_MAX):
+        await change(filled)
+        before = answers_of(await filled.read())
+        was_killed = await kill_after_request(filled, proxy, "publish", number)
+        await filled.assert_no_file_is_missing()
+        assert answers_of(await filled.read()) in (before, await filled.sealed())
+        if not was_killed:
+            break
+        await assert_recovers(filled)
+
+    assert 1 < number < REQUESTS_MAX
+
+
+async def test_an_expiry_killed_after_each_write_is_made_good(filled: LakeWorld, proxy: StoreProxy):
+    """Readers meet the table with or without the old snapshots."""
+    await filled.publish()
+    for number in range(1, REQUESTS_MAX):
+        await change(filled)
+        await filled.publish()
+        filled.audit.clock.advance(hours=25)
+        if not await kill_after_request(filled, proxy, "expire", number):
+            break
+        await assert_recovers(filled)
+        await filled.services.publisher.expire()
+        await filled.services.garbage_collector.unlink_retired()
+        await filled.assert_published()
+
+    assert 1 < number < REQUESTS_MAX

@@ -1,0 +1,208 @@
+"""A crash at any step of a publication or an expiry leaves a table that is right and readable."""
+
+import contextlib
+
+import msgspec
+import pytest
+from deltalake.exceptions import TableNotFoundError
+
+from service.store.catalog import list_live_segments
+from service.store.sqlite.files import file_of
+from tests.analytics.samples import sample_row
+from tests.budgets import budget, only_full, sample
+from tests.conftest import START
+from tests.power import PowerCut, kill_process, power_cut_after
+from tests.service.audit.conftest import start_worker
+from tests.service.audit.open_table.conftest import LakeWorld, answers_of
+from tests.service.audit.open_table.test_removal import HOUR, merge, unlink
+
+STEPS_MAX = 200
+STRIDE = budget(11, 1)
+"""Every how many steps a crash is tried."""
+
+pytestmark = pytest.mark.slow
+
+
+async def change(lake: LakeWorld) -> None:
+    """Something to publish: one file more, and a merge that takes others away."""
+    for n in range(2):
+        await lake.audit.accept([sample_row(lake.audit.clock.now, package_name=f"c{n}")])
+        await lake.audit.seal()
+    lake.audit.clock.now += 48 * HOUR
+    await lake.services.compactor.compact_due(everything=True)
+
+
+async def assert_recovers(lake: LakeWorld) -> None:
+    """The table is readable at once, and a new process makes it right, each file once."""
+    with contextlib.suppress(KeyError, TableNotFoundError):  # not created yet
+        await lake.assert_no_file_is_missing()
+        answers_of(await lake.read())
+    second = start_worker(lake.services.settings, lake.audit.clock)
+    try:
+        (published,) = await second.publisher.publish([lake.format])
+    finally:
+        await second.close()
+    async with lake.services.store.read() as session:
+        assert published.files == len(await list_live_segments(session))
+    await lake.assert_published()
+
+
+@only_full
+async def test_a_crash_at_any_step_of_a_first_publication_is_made_good(filled):
+    """Nothing is published twice, and nothing is left out."""
+    for step in range(0, STEPS_MAX, STRIDE):
+        try:
+            with power_cut_after(step, filled.services.store):
+                await filled.publish()
+        except PowerCut:
+            await assert_recovers(filled)
+            await filled.services.publisher.drop([filled.key()])
+        else:
+            break
+
+    assert STRIDE < step < STEPS_MAX
+
+
+async def test_a_crash_at_any_step_of_a_publication_is_made_good(filled):
+    """Files are added and removed in one snapshot, or not at all."""
+    await filled.publish()
+    for step in range(0, STEPS_MAX, STRIDE):
+        await change(filled)
+        before = answers_of(await filled.read())
+        try:
+            with power_cut_after(step, filled.services.store):
+                await filled.publish()
+        except PowerCut:
+            assert answers_of(await filled.read()) in (before, await filled.sealed())
+            await assert_recovers(filled)
+        else:
+            break
+
+    assert STRIDE < step < STEPS_MAX
+
+
+@only_full
+async def test_a_crash_at_any_step_of_an_expiry_is_made_good(filled):
+    """Readers meet the table with or without the old snapshots."""
+    await filled.publish()
+    for step in range(0, STEPS_MAX, STRIDE):
+        await change(filled)
+        await filled.publish()
+        filled.audit.clock.now += 25 * HOUR
+        try:
+            with power_cut_after(step, filled.services.store):
+                await filled.services.publisher.expire()
+        except PowerCut:
+            await assert_recovers(filled)
+        else:
+            break
+        await filled.services.publisher.expire()
+        await filled.services.garbage_collector.unlink_retired()
+        await filled.assert_published()
+
+    assert STRIDE < step < STEPS_MAX
+
+
+@sample(1)
+async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(filled):
+    """It unlinks what no snapshot names, so it does not matter how far it came."""
+    for step in range(0, STEPS_MAX, STRIDE):
+        await merge(filled)
+        filled.audit.clock.now += HOUR
+        await filled.publish()
+        filled.audit.clock.now += 25 * HOUR
+        await filled.services.publisher.expire()
+        try:
+            with power_cut_after(step, filled.services.store):
+                await unlink(filled)
+        except PowerCut:
+            await filled.assert_published()
+        else:
+            break
+        await unlink(filled)
+        await filled.assert_published()
+
+    assert STRIDE < step < STEPS_MAX
+
+
+@sample(2)
+@pytest.mark.parametrize(
+    ("beginning", "number"),
+    [
+        pytest.param("UPDATE leases", 2, id="before it reads", marks=only_full),
+        pytest.param("mkdir", 2, id="among the folders", marks=only_full),
+        pytest.param("fsync", 4, id="while files are synced"),
+        pytest.param("INSERT INTO lake_tables", 1, id="before the catalog", marks=only_full),
+        pytest.param("COMMIT", 3, id="before the commit"),
+        pytest.param("UPDATE leases SET expires_at", 3, id="after the commit", marks=only_full),
+    ],
+)
+async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number):
+    """With a real process and SIGKILL."""
+    settings = msgspec.structs.replace(
+        filled.services.settings, lake_formats=(filled.format,), log_level="error"
+    )
+
+    await kill_process(settings, filled.audit.clock.now, "publish", beginning, number)
+
+    await assert_recovers(filled)
+
+
+@pytest.mark.sqlite_only(reason="tries each step on a copy of the database's file")
+@only_full
+async def test_a_publisher_killed_at_each_step_is_made_good(filled):
+    """With real processes; the table is not started over in between."""
+    settings = msgspec.structs.replace(
+        filled.services.settings, lake_formats=(filled.format,), log_level="error"
+    )
+    assert file_of(settings.database).exists()
+    await filled.audit.accept([sample_row(START)])
+    for step in range(1, STEPS_MAX):
+        await change(filled)
+        try:
+            await kill_process(settings, filled.audit.clock.now, "publish", "", step)
+        except AssertionError:
+            break
+        await assert_recovers(filled)
+
+    assert STRIDE < step < STEPS_MAX
+
+
+async def test_metadata_is_durable_before_the_catalog_names_it(filled, file_steps):
+    """Else a power loss would leave a table that cannot be read."""
+    await filled.publish()
+
+    if filled.format == "iceberg":
+        folder = filled.services.settings.lake_dir / "iceberg" / "audit"
+        manifests = set((folder / "metadata").glob("*.avro"))
+        written = manifests | set((folder / "versions").iterdir())
+        folders = {folder, folder / "metadata", folder / "versions"}
+    else:
+        folder = filled.services.settings.audit_dir / "_delta_log"
+        written, folders = set(folder.glob("*.json")), {folder, folder.parent}
+    assert len(written) > 1
+    synced = file_steps.synced_bytes
+    assert {path: synced.get(path) for path in written} == {
+        path: path.stat().st_size for path in written
+    }
+    assert folders <= set(synced)
+
+
+async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(filled, file_steps):
+    """Else a power loss would leave a log without its beginning."""
+    if filled.format != "delta":
+        pytest.skip("Iceberg has no checkpoints")
+    await filled.publish()
+    await change(filled)
+    await filled.publish()
+    filled.audit.clock.now += 25 * HOUR
+    (expired,) = await filled.services.publisher.expire()
+
+    log = filled.services.settings.audit_dir / "_delta_log"
+    checkpoint = {*log.glob("*.checkpoint.parquet"), log / "_last_checkpoint"}
+    assert expired.snapshots > 0
+    assert len(checkpoint) == 2
+    synced = file_steps.synced_bytes
+    assert {path: synced.get(path) for path in checkpoint} == {
+        path: path.stat().st_size for path in checkpoint
+    }

@@ -1,0 +1,116 @@
+"""What is shown to be pasted: as the documentation has it, and as shells and clients take it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.core.settings import REPOSITORY
+from service.packages.proxy.clients import Client, ProxyAddress, all_variables, npmrc, variables
+from service.packages.proxy.snippets import (
+    INSTALL_COMMANDS,
+    CiProvider,
+    client_snippet,
+    exchange_snippet,
+    job_snippet,
+    project_snippet,
+)
+
+ADDRESS = ProxyAddress("https://audit.example.com", "acme")
+LOOPBACK = ProxyAddress("http://127.0.0.1:8080", "acme")
+TOKEN = "csi_" + "t" * 43
+
+
+def test_the_page_has_every_snippet() -> None:
+    """It is written from them; a change of one must reach the page."""
+    page = (REPOSITORY / "docs" / "install-proxy.md").read_text()
+    snippets = [
+        *(job_snippet(Client.NPM, provider, ADDRESS) for provider in CiProvider),
+        *(exchange_snippet(provider, ADDRESS) for provider in CiProvider),
+        *(client_snippet(client, ADDRESS) for client in Client),
+        *filter(None, (project_snippet(client, ADDRESS) for client in Client)),
+    ]
+
+    for snippet in snippets:
+        assert f"```{snippet.language}\n{snippet.text}```\n" in page
+
+
+def test_the_quick_start_is_the_job_for_npm_on_github() -> None:
+    page = (REPOSITORY / "README.md").read_text()
+
+    assert f"```yaml\n{job_snippet(Client.NPM, CiProvider.GITHUB, ADDRESS).text}```\n" in page
+
+
+@pytest.mark.parametrize(
+    ("client", "provider"),
+    [
+        (client, provider)
+        for client in Client
+        for provider in (CiProvider.GITHUB, CiProvider.GITLAB, CiProvider.CIRCLECI)
+    ],
+)
+def test_each_job_is_yaml_that_runs_the_client(client: Client, provider: CiProvider) -> None:
+    """With what the provider needs to give it a token for this service."""
+    snippet = job_snippet(client, provider, ADDRESS, "our-audience")
+    job = yaml.safe_load(snippet.text)
+
+    assert snippet.language == "yaml"
+    assert f"--org acme -- {INSTALL_COMMANDS[client]}" in str(job)
+    if provider is CiProvider.GITHUB:
+        assert job["permissions"] == {"contents": "read", "id-token": "write"}
+        (_, step) = job["jobs"]["build"]["steps"]
+        assert step["env"] == {"COUNTERSIGN_API_KEY": "${{ secrets.COUNTERSIGN_API_KEY }}"}
+    if provider is CiProvider.GITLAB:
+        assert job["build"]["id_tokens"] == {"COUNTERSIGN_ID_TOKEN": {"aud": "our-audience"}}
+    if provider is CiProvider.CIRCLECI:
+        assert '{"aud": "our-audience"}' in job["jobs"]["build"]["steps"][1]["run"]
+
+
+@pytest.mark.parametrize("client", Client)
+def test_the_lines_for_a_client_set_what_the_command_line_sets(
+    client: Client, tmp_path: Path
+) -> None:
+    """A shell runs them, with a stand-in for the client that prints what it was given."""
+    program = tmp_path / INSTALL_COMMANDS[client].split()[0]
+    file = '"$NPM_CONFIG_USERCONFIG"'
+    program.write_text(f"#!/bin/sh\nenv\ntest -z {file} || cat {file}\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-euc", client_snippet(client, ADDRESS).text],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TOKEN": TOKEN, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = set(done.stdout.splitlines())
+
+    given = variables(client, ADDRESS, TOKEN)
+    assert {f"{name}={value}" for name, value in given.items()} <= lines
+    if client in {Client.NPM, Client.PNPM, Client.YARN_1}:
+        content = npmrc(ADDRESS, TOKEN, is_for_yarn_1=client is Client.YARN_1)
+        assert set(content.splitlines()) <= lines
+
+
+@pytest.mark.parametrize("provider", CiProvider)
+def test_install_scripts_get_neither_the_key_nor_the_ci_token(provider: CiProvider) -> None:
+    """What outlives the build, and what could be exchanged again; GitHub masks what remains."""
+    text = exchange_snippet(provider, ADDRESS).text
+
+    assert "unset COUNTERSIGN_API_KEY COUNTERSIGN_ID_TOKEN" in text
+    assert ("::add-mask::$TOKEN" in text) == (provider is CiProvider.GITHUB)
+
+
+def test_plain_http_is_allowed_to_yarn_on_this_machine_alone() -> None:
+    """Elsewhere yarn should refuse it."""
+    name = "YARN_UNSAFE_HTTP_WHITELIST"
+
+    assert all_variables(LOOPBACK, TOKEN)[name] == "127.0.0.1"
+    assert name not in all_variables(ADDRESS, TOKEN)
+    assert name not in all_variables(ProxyAddress("http://audit.lan", "acme"), TOKEN)
+    assert name in all_variables(ProxyAddress("http://[::1]:8080", "acme"), TOKEN)
+
+
+def test_an_organisation_stands_in_a_path_as_it_is_written() -> None:
+    """Escaped, should it ever have other characters than a slug."""
+    assert ProxyAddress("https://a.example", "a/b").npm == "https://a.example/proxy/a%2Fb/npm/"

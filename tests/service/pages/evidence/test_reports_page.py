@@ -1,0 +1,142 @@
+"""The reports pages: views of the audit log, and who could do what as of a date."""
+
+import pytest
+
+from analytics.model.events import Event
+from service.orgs.api_keys import issue_api_key
+from service.orgs.changes import remove_member
+from service.pages.evidence import reports_page
+from service.pages.evidence.reports_page import RIGHTS, SIGN_INS, VIEWS
+from service.store.tables import Organisation
+from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START
+from tests.service.pages.page import ORG, Page
+from tests.service.pages.people.desk import actor, get, see
+
+
+def links(page: Page, words: str) -> list[str]:
+    """Where the links go whose text begins so, without the organisation's path."""
+    return [
+        one.attributes["href"].removeprefix(f"{ORG}/")
+        for one in page.all("a")
+        if one.text.startswith(words)
+    ]
+
+
+async def test_each_view_is_a_link_that_the_audit_page_understands(world):
+    """A view whose filter is misspelt would be a 400."""
+    page = await see(world, "reports", "auditor")
+
+    for view in VIEWS:
+        (link,) = links(page, view.label)[:1]
+        assert (await get(world, link, "auditor")).status_code == 200, view.label
+    assert page.one("a", **{"aria-current": "page"}).text == "Reports"
+
+
+def test_the_views_name_the_events_that_they_promise():
+    """An event about rights or sign-ins that is added must come into a view."""
+    viewed = {event for view in VIEWS for event in view.filters["event"]}
+
+    installs = {
+        Event.OSS_FIRST_PARTY,
+        Event.INSTALL_ALLOWED,
+        Event.BLOCKLIST_HIT,
+        Event.COOLDOWN_ACTIVE,
+        Event.INSTALL_WOULD_BLOCK,
+        Event.INSTALL_CUT,
+        Event.ARTIFACT_CHANGED,
+    }
+    neither = installs | {Event.ORG_CREATED, Event.PROJECT_CREATED}
+    assert set(Event) - viewed == neither
+    assert set(SIGN_INS) & set(RIGHTS) == set()
+
+
+async def test_members_link_to_their_rows_and_sign_ins(world):
+    """On the report and on the members page: what they did, what is about them, sign-ins."""
+    member = world.members["auditor"]
+    for path, who in (("reports/access", "auditor"), ("members", "owner")):
+        page = await see(world, path, who)
+        (did,) = links(page, f"did: rows of {member.email}")
+        (about,) = links(page, f"about them: rows about {member.email}")
+        (signed_in,) = links(page, f"sign-ins of {member.email}")
+
+        assert did == f"audit?actor={actor(world, 'auditor')}"
+        assert about == f"audit?subject={member.id}"
+        assert (await get(world, signed_in, "auditor")).status_code == 200
+
+
+async def test_the_first_of_many_lines_are_shown(world, monkeypatch):
+    """The files have all; a page of 10,000 lines of each kind took 26 MB."""
+    monkeypatch.setattr(reports_page, "SHOWN_MAX", 2)
+    page = await see(world, "reports/access", "auditor")
+    first, second, *_ = sorted(member.email for member in world.members.values())[:5]
+
+    assert len([row for row in page.all("tr") if row.attributes.get("id", "").startswith("m")]) == 2
+    assert first in page.html
+    assert second in page.html
+    assert "the first 2 of 5: the CSV and JSON files have all" in page.one("main").text
+
+
+async def test_the_report_shows_the_past(world):
+    """A member who was removed since, a key, a binding, as of a date."""
+    await world.create()
+    async with world.services.store.write() as work:
+        await issue_api_key(
+            work, world.acme, "proxy", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
+        )
+    world.clock.advance(days=2)
+    async with world.services.store.write() as work:
+        acme = await work.session.get_one(Organisation, world.acme.id)
+        member = await work.session.merge(world.members["team_admin"])
+        await remove_member(work, acme, member, BY_OPERATOR)
+    headers = world.admin
+    answer = await world.client.get(f"{ORG}/reports/access?asOf=2026-03-05", headers=headers)
+    page = Page(await answer.get_data(as_text=True))
+    row = " ".join(page.one("tr", id=world.members["team_admin"].id).text.split())
+
+    assert answer.status_code == 200
+    assert "team_admin@acme.example member none platform" in row
+    assert "since then: removed 2026-03-06 12:00" in row
+    assert "API keys (1)" in page.html
+    assert "project payments" in page.one("main").text
+    assert "repo:acme/payments:ref:refs/heads/main" in page.html
+    (download,) = links(page, "CSV")
+    report = await world.client.get(download, headers=headers)
+    assert "team_admin@acme.example" in await report.get_data(as_text=True)
+    now = await world.client.get(f"{ORG}/reports/access", headers=headers)
+    assert world.members["team_admin"].id not in await now.get_data(as_text=True)
+
+
+async def test_a_part_that_is_of_a_later_date_is_said(world):
+    """Before all else on the page."""
+    world.clock.advance(days=400)
+    answer = await world.client.get(
+        f"{ORG}/reports/access?asOf={START:%Y-%m-%d}T13:00:00Z", headers=world.admin
+    )
+    page = Page(await answer.get_data(as_text=True))
+
+    assert "A part of this report is of a later date" in page.one("div", role="status").text
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("yesterday", "asOf must be a date or an RFC 3339 instant"),
+        ("2027-01-01", "asOf must not be in the future"),
+        ("2020-01-01", "asOf is before the organisation was created"),
+    ],
+)
+async def test_a_date_that_is_none_is_said_at_its_field(world, typed, text):
+    """With what was typed still there."""
+    answer = await get(world, f"reports/access?asOf={typed}", "auditor")
+    page = Page(await answer.get_data(as_text=True))
+
+    assert answer.status_code == 400
+    field = page.one("input", id="access-asOf")
+    assert field.attributes["value"] == typed
+    assert page.one("p", id=field.attributes["aria-describedby"]).text.startswith(text)
+
+
+async def test_who_may_not_read_the_log_gets_no_report(world):
+    for path in ("reports", "reports/access"):
+        assert (await get(world, path, "member")).status_code == 403
+        assert (await get(world, path, "stranger")).status_code == 403

@@ -1,0 +1,537 @@
+"""The API keys page: a secret is shown once, and a key that is revoked opens nothing."""
+
+import shlex
+
+import pytest
+
+from service.orgs.changes import create_project
+from service.pages.people import page as page_module
+from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused, unscoped_key
+from tests.service.pages.page import ORG, Page, send_form
+from tests.service.pages.people.desk import (
+    HOSTILE,
+    actor,
+    chosen,
+    fault_of,
+    leads_to,
+    logged,
+    post,
+    see,
+    shown,
+)
+
+KEYS = f"{ORG}/keys"
+
+
+async def issue(world: World, page: Page | None = None, who: str = "owner", **fields: str):
+    """A member, by default the owner, asks for a key."""
+    page = page or await see(world, "keys", who)
+    typed = {"name": "npm proxy", "project": "", "scopes": "packages:install audit:ingest"} | fields
+    return await send_form(world, page, KEYS, who=who, **typed)
+
+
+def secret_of(page: Page) -> str:
+    """The key that the page shows."""
+    return page.one("input", id="key-secret").attributes["value"]
+
+
+async def send_trial(world: World, page: Page):
+    """The answer to the line for a shell that the page offers."""
+    words = shlex.split(page.one("input", id="key-trial").attributes["value"])
+    assert words[:3] == ["curl", "-X", "POST"]
+    headers = dict(words[at + 1].split(": ") for at, word in enumerate(words) if word == "-H")
+    path = words[3].removeprefix("http://localhost:8080")
+    return await world.client.post(path, headers=headers, data=words[words.index("-d") + 1])
+
+
+@pytest.mark.parametrize("of_project", [True, False])
+async def test_a_key_is_shown_once_and_works(world, capfd, caplog, of_project):
+    """In the answer and nowhere else: neither in an address, a row nor the log."""
+    project_id = world.project.id if of_project else None
+    answer = await issue(world, project=project_id or "")
+    page = await shown(answer)
+    secret = secret_of(page)
+
+    assert secret.startswith("cs_")
+    assert answer.headers["cache-control"] == "no-store"
+    sent = await send_trial(world, page)
+    assert (await sent.get_json())["accepted"] == 1
+    row, key_row = (await world.audit())[:2]
+    assert (row["event"], row["packageName"]) == ("install_allowed", "countersign-trial")
+    assert (key_row["event"], key_row["actor"]) == ("api_key_created", actor(world, "owner"))
+    assert row["actor"] == key_row["subject"]
+    assert key_row["payload"]["project_id"] == project_id
+    later = await see(world, "keys")
+    listed = later.one("tr", id=row["actor"]).text
+    assert "npm proxy" in listed
+    assert ("payments" if of_project else "whole organisation") in listed
+    assert secret not in later.html + str(await world.audit())
+    assert secret not in "".join(capfd.readouterr()) + caplog.text
+
+
+async def test_the_same_form_makes_no_second_key(world):
+    """A reload of the answer sends the form again: the key is there, its secret is not."""
+    page = await see(world, "keys")
+    secret = secret_of(await shown(await issue(world, page)))
+    before = await logged(world)
+    again = await shown(await issue(world, page), 409)
+
+    assert "This form was already submitted" in again.one("div", role="alert").text
+    assert secret not in again.html
+    assert not again.all("input", id="key-secret")
+    assert await logged(world) == before
+    assert len(again.all("th", **{"data-label": "Name"})) == 1
+    assert secret_of(await shown(await issue(world, again)))
+
+
+@pytest.mark.parametrize("once", ["", "nonsense", "e30.e30"])
+async def test_a_form_made_up_makes_no_key(world, once):
+    """What makes it work once is ours alone."""
+    before = await logged(world)
+    await shown(await issue(world, once=once), 409)
+
+    assert await logged(world) == before
+
+
+async def test_what_makes_it_work_once_is_of_one_session(world):
+    """The pages of others are good for nothing."""
+    theirs = await shown(
+        await world.client.get(KEYS, headers={"x-service-admin-token": ADMIN_TOKEN})
+    )
+    before = await logged(world)
+    await shown(await issue(world, once=theirs.forms[KEYS]["once"]), 409)
+
+    assert await logged(world) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "status", "fault"),
+    [
+        ("name", "", 400, "name must be 1 to 100 printable characters"),
+        ("name", "x" * 101, 400, "name must be 1 to 100 printable characters"),
+        ("name", "a\u202eb", 400, "name must be 1 to 100 printable characters"),
+        ("project", "proj_missing", 404, "no project proj_missing in acme"),
+    ],
+)
+async def test_a_faulty_form_is_shown_again_and_can_be_corrected(
+    world, field, typed, status, fault
+):
+    """It is not used up by what came to nothing."""
+    before = await logged(world)
+    page = await shown(await issue(world, **{field: typed}), status)
+
+    assert fault_of(page, f"issue-{field}") == fault
+    name = "npm proxy" if field != "name" else typed
+    assert page.one("input", id="issue-name").attributes["value"] == name
+    assert await logged(world) == before
+    assert secret_of(await shown(await issue(world, page)))
+
+
+async def test_a_project_stays_chosen_beside_a_faulty_name(world):
+    """Nothing typed is lost."""
+    page = await shown(await issue(world, name="", project=world.project.id), 400)
+
+    assert chosen(page, "issue-project") == [world.project.id]
+
+
+async def test_a_revoked_key_opens_nothing(world):
+    """At once; it stays listed, as revoked."""
+    issued = await shown(await issue(world))
+    (action,) = [action for action in issued.forms if action.endswith("/revoke")]
+    key_id = action.split("/")[-2]
+    answer = await send_form(world, issued, action)
+
+    assert leads_to(answer) == f"{KEYS}?done=revoked"
+    assert (await logged(world))[0] == ("api_key_revoked", actor(world, "owner"), key_id)
+    assert (await send_trial(world, issued)).status_code == 401
+    page = await see(world, "keys?done=revoked")
+    assert "The key was revoked" in page.one("p", role="status").text
+    assert key_id in page.one("details", **{"class": "more-filters"}).text
+    assert action not in page.forms
+    again = await shown(await send_form(world, issued, action), 404)
+    assert f"No live API key {key_id} in acme" in again.one("div", role="alert").text
+
+
+async def test_a_project_of_another_organisation_is_not_found(world):
+    """Its id is an id of nothing, and the key is not made for all of this one instead."""
+    async with world.services.store.write() as work:
+        theirs = await create_project(work, world.other, "theirs", BY_OPERATOR)
+    before = await logged(world)
+    page = await shown(await issue(world, project=theirs.id), 404)
+
+    assert fault_of(page, "issue-project") == f"no project {theirs.id} in acme"
+    assert await logged(world) == before
+
+
+async def test_a_key_of_another_organisation_is_not_found(world):
+    """Its id is an id of nothing."""
+    theirs = await world.client.get("/admin/ui/orgs/other/keys", headers=world.admin)
+    form = (await shown(theirs)).forms["/admin/ui/orgs/other/keys"]
+    made = await world.client.post(
+        "/admin/ui/orgs/other/keys",
+        form=form | {"name": "theirs", "scopes": "audit:r"},
+        headers=world.admin,
+    )
+    key_id = (await shown(made)).all("code")[-1].text
+    before = await world.audit("other")
+    await shown(await post(world, f"keys/{key_id}/revoke"), 404)
+
+    assert before[0]["subject"] == key_id
+    assert await world.audit("other") == before
+
+
+async def test_names_are_shown_as_they_are(world):
+    """Markup in them is text."""
+    page = await shown(await issue(world, name=HOSTILE))
+
+    assert any(one.text == HOSTILE for one in page.all("bdi"))
+    assert not [one for one in page.all("script") if one.text]
+
+
+def live_row(page: Page, key_id: str) -> str:
+    """What the list says of a key."""
+    return " ".join(page.one("tr", id=key_id).text.split())
+
+
+def key_ids(page: Page) -> list[str]:
+    """The keys of the page, newest first."""
+    return [row.attributes["id"] for row in page.all("tr") if "id" in row.attributes]
+
+
+async def test_a_key_says_who_owns_it_and_when_it_was_last_used(world):
+    """By address, and a minute late at most."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    assert "owner@acme.example" in live_row(page, key_id)
+    assert "no use recorded" in live_row(page, key_id)
+
+    await send_trial(world, page)
+    await world.services.key_use.flush()
+    later = await see(world, "keys")
+
+    assert "2026-03-04 12:00" in later.one("td", **{"data-label": "Last used"}).text
+
+
+async def test_an_expired_key_is_refused_and_listed_as_ended(world):
+    """From that instant on, with a 401 that says so."""
+    page = await shown(await issue(world, expires="30d"))
+    (key_id,) = key_ids(page)
+    assert (await world.audit())[0]["payload"]["expires_at"] == "2026-04-03T12:00:00.123Z"
+    world.clock.advance(days=16)
+    assert "soon" not in live_row(await see_later(world), key_id)
+    world.clock.advance(days=1)
+    assert "soon" in live_row(await see_later(world), key_id)
+    world.clock.advance(days=13)
+    answer = await send_trial(world, page)
+
+    assert await refused(answer) == (
+        401,
+        "the API key expired on 2026-04-03T12:00:00.123Z: issue or rotate one",
+    )
+    ended = await see_later(world)
+    assert "expired 2026-04-03 12:00" in live_row(ended, key_id)
+    assert "There is no live key" in ended.html
+
+
+async def see_later(world: World) -> Page:
+    """The page once the owner's session would have ended."""
+    return await shown(await world.client.get(KEYS, headers=world.admin))
+
+
+async def test_a_rotated_key_works_beside_its_successor_for_the_overlap(world):
+    """Then it is refused; the log has who rotated it and until when it works."""
+    old = await shown(await issue(world, project=world.project.id, expires="90d"))
+    (old_id,) = key_ids(old)
+    action = f"{KEYS}/{old_id}/rotate"
+    world.clock.advance(seconds=1)
+    new = await shown(await send_form(world, old, action, overlap="7d"))
+    new_id, listed_old = key_ids(new)
+
+    assert listed_old == old_id
+    assert "Rotated: works until it expires" in live_row(new, old_id)
+    assert "payments" in live_row(new, new_id)
+    assert (await send_trial(world, old)).status_code == 200
+    assert (await send_trial(world, new)).status_code == 200
+    rows = {row["event"]: row for row in reversed(await world.audit())}
+    assert rows["api_key_rotated"]["actor"] == actor(world, "owner")
+    assert rows["api_key_rotated"]["subject"] == old_id
+    assert rows["api_key_rotated"]["payload"] == {
+        "key_id": old_id,
+        "new_key_id": new_id,
+        "expires_at": "2026-03-11T12:00:01.123Z",
+    }
+    assert rows["api_key_created"]["payload"]["expires_at"] == "2026-06-02T12:00:01.123Z"
+    world.clock.advance(days=7)
+    assert (await send_trial(world, old)).status_code == 401
+    assert (await send_trial(world, new)).status_code == 200
+
+
+async def test_without_an_overlap_the_old_key_ends_at_once(world):
+    """As if it were revoked: it is."""
+    old = await shown(await issue(world))
+    (old_id,) = key_ids(old)
+    new = await shown(await send_form(world, old, f"{KEYS}/{old_id}/rotate", overlap="0"))
+
+    assert (await send_trial(world, old)).status_code == 401
+    assert (await send_trial(world, new)).status_code == 200
+    events = [row["event"] for row in await world.audit() if row["event"].startswith("api_")]
+    assert events[:3] == ["api_key_revoked", "api_key_rotated", "api_key_created"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"overlap": "91d"}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+        ({"overlap": "soon"}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+        ({"overlap": ""}, "overlap must be 0 or a length (12h, 7d) of at most 90 days"),
+    ],
+)
+async def test_a_rotation_with_a_faulty_overlap_changes_nothing(world, fields, text):
+    """The field says what is wrong; the key works on."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    before = await logged(world)
+    again = await shown(await send_form(world, page, f"{KEYS}/{key_id}/rotate", **fields), 400)
+
+    assert fault_of(again, f"rotate-{key_id}-overlap") == text
+    assert await logged(world) == before
+
+
+async def test_a_key_is_rotated_once(world):
+    """Of two successors one would be forgotten; a revoked successor makes room."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    action = f"{KEYS}/{key_id}/rotate"
+    world.clock.advance(seconds=1)
+    new = await shown(await send_form(world, page, action, overlap="7d"))
+    successor = key_ids(new)[0]
+    before = await logged(world)
+    again = await shown(await post_once(world, action), 409)
+
+    text = f"API key {key_id} was rotated before: rotate or revoke {successor} instead"
+    assert text in again.one("div", role="alert").text
+    assert await logged(world) == before
+    await post(world, f"keys/{successor}/revoke")
+    assert secret_of(await shown(await post_once(world, action)))
+
+
+async def post_once(world: World, action: str):
+    """The form of the page, sent to `action`, which the page may no longer offer."""
+    page = await see(world, "keys")
+    page.forms[action] = page.forms[KEYS]
+    return await send_form(world, page, action, overlap="7d")
+
+
+@pytest.mark.parametrize(
+    ("expires", "text"),
+    [
+        ("soon", "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"),
+        ("2026-03-03", "expires must be in the future, at most 3650 days ahead"),
+        ("0d", "expires must be in the future, at most 3650 days ahead"),
+        ("9999-12-31", "expires must be in the future, at most 3650 days ahead"),
+        ("3651d", "expires must be in the future, at most 3650 days ahead"),
+    ],
+)
+async def test_an_expiry_that_is_none_makes_no_key(world, expires, text):
+    before = await logged(world)
+    page = await shown(await issue(world, expires=expires), 400)
+
+    assert fault_of(page, "issue-expires").startswith(text)
+    assert await logged(world) == before
+
+
+async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
+    """Neither a new key without the old one's end, nor the other way round."""
+    page = await shown(await issue(world))
+    (key_id,) = key_ids(page)
+    before = await logged(world)
+
+    async def fail(*arguments):
+        raise RuntimeError
+
+    monkeypatch.setattr("service.orgs.api_keys.revoke_api_key", fail)
+    answer = await send_form(world, page, f"{KEYS}/{key_id}/rotate", overlap="0")
+    assert answer.status_code == 500
+
+    assert await logged(world) == before
+    assert key_ids(await see(world, "keys")) == [key_id]
+    assert (await send_trial(world, page)).status_code == 200
+
+
+async def test_a_key_that_reads_is_issued_by_those_who_may_read_themselves(world):
+    """An admin with org:admin alone cannot issue one that reads bindings."""
+    page = await shown(await issue(world, scopes="audit:r oidc:r"))
+    secret = secret_of(page)
+    headers = {"x-service-api-key": secret}
+    client = world.app.test_client(use_cookies=False)
+    assert (await client.get("/api/v1/admin/orgs/acme/audit", headers=headers)).status_code == 200
+    answer = await client.get("/api/v1/session", headers=headers)
+    assert (await answer.get_json())["capabilities"] == ["audit:r", "oidc:r"]
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["audit:r", "oidc:r"]
+
+    await grant(world, "admin", "org:admin")
+    refusal = await issue(world, scopes="oidc:r", who="admin")
+    assert refusal.status_code == 403
+    assert len(await world.audit(event="api_key_created")) == 1
+    assert (await issue(world, scopes="audit:r", who="admin")).status_code == 200
+
+
+async def test_a_key_that_reads_is_rotated_by_those_who_may_read(world):
+    """They are shown its successor's secret."""
+    await issue(world, scopes="oidc:r")
+    await grant(world, "admin", "org:admin")
+    page = await see(world, "keys", "admin")
+    (key_id,) = key_ids(page)
+    action = f"{KEYS}/{key_id}/rotate"
+
+    assert (await send_form(world, page, action, who="admin", overlap="1h")).status_code == 403
+    assert await world.audit(event="api_key_rotated") == []
+
+
+@pytest.mark.parametrize("scopes", ["oidc:w", "org:admin", "audit:r nonsense"])
+async def test_a_key_never_changes_anything(world, scopes):
+    """There is no scope for it."""
+    page = await shown(await issue(world, scopes=scopes), 400)
+
+    assert (
+        "scopes must be of audit:r, audit:export, oidc:r, policy:r, packages:install, audit:ingest"
+        in fault_of(page, "issue-scopes")
+    )
+
+
+async def test_a_key_of_a_project_does_not_read(world):
+    """It would read what is not the project's."""
+    page = await shown(await issue(world, scopes="audit:r", project=world.project.id), 400)
+
+    assert fault_of(page, "issue-scopes").startswith("a key of a project cannot read")
+
+
+async def test_a_key_of_a_project_may_be_one_that_only_installs(world):
+    """What it installs is attributed by the project's bindings."""
+    await issue(world, scopes="packages:install", project=world.project.id)
+
+    (row, *_) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["packages:install"]
+    assert row["payload"]["project_id"] == world.project.id
+
+
+async def test_a_key_needs_a_use(world):
+    """None is chosen beforehand."""
+    before = await logged(world)
+    page = await shown(await issue(world, scopes=""), 400)
+
+    assert fault_of(page, "issue-scopes") == (
+        "name at least one scope of audit:r, audit:export, oidc:r, policy:r, packages:install,"
+        " audit:ingest"
+    )
+    assert await logged(world) == before
+
+
+@pytest.mark.parametrize(
+    ("expires", "expires_at"),
+    [("", "2026-06-02T12:00:00.123Z"), ("never", None), ("30d", "2026-04-03T12:00:00.123Z")],
+)
+async def test_a_key_ends_unless_it_is_asked_not_to(world, expires, expires_at):
+    """After 90 days if nothing is chosen."""
+    await shown(await issue(world, expires=expires))
+
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["expires_at"] == expires_at
+
+
+async def test_90_days_are_chosen_beforehand(world):
+    assert chosen(await see(world, "keys"), "issue-expires") == ["90d"]
+
+
+async def test_a_member_issues_no_key_that_may_do_more_than_they(world):
+    """Neither one that sends rows nor one that installs."""
+    await grant(world, "admin", "org:admin")
+    before = await logged(world)
+    for scopes in ("packages:install", "audit:ingest"):
+        assert (await issue(world, scopes=scopes, who="admin")).status_code == 403
+
+    assert await logged(world) == before
+
+
+async def old_key(world: World, **more) -> tuple[str, str]:
+    """A key without scopes: its id and its secret."""
+    async with world.services.store.write() as work:
+        key, secret = unscoped_key(world.acme.id, **more)
+        work.session.add(key)
+    return key.id, secret
+
+
+async def test_a_key_without_scopes_works_and_is_marked(world):
+    """It is older than scopes are; its owners have to learn that it may do more than it should."""
+    key_id, secret = await old_key(world)
+    row = [{"event": "install_allowed", "packageName": "left-pad"}]
+    answer = await world.client.post(
+        "/api/v1/admin/orgs/acme/audit/events", headers={"x-service-api-key": secret}, json=row
+    )
+
+    assert answer.status_code == 200
+    assert "no scopes: rotate it" in live_row(await see(world, "keys"), key_id)
+
+
+async def test_the_successor_of_a_key_without_scopes_has_them_and_an_end(world):
+    key_id, _ = await old_key(world)
+    page = await see(world, "keys")
+    await shown(await send_form(world, page, f"{KEYS}/{key_id}/rotate", overlap="1h"))
+
+    (row,) = await world.audit(event="api_key_created")
+    assert row["payload"]["scopes"] == ["packages:install", "audit:ingest"]
+    assert row["payload"]["expires_at"] == "2026-06-02T12:00:00.123Z"
+
+
+async def test_long_lists_are_paged_and_searched(world, monkeypatch):
+    """Newest first, by name or id; keys of one instant are in order, too, and none is left out."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 3)
+    keys = [unscoped_key(world.acme.id, name=f"Many {number // 6}")[0] for number in range(8)]
+    ended = unscoped_key(world.acme.id, name="many ended", revoked_at=world.clock())[0]
+    async with world.services.store.write() as work:
+        work.session.add_all([*keys, ended])
+    ids = sorted(key.id for key in keys)
+    page, seen = await see(world, "keys?find=mANY"), []
+    while True:
+        rows = [row.attributes.get("id") for row in page.all("tr")]
+        seen.append([each for each in rows if each in ids])
+        if "More keys" not in page.one("main").text:
+            break
+        page = await see(world, page.link("More keys").removeprefix(f"{ORG}/"))
+        assert ended.id in page.html
+
+    assert [len(part) for part in seen] == [3, 3, 2]
+    assert [each for part in seen for each in part] == ids
+    of_id = await see(world, f"keys?find={keys[0].id}")
+    assert keys[0].id in of_id.one("main").text
+    assert keys[1].id not in of_id.one("main").text
+    unmatched = await see(world, "keys?find=%25")
+    assert "No live key’s name or id contains this." in unmatched.one("main").text
+
+
+async def test_a_key_of_any_part_of_the_list_is_revoked(world, monkeypatch):
+    """The form leads back to where it stood."""
+    monkeypatch.setattr(page_module, "ROWS_MAX", 1)
+    keys = [unscoped_key(world.acme.id, name="many")[0] for _ in range(2)]
+    keys.sort(key=lambda key: key.id)
+    async with world.services.store.write() as work:
+        work.session.add_all(keys)
+    page = await see(world, f"keys?find=many&after={keys[0].id}")
+    action = f"{KEYS}/{keys[1].id}/revoke?find=many&after={keys[0].id}"
+    answer = await send_form(world, page, action)
+
+    assert leads_to(answer) == f"{KEYS}?find=many&after={keys[0].id}&done=revoked"
+    assert (await world.audit(event="api_key_revoked"))[0]["subject"] == keys[1].id
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_keys_of_another_organisation_are_not_listed(world, ended):
+    """Live ones and others."""
+    revoked_at = world.clock() if ended else None
+    key = unscoped_key(world.other.id, name="theirs", revoked_at=revoked_at)[0]
+    async with world.services.store.write() as work:
+        work.session.add(key)
+
+    for path in ("keys", f"keys?find={key.id}"):
+        assert f'id="{key.id}"' not in (await see(world, path)).html

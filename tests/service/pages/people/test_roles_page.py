@@ -1,0 +1,154 @@
+"""The roles page: what an organisation grants its roles, by those who have it themselves."""
+
+import pytest
+
+from service.access.roles import Capability
+from service.orgs.changes import set_tier
+from service.orgs.holds import hold
+from service.store.tables import Organisation
+from tests.conftest import BY_OPERATOR, World, bindings_path, grant
+from tests.service.pages.page import ORG, Page, send_form
+from tests.service.pages.people.desk import (
+    HOSTILE,
+    actor,
+    get,
+    leads_to,
+    logged,
+    post,
+    see,
+    shown,
+)
+
+OWNERS_ALONE = frozenset(Capability) - {"audit:r", "audit:export"}
+"""What no other role has by default."""
+
+
+def ticks(page: Page, role: str) -> dict[str, bool]:
+    """What can be granted to `role` on this page, and whether it is."""
+    return {
+        box.attributes["value"]: "checked" in box.attributes
+        for box in page.all("input", type="checkbox", form=f"grant-{role}")
+    }
+
+
+async def save(world: World, role: str, who: str = "owner", *capabilities: str):
+    """`who` ticks exactly these for `role`."""
+    page = await see(world, "roles", who)
+    return await send_form(world, page, f"{ORG}/roles/{role}", who, capability=list(capabilities))
+
+
+async def overrides(world: World) -> dict[str, list[str]]:
+    """What acme grants its roles."""
+    async with world.services.store.read() as session:
+        return (await session.get_one(Organisation, world.acme.id)).role_overrides
+
+
+async def test_defaults_are_marked_and_cannot_be_removed(world):
+    """They are no boxes; the owner's row has none at all."""
+    page = await see(world, "roles")
+
+    assert ticks(page, "owner") == {}
+    assert ticks(page, "auditor") == dict.fromkeys(OWNERS_ALONE, False)
+    assert ticks(page, "member") == dict.fromkeys(Capability, False)
+    assert page.one("tr", id="auditor").text.count("by default") == 2
+
+
+async def test_what_is_granted_holds_from_the_next_request_on(world):
+    """With one row; and what is not ticked any more is taken back."""
+    before = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
+    answer = await save(world, "auditor", "owner", "oidc:r")
+    after = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
+
+    assert leads_to(answer) == f"{ORG}/roles?done=granted"
+    assert (before, after) == (403, 200)
+    assert (await logged(world))[0][:2] == ("role_override_changed", actor(world, "owner"))
+    assert ticks(await see(world, "roles"), "auditor")["oidc:r"]
+    leads_to(await save(world, "auditor", "owner"))
+    assert await overrides(world) == {}
+
+
+async def test_no_one_grants_what_they_lack(world):
+    """Neither to themselves nor to others; the page does not offer it."""
+    await grant(world, "admin", "org:admin")
+    before = await logged(world)
+    page = await see(world, "roles", "admin")
+    for role in ("admin", "auditor", "member"):
+        now = " ".join((await overrides(world)).get(role, []))
+        for capability in ("oidc:r", "oidc:w"):
+            answer = await post(
+                world, f"roles/{role}", "admin", before=now, capability=["org:admin", capability]
+            )
+            refusal = (await shown(answer, 403)).one("div", role="alert").text
+            assert f"Missing capability: {capability}." in refusal
+    assert set(ticks(page, "member")) == {"audit:r", "audit:export", "org:admin"}
+    assert set(ticks(page, "admin")) == {"org:admin"}
+    assert await logged(world) == before
+
+
+async def test_what_they_hold_they_may_grant(world):
+    """That is what org:admin is for."""
+    await grant(world, "admin", "org:admin", "oidc:r")
+    leads_to(await save(world, "member", "admin", "oidc:r", "audit:r"))
+
+    assert (await overrides(world))["member"] == ["audit:r", "oidc:r"]
+
+
+@pytest.mark.parametrize("role", ["owner", "admin"])
+async def test_no_one_changes_a_role_beyond_their_own(world, role):
+    """Not even to take something away: an auditor does not decide over admins."""
+    await grant(world, "admin", "oidc:r")
+    await grant(world, "auditor", "org:admin", "oidc:r")
+    before = await logged(world)
+    answer = await post(world, f"roles/{role}", "auditor", before="", capability=[])
+    page = await see(world, "roles", "auditor")
+
+    assert "has rights beyond your own" in (await shown(answer, 403)).one("div", role="alert").text
+    assert f"{ORG}/roles/{role}" not in page.forms
+    assert "✓ granted" in page.one("tr", id="admin").text
+    assert await logged(world) == before
+
+
+async def test_an_old_page_does_not_restore_a_revoked_grant(world):
+    """Who saves sees what holds now, and decides again."""
+    await grant(world, "admin", "oidc:w")
+    old = await see(world, "roles")
+    await grant(world, "admin", "audit:r")
+    before = await logged(world)
+    answer = await send_form(world, old, f"{ORG}/roles/admin", capability=["oidc:w", "oidc:r"])
+    page = await shown(answer, 409)
+
+    assert "The role was changed concurrently" in page.one("div", role="alert").text
+    assert ticks(page, "admin") == dict.fromkeys(OWNERS_ALONE, False)
+    assert await logged(world) == before
+
+
+@pytest.mark.parametrize(
+    ("role", "capability", "said"),
+    [
+        ("auditor", "oidc:*", "Capability must be one of oidc:r, oidc:w"),
+        ("king", "oidc:r", "Role must be one of owner, admin"),
+    ],
+)
+async def test_what_is_none_is_refused(world, role, capability, said):
+    """By the text of the function; nothing is changed."""
+    before = await logged(world)
+    answer = await post(world, f"roles/{role}", before="", capability=capability)
+
+    assert said in (await shown(answer, 400)).one("div", role="alert").text
+    assert await logged(world) == before
+
+
+async def test_tier_and_hold_are_shown_with_who_changes_them(world):
+    """The operator; there is no form for either."""
+    async with world.services.store.write() as work:
+        org = await work.session.get_one(Organisation, world.acme.id)
+        await set_tier(work, org, "team", BY_OPERATOR)
+        await hold(work, org, HOSTILE, BY_OPERATOR)
+    page = await see(world, "roles")
+    section = page.one("section", **{"aria-labelledby": "organisation-title"})
+
+    assert "for 30 days" in section.text
+    assert HOSTILE in section.text
+    assert "countersign org set-tier" in section.text
+    assert not [action for action in page.forms if "tier" in action or "hold" in action]
+    assert (await get(world, "roles", "auditor")).status_code == 403

@@ -1,0 +1,54 @@
+"""What pages call things."""
+
+import pytest
+
+from analytics.model.events import Event
+from analytics.model.filters import FILTER_COLUMNS
+from analytics.model.labels import EVENT_LABELS, FILTER_LABELS, event_label
+from service.pages.labels import ci_words, cut, icon_of
+
+
+def test_every_event_and_every_filter_has_words_of_its_own():
+    """Two events with one name could not be told apart in a list."""
+    assert set(EVENT_LABELS) == set(Event)
+    assert len(set(EVENT_LABELS.values())) == len(Event)
+    assert set(FILTER_LABELS) >= set(FILTER_COLUMNS)
+
+
+def test_an_unknown_event_is_shown_by_its_name():
+    """A newer version may have written it."""
+    assert event_label("moon_landing") == "moon_landing"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [("oidc_github", "GitHub"), ("oidc_new", "new"), ("api_key", None), ("session", None)],
+)
+def test_only_ci_jobs_have_a_provider(source, words):
+    """The badge says that a token was verified."""
+    assert ci_words(source) == words
+
+
+@pytest.mark.parametrize("length", [5, 6, 64])
+def test_what_is_long_loses_its_middle(length):
+    """It is never longer than it may be, and keeps both of its ends."""
+    text = "a" * 500 + "z" * 500
+
+    assert cut("short", 5) == "short"
+    assert len(cut(text, length)) == length
+    assert cut(text, length)[0] == "a"
+    assert cut(text, length)[-1] == "z"
+
+
+@pytest.mark.parametrize(
+    ("event", "icon"),
+    [
+        (Event.POLICY_CHANGED, "shield"),
+        (Event.BLOCKLIST_IMPORTED, "shield"),
+        (Event.INSTALL_TOKEN_ISSUED, "key"),
+        (Event.INSTALL_WOULD_BLOCK, "alert"),
+    ],
+)
+def test_installs_and_their_policy_have_icons(event, icon):
+    """A row that audit mode let through must not look like any allowed install."""
+    assert icon_of(event, "ALLOWED" if event is Event.INSTALL_WOULD_BLOCK else None) == icon

@@ -1,0 +1,58 @@
+"""What the tests of the pages of trust share: their addresses, and bindings to look at."""
+
+from typing import Any
+
+from service.orgs.changes import create_team
+from service.store.tables import Team
+from tests.conftest import BY_OPERATOR, World, bindings_path
+from tests.service.pages.page import ORG, Page, open_page
+
+BINDINGS = f"{ORG}/bindings"
+NEW = f"{BINDINGS}/new"
+EXPLAIN = f"{BINDINGS}/explain"
+REJECTED = f"{ORG}/rejected"
+SUB = "repo:acme/payments:ref:refs/heads/main"
+HOSTILE = """</code></td>"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"""
+HOSTILE_SUB = HOSTILE.replace(" ", "_")
+
+
+async def see(world: World, path: str = BINDINGS, who: str = "owner") -> Page:
+    """The page at `path` for the member called `who`."""
+    return await open_page(world, path, **world.session(who))
+
+
+async def answered(response: Any, status: int) -> Page:
+    """The page that was answered, with this status."""
+    text = await response.get_data(as_text=True)
+    assert response.status_code == status, text
+    return Page(text)
+
+
+async def bind(world: World, **changes: Any) -> str:
+    """The id of a new binding of acme, made with the admin token unless `headers` say otherwise."""
+    response = await world.create(**changes)
+    assert response.status_code == 201, await response.get_data(as_text=True)
+    return str((await response.get_json())["id"])
+
+
+async def revoke(world: World, binding_id: str, reason: str = "") -> None:
+    """Revoke one of acme's bindings with the admin token."""
+    response = await world.client.delete(
+        bindings_path("acme", binding_id),
+        headers=world.admin,
+        query_string={"reason": reason} if reason else None,
+    )
+    assert response.status_code == 200
+
+
+async def add_team(world: World, name: str) -> Team:
+    """Another team of acme, without admins."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        return await create_team(work, acme, name, BY_OPERATOR)
+
+
+def cells(page: Page, label: str) -> list[str]:
+    """The texts of one column of the page's table, white space folded."""
+    found = [one for one in page.elements if one.attributes.get("data-label") == label]
+    return [" ".join(one.text.split()) for one in found]

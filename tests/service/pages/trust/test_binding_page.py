@@ -1,0 +1,259 @@
+"""One binding's page, and revoking it there."""
+
+import pytest
+from sqlalchemy import select
+
+from analytics.model.errors import StoreFault
+from service.access.csrf import csrf_token
+from service.core.errors import QueryTooSlow, ReasonInvalid, StoreUnavailable
+from service.core.text_rules import REASON_MAX
+from service.store.tables import Session
+from tests.conftest import grant
+from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, fails, open_page, send_form
+from tests.service.pages.trust.pages import BINDINGS, SUB, answered, bind, revoke, see
+
+
+def path_of(binding_id: str) -> str:
+    return f"{BINDINGS}/{binding_id}"
+
+
+def facts(page: Page) -> dict[str, str]:
+    """What the page says of the binding, white space folded."""
+    return {
+        name.text: " ".join(said.text.split())
+        for name, said in zip(page.all("dt"), page.all("dd"), strict=True)
+    }
+
+
+async def press(world, binding_id, who="owner", by="owner", **fields):
+    """The answer to the revoke form that `by` was shown, sent by `who`."""
+    page = await see(world, path_of(binding_id), by)
+    return await send_form(world, page, f"{path_of(binding_id)}/revoke", who, **fields)
+
+
+async def team_binding(world) -> str:
+    """A binding of acme's team within an envelope."""
+    await bind(world)
+    return await bind(world, origin="team_admin", team_id=world.team.id)
+
+
+async def state_of(world, binding_id):
+    """When, by whom and why it was revoked."""
+    (found,) = [one for one in await world.bindings() if one["id"] == binding_id]
+    return found["revokedAt"], found["revokedBy"], found["revokedReason"]
+
+
+async def test_the_page_has_every_field_and_the_history(world):
+    """And leads to the rows that name the binding, and to those about it."""
+    binding_id = await bind(world, headers=world.session("owner"), event_names=["push", "schedule"])
+    page = await see(world, path_of(binding_id))
+
+    assert facts(page) == {
+        "State": "✓ active",
+        "Issuer": "https://token.actions.githubusercontent.com",
+        "Subject": SUB,
+        "Repository id": "123456789",
+        "Events": "push, schedule",
+        "Scope": "organisation",
+        "Origin": "org_admin",
+        "Added": "2026-03-04 12:00:00 by owner@acme.example",
+        "Used": "never",
+    }
+    (created,) = [one.text for one in page.all("li")]
+    assert created.startswith("2026-03-04 12:00:00 Binding created by owner@acme.example")
+    (row,) = await world.audit(subject=binding_id)
+    assert page.link("its request") == f"{AUDIT}?request_id={row['request_id']}"
+    assert page.link("Rows that name it") == f"{AUDIT}?oidc_binding_id={binding_id}"
+    assert page.link("Rows about it") == f"{AUDIT}?subject={binding_id}"
+
+
+async def test_the_history_is_for_those_who_may_read_the_audit_log(world):
+    """The binding itself says who and when already."""
+    await grant(world, "member", "oidc:r")
+    page = await see(world, path_of(await bind(world)), "member")
+
+    assert "History" not in page.html
+    assert "/audit?" not in page.html
+
+
+@pytest.mark.parametrize(
+    "error", [QueryTooSlow(), StoreFault("a segment is damaged"), StoreUnavailable()], ids=repr
+)
+async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkeypatch, error):
+    """Damaged rows must not prevent revoking."""
+    binding_id = await bind(world)
+    fails(monkeypatch, "page", error)
+    page = await see(world, path_of(binding_id))
+
+    assert "could not be read" in page.html
+    assert page.one("button", **{"class": "stop"}).text == "Revoke permanently"
+
+
+async def test_revoking_says_what_it_does_and_is_one_row(world):
+    """The reason stands with the binding and in its row, which came from the dashboard."""
+    binding_id = await bind(world)
+    response = await press(world, binding_id, reason="moved to other/repo")
+
+    assert response.status_code == 303
+    assert response.headers["location"] == f"{path_of(binding_id)}?done=revoked"
+    page = await see(world, response.headers["location"])
+    assert page.one("p", role="status").text.startswith("The binding is revoked")
+    assert facts(page)["State"] == "✕ revoked"
+    assert facts(page)["Revoked"] == "2026-03-04 12:00:00 by owner@acme.example"
+    assert facts(page)["Reason"] == "moved to other/repo"
+    assert not page.all("button", **{"class": "stop"})
+    revoked, _ = await world.audit(subject=binding_id)
+    assert revoked["event"] == "oidc_binding_revoked"
+    assert revoked["verdict_source"] == "dashboard"
+    assert revoked["payload"]["revoked_reason"] == "moved to other/repo"
+
+
+async def test_a_note_is_one_of_ours(world):
+    """An address says nothing in our name."""
+    page = await see(world, f"{path_of(await bind(world))}?done=you%20were%20hacked")
+
+    assert "hacked" not in page.html
+    assert not page.all("p", role="status")
+
+
+@pytest.mark.parametrize("reason", ["x" * (REASON_MAX + 1), "a\x00b", "a\nb"])
+async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
+    """Nothing is revoked for it."""
+    binding_id = await bind(world)
+    page = await answered(await press(world, binding_id, reason=reason), 400)
+
+    assert page.one("p", id="hint-revoke-reason").text == ReasonInvalid.text
+    assert "open" in page.one("details", **{"class": "danger"}).attributes
+    assert page.values("reason")[0].replace("\ufffd", "\x00") == reason
+    assert (await state_of(world, binding_id))[0] is None
+
+
+async def test_a_concurrent_revoke_was_first(world):
+    """Who reads on is told by whom, and that the reason they typed is not the one kept."""
+    binding_id = await bind(world)
+    page = await see(world, path_of(binding_id))
+    await revoke(world, binding_id, "first")
+    response = await send_form(world, page, f"{path_of(binding_id)}/revoke", reason="second")
+    told = await answered(response, 409)
+
+    assert "was already revoked" in told.one("div", role="alert").text
+    assert facts(told)["Reason"] == "first"
+    assert len(await world.audit(event="oidc_binding_revoked")) == 1
+
+
+@pytest.mark.parametrize(
+    ("who", "role", "of_org", "of_team"),
+    [
+        ("owner", None, True, True),
+        ("admin", "admin", True, True),
+        ("team_admin", "member", False, True),
+        ("member", "member", False, False),
+        ("auditor", "auditor", False, False),
+    ],
+)
+async def test_the_button_is_for_those_who_may(world, who, role, of_org, of_team):
+    """And what is sent without it is refused all the same."""
+    if role:
+        await grant(world, role, "oidc:r", "oidc:w")
+    team_id = await team_binding(world)
+    envelope = next(one["id"] for one in await world.bindings() if one["id"] != team_id)
+
+    for binding_id, may in ((team_id, of_team), (envelope, of_org)):
+        page = await see(world, path_of(binding_id), who)
+        action = f"{path_of(binding_id)}/revoke"
+        assert (action in page.forms) == may
+        form = {"csrf": page.forms["/sign-out"]["csrf"]}
+        response = await world.client.post(action, form=form, headers=world.session(who) | OWN_PAGE)
+        assert response.status_code == (303 if may else 403)
+        assert ((await state_of(world, binding_id))[0] is not None) == may
+
+
+async def test_who_may_only_read_gets_no_button(world):
+    """A capability lacking, a page lacking its button."""
+    await grant(world, "admin", "oidc:r")
+    binding_id = await bind(world)
+    page = await see(world, path_of(binding_id), "admin")
+
+    assert list(page.forms) == ["/sign-out"]
+    response = await world.client.post(
+        f"{path_of(binding_id)}/revoke",
+        form=page.forms["/sign-out"],
+        headers=world.session("admin") | OWN_PAGE,
+    )
+    assert response.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"origin": "https://evil.example"}, {"origin": "null"}], ids=str
+)
+async def test_another_sites_form_revokes_nothing(world, headers):
+    """Nor does one of ours without its token."""
+    binding_id = await bind(world)
+    page = await see(world, path_of(binding_id))
+    action = f"{path_of(binding_id)}/revoke"
+    foreign = await world.client.post(
+        action, form=page.forms[action], headers=world.session("owner") | headers
+    )
+    untied = await world.client.post(action, form={}, headers=world.session("owner") | OWN_PAGE)
+
+    assert (foreign.status_code, untied.status_code) == (403, 403)
+    assert (await state_of(world, binding_id))[0] is None
+
+
+async def test_the_admin_token_revokes_without_a_session(world):
+    """As everywhere: what no browser sends by itself needs no form token."""
+    binding_id = await bind(world)
+    page = await open_page(world, path_of(binding_id), **world.admin)
+    response = await world.client.post(f"{path_of(binding_id)}/revoke", headers=world.admin)
+
+    assert page.forms == {f"{path_of(binding_id)}/revoke": {}}
+    assert response.status_code == 303
+    assert (await state_of(world, binding_id))[1:] == ("system:admin-token", None)
+
+
+@pytest.mark.parametrize("slug", ["acme", "other"])
+async def test_what_is_not_this_organisations_is_404(world, slug):
+    """An id that does not exist and another organisation's look alike."""
+    binding_id = await bind(world) if slug == "other" else "obind_missing"
+    who = "stranger" if slug == "other" else "owner"
+    base = f"/admin/ui/orgs/{slug}/bindings"
+    page = await see(world, base, who)
+    shown = await world.client.get(f"{base}/{binding_id}", headers=world.session(who))
+    pressed = await world.client.post(
+        f"{base}/{binding_id}/revoke",
+        form=page.forms["/sign-out"],
+        headers=world.session(who) | OWN_PAGE,
+    )
+
+    assert (shown.status_code, pressed.status_code) == (404, 404)
+    assert "Binding not found for this org" in await pressed.get_data(as_text=True)
+
+
+async def test_to_change_bindings_is_not_to_read_them(world):
+    """`oidc:w` alone revokes what it knows the id of, and is shown nothing of it."""
+    binding_id = await bind(world)
+    token = csrf_token(world.services.settings.secret_key, await session_of(world, "admin"))
+    await grant(world, "admin", "oidc:w")
+
+    async def send(reason: str):
+        return await world.client.post(
+            f"{path_of(binding_id)}/revoke",
+            form={"csrf": token, "reason": reason},
+            headers=world.session("admin") | OWN_PAGE,
+        )
+
+    faulty = await send("x" * (REASON_MAX + 1))
+    done = await send("over")
+    late = await send("over")
+
+    assert (faulty.status_code, done.status_code, late.status_code) == (403, 303, 403)
+    assert done.headers["location"] == ORG
+    for answer in (faulty, late):
+        assert SUB not in await answer.get_data(as_text=True)
+
+
+async def session_of(world, name) -> str:
+    """The id of a member's session."""
+    async with world.services.store.read() as session:
+        mine = select(Session.id).where(Session.member_id == world.members[name].id)
+        return await session.scalar(mine)

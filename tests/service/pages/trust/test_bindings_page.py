@@ -1,0 +1,268 @@
+"""The list of bindings as a browser without scripts receives it."""
+
+import re
+from urllib.parse import parse_qs
+
+import pytest
+from sqlalchemy import event, update
+
+from service.store.tables import Binding
+from service.trust.bindings import listing
+from tests.conftest import grant
+from tests.service.pages.page import AUDIT, OWN_PAGE, open_page
+from tests.service.pages.trust.pages import (
+    BINDINGS,
+    HOSTILE_SUB,
+    SUB,
+    add_team,
+    answered,
+    bind,
+    cells,
+    revoke,
+    see,
+)
+
+
+async def status_for(world, path, headers):
+    """What a browser with these credentials is answered."""
+    response = await world.client.get(path, headers=headers | {"accept": OWN_PAGE["accept"]})
+    return response.status_code
+
+
+@pytest.mark.parametrize(
+    ("who", "role", "status"),
+    [
+        ("owner", None, 200),
+        ("auditor", None, 403),
+        ("auditor", "auditor", 200),
+        ("team_admin", "member", 200),
+        ("member", None, 403),
+        ("stranger", None, 403),
+    ],
+)
+async def test_the_list_is_for_those_with_oidc_r(world, who, role, status):
+    """The same capability as the API's."""
+    binding_id = await bind(world)
+    if role:
+        await grant(world, role, "oidc:r")
+
+    for path in (BINDINGS, f"{BINDINGS}/{binding_id}"):
+        assert await status_for(world, path, world.session(who)) == status
+    assert await status_for(world, BINDINGS, {}) == 303
+    assert await status_for(world, BINDINGS, world.admin) == 200
+
+
+async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
+    """Ids that people know by a name are shown by it."""
+    await bind(
+        world, headers=world.session("owner"), project_id=world.project.id, event_names=["push"]
+    )
+    page = await see(world)
+
+    assert cells(page, "Subject") == [SUB]
+    assert cells(page, "Repository") == ["123456789"]
+    assert cells(page, "Events") == ["push"]
+    assert cells(page, "Scope") == ["project payments org_admin"]
+    assert cells(page, "Added") == ["2026-03-04 12:00 owner@acme.example"]
+    assert cells(page, "State") == ["✓ active"]
+    assert cells(page, "Used") == ["never"]
+
+
+async def test_an_actor_that_is_no_member_here_keeps_its_own_name(world):
+    """The admin token is not accepted, nor a member of another organisation."""
+    await bind(world)
+    foreign = f"github:{world.members['stranger'].id}"
+    assert "system:admin-token" in cells(await see(world), "Added")[0]
+
+    async with world.services.store.write() as work:
+        await work.session.execute(update(Binding).values(added_by=foreign))
+    page = await see(world)
+    assert cells(page, "Added") == [f"2026-03-04 12:00 {foreign}"]
+    assert "stranger@" not in page.html
+
+
+async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(world):
+    """It is active by its row and trusted by no rule: the list must not hide that."""
+    envelope = await bind(world)
+    await bind(world, origin="team_admin", team_id=world.team.id)
+    before = await see(world)
+    await revoke(world, envelope)
+    after = await see(world)
+
+    assert sum("team platform" in text for text in cells(before, "Scope")) == 1
+    assert "Matches no token" not in before.html
+    assert sum("Matches no token" in text for text in cells(after, "State")) == 1
+
+
+async def test_a_revoked_binding_says_by_whom_and_why(world):
+    """It stays in the list."""
+    await revoke(world, await bind(world), "left the company")
+
+    (state,) = cells(await see(world), "State")
+    assert state == "✕ revoked revoked 2026-03-04 12:00 by system:admin-token: “left the company”"
+
+
+async def test_an_unused_binding_is_told_after_a_day(world):
+    """Needless trust, or a subject that no job has."""
+    await bind(world)
+    fresh = await see(world)
+    world.clock.advance(days=1, seconds=1)
+    old = await open_page(world, BINDINGS, **world.admin)
+
+    assert "Never used" not in fresh.html
+    assert "Never used" in cells(old, "State")[0]
+
+
+async def test_a_row_leads_to_its_audit_rows(world):
+    """Those that name it, and those about itself; only for readers of the log."""
+    binding_id = await bind(world)
+    links = {link.attributes["href"] for link in (await see(world)).all("a")}
+    await grant(world, "member", "oidc:r")
+    unread = await see(world, who="member")
+
+    assert f"{AUDIT}?oidc_binding_id={binding_id}" in links
+    assert f"{AUDIT}?subject={binding_id}" in links
+    assert "/audit?" not in unread.html
+
+
+@pytest.mark.parametrize(
+    ("query", "subjects"),
+    [
+        ("text=PAYMENTS", ["repo:acme/payments:x"]),
+        ("text=777", ["repo:acme/web:x"]),
+        ("text=%25", []),
+        ("text=_", []),
+        ("state=active&text=", ["repo:acme/web:x"]),
+        ("state=revoked", ["repo:acme/payments:x"]),
+        ("state=active&text=payments", []),
+    ],
+)
+async def test_the_list_is_narrowed_by_state_and_text(world, query, subjects):
+    """A part of the subject or the repository id; nothing in it is a wildcard."""
+    gone = await bind(world, sub_pattern="repo:acme/payments:x")
+    await bind(world, sub_pattern="repo:acme/web:x", repository_id="777")
+    await revoke(world, gone)
+    page = await see(world, f"{BINDINGS}?{query}")
+
+    assert cells(page, "Subject") == subjects
+    assert ("No binding matches these filters." in page.html) == (not subjects)
+
+
+async def test_a_long_text_is_looked_for_without_backtracking(world):
+    """LIKE takes time for each pair of characters: seconds for a few thousand long subjects."""
+    said: list[str] = []
+    reader = world.services.store._engines.reader.sync_engine
+    event.listen(reader, "before_cursor_execute", lambda *call: said.append(call[2]))
+    await bind(world, sub_pattern=f"repo:acme/{'z' * 900}")
+
+    page = await see(world, f"{BINDINGS}?text={'Z' * 800}")
+
+    assert len(cells(page, "Subject")) == 1
+    assert not [statement for statement in said if " LIKE " in statement]
+
+
+async def test_the_past_is_shown_as_the_past(world):
+    """What was trusted then, and what became of it since."""
+    first = await bind(world, sub_pattern="repo:acme/first:x")
+    world.clock.advance(hours=1)
+    await bind(world, sub_pattern="repo:acme/second:x")
+    world.clock.advance(hours=1)
+    await revoke(world, first, "moved")
+    then = await see(world, f"{BINDINGS}?asOf=2026-03-04T12:30:00Z")
+    gone = await see(world, f"{BINDINGS}?asOf=2026-03-04T15:00:00%2B01:00&state=revoked")
+    before = await see(world, f"{BINDINGS}?asOf=2026-03-04")
+
+    assert cells(then, "Subject") == ["repo:acme/first:x"]
+    assert cells(then, "State")[0].startswith("✓ active then since then: revoked 2026-03-04 14:00")
+    assert "You are viewing a past state." in then.one("div", role="status").text
+    assert "2026-03-04 12:30:00" in then.one("div", role="status").text
+    assert cells(then, "Used") == []
+    assert cells(gone, "Subject") == []
+    assert "No CI job was trusted then." in before.html
+    world.clock.advance(hours=1)
+    gone = await see(world, f"{BINDINGS}?asOf=2026-03-04T14:00:01Z&state=revoked")
+    assert cells(gone, "Subject") == ["repo:acme/first:x"]
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "said"),
+    [
+        ("asOf=yesterday", "asOf", "asOf must be a date or an RFC 3339 instant"),
+        ("asOf=2026-03-05", "asOf", "asOf must not be in the future"),
+        (f"text={'x' * 1025}", "text", "text must be at most 1024 chars"),
+    ],
+)
+async def test_a_faulty_filter_is_named_beside_its_field(world, query, name, said):
+    """And nothing is listed: a list that was not asked for would mislead."""
+    await bind(world)
+    path = f"{BINDINGS}?{query}&state=active"
+    typed = parse_qs(query)[name]
+    response = await world.client.get(path, headers=world.session("owner"))
+    page = await answered(response, 400)
+
+    assert page.one("p", id=f"hint-filter-{name}").text.startswith(said)
+    assert page.values(name) == typed
+    assert [one.text for one in page.all("option", selected="")] == ["active"]
+    assert not page.all("table")
+
+
+@pytest.mark.parametrize("query", ["state=gone", "limit=5", "after=obind_missing", "text=a&text=b"])
+async def test_what_no_form_here_sends_is_refused(world, query):
+    """A typo must not change what a list means."""
+    response = await world.client.get(f"{BINDINGS}?{query}", headers=world.session("owner"))
+
+    assert response.status_code in {400, 404}
+
+
+async def test_pages_are_turned_both_ways_and_none_is_missed_by_revoking(world, monkeypatch):
+    """Revoking while paging skips no other binding."""
+    monkeypatch.setattr(listing, "PAGE_ROWS", 2)
+    ids = []
+    for number in range(5):
+        ids.append(await bind(world, sub_pattern=f"repo:acme/{number}:x"))
+        world.clock.advance(minutes=number % 2)  # some in the same instant
+    pages = [await see(world, f"{BINDINGS}?state=active")]
+    await revoke(world, ids[4])
+    while older := pages[-1].all("a", rel="next"):
+        pages.append(await see(world, older[0].attributes["href"]))
+    there = [cells(page, "Subject") for page in pages]
+    back = await see(world, pages[-1].link("Newer bindings"))
+    newest = await see(world, back.link("Newer bindings"))
+
+    assert [len(some) for some in there] == [2, 2, 1]
+    assert len({subject for some in there for subject in some}) == 5
+    assert "4 bindings, 2 on this page" in " ".join(pages[1].html.split())
+    assert cells(back, "Subject") == there[1]
+    assert not newest.all("a", rel="prev")
+    assert len(cells(newest, "Subject")) == 2
+
+
+async def test_another_organisations_bindings_are_not_there(world):
+    """Neither in the list, nor as a place to begin at, nor by address."""
+    binding_id = await bind(world)
+    other = world.session("stranger")
+
+    page = await open_page(world, "/admin/ui/orgs/other/bindings", **other)
+    assert "No CI job is trusted yet." in page.html
+    for path in (f"bindings?after={binding_id}", f"bindings/{binding_id}"):
+        response = await world.client.get(f"/admin/ui/orgs/other/{path}", headers=other)
+        assert response.status_code == 404
+
+
+async def test_hostile_texts_are_texts(world):
+    """In every field that others fill in."""
+    team = await add_team(world, HOSTILE_SUB)
+    await bind(world, sub_pattern=HOSTILE_SUB)
+    gone = await bind(
+        world, sub_pattern=HOSTILE_SUB, origin="team_admin", team_id=team.id, event_names=[]
+    )
+    await revoke(world, gone, HOSTILE_SUB)
+
+    for path in (BINDINGS, f"{BINDINGS}/{gone}"):
+        page = await see(world, path)
+        assert not page.all("img")
+        assert page.scripts == ["/static/times.js"]
+        assert HOSTILE_SUB in page.one("main").text
+        # Without ids, which are random: what a template made of `{{7*7}}` is on the page nowhere.
+        told = page.one("main").text.replace(HOSTILE_SUB, "")
+        assert "49" not in re.sub(r"obind_\w+", "", told)

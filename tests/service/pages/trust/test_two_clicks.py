@@ -1,0 +1,200 @@
+"""From the rejected page to a trusted job in two clicks, whatever the job lacks."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from service.ci.verifier.codes import Detail
+from tests.budgets import sample
+from tests.conftest import ISSUER, START, World, bindings_path
+from tests.service.pages.page import Page
+from tests.service.pages.pressing import press
+from tests.service.pages.trust.pages import REJECTED, SUB, add_team, bind, revoke, see
+from tests.service.trust.rejected.notes import rejection, remember
+
+RENAMED = SUB.replace("payments", "Payments")
+QUALIFIED = "repo:acme@1/payments@2:ref:refs/heads/main"
+CREATE, REPLACE, BESIDE = "Create the binding", "Replace the binding", "Add beside it"
+
+
+async def nothing(world: World) -> None:
+    """No binding at all."""
+
+
+async def unlike(world: World) -> None:
+    """Another branch of the repository is trusted."""
+    await bind(world, sub_pattern="repo:acme/payments:ref:refs/heads/next")
+
+
+async def other_events(world: World) -> None:
+    await bind(world, event_names=["schedule", "release"])
+
+
+async def other_project(world: World) -> None:
+    await bind(world, project_id=world.project.id)
+
+
+async def earlier_name(world: World) -> None:
+    await bind(world, sub_pattern=RENAMED, event_names=["schedule"])
+
+
+async def earlier_ids(world: World) -> None:
+    await bind(world, sub_pattern=QUALIFIED)
+
+
+async def other_repository(world: World) -> None:
+    await bind(world, repository_id="5")
+
+
+async def revoked(world: World) -> None:
+    await revoke(world, await bind(world))
+
+
+async def lost_envelope(world: World) -> None:
+    envelope = await bind(world)
+    await bind(world, origin="team_admin", team_id=world.team.id)
+    await revoke(world, envelope)
+
+
+async def narrow_envelope(world: World) -> None:
+    await bind(world, event_names=["schedule"])
+    await bind(world, origin="team_admin", team_id=world.team.id, event_names=[])
+
+
+State = Callable[[World], Awaitable[None]]
+CASES: list[tuple[State, str]] = [
+    (nothing, CREATE),
+    (unlike, CREATE),
+    (other_events, REPLACE),
+    (other_project, REPLACE),
+    (earlier_name, REPLACE),
+    (earlier_name, BESIDE),
+    (earlier_ids, REPLACE),
+    (other_repository, REPLACE),
+    (other_repository, BESIDE),
+    (revoked, CREATE),
+    (lost_envelope, CREATE),
+    (narrow_envelope, REPLACE),
+]
+
+
+async def is_trusted(world: World, **changes: Any) -> bool:
+    """Whether such a job, sent with a key of `project_id`, would be trusted now."""
+    claims = {
+        "iss": ISSUER,
+        "aud": "countersign",
+        "sub": SUB,
+        "repository_id": "123456789",
+        "event_name": "push",
+        "exp": int(START.timestamp()) + 600,
+    }
+    project_id = changes.pop("project_id", None)
+    answer = await world.client.post(
+        f"{bindings_path()}/explain",
+        headers=world.admin,
+        json={"claims": claims | changes, "project_id": project_id},
+    )
+    return (await answer.get_json())["passes"]
+
+
+async def first_click(world: World) -> Page:
+    """The page that the rejected page leads to."""
+    rejected = await see(world, REJECTED)
+    (href,) = [
+        link.attributes["href"]
+        for link in rejected.all("a")
+        if link.attributes.get("class") == "button" and "?from=" in link.attributes["href"]
+    ]
+    return await see(world, href)
+
+
+@sample(4)
+@pytest.mark.parametrize(
+    ("state", "label"), CASES, ids=lambda value: getattr(value, "__name__", value)
+)
+async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, label: str):
+    """The second is on the card; nothing has to be typed or revoked."""
+    await state(world)
+    active = await world.bindings(state="active")
+    await remember(world, rejection(world.acme.id))
+    assert not await is_trusted(world)
+
+    page = await first_click(world)
+    answer = await press(world, page.html, label)
+
+    assert answer.status_code == 303, await answer.get_data(as_text=True)
+    assert await is_trusted(world)
+    left = {each["id"] for each in await world.bindings(state="active")}
+    replaced = [each for each in active if each["id"] not in left]
+    assert len(replaced) == (label == REPLACE)
+    if label != REPLACE:
+        assert len(left) == len(active) + 1
+
+
+async def test_what_the_replaced_binding_trusted_stays_trusted(world: World):
+    """Its other events, and keys without a project."""
+    await other_events(world)
+    await remember(world, rejection(world.acme.id, project_id=world.project.id))
+
+    await press(world, (await first_click(world)).html, REPLACE)
+
+    for event_name in ("push", "schedule", "release"):
+        assert await is_trusted(world, event_name=event_name)
+        assert await is_trusted(world, event_name=event_name, project_id=world.project.id)
+
+
+async def test_a_new_binding_is_limited_to_the_project_of_the_key(world: World):
+    """The job came with a key of a project: keys of others need no trust."""
+    await remember(world, rejection(world.acme.id, project_id=world.project.id))
+    page = await first_click(world)
+
+    await press(world, page.html, CREATE)
+
+    (binding,) = await world.bindings()
+    assert binding["projectId"] == world.project.id
+    assert await is_trusted(world, project_id=world.project.id)
+
+
+async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world: World):
+    """One more binding would not help; which of them stays is for a person to say."""
+    await bind(world)
+    kept = await bind(world, origin="team_admin", team_id=world.team.id)
+    second = await add_team(world, "second")
+    other = await bind(world, origin="team_admin", team_id=second.id)
+    await remember(world, rejection(world.acme.id, detail=Detail.BINDING_AMBIGUOUS))
+    assert not await is_trusted(world)
+
+    page = await first_click(world)
+    answer = await press(world, page.html, f"Revoke permanently {other}")
+
+    assert answer.status_code == 303
+    assert await is_trusted(world)
+    assert kept in {each["id"] for each in await world.bindings(state="active")}
+
+
+async def test_a_draft_that_was_edited_first_is_sent_as_edited(world: World):
+    """The fields are on the card, folded."""
+    await other_events(world)
+    await remember(world, rejection(world.acme.id))
+    page = await first_click(world)
+
+    answer = await press(world, page.html, REPLACE, event_names="push\nmerge_group")
+
+    assert answer.status_code == 303
+    (active,) = await world.bindings(state="active")
+    assert active["eventNames"] == ["push", "merge_group"]
+
+
+async def test_a_second_person_who_was_late_is_told(world: World):
+    """The binding was replaced meanwhile: its page says by what."""
+    await other_events(world)
+    await remember(world, rejection(world.acme.id))
+    page = await first_click(world)
+    await press(world, page.html, REPLACE)
+
+    late = await press(world, page.html, REPLACE)
+
+    assert late.status_code == 409
+    assert "replaced by obind_" in await late.get_data(as_text=True)
+    assert len(await world.bindings(state="active")) == 1

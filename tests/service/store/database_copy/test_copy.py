@@ -1,0 +1,361 @@
+"""Every row is on the other side, once, whatever interrupts the copy; only one side is served."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, func, make_url, select, text
+
+from service.app.bootstrap import prepare
+from service.cli.progress import row_progress
+from service.core.settings import Settings
+from service.store.database_copy import copy as copying
+from service.store.database_copy.refusals import SourceInUse
+from service.store.engine_factory import create_engines
+from service.store.migrate import MovedDatabase, UnfinishedCopy, latest_version
+from service.store.tables import Base, Counter, Lease, Organisation, Team
+from tests.budgets import only_full
+from tests.conftest import SettableClock, settings_over
+from tests.interpreters import run_module
+from tests.polling import HANG_S
+from tests.postgres import EMPTY, MIGRATED, PostgresServer
+from tests.processes.command_line import Ran
+from tests.processes.homes import Home
+from tests.service.store.database_copy.sources import KEPT, LARGE, MANY, ROWS, filled_source
+
+pytestmark = pytest.mark.slow
+
+KILLED_COPY = "tests.service.store.database_copy.killed_copy"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A data dir on SQLite, whichever database other tests run on."""
+    return Home(tmp_path, {"database_url": ""})
+
+
+@pytest.fixture
+async def source(home: Home) -> str:
+    """The URL of a SQLite database with rows in every table."""
+    return f"sqlite+aiosqlite:///{await filled_source(on_sqlite(home))}"
+
+
+@pytest.fixture
+def target(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    with postgres.database(EMPTY) as url:
+        yield url
+
+
+def on_sqlite(home: Home) -> Settings:
+    """Settings of the service before it moves."""
+    return Settings(data_dir=home.data_dir, secret_key="k" * 32, admin_token="t")
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    """The database as another program opens it."""
+    plain = make_url(url)
+    driver = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}[plain.get_backend_name()]
+    engine = create_engine(plain.set(drivername=driver))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def everything(url: str) -> dict[str, list[str]]:
+    """Every row of every table but the leases, as text."""
+    with opened(url) as engine, closing(engine.connect()) as connection:
+        return {
+            table.name: sorted(str(tuple(row)) for row in connection.execute(select(table)))
+            for table in Base.metadata.sorted_tables
+            if table.name != Lease.__tablename__
+        }
+
+
+def execute(url: str, statement: str) -> None:
+    with opened(url) as engine, engine.begin() as connection:
+        connection.execute(text(statement))
+
+
+def migrated(home: Home, source: str, target: str, *more: str) -> Ran:
+    return home.order("migrate", "--from", source, "--to", target, *more)
+
+
+async def test_every_row_of_every_table_is_copied_and_compared(home, source, target):
+    """The answer names each table; the password is not in it."""
+    before = everything(source)
+
+    said = home.ask("migrate", "--from", source, "--to", target)
+
+    assert everything(target) == everything(source) == before
+    rows = {table["table"]: table["rows"] for table in said["tables"]}
+    assert rows.keys() == {table.name for table in Base.metadata.sorted_tables}
+    filled = {name: MANY if name in LARGE else ROWS for name in rows.keys() - KEPT}
+    assert {name: rows[name] for name in filled} == filled
+    assert said["rows"] == sum(rows.values())
+    assert (said["rows_found"], said["segments"]) == (0, str(home.data_dir / "audit"))
+    assert str(make_url(target).password) not in str(said)
+
+
+@only_full
+async def test_only_the_new_database_is_served_afterwards(home, source, target):
+    """Two databases over one data dir would remove each other's segments."""
+    assert migrated(home, source, target).code == 0
+
+    moved = home.order("org", "list").refusal
+    assert "set COUNTERSIGN_DATABASE_URL" in moved
+    assert migrated(home, source, target).refusal == moved
+    assert len(home.listed("org", "list", database_url=target)) == ROWS
+    with pytest.raises(MovedDatabase):
+        await prepare(on_sqlite(home), SettableClock())
+
+
+@only_full
+async def test_the_counters_go_on_and_the_leases_end(home, source, target):
+    """No seq is given twice; PostgreSQL's own sequences are not used."""
+    execute(source, "UPDATE counters SET value = 4711")
+
+    assert migrated(home, source, target).code == 0
+
+    with opened(target) as engine, closing(engine.connect()) as connection:
+        assert set(connection.scalars(select(Counter.value))) == {4711}
+        assert set(connection.scalars(select(Lease.holder))) == {""}
+        sequences = text("SELECT count(*) FROM information_schema.sequences")
+        assert connection.scalar(sequences) == 0
+
+
+async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
+    """Kill -9 after every few batches: each run goes on, and in the end each row is there once."""
+    before = everything(source)
+    kills, found = 0, [0]
+    while True:
+        ran = run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
+        if ran.returncode == 0:
+            break
+        assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+        kills += 1
+        with opened(target) as engine, closing(engine.connect()) as connection:
+            tables = [select(func.count()).select_from(t) for t in Base.metadata.sorted_tables]
+            found.append(sum(connection.scalar(table) or 0 for table in tables))
+        if found[-1] == found[-2]:  # all batches are there, and the comparison was killed
+            break
+
+    assert kills > 5
+    assert found == sorted(found)
+    assert migrated(home, source, target).code == 0
+    assert everything(target) == before
+
+
+@only_full
+async def test_a_copy_killed_between_its_two_last_commits_is_finished(
+    home, source, target, monkeypatch
+):
+    """By then no service starts on either side; the same command ends it."""
+
+    async def killed(target: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(copying, "_finish", killed)
+        assert migrated(home, source, target).refusal == "killed"
+    assert "set COUNTERSIGN_DATABASE_URL" in home.order("org", "list").refusal
+    assert (
+        "run `countersign migrate` again" in home.order("org", "list", database_url=target).refusal
+    )
+
+    assert migrated(home, source, target).code == 0
+    assert everything(target) == everything(source)
+
+
+@only_full
+async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
+    """`init`, which a service begins with, would take the rest for rows that never were."""
+    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
+    settings = settings_over(home.folder / "other")
+
+    with pytest.raises(UnfinishedCopy):
+        await prepare(Settings(data_dir=settings.data_dir, database_url=target), SettableClock())
+    assert "is not finished" in home.order("org", "list", database_url=target).refusal
+    assert len(home.listed("org", "list")) == ROWS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("UPDATE organisations SET slug = slug || '2'", marks=only_full),
+        # Its team is stored later, and would be refused for the organisation that it refers to.
+        "UPDATE organisations SET id = '0' WHERE id = (SELECT max(id) FROM organisations)",
+        pytest.param("DELETE FROM organisations", marks=only_full),
+    ],
+    ids=["a value", "a key", "no row"],
+)
+async def test_a_source_changed_after_a_kill_is_found(home, source, target, change):
+    """What was copied before is not what is there now. The table is named that has changed."""
+    run_module(KILLED_COPY, source, target, "12", timeout=HANG_S)
+    execute(source, change)
+
+    refused = migrated(home, source, target)
+
+    assert refused.code == 1
+    assert f"the first {ROWS} rows of table organisations are not those" in refused.refusal
+    assert "copy from the start" in refused.refusal
+    assert home.order("org", "list").code == 0
+
+
+@only_full
+async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeypatch):
+    """All rows are compared again before the source is given up."""
+    copy_tables = copying._copy_tables
+
+    async def disturbed(*arguments: Any) -> int:
+        copied = await copy_tables(*arguments)
+        execute(target, "UPDATE organisations SET slug = slug || '2'")
+        return copied
+
+    monkeypatch.setattr(copying, "_copy_tables", disturbed)
+    refused = migrated(home, source, target)
+
+    assert f"organisations is not equal on both sides ({ROWS} rows and {ROWS})" in refused.refusal
+    assert len(home.listed("org", "list")) == ROWS
+
+
+@only_full
+async def test_a_target_of_another_version_is_not_filled_further(home, source, target):
+    """Its tables may differ."""
+    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
+    execute(target, "UPDATE alembic_version SET version_num = 'copying 0001'")
+
+    assert "begun by another version" in migrated(home, source, target).refusal
+
+
+@only_full
+async def test_a_target_with_data_is_refused(home, source, postgres):
+    """Whether it is Countersign's or another program's."""
+    with postgres.database(MIGRATED) as url:
+        execute(url, "DROP TABLE leases")
+        assert "such as advisories: name an empty database" in migrated(home, source, url).refusal
+    with postgres.database(EMPTY) as url:
+        execute(url, "CREATE TABLE theirs (a int)")
+        assert "such as theirs: name an empty database" in migrated(home, source, url).refusal
+        assert "theirs" in migrated(home, source, url, "--json").refusal
+    assert len(home.listed("org", "list")) == ROWS
+
+
+@only_full
+async def test_a_source_in_use_is_refused(home, source, target):
+    """The service would go on writing to it."""
+    with opened(source) as engine, closing(engine.connect()) as connection:
+        connection.execute(select(Organisation.id)).all()
+        assert "is in use: stop the service first" in migrated(home, source, target).refusal
+    assert everything(source)["organisations"]
+
+
+async def test_a_service_started_just_before_the_copy_is_seen(source, target):
+    """After the first look, which says so in one line: it would go on writing to the source."""
+    engines = create_engines(source, 1.0), create_engines(target, 1.0)
+    try:
+        with opened(source) as engine, closing(engine.connect()) as connection:
+            connection.execute(select(Organisation.id)).all()
+            with pytest.raises(SourceInUse):
+                await copying.copy_all(*engines, row_progress)
+    finally:
+        for opened_engines in engines:
+            await opened_engines.dispose()
+
+
+@only_full
+async def test_no_service_starts_during_the_copy(home, source, target):
+    """It would find the source as it was."""
+    seen: dict[str, int] = {}
+
+    @contextmanager
+    def looking_in(what: str) -> Iterator[copying.Show]:
+        def look(done: int, total: int) -> None:
+            if what not in seen:
+                seen[what] = home.order("org", "list", database_wait_s="0.1").code
+
+        yield look
+
+    engines = create_engines(source, 1.0), create_engines(target, 10.0)
+    try:
+        await copying.copy_all(*engines, looking_in)
+    finally:
+        for opened_engines in engines:
+            await opened_engines.dispose()
+
+    assert seen == {"Copying": 3, "Comparing": 3}
+
+
+@only_full
+async def test_a_source_of_an_older_version_is_refused(home, source, target):
+    """Its rows are not those of the new tables."""
+    execute(source, "UPDATE alembic_version SET version_num = '0001'")
+    assert "run `countersign init`" in migrated(home, source, target).refusal
+    execute(source, "UPDATE alembic_version SET version_num = '9999'")
+    assert "a newer version" in migrated(home, source, target).refusal
+    assert latest_version() not in {"0001", "9999"}
+
+
+@only_full
+async def test_text_with_a_null_character_is_copied_as_it_is(home, source, target):
+    """PostgreSQL cannot store it; nothing else must become of it, nor anything else it."""
+    execute(source, "UPDATE teams SET name = 'a' || char(0) || char(64976) WHERE id LIKE 'a0%'")
+    execute(source, "UPDATE teams SET name = 'a' || char(64976) || '0' WHERE id NOT LIKE 'a0%'")
+
+    assert migrated(home, source, target).code == 0
+
+    with opened(target) as engine, closing(engine.connect()) as connection:
+        assert set(connection.scalars(select(Team.name))) == {"a\0\ufdd0", "a\ufdd00"}
+    assert everything(target) == everything(source)
+
+
+@only_full
+async def test_a_value_that_postgresql_does_not_accept_is_named(home, source, target):
+    """SQLite does not limit the length of a text."""
+    execute(source, "UPDATE bindings SET repository_id = '123456789012345678901234567890123'")
+
+    refused = migrated(home, source, target)
+
+    assert refused.code == 1
+    assert "does not accept a row of table bindings: " in refused.refusal
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("postgresql://there/one", "postgresql://there/two", "--from must name a SQLite"),
+        ("no url", "postgresql://there/two", "--from must name a SQLite"),
+        ("sqlite://", "postgresql://there/two", "--from must name a SQLite"),
+        ("sqlite:////nowhere/at.db", "postgresql://there/two", "no database in /nowhere/at.db"),
+        (None, "sqlite:////elsewhere.db", "must name an empty PostgreSQL database"),
+        (None, "postgresql://u:secret@there:port/x", "must name an empty PostgreSQL database"),
+        (None, None, "must name an empty PostgreSQL database"),
+    ],
+)
+def test_a_wrong_url_is_refused_in_one_line(home, source, target, reason):
+    """Without a word of a password."""
+    home.data_dir.mkdir()
+    (home.data_dir / "countersign.db").touch()
+    given = [("--from", source), ("--to", target)]
+
+    refused = home.order("migrate", *(part for pair in given if pair[1] for part in pair))
+
+    assert reason in refused.refusal
+    assert "secret" not in refused.refusal
+
+
+@only_full
+async def test_a_target_that_does_not_answer_is_one_line(home, source, postgres):
+    """Neither a wrong password nor a missing database shows a traceback."""
+    right = make_url(postgres.url("nothing"))
+    wrong = right.set(password="wrong").render_as_string(hide_password=False)
+    gone = right.set(port=1).render_as_string(hide_password=False)
+    for url in (right.render_as_string(hide_password=False), wrong, gone):
+        refused = migrated(home, source, url)
+        assert refused.code in {1, 3}
+        assert refused.refusal

@@ -1,0 +1,158 @@
+"""The endpoint that explains tokens: who may ask, what for, and that nothing of it is kept."""
+
+import pytest
+
+from tests.conftest import World, bindings_path, grant, refused
+from tests.issuers.issuer import Issuer
+from tests.service.gates import Gate
+from tests.service.trust.explain.explaining import (
+    created,
+    explain_path,
+    explained,
+    explained_claims,
+    failing,
+    texts,
+)
+
+
+async def test_another_normal_form_is_recognised(world: World):
+    """The same name typed on two kinds of keyboard."""
+    await created(world, sub_pattern="repo:acme/caf\u00e9:ref:refs/heads/main")
+
+    said = await explained_claims(world, Issuer(), sub="repo:acme/cafe\u0301:ref:refs/heads/main")
+
+    difference = failing(said)["difference"]
+    assert "normal form" in difference["hint"]
+    assert difference["at"] == 13
+    assert difference["expectedCodePoint"] == "U+00E9 LATIN SMALL LETTER E WITH ACUTE"
+
+
+async def test_a_request_with_a_projects_key_is_explained_as_such(world: World):
+    """A binding limited to a project is for its keys alone."""
+    binding_id = await created(world, project_id=world.project.id)
+    claims = Issuer().claims()
+
+    with_key = await explained(world, claims=claims, project_id=world.project.id)
+    without = await explained(world, claims=claims)
+
+    assert (with_key["passes"], with_key["binding"]) == (True, binding_id)
+    assert failing(without)["rule"] == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "give either token or claims"),
+        ({"token": "a", "claims": {}}, "give either token or claims"),
+        ({"token": 5}, "token must be a string"),
+        ({"token": None}, "token must be a string"),
+        ({"claims": []}, "claims must be a JSON object"),
+        ({"claims": None}, "claims must be a JSON object"),
+        ({"claims": {}, "project_id": 5}, "project_id must be a string"),
+        ({"claims": {}, "project_id": "proj_x"}, "project_id not found for this org"),
+        ({"claims": {}, "project": "x"}, "unknown field: project"),
+        ([], "request body must be a JSON object"),
+    ],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_body_that_asks_nothing_clear_is_refused(shared_world, body, text):
+    """With the name of the field."""
+    answer = await shared_world.client.post(explain_path(), headers=shared_world.admin, json=body)
+
+    assert await refused(answer) == (400, text)
+
+
+async def test_who_may_ask(world: World):
+    """For readers of bindings, of this organisation only."""
+    body = {"claims": {}}
+    ask = world.client.post
+    assert (await refused(await ask(explain_path(), json=body)))[0] == 401
+    answer = await ask(explain_path("missing"), headers=world.admin, json=body)
+    assert await refused(answer) == (404, "Org not found")
+    for name in ("member", "admin", "stranger"):
+        answer = await ask(explain_path(), headers=world.session(name), json=body)
+        assert (await refused(answer))[0] == 403
+    await grant(world, "auditor", "oidc:r")
+    for name in ("owner", "auditor"):
+        answer = await ask(explain_path(), headers=world.session(name), json=body)
+        assert answer.status_code == 200
+    answer = await ask(f"{explain_path()}?a=1", headers=world.admin, json=body)
+    assert await refused(answer) == (400, "unknown query parameter: a")
+
+
+async def test_a_project_of_another_organisation_is_not_found(world: World):
+    """It does not disclose what others have."""
+    answer = await world.client.post(
+        explain_path("other"),
+        headers=world.admin,
+        json={"claims": {}, "project_id": world.project.id},
+    )
+
+    assert await refused(answer) == (400, "project_id not found for this org")
+
+
+async def test_another_organisations_bindings_are_not_named(world: World):
+    """Neither as a match nor among the nearest."""
+    await created(world)
+    answer = await world.client.post(
+        explain_path("other"), headers=world.admin, json={"claims": Issuer().claims()}
+    )
+
+    said = await answer.get_json()
+    assert (said["code"], said["nearest"]) == ("unbound_oidc_subject", [])
+
+
+async def test_nothing_of_an_explanation_is_kept(world, capfd):
+    """No audit row, no use, no failure event, no line with the token or its claims."""
+    await created(world)
+    before = await world.audit()
+    token = Issuer().sign(sub="repo:acme/secret-project:ref:refs/heads/main")
+    capfd.readouterr()
+
+    said = await explained(world, token=token)
+    await explained_claims(world, Issuer())
+
+    logged = "".join(capfd.readouterr())
+    assert await world.audit() == before
+    assert [(one["useCount"], one["lastUsedAt"]) for one in await world.bindings()] == [(0, None)]
+    assert said["code"] == "unbound_oidc_subject"
+    parts = [token, *token.split(".")[1:]]
+    assert not any(part in text for part in parts for text in texts(said))
+    assert "oidc-bindings/explain" in logged
+    assert not any(part in logged for part in [*parts, "secret-project", "auth_failure_"])
+
+
+async def test_a_body_over_64_kib_is_refused(world: World):
+    """As everywhere."""
+    answer = await world.client.post(
+        explain_path(), headers=world.admin, json={"token": "a" * 70_000}
+    )
+
+    assert await refused(answer) == (413, "request body is too large")
+
+
+async def test_the_path_is_no_binding_id(world: World):
+    """`explain` beside the ids takes POST alone."""
+    answer = await world.client.delete(bindings_path("acme", "explain"), headers=world.admin)
+
+    assert await refused(answer) == (405, "method not allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_a_token_is_checked_with_its_issuers_published_keys(gate: Gate):
+    """Over HTTP, as the verifier checks it; the issuer's outage is named."""
+    good = await explained(gate.world, token=gate.issuer.sign())
+    other = await explained(gate.world, token=gate.issuer.sign(header={"kid": "other"}))
+
+    assert (good["passes"], good["signatureChecked"]) == (True, True)
+    assert (other["code"], failing(other)["name"]) == ("signature_invalid", "signature")
+    assert "other" in other["reason"]
+
+
+async def test_explain_and_the_verifier_say_the_same(gate: Gate):
+    """One and the same request, asked about and made."""
+    for changes in ({}, {"sub": "x"}, {"event_name": "release"}, {"exp": 1}, {"aud": []}):
+        token = gate.issuer.sign(**changes)
+        said = await explained(gate.world, token=token)
+        judged = await gate.judge(token)
+        assert (judged or (None, None)) == (said["code"], said["detail"])
