@@ -57,13 +57,17 @@ def heads_of(
     entry = index.column(segment, column)
     if entry is None:
         return None
-    if entry.head is None:
+    if not entry.has_heads:
         return all_values(index, segment, query, column) if len(entry.blocks) < 2 else None
+    decoded = index.heads(segment, entry)
+    if decoded is None:
+        return None
+    of_all, by_decision = decoded
     if not query.conditions:
-        return [SegmentHead(entry.head, partial(_count, index, segment, column, _is_any))]
+        return [SegmentHead(of_all, partial(_count, index, segment, column, _is_any))]
     return [
         SegmentHead(head, partial(_count, index, segment, column, partial(eq, decision)))
-        for decision, head in entry.heads
+        for decision, head in by_decision
         if all(condition.is_met(decision) for condition in query.conditions)
     ]
 

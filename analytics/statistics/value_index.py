@@ -17,9 +17,14 @@ from analytics.statistics.value_ranges import Range, value_ranges
 from analytics.storage.index_blocks import DamagedIndex
 from analytics.storage.segment_index import (
     GROUP_BITS,
+    HEAD_VALUES,
     INDEXED_COLUMNS,
+    NO_HEAD,
+    NO_HEADS,
     ColumnEntry,
     Directory,
+    Head,
+    Heads,
     IndexContents,
     IndexReader,
     Kind,
@@ -102,6 +107,20 @@ class ValueIndex:
         contents = self._contents_of(segment)
         return None if contents is None else _column(contents.directory, segment, name)
 
+    def heads(self, segment: Segment, column: ColumnEntry) -> tuple[Head, Heads] | None:
+        """The heads of a column of `segment` that has some; None if they cannot be read."""
+
+        def decode() -> tuple[tuple[Head, Heads], int]:
+            decoded = column.decoded_heads()
+            return decoded, ENTRY_BYTES + 128 * HEAD_VALUES * (1 + len(decoded[1]))
+
+        try:
+            found: tuple[Head, Heads] = self._known.get((segment.segment_id, column.name), decode)
+        except DamagedIndex:
+            self._report(segment)
+            return None
+        return found
+
     def all_values(
         self, segment: Segment, name: str, conditions: Sequence[Condition]
     ) -> dict[str, int] | None:
@@ -162,12 +181,16 @@ class ValueIndex:
                         size = reader.contents.directory.size
                         self._known.keep(segment.segment_id, reader.contents, size)
                     return use(reader)
-            except DamagedIndex:
+            # Checksums are right and lines are not: of a kind that there is not, or no text.
+            except (DamagedIndex, IndexError, UnicodeDecodeError):
                 continue
+        self._report(segment)
+        return None
+
+    def _report(self, segment: Segment) -> None:
         with self._lock:
             if len(self._damaged) < DAMAGED_MAX:
                 self._damaged[segment.segment_id] = segment
-        return None
 
 
 def meets(kind: Kind, conditions: Iterable[Condition]) -> bool:
@@ -181,7 +204,9 @@ def meets(kind: Kind, conditions: Iterable[Condition]) -> bool:
 def _column(directory: Directory, segment: Segment, name: str) -> ColumnEntry | None:
     """What `directory` says about a column; a column newer than `segment` has nulls alone."""
     if name not in schema_of(segment.schema_version, segment.segment_id).names:
-        return ColumnEntry(name, tuple(kind.rows for kind in directory.kinds), (), None, ())
+        return ColumnEntry(
+            name, tuple(kind.rows for kind in directory.kinds), (), NO_HEAD, NO_HEADS
+        )
     return directory.column(name)
 
 

@@ -23,6 +23,12 @@ from analytics.model.errors import StoreFault
 
 BLOCK_LINES: Final = 2_048
 
+VALUE_BYTES_MAX: Final = 32_768
+"""A column with a longer value is not indexed: a block has thousands of values."""
+
+BLOCK_BYTES_MAX: Final = BLOCK_LINES * (VALUE_BYTES_MAX + 64)
+"""No block takes more, compressed or not: a line has four numbers of at most 8 bytes."""
+
 SPLIT_LINES: Final = 64
 """Blocks of at least this many lines compress numbers and text separately: each has its own
 statistics, which saves 7 %. In shorter blocks the second frame would take more than that."""
@@ -35,6 +41,8 @@ LINE_SCHEMA: Final = pa.schema(
 _CODES: Final[tuple[Literal["i", "Q", "q"], ...]] = ("i", "Q", "q")
 """The array types of the numbers of LINE_SCHEMA."""
 _CODEC: Final = pa.Codec("zstd", compression_level=9)
+_WIDTHS: Final = b"BHIQ"
+"""The array types of the numbers of a block."""
 _HEADER: Final = struct.Struct("<4sI")
 """The array types of the four numbers, and the size of their frame; 0 if the text is in it."""
 
@@ -166,6 +174,8 @@ def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: in
 
 def _decoded(data: bytes, lines: int, raw_size: int) -> Block:
     codes, frame_size = _HEADER.unpack_from(data)
+    if codes.strip(_WIDTHS):
+        raise ValueError("numbers of another type")
     columns = [array(chr(code)) for code in codes]
     sizes = [lines * numbers.itemsize for numbers in columns]
     rest = data[_HEADER.size + frame_size :]
@@ -201,6 +211,8 @@ def _decoded_version_2(data: bytes, lines: int, raw_size: int) -> Block:
     values, before = [], b""
     for shared, length in zip(*columns[:2], strict=True):
         before = before[:shared] + raw[at : at + length]
+        if len(before) > VALUE_BYTES_MAX:
+            raise ValueError("a value is too long")
         at += length
         values.append(before)
     return Block(map(len, values), b"".join(values), *columns[2:])

@@ -7,25 +7,31 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.storage.index_blocks import LINE_SCHEMA, EncodedBlock, encode_blocks
+from analytics.storage.index_blocks import (
+    LINE_SCHEMA,
+    VALUE_BYTES_MAX,
+    EncodedBlock,
+    encode_blocks,
+)
 from analytics.storage.segment_index import (
     GROUP_BITS,
     HEAD_COLUMNS,
     HEAD_VALUES,
     HOURS,
     INDEXED_COLUMNS,
+    NO_HEAD,
+    NO_HEADS,
     BlockEntry,
     ColumnEntry,
     Directory,
     Head,
+    Heads,
     Kind,
+    encode_heads,
     encode_index,
 )
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.value_filter import encode_filter
-
-VALUE_BYTES_MAX: Final = 32_768
-"""A column with a longer value is not indexed: a block has thousands of values."""
 
 INDEX_BYTES_MIN: Final = 256 * 1024
 COLUMN_PART_MAX: Final = 0.25
@@ -113,7 +119,7 @@ class IndexBuilder:
         rows = sum(map(sum, self._hours.values()))
         is_long = len(blocks) > 1 or (len(blocks) == 1 and rows >= HEAD_ROWS_MIN)
         has_heads = name in HEAD_COLUMNS and is_long
-        head, heads = self._heads(lines) if has_heads else (None, ())
+        head, heads = encode_heads(*self._heads(lines)) if has_heads else (NO_HEAD, NO_HEADS)
         return ColumnEntry(name, self._nulls(blocks), blocks, head, heads, _filter(lines))
 
     def _number_kinds(self, rows: pa.Table) -> pa.Int64Array:
@@ -150,7 +156,7 @@ class IndexBuilder:
             for kind in self._kinds.values()
         )
 
-    def _heads(self, lines: pa.Table) -> tuple[Head, tuple[tuple[str | None, Head], ...]]:
+    def _heads(self, lines: pa.Table) -> tuple[Head, Heads]:
         """The head of all rows, and that of each decision."""
         of_kind = pa.array([decision for _, decision in self._kinds], pa.string())
         decided = lines.append_column("decision", of_kind.take(lines["kind"]))

@@ -15,13 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
 
 from analytics.storage import value_filter
-from analytics.storage.index_blocks import Block, DamagedIndex, Line, RangeCounts, decode_block
+from analytics.storage.index_blocks import (
+    BLOCK_BYTES_MAX,
+    BLOCK_LINES,
+    Block,
+    DamagedIndex,
+    Line,
+    RangeCounts,
+    decode_block,
+)
 from analytics.storage.segment_metadata import Segment
 
 INDEXED_COLUMNS: Final = (
@@ -64,6 +72,14 @@ _CODEC: Final = pa.Codec("zstd", compression_level=12)
 _FIRST_READ_BYTES: Final = 32 * 1024
 """What is read first: enough for the header and directory of nearly every index."""
 
+_DIRECTORY_BYTES_MAX: Final = 64 * 2**20
+"""A directory takes no more, apart from its filters: some bytes for each row of the segment."""
+
+_Lines = Annotated[int, msgspec.Meta(ge=1, le=BLOCK_LINES)]
+_BlockBytes = Annotated[int, msgspec.Meta(ge=0, le=BLOCK_BYTES_MAX)]
+_Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+
 
 class Kind(msgspec.Struct, frozen=True, array_like=True):
     """An event and decision, and how many rows of the segment have both: in all, and by hour."""
@@ -78,10 +94,10 @@ class BlockEntry(msgspec.Struct, frozen=True, array_like=True):
     """Where a block lies, counted from the end of the directory, and what it adds up to."""
 
     first: bytes
-    offset: int
-    size: int
-    raw_size: int
-    lines: int
+    offset: _Offset
+    size: _BlockBytes
+    raw_size: _BlockBytes
+    lines: _Lines
     crc32: int
     kind_rows: tuple[int, ...]
     groups: int
@@ -97,23 +113,40 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     others_max: int
 
 
+Heads = tuple[tuple[str | None, Head], ...]
+"""The heads of the rows with each decision."""
+
+
 class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
     """The index of one column. `nulls` are the rows without a value, by kind.
 
-    `head` is that of all rows, `heads` those of the rows with each decision: of HEAD_COLUMNS with
-    several blocks or in files of many rows. `filter` is empty if there are no values, or none is.
+    `head` is the Head of all rows or None, `heads` are Heads: of HEAD_COLUMNS with several blocks
+    or in files of many rows. Most queries ask for neither, and decoding them takes longer than all
+    the rest of a directory. `filter` is empty if there are no values, or none is.
     """
 
     name: str
     nulls: tuple[int, ...]
     blocks: tuple[BlockEntry, ...]
-    head: Head | None
-    heads: tuple[tuple[str | None, Head], ...]
+    head: msgspec.Raw
+    heads: msgspec.Raw
     filter: bytes = b""
 
     def may_have(self, value: bytes) -> bool:
         """False only if no row has `value`."""
         return not self.filter or value_filter.may_have(self.filter, value)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether it has heads."""
+        return self.head != NO_HEAD
+
+    def decoded_heads(self) -> tuple[Head, Heads]:
+        """Its head and its heads, which it has. Raises DamagedIndex."""
+        try:
+            return _head_decoder.decode(self.head), _heads_decoder.decode(self.heads)
+        except msgspec.MsgspecError as error:
+            raise DamagedIndex("the heads of a column cannot be read") from error
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True):
@@ -122,7 +155,7 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
     segment_id: str
     segment_size: int
     segment_sha256: str
-    groups_a_bit: int
+    groups_a_bit: _Positive
     kinds: tuple[Kind, ...]
     columns: tuple[ColumnEntry, ...]
 
@@ -134,13 +167,21 @@ class Directory(msgspec.Struct, frozen=True, array_like=True):
     def size(self) -> int:
         """About how many bytes it takes in memory."""
         blocks = sum(len(column.blocks) for column in self.columns)
-        heads = sum(len(column.heads) + 1 for column in self.columns if column.head)
-        filters = sum(len(column.filter) for column in self.columns)
-        return 2_048 + 512 * blocks + 128 * HEAD_VALUES * heads + filters
+        encoded = sum(len(c.filter) + len(c.head) + len(c.heads) for c in self.columns)
+        return 2_048 + 512 * blocks + 2 * encoded
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Directory)
+_head_decoder: Final = msgspec.msgpack.Decoder(Head)
+_heads_decoder: Final = msgspec.msgpack.Decoder(Heads)
+NO_HEAD: Final = msgspec.Raw(_encoder.encode(None))
+NO_HEADS: Final = msgspec.Raw(_encoder.encode(()))
+
+
+def encode_heads(head: Head, heads: Heads) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """The `head` and `heads` of a ColumnEntry."""
+    return msgspec.Raw(_encoder.encode(head)), msgspec.Raw(_encoder.encode(heads))
 
 
 def share_bits(groups: int) -> int:
@@ -241,6 +282,8 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     magic, version, plain_length, length, crc32 = _HEADER.unpack_from(start)
     if magic != _MAGIC or version not in _READ_VERSIONS:
         raise DamagedIndex("the file is not an index of a version that is read")
+    if max(plain_length, length) > _DIRECTORY_BYTES_MAX + 2 * len(INDEXED_COLUMNS) * segment.rows:
+        raise DamagedIndex("the directory is too long")
     end = _HEADER.size + length
     packed = start[_HEADER.size : end]
     if len(packed) < length:
@@ -250,11 +293,22 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
     if zlib.crc32(packed, zlib.crc32(start[:_CRC_AT]) if version > 2 else 0) != crc32:
         raise DamagedIndex("the directory does not match its checksum")
     try:
-        directory = _decoder.decode(bytes(_CODEC.decompress(packed, plain_length)))
+        directory = _decoder.decode(_CODEC.decompress(packed, plain_length, asbytes=True))
     except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
         raise DamagedIndex("the directory cannot be read") from error
     _check_owner(directory, segment)
+    _check_kinds(directory)
     return IndexContents(directory, end, version)
+
+
+def _check_kinds(directory: Directory) -> None:
+    """Raise DamagedIndex unless all counts by kind, and by hour, are of as many as there are."""
+    kinds = len(directory.kinds)
+    for column in directory.columns:
+        if len(column.nulls) != kinds or any(len(b.kind_rows) != kinds for b in column.blocks):
+            raise DamagedIndex("a column has counts of other kinds")
+    if any(len(kind.hours) not in {0, HOURS} for kind in directory.kinds):
+        raise DamagedIndex("a kind has counts of other hours")
 
 
 def _check_owner(directory: Directory, segment: Segment) -> None:

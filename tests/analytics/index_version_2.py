@@ -22,7 +22,7 @@ def write_version_2(root: Path, segment: Segment, block_lines: int = 2_048) -> N
     """Write the index of `segment` again, as version 2 had it."""
     with open_index(root, segment) as index:
         directory = index.contents.directory
-        plain = msgspec.to_builtins(directory, builtin_types=(bytes,))
+        plain = msgspec.msgpack.decode(msgspec.msgpack.encode(directory))
         *start, kinds, columns = plain
         blocks: list[bytes] = []
         for own, column in zip(columns, directory.columns, strict=True):
