@@ -31,7 +31,7 @@ from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
 from service.orgs.keys.routes import blueprint as api_keys
 from service.packages.install_tokens.routes import blueprint as install_tokens
-from service.packages.policy.exception_routes import blueprint as policy_exceptions
+from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.routes import blueprint as policy
 from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
 from service.packages.proxy.fallback_routes import blueprint as proxy_fallback
@@ -42,7 +42,7 @@ from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
 from service.pages.evidence.routes import blueprint as evidence
 from service.pages.investigate.routes import blueprint as investigate
 from service.pages.people.routes import blueprint as people
-from service.pages.policy.exception_routes import blueprint as dashboard_exceptions
+from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
 from service.pages.policy.routes import blueprint as dashboard_policy
 from service.pages.profile.routes import blueprint as profile
 from service.pages.proxy.routes import blueprint as dashboard_proxy
@@ -91,7 +91,7 @@ _BLUEPRINTS: Final = (
     explain,
     rejected,
     policy,
-    policy_exceptions,
+    policy_exceptions.blueprint,
     searches,
     audit,
     exports,

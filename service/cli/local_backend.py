@@ -43,10 +43,11 @@ from service.orgs.api_keys import (
     rotate_api_key,
 )
 from service.orgs.keys.forms import ApiKeyList, issued_key, key_entry, parse_key_request
-from service.packages.policy.exception_forms import exception_form, exception_list
 from service.packages.policy.exceptions import (
     LISTED_MAX,
+    ExceptionForm,
     decide_exception,
+    exception_list,
     list_exceptions,
     parse_decision,
 )
@@ -227,9 +228,8 @@ class LocalBackend:
         state, why = parse_decision({"decision": decision, "reason": reason})
         by = self._context.audit_context
         async with self._context.change(slug) as (work, org):
-            return _form(
-                exception_form(await decide_exception(work, org, exception_id, state, why, by))
-            )
+            decided = await decide_exception(work, org, exception_id, state, why, by)
+            return _form(ExceptionForm.of(decided))
 
     async def list_api_keys(self, slug: str) -> Form:
         """The API keys, newest first, ended ones included."""

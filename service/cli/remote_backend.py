@@ -43,7 +43,9 @@ class RemoteBackend:
     def data_dir(self, what: str) -> NoReturn:
         """Refuse: servers do not offer it."""
         target = current_run().target
-        raise WrongPlace.of(what, self._client.server, "" if target is None else target.why)
+        raise WrongPlace.for_command(
+            what, self._client.server, "" if target is None else target.why
+        )
 
     async def audit_page(self, slug: str, parameters: Parameters) -> Form:
         """One page of rows."""

@@ -34,7 +34,7 @@ class WrongPlace(WrongUsage):
     """The command does not work where it would have to."""
 
     @classmethod
-    def of(cls, command: str, server: str, why: str) -> Self:
+    def for_command(cls, command: str, server: str, why: str) -> Self:
         """`command` works on a data dir, and `why` names `server`."""
         path = load_settings().data_dir
         return cls(
@@ -114,7 +114,7 @@ def data_dir_target(command: str, *, is_local: bool) -> Local:
     chosen = _choose(None, is_local=is_local)
     if isinstance(chosen, Local):
         return chosen
-    raise WrongPlace.of(command, chosen.server, chosen.why)
+    raise WrongPlace.for_command(command, chosen.server, chosen.why)
 
 
 def _choose(server: str | None, *, is_local: bool) -> Local | _Named:

@@ -18,6 +18,12 @@ def provide(app: Quart, groups: Iterable[object]) -> None:
     app.extensions[_EXTENSION] = {type(group): group for group in groups}
 
 
+def group_of(group: type[_Group]) -> _Group:
+    """The current app's `group`."""
+    groups: dict[type[_Group], _Group] = current_app.extensions[_EXTENSION]
+    return groups[group]
+
+
 def receives(
     group: type[_Group],
 ) -> Callable[
@@ -31,7 +37,7 @@ def receives(
     ) -> Callable[_Parameters, Awaitable[_Answer]]:
         @wraps(route)
         async def run(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Answer:
-            return await route(current_app.extensions[_EXTENSION][group], *arguments, **named)
+            return await route(group_of(group), *arguments, **named)
 
         return run
 

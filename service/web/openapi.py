@@ -86,6 +86,9 @@ _TAGS: Final[Mapping[Tag, str]] = {
     Tag.SESSIONS: "Sign-in of command lines, and whose a credential is.",
     Tag.SYSTEM: "Health and metrics of the service.",
 }
+_LIMITS: Final = ("maxLength", "minLength", "pattern")
+"""Limits of texts, in order."""
+
 _VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _REFERENCE: Final = "#/components/schemas/{name}"
 _REQUEST_ID: Final = {"x-request-id": "The server's id of this request."}
@@ -179,6 +182,9 @@ def _readable(schema: Any) -> Any:  # noqa: ANN401 - any JSON
     readable = {key: _readable(value) for key, value in schema.items()}
     if readable.get("default", ...) is None:
         del readable["default"]
+    for limit in _LIMITS:
+        if limit in readable:  # behind the type, where msgspec writes its own
+            readable[limit] = readable.pop(limit)
     values = schema.get("enum")
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
         readable.setdefault("type", "string")
@@ -265,12 +271,19 @@ def _members(where: str, model: type[Struct] | None, schemas: _Schemas) -> Itera
     required = {field.encode_name for field in structs.fields(model) if field.required}
     for name, schema in schemas.members_of(model).items():
         parameter: dict[str, Any] = {"name": name, "in": where, "required": name in required}
+        schema = _without_null(schema)
         if "description" in schema:
             parameter["description"] = schema["description"]
         parameter["schema"] = {key: value for key, value in schema.items() if key != "description"}
         if schema.get("type") == "array":
             parameter |= {"style": "form", "explode": True}
         yield parameter
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` of a parameter: None in its model says that it is missing, no text is null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    return kinds[0] if len(kinds) == 1 else schema
 
 
 def _content(media: MediaTypes, schemas: _Schemas) -> dict[str, dict[str, Any]]:

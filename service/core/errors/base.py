@@ -4,12 +4,16 @@ The app's one error handler turns a `Refusal` into `{"error": text}`. What the c
 constant or names their own input; what went wrong inside is for the log.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, Self, TypeVar
 
 UNAVAILABLE: Final = 503
 RETRY_AFTER_S: Final = 5
 """When to try again after a 503 of which nothing better is known, in seconds."""
+
+
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
 
 
 class Refusal(Exception):
@@ -34,12 +38,30 @@ class Refusal(Exception):
         if getattr(cls, "status", None) == UNAVAILABLE and cls.retry_after_s is None:
             cls.retry_after_s = RETRY_AFTER_S
 
-    def __init__(self, text: str | None = None, *, field: str | None = None, **values: str) -> None:
+    def __init__(
+        self, text: str | None = None, *, field: str | None = None, **values: object
+    ) -> None:
         """`text` and `field` replace the class's own; `values` fill the places in its text."""
         self.text = text if text is not None else type(self).text.format(**values)
         if field is not None:
             self.field = field
         super().__init__(self.text)
+
+    @classmethod
+    def of(cls, text: str, *, field: str | None = None) -> type[Self]:
+        """A refusal of this kind that is never caught by itself: a constant, not a class statement.
+
+        `raise TOO_MANY(limit=5)` fills the place `{limit}` of its text. Its name in the OpenAPI
+        document is the cause that the text begins with.
+        """
+        return type(text.partition(": ")[0], (cls,), {"text": text, "field": field})
+
+    @classmethod
+    def all_of(cls, faults: "Sequence[Self]") -> Self:
+        """The first of `faults`, with the others as `further` ones."""
+        first, *further = faults
+        first.further = further
+        return first
 
     @property
     def by_field(self) -> dict[str, str]:
@@ -53,6 +75,21 @@ class Invalid(Refusal):
 
     status = 400
     text = "invalid request"
+
+
+def parse_both(
+    first: Callable[[], _First], second: Callable[[], _Second]
+) -> tuple[_First, _Second]:
+    """The results of both. Raises Invalid with the faults of both: a form shows them all."""
+    try:
+        parsed = first()
+    except Invalid as fault:
+        try:
+            second()
+        except Invalid as other:
+            fault.further = (*fault.further, other, *other.further)
+        raise
+    return parsed, second()
 
 
 class Forbidden(Refusal):

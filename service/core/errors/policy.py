@@ -1,5 +1,7 @@
 """Refusals of requests about the policy and its exceptions."""
 
+from typing import Final
+
 from service.core.errors.base import Conflict, Invalid, NotFound, Refusal
 
 
@@ -10,40 +12,10 @@ class RevisionMissing(Invalid):
     text = "If-Match is required: the ETag of the policy that this one replaces, or * for any"
 
 
-class ExceptionNotFound(NotFound):
-    """The id is unknown, or another organisation's."""
-
-    text = "Exception not found for this org"
-
-
 class RevisionNotFound(NotFound):
     """The organisation's policy never had this revision, or it is no longer kept."""
 
     text = "No such revision of the policy of this org"
-
-
-class ExceptionExists(Conflict):
-    """The same release waits for a decision already."""
-
-    text = "an exception for this release was requested already, and waits for a decision"
-
-
-class ExceptionDecided(Conflict):
-    """The request was decided before."""
-
-    text = "this request is {value} already: request a new one"
-
-
-class TooManyExceptions(Conflict):
-    """The organisation has as many open requests as it may."""
-
-    text = "limit of {limit} open requests reached: decide some first"
-
-
-class TooManyOwnExceptions(Conflict):
-    """The member has as many open requests as one member may."""
-
-    text = "limit of {limit} open requests of one member reached: wait for a decision on yours"
 
 
 class PolicyMoved(Refusal):
@@ -51,3 +23,16 @@ class PolicyMoved(Refusal):
 
     status = 412
     text = "the policy is at revision {value} by now: read it again, and apply your change to that"
+
+
+EXCEPTION_NOT_FOUND: Final = NotFound.of("Exception not found for this org")
+EXCEPTION_EXISTS: Final = Conflict.of(
+    "an exception for this release was requested already, and waits for a decision"
+)
+EXCEPTION_DECIDED: Final = Conflict.of("this request is {state} already: request a new one")
+TOO_MANY_EXCEPTIONS: Final = Conflict.of(
+    "limit of {limit} open requests reached: decide some first"
+)
+TOO_MANY_OWN_EXCEPTIONS: Final = Conflict.of(
+    "limit of {limit} open requests of one member reached: wait for a decision on yours"
+)

@@ -1,32 +1,38 @@
 """Exceptions from the cooldown: a member requests one with a reason, an owner decides."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, get_args
+from functools import partial
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple, Self
 
+from msgspec import Meta
 from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import format_ms, optional_ms
 from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
 from analytics.model.rows import AuditContext
+from service.access.roles import Capability
 from service.core.errors import (
-    ExceptionDecided,
-    ExceptionExists,
-    ExceptionNotFound,
+    EXCEPTION_DECIDED,
+    EXCEPTION_EXISTS,
+    EXCEPTION_NOT_FOUND,
+    TOO_MANY_EXCEPTIONS,
+    TOO_MANY_OWN_EXCEPTIONS,
     Invalid,
-    TooManyExceptions,
-    TooManyOwnExceptions,
+    parse_both,
 )
 from service.core.ids import new_id
 from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import parse_pattern
 from service.packages.policy.changes import set_policy
-from service.packages.policy.check import parse_check
+from service.packages.policy.check import PACKAGE_MAX, parse_release
 from service.packages.policy.document import REASON_MAX
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PackagePattern, ReleaseRule
 from service.packages.policy.parsing import check_line, decode_document, parse_policy, to_json
 from service.packages.policy.repository import find_revision
+from service.packages.policy.services import PolicyServices
 from service.packages.release import Release
 from service.packages.versions import (
     InvalidRange,
@@ -36,6 +42,10 @@ from service.packages.versions import (
 )
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Parsed, Request
+from service.web.parameter_types import TimestampMs
 
 OPEN_MAX: Final = 200
 """Open requests of one organisation, at most; SPEC sets no number."""
@@ -44,18 +54,120 @@ OPEN_OF_MEMBER_MAX: Final = 20
 LISTED_MAX: Final = 500
 
 Decided = Literal["allowed", "declined"]
+State = Literal["open", "allowed", "declined"]
 
 OPEN: Final = "open"
 ALLOWED: Final = "allowed"
-STATES: Final = (OPEN, *get_args(Decided))
 _DECISIONS: Final[dict[str, Decided]] = {"allow": "allowed", "decline": "declined"}
 
+resource = Resource("policy_exceptions", "/policy/exceptions", Tag.POLICY, PolicyServices)
 
-def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
+Reason = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": REASON_MAX})]
+
+
+class ExceptionRequest(Request):
+    """A release that should be let through before its cooldown ends, and why."""
+
+    texts: ClassVar[Mapping[str, str]] = {"ecosystem": "ecosystem is required (string)"}
+
+    ecosystem: Ecosystem
+    package: Annotated[
+        str,
+        Meta(
+            description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
+            extra_json_schema={"minLength": 1, "maxLength": PACKAGE_MAX},
+        ),
+    ]
+    reason: Reason
+    version: str | None = None
+
+
+class ExceptionDecision(Request):
+    """What becomes of a request."""
+
+    decision: Literal["allow", "decline"]
+    reason: Reason | None = None
+
+
+class ExceptionQuery(Request):
+    """Which requests."""
+
+    state: Annotated[State, Meta(description="Only those in this state.")] | None = None
+    limit: Annotated[
+        int, Meta(ge=1, le=LISTED_MAX, description=f"At most so many; default {LISTED_MAX}.")
+    ] = LISTED_MAX
+
+
+class ExceptionForm(Answer):
+    """A request for an exception, and its decision."""
+
+    id: str
+    ecosystem: str
+    package: str
+    version: str
+    reason: str
+    requested_by: str
+    requested_at: TimestampMs
+    state: State
+    decided_by: str | None
+    decided_at: TimestampMs | None
+    decided_reason: str | None
+
+    @classmethod
+    def of(cls, asked: PolicyException) -> Self:
+        """A request in the API's representation."""
+        return cls(
+            id=asked.id,
+            ecosystem=asked.ecosystem,
+            package=asked.package,
+            version=asked.version,
+            reason=asked.reason,
+            requested_by=asked.requested_by,
+            requested_at=format_ms(asked.requested_at),
+            state=asked.state,  # type: ignore[arg-type] # one of State
+            decided_by=asked.decided_by,
+            decided_at=optional_ms(asked.decided_at),
+            decided_reason=asked.decided_reason,
+        )
+
+
+class ExceptionList(Answer):
+    """Requests for exceptions, newest first."""
+
+    org: str
+    exceptions: list[ExceptionForm]
+
+
+class AskedRelease(NamedTuple):
+    """A release that an exception is requested for, and why."""
+
+    release: Release
+    reason: str
+
+
+class Decision(NamedTuple):
+    """The state that a request gets, and why if that is said."""
+
+    state: Decided
+    reason: str | None
+
+
+def parse_request(given: Mapping[str, object]) -> AskedRelease:
     """The release and the reason in a request's body. Raises Invalid."""
-    release = parse_check({name: value for name, value in body.items() if name != "reason"})
-    if release.published_at is not None:
-        raise Invalid("unknown field: published_at", field="published_at")
+    body = ExceptionRequest.parse(given)
+    reason = partial(check_line, "reason", body.reason, REASON_MAX)
+    return AskedRelease(*parse_both(partial(_asked_release, body), reason))
+
+
+def parse_decision(given: Mapping[str, object]) -> Decision:
+    """The new state and the reason, from the body of a decision. Raises Invalid."""
+    body = ExceptionDecision.parse(given)
+    reason = None if body.reason is None else check_line("reason", body.reason, REASON_MAX)
+    return Decision(_DECISIONS[body.decision], reason)
+
+
+def _asked_release(body: ExceptionRequest) -> Release:
+    release = parse_release(body.ecosystem, body.package, body.version, None)
     try:
         parse_version(release.ecosystem, release.version)
     except InvalidVersion as error:
@@ -63,26 +175,62 @@ def parse_request(body: dict[str, Any]) -> tuple[Release, str]:
     # Else it could be requested and never allowed.
     _check_range(release.ecosystem, release.version)
     _package_of(release.ecosystem, release.name)
-    return release, _reason(body)
+    return release
 
 
-def parse_decision(body: dict[str, Any]) -> tuple[Decided, str | None]:
-    """The new state and the reason, from the body of a decision. Raises Invalid."""
-    for field in body:
-        if field not in {"decision", "reason"}:
-            raise Invalid(f"unknown field: {field[:64]}", field=field[:64])
-    decision = body.get("decision")
-    if not isinstance(decision, str) or decision not in _DECISIONS:
-        raise Invalid(f"decision must be one of {', '.join(_DECISIONS)}", field="decision")
-    reason = None if body.get("reason") is None else _reason(body)
-    return _DECISIONS[decision], reason
+@resource.get(
+    "list_exceptions", needs=Capability.POLICY_READ, query=ExceptionQuery, returns=ExceptionList
+)
+async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> ExceptionList:
+    """List requests for exceptions, newest first."""
+    async with call.read() as session:
+        listed = await list_exceptions(session, call.org.id, query.state, query.limit)
+    return exception_list(call.org.slug, listed)
 
 
-def _reason(body: dict[str, Any]) -> str:
-    reason = body.get("reason")
-    if not isinstance(reason, str):
-        raise Invalid("reason is required (string)", field="reason")
-    return check_line("reason", reason, REASON_MAX)
+@resource.post(
+    "request_exception",
+    needs=None,
+    body=Parsed(ExceptionRequest, parse_request),
+    example={
+        "ecosystem": "pypi",
+        "package": "requests==2.32.3",
+        "reason": "fixes CVE-2026-1: needed today",
+    },
+    returns=ExceptionForm,
+    status=201,
+    refuses=[EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS, TOO_MANY_OWN_EXCEPTIONS],
+)
+async def ask(call: WriteCall[PolicyServices], asked: AskedRelease) -> ExceptionForm:
+    """Ask for a release to be let through before its cooldown ends; every member may."""
+    return ExceptionForm.of(
+        await request_exception(call.work, call.org, asked.release, asked.reason, call.by)
+    )
+
+
+@resource.post(
+    "decide_exception",
+    "/<exception_id>/decide",
+    needs=Capability.POLICY_WRITE,
+    body=Parsed(ExceptionDecision, parse_decision),
+    example={"decision": "allow"},
+    returns=ExceptionForm,
+    refuses=[EXCEPTION_NOT_FOUND, EXCEPTION_DECIDED],
+)
+async def decide(
+    call: WriteCall[PolicyServices], decision: Decision, exception_id: str
+) -> ExceptionForm:
+    """Allow a request, which adds an allow rule of its release to the policy, or decline it."""
+    return ExceptionForm.of(
+        await decide_exception(
+            call.work, call.org, exception_id, decision.state, decision.reason, call.by
+        )
+    )
+
+
+def exception_list(slug: str, exceptions: Sequence[PolicyException]) -> ExceptionList:
+    """Requests in the API's representation."""
+    return ExceptionList(org=slug, exceptions=[ExceptionForm.of(asked) for asked in exceptions])
 
 
 async def _count(session: AsyncSession, exceptions: Select[PolicyException]) -> int:
@@ -94,7 +242,7 @@ async def request_exception(
 ) -> PolicyException:
     """Ask for a release to be let through.
 
-    Raises ExceptionExists, TooManyExceptions, TooManyOwnExceptions.
+    Raises EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS, TOO_MANY_OWN_EXCEPTIONS.
     """
     await _check_room(work.session, org, release, by.actor)
     asked = PolicyException(
@@ -128,7 +276,7 @@ async def request_exception(
 async def _check_room(
     session: AsyncSession, org: Organisation, release: Release, member: str
 ) -> None:
-    """Raise ExceptionExists, TooManyExceptions or TooManyOwnExceptions."""
+    """Raise EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS or TOO_MANY_OWN_EXCEPTIONS."""
     mine = select(PolicyException).where(
         PolicyException.tenant_id == org.id, PolicyException.state == OPEN
     )
@@ -138,12 +286,12 @@ async def _check_room(
         PolicyException.version == release.version,
     )
     if await session.scalar(same.limit(1)) is not None:
-        raise ExceptionExists
+        raise EXCEPTION_EXISTS
     own = mine.where(PolicyException.requested_by == member)
     if await _count(session, own) >= OPEN_OF_MEMBER_MAX:
-        raise TooManyOwnExceptions(limit=str(OPEN_OF_MEMBER_MAX))
+        raise TOO_MANY_OWN_EXCEPTIONS(limit=OPEN_OF_MEMBER_MAX)
     if await _count(session, mine) >= OPEN_MAX:
-        raise TooManyExceptions(limit=str(OPEN_MAX))
+        raise TOO_MANY_EXCEPTIONS(limit=OPEN_MAX)
 
 
 async def list_exceptions(
@@ -167,7 +315,8 @@ async def decide_exception(
 ) -> PolicyException:
     """Allow a request, which adds a rule to the policy, or decline it.
 
-    Raises ExceptionNotFound, ExceptionDecided, and Invalid if the policy has no room for the rule.
+    Raises EXCEPTION_NOT_FOUND, EXCEPTION_DECIDED, and Invalid if the policy has no room for the
+    rule.
     """
     asked = await work.session.scalar(
         select(PolicyException).where(
@@ -175,10 +324,10 @@ async def decide_exception(
         )
     )
     if asked is None:
-        raise ExceptionNotFound
+        raise EXCEPTION_NOT_FOUND
     # Under the write lock: of two decisions at the same time, only the first one counts.
     if asked.state != OPEN:
-        raise ExceptionDecided(value=asked.state)
+        raise EXCEPTION_DECIDED(state=asked.state)
     if state == ALLOWED:
         current = await find_revision(work.session, org.id)
         policy = NO_POLICY if current is None else decode_document(current.document)

@@ -1,0 +1,372 @@
+"""Declares the endpoints of an organisation's resources: what a caller needs, sends and receives.
+
+What all of them have in common is done here, in this order: authenticate (401), find the
+organisation (404), authorise (403), refuse unknown parameters, read and parse query and body (400),
+open one transaction in which a change is authorised again, call the handler, encode its answer.
+
+A handler that reads receives a `Call`, one that changes something a `WriteCall`. The latter becomes
+an `Action`, which pages bind their forms to. What an endpoint declares about itself is its entry in
+the OpenAPI document.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec import Struct
+from quart import Blueprint, Response, request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.rows import AuditContext, VerdictSource
+from service.access.authorization import Authorizer
+from service.access.callers import ApiKeyPrincipal, Caller
+from service.access.roles import Capability
+from service.core.errors import (
+    BODY_REFUSALS,
+    Forbidden,
+    Invalid,
+    KeyCannotChange,
+    NotAnObject,
+    OrgNotFound,
+    Refusal,
+    UnknownParameter,
+)
+from service.store.store import Store, UnitOfWork
+from service.store.tables import Organisation
+from service.web.dependencies import group_of
+from service.web.documentation import JSON, MEMBERS, MediaTypes, Tag, documented
+from service.web.models import Answer, Body, Request, model_of
+from service.web.request_parsing import json_object, query_parameters
+from service.web.responses import json_answer
+
+_VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+
+
+class Services(Protocol):
+    """What the services of each resource have among others."""
+
+    @property
+    def access(self) -> Authorizer:
+        """Authorises requests."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+
+
+_S = TypeVar("_S", bound=Services)
+_S_co = TypeVar("_S_co", bound=Services, covariant=True)
+_Parsed = TypeVar("_Parsed")
+_Query = TypeVar("_Query", bound=Request)
+_Answer = TypeVar("_Answer", bound=Answer)
+_Variables = ParamSpec("_Variables")
+"""The variables of the path, each a text."""
+
+Handler = Callable[..., Awaitable[Any]]
+Route = Callable[..., Awaitable[Response]]
+Before = Callable[[UnitOfWork, Caller], Awaitable[None]]
+"""What is done in a change's transaction, once its caller is authorised, before its handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_S_co]):
+    """An authorised call of an endpoint: by whom, in which organisation."""
+
+    services: _S_co
+    caller: Caller
+    org: Organisation
+
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """One read transaction."""
+        return self.services.store.read()
+
+    @property
+    def by(self) -> AuditContext:
+        """The caller in audit rows."""
+        return self.caller.audit_context
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCall(Call[_S_co]):
+    """A call in its one write transaction; caller and organisation are as they are in it."""
+
+    work: UnitOfWork
+
+    @property
+    def session(self) -> AsyncSession:
+        """The session of the transaction."""
+        return self.work.session
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[_S, _Parsed, _Answer]):
+    """A change with all that it needs: the API and pages run the same one.
+
+    `needs` is the capability of its callers; None: every member may.
+    """
+
+    handler: Callable[..., Awaitable[_Answer]]
+    services: type[_S]
+    needs: Capability | None
+    body: Body[_Parsed] | None
+    is_sensitive: bool
+
+    async def run(
+        self,
+        caller: Caller,
+        org: Organisation,
+        given: Mapping[str, object],
+        variables: Mapping[str, str],
+        before: Before | None = None,
+    ) -> _Answer:
+        """Parse `given`, and make the change in one transaction, with `caller` authorised in it.
+
+        Without a body, `given` is not looked at.
+        """
+        services = group_of(self.services)
+        parsed = () if self.body is None else (self.body.parse(given),)
+        async with self._transaction(services, caller, org) as (work, present, present_org):
+            if before is not None:
+                await before(work, present)
+            call = WriteCall(services, present, present_org, work)
+            return await self.handler(call, *parsed, **variables)
+
+    def _transaction(
+        self, services: _S, caller: Caller, org: Organisation
+    ) -> AbstractAsyncContextManager[tuple[UnitOfWork, Caller, Organisation]]:
+        if self.needs is None:
+            return services.access.change_as_member(caller, org)
+        return services.access.change(caller, org, self.needs, is_sensitive=self.is_sensitive)
+
+
+class Resource(Generic[_S]):
+    """The endpoints below one path of an organisation; their handlers receive `services`."""
+
+    def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
+        self.blueprint = Blueprint(name, __name__, url_prefix=f"/api/v1/admin/orgs/<slug>{path}")
+        self.tag = tag
+        self.services = services
+        self.get = _Reads(self, "GET")
+        self.post = _Changes(self, "POST")
+        self.delete = _Changes(self, "DELETE")
+
+    def add(self, path: str, method: str, handler: Handler, route: Route) -> None:
+        """Register `route` under the name of `handler`, whose docstring documents it."""
+        route.__name__, route.__doc__ = handler.__name__, handler.__doc__
+        self.blueprint.add_url_rule(path, handler.__name__, route, methods=[method])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads(Generic[_S]):
+    """Registers handlers that change nothing."""
+
+    resource: Resource[_S]
+    method: str
+
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability,
+        returns: type[_Answer],
+        alternative: Capability | None = None,
+        media: MediaTypes | None = None,
+        headers: Mapping[str, str] | None = None,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]],
+    ]: ...
+
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability,
+        returns: type[_Answer],
+        query: type[_Query],
+        alternative: Capability | None = None,
+        media: MediaTypes | None = None,
+        headers: Mapping[str, str] | None = None,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[Call[_S], _Query, _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[Call[_S], _Query, _Variables], Awaitable[_Answer | Response]],
+    ]: ...
+
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability,
+        returns: type[Answer],
+        query: type[Request] | None = None,
+        alternative: Capability | None = None,
+        media: MediaTypes | None = None,
+        headers: Mapping[str, str] | None = None,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[[Handler], Handler]:
+        """Register a handler for callers with `needs`, or `alternative`. See the module.
+
+        `media` are further types of the answer; a handler of such, or of header fields of its own
+        (`headers`, with their meanings), returns a Response in place of the model.
+        """
+
+        def register(handler: Handler) -> Handler:
+            _check_signature(handler, path, 1 + (query is not None))
+            group = self.resource.services
+
+            async def route(slug: str, **variables: str) -> Response:
+                services = group_of(group)
+                caller, org = await services.access.authorize(slug, needs, alternative=alternative)
+                call = Call(services, caller, org)
+                return _answered(await handler(call, *_query_of(query), **variables), 200)
+
+            describe = documented(
+                operation,
+                self.resource.tag,
+                answers={200: {JSON: returns, **media} if media else returns},
+                querystring=query,
+                refusals=_refusals(refuses, has_query=query is not None),
+                headers=headers,
+            )
+            self.resource.add(path, self.method, handler, describe(route))
+            return handler
+
+        return register
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes(Generic[_S]):
+    """Registers handlers that change something, each in one transaction."""
+
+    resource: Resource[_S]
+    method: str
+
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability | None,
+        returns: type[_Answer],
+        status: int = 200,
+        is_sensitive: bool = False,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[WriteCall[_S], _Variables], Awaitable[_Answer]]],
+        Action[_S, None, _Answer],
+    ]: ...
+
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability | None,
+        returns: type[_Answer],
+        body: Body[_Parsed],
+        example: Mapping[str, object],
+        status: int = 200,
+        is_sensitive: bool = False,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[WriteCall[_S], _Parsed, _Variables], Awaitable[_Answer]]],
+        Action[_S, _Parsed, _Answer],
+    ]: ...
+
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability | None,
+        returns: type[Answer],
+        body: Body[Any] | None = None,
+        example: Mapping[str, object] | None = None,
+        status: int = 200,
+        is_sensitive: bool = False,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[[Handler], Action[_S, Any, Any]]:
+        """Register a handler for callers with `needs`; None: for every member. See the module.
+
+        A change that `is_sensitive` gives access: it needs a recent sign-in.
+        """
+        if is_sensitive and needs is None:
+            raise TypeError("a sensitive change needs a capability")
+
+        def register(handler: Handler) -> Action[_S, Any, Any]:
+            _check_signature(handler, path, 1 + (body is not None))
+            action = Action(handler, self.resource.services, needs, body, is_sensitive)
+
+            async def route(slug: str, **variables: str) -> Response:
+                caller, org = await _authorized(group_of(action.services), slug, needs)
+                query_parameters(request, ())
+                given = {} if body is None else await json_object(request)
+                return _answered(await action.run(caller, org, given, variables), status)
+
+            describe = documented(
+                operation,
+                self.resource.tag,
+                answers={status: returns},
+                request=None if body is None else model_of(body),
+                request_example=example,
+                refusals=_refusals(refuses, has_body=body is not None),
+                credentials=MEMBERS,
+            )
+            self.resource.add(path, self.method, handler, describe(route))
+            return action
+
+        return register
+
+
+async def _authorized(
+    services: Services, slug: str, needs: Capability | None
+) -> tuple[Caller, Organisation]:
+    """Who may make the change. Raises Unauthenticated, OrgNotFound, Forbidden, in this order."""
+    if needs is None:
+        caller, org = await services.access.authorize_member(slug, VerdictSource.ADMIN_API)
+    else:
+        caller, org = await services.access.authorize(slug, needs)
+    if isinstance(caller, ApiKeyPrincipal):
+        raise KeyCannotChange
+    return caller, org
+
+
+def _query_of(query: type[Request] | None) -> tuple[Request, ...]:
+    """The current request's parameters as `query`, if any. Raises UnknownParameter, Invalid."""
+    if query is None:
+        query_parameters(request, ())
+        return ()
+    return (query.parse_texts(query_parameters(request, query.__struct_fields__)),)
+
+
+def _answered(answer: Struct | Response, status: int) -> Response:
+    return answer if isinstance(answer, Response) else json_answer(answer, status)
+
+
+def _refusals(
+    own: Sequence[type[Refusal]], *, has_query: bool = False, has_body: bool = False
+) -> list[type[Refusal]]:
+    """What the endpoint refuses: what the recipe does, and its `own`."""
+    of_input: tuple[type[Refusal], ...] = (Invalid,) if has_query or has_body else ()
+    of_body: tuple[type[Refusal], ...] = (NotAnObject,) if has_body else ()
+    common = (*of_input, *of_body, UnknownParameter, Forbidden, OrgNotFound)
+    return [*common, *own, *(BODY_REFUSALS if has_body else ())]
+
+
+def _check_signature(handler: Handler, path: str, arguments: int) -> None:
+    """Raise TypeError unless `handler` takes the variables of `path` after its `arguments`."""
+    names = list(inspect.signature(handler).parameters)
+    if set(names[arguments:]) != set(_VARIABLE.findall(path)):
+        raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")

@@ -1,0 +1,206 @@
+"""What endpoints receive and answer: structs that parse requests, and are their documentation."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Struct, ValidationError, inspect
+from werkzeug.datastructures import MultiDict
+
+from analytics.model.filters import only
+from service.core.errors import Invalid
+
+_ECHO_CHARS_MAX: Final = 64
+_UNCONVERTED: Final = (ValidationError, UnicodeEncodeError)  # the latter for half a surrogate pair
+_INTEGER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+_Parsed = TypeVar("_Parsed")
+_Parsed_co = TypeVar("_Parsed_co", covariant=True)
+
+
+class Request(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What an endpoint receives: the members of a body, or the parameters of a query.
+
+    `texts` replaces the error of a field that is missing or of another type, and under "" that of
+    an unknown one, where they are older than these.
+    """
+
+    texts: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> Self:
+        """The request in JSON's types. Raises Invalid with the faults of all fields.
+
+        They are in this order: unknown fields, then the others as they are declared.
+        """
+        try:
+            return msgspec.convert(given, cls)
+        except _UNCONVERTED as error:
+            raise Invalid.all_of(_faults(cls, given)) from error
+
+    @classmethod
+    def parse_texts(cls, given: Mapping[str, Sequence[str]]) -> Self:
+        """The request in the texts of a query string. Raises InvalidQuery, Invalid.
+
+        Only a field that is a list may be given several times.
+        """
+        return cls.parse(typed(cls, given))
+
+
+class Answer(Struct, kw_only=True):
+    """What an endpoint answers."""
+
+
+class Body(Protocol[_Parsed_co]):
+    """How a body is parsed: a `Request` by its fields, a `Parsed` by a function."""
+
+    def parse(self, given: Mapping[str, object], /) -> _Parsed_co:
+        """What the handler receives. Raises Invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Generic[_Parsed]):
+    """A body that is documented as `model`; the handler receives what `parse` makes of it.
+
+    For rules on several fields: `parse` runs before a transaction is opened.
+    """
+
+    model: type[Request]
+    parse: Callable[[Mapping[str, object]], _Parsed]
+
+
+def model_of(body: Body[object]) -> type[Request]:
+    """The model that documents `body`."""
+    model = body.model if isinstance(body, Parsed) else body
+    assert isinstance(model, type) and issubclass(model, Request)  # noqa: PT018, S101
+    return model
+
+
+def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, object]:
+    """The texts of a query string or form in the types of `model`, as far as they are of them.
+
+    Raises InvalidQuery.
+    """
+    values: dict[str, object] = {}
+    for field in _fields(model):
+        if field.name in given:
+            is_list = isinstance(field.type, inspect.ListType)
+            values[field.name] = (
+                list(given[field.name]) if is_list else _value(field, only(given, field.name) or "")
+            )
+    return values
+
+
+def form_values(model: type[Request], form: MultiDict[str, str]) -> dict[str, object]:
+    """The fields of an HTML form in the types of `model`; an empty one that is optional is none."""
+    texts: dict[str, list[str]] = {}
+    for field in _fields(model):
+        text = form.get(field.name, "").strip()
+        if isinstance(field.type, inspect.ListType):
+            texts[field.name] = form.getlist(field.name)
+        elif text or field.is_required:
+            texts[field.name] = [text]
+    return typed(model, texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field; `hint` is the type that its values are converted to, `type` that without null."""
+
+    name: str
+    hint: Any
+    type: inspect.Type
+    is_required: bool
+
+    @property
+    def choices(self) -> tuple[object, ...]:
+        """What a field that is one of few values may be; empty for any other."""
+        if isinstance(self.type, inspect.EnumType):
+            return tuple(member.value for member in self.type.cls)
+        return _literals(self.hint) if isinstance(self.type, inspect.LiteralType) else ()
+
+    def fault(self, value: object) -> str:
+        """Why `value`, which cannot be converted, is none of this field."""
+        if self.choices:
+            return f"{self.name} must be one of {', '.join(map(str, self.choices))}"
+        if isinstance(self.type, inspect.StrType) and not isinstance(value, str):
+            required = f"{self.name} is required (string)"
+            return required if self.is_required else f"{self.name} must be a string"
+        if isinstance(self.type, inspect.IntType):
+            return f"{self.name} must be an integer from {self.type.ge} to {self.type.le}"
+        return f"{self.name} is not valid"
+
+
+@cache
+def _fields(model: type[Request]) -> tuple[_Field, ...]:
+    hints = get_type_hints(model, include_extras=True)
+    info = inspect.type_info(model)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - a model is one
+    return tuple(
+        _Field(field.encode_name, hints[field.name], _bare(field.type), field.required)
+        for field in info.fields
+    )
+
+
+def _bare(kind: inspect.Type) -> inspect.Type:
+    """`kind` without its description, and without null beside one other type."""
+    if isinstance(kind, inspect.Metadata):
+        return _bare(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        others = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+        return _bare(others[0]) if len(others) == 1 else kind
+    return kind
+
+
+def _literals(hint: Any) -> tuple[object, ...]:  # noqa: ANN401 - any type
+    """The values of the Literal in `hint`, as they are declared; msgspec sorts them."""
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return inner
+    return next((values for each in inner if (values := _literals(each))), ())
+
+
+def _value(field: _Field, text: str) -> object:
+    if isinstance(field.type, inspect.IntType) and _INTEGER.fullmatch(text):
+        return int(text)
+    return text
+
+
+def _faults(model: type[Request], given: Mapping[str, object]) -> list[Invalid]:
+    """The faults of all fields of `given`, which is no `model`."""
+    fields = _fields(model)
+    known = {field.name for field in fields}
+    unknown = model.texts.get("", "unknown field: {name}")
+    names = [name[:_ECHO_CHARS_MAX] for name in given if name not in known]
+    faults = [Invalid(unknown.replace("{name}", name), field=name) for name in names]
+    for field in fields:
+        if field.name in given or field.is_required:
+            text = _fault(model, field, given.get(field.name))
+            faults += [] if text is None else [Invalid(text, field=field.name)]
+    return faults
+
+
+def _fault(model: type[Request], field: _Field, value: object) -> str | None:
+    """The error of one field; None if `value` is good. A required one that is missing is None."""
+    try:
+        msgspec.convert(value, field.hint)
+    except _UNCONVERTED:
+        has_text = isinstance(value, str) and field.choices
+        own = None if has_text else model.texts.get(field.name)
+        return field.fault(value) if own is None else own
+    return None
