@@ -3361,8 +3361,8 @@ GUARDS: Final = [
     ),
     Guard(
         "a saved search is deleted by its own organisation alone",
-        "service/audit/searches/saved.py::delete_search",
-        Replace("SavedSearch.tenant_id == org.id", "SavedSearch.id != ''"),
+        "service/audit/searches/saved.py::delete",
+        Replace("SavedSearch.tenant_id == call.org.id", "SavedSearch.id != ''"),
         "tests/service/pages/investigate/test_saved_searches.py"
         "::test_another_organisations_search_cannot_be_deleted",
     ),

@@ -22,7 +22,7 @@ from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.maintenance import Maintenance
 from service.audit.routes import blueprint as audit
-from service.audit.searches.routes import blueprint as searches
+from service.audit.searches.saved import resource as searches
 from service.core.clock import Clock, utc_now
 from service.core.errors import RETRY_AFTER_S, UNAVAILABLE, NotFound
 from service.core.ids import new_request_id
@@ -92,7 +92,7 @@ _BLUEPRINTS: Final = (
     rejected,
     policy,
     policy_exceptions.blueprint,
-    searches,
+    searches.blueprint,
     audit,
     exports,
     ingest,

@@ -179,6 +179,28 @@ class Page:
         return url_for("dashboard.overview_page", slug=org.slug)
 
 
+def bind_form(
+    blueprint: Blueprint,
+    path: str,
+    name: str,
+    action: Action[_S, _Parsed, _Answer],
+    target: Callable[[str, _Answer], str],
+) -> None:
+    """Send a form to `path`: run `action` with its fields, then redirect to `target`.
+
+    That is given the organisation's slug and the answer. Refusals are error pages.
+    """
+
+    async def submit(slug: str, **variables: str) -> ResponseReturnValue:
+        services = group_of(DashboardServices)
+        caller, org = await _authorize(services, slug, action.needs)
+        form = await own_form(services.settings, caller)
+        answer = await action.run(caller, org, _given(action, form), variables)
+        return redirect(target(slug, answer), 303)
+
+    blueprint.add_url_rule(path, name, submit, methods=["POST"])
+
+
 async def _authorize(
     services: DashboardServices, slug: str, needs: Capability | None
 ) -> tuple[Caller, Organisation]:

@@ -1,20 +1,35 @@
-"""Saved searches: which filters they may have, and their rows in the database."""
+"""Saved searches of the audit log: which filters they may have, their rows and their endpoints."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import Annotated, ClassVar, Final, NamedTuple, Self
 from urllib.parse import parse_qs, urlencode
 
-from sqlalchemy import delete, func, select
+from msgspec import Meta
+from sqlalchemy import delete as delete_from
+from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.filters import InvalidQuery, only, parse_query
+from analytics.model.instants import format_us
+from service.access.roles import Capability
+from service.audit.services import AuditServices
 from service.audit.windows import WINDOW, check_window
-from service.core.errors import Invalid, SearchExists, SearchNotFound, TooManySearches
+from service.core.errors import (
+    SEARCH_EXISTS,
+    SEARCH_NOT_FOUND,
+    TOO_MANY_SEARCHES,
+    Invalid,
+    parse_both,
+)
 from service.core.ids import new_id
-from service.core.text_rules import check_name, is_encodable
-from service.store.store import UnitOfWork
-from service.store.tables import Organisation, SavedSearch
+from service.core.text_rules import NAME_MAX, check_name, is_encodable
+from service.store.tables import SavedSearch
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Parsed, Request
+from service.web.parameter_types import TimestampUs
 
 QUERY_CHARS_MAX: Final = 4 * 1024
 SEARCHES_MAX: Final = 100
@@ -22,6 +37,138 @@ SEARCHES_MAX: Final = 100
 
 COLUMNS: Final = "columns"
 """The page's choice of columns, which a saved search keeps."""
+
+resource = Resource("searches", "/audit/searches", Tag.SEARCHES, AuditServices)
+
+
+class SavedSearchRequest(Request):
+    """A search to save."""
+
+    texts: ClassVar[Mapping[str, str]] = {
+        "": "unknown member: {name}",
+        "name": "name must be a string",
+        "query": "query must be a string",
+    }
+
+    name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_MAX})]
+    query: Annotated[
+        str,
+        Meta(
+            description="Filters as in an address of the audit page, `last` among them.",
+            extra_json_schema={"maxLength": QUERY_CHARS_MAX},
+        ),
+    ]
+
+
+class SavedSearchForm(Answer):
+    """A saved search."""
+
+    id: str
+    name: str
+    query: str
+    created_by: str
+    created_at: TimestampUs
+
+    @classmethod
+    def of(cls, search: SavedSearch) -> Self:
+        """A saved search in the API's representation."""
+        return cls(
+            id=search.id,
+            name=search.name,
+            query=search.query,
+            created_by=search.created_by,
+            created_at=format_us(search.created_at),
+        )
+
+
+class SavedSearchList(Answer):
+    """The organisation's saved searches, by name."""
+
+    org: str
+    searches: list[SavedSearchForm]
+
+
+class DeletedSearch(Answer):
+    """The id of the search that was deleted."""
+
+    deleted: str
+
+
+class NewSearch(NamedTuple):
+    """A search to save; `query` is in its canonical form."""
+
+    name: str
+    query: str
+
+
+def parse_new_search(given: Mapping[str, object]) -> NewSearch:
+    """The search in a request's body. Raises Invalid."""
+    body = SavedSearchRequest.parse(given)
+    _, query = parse_both(partial(check_name, body.name), partial(parse_saved_query, body.query))
+    return NewSearch(body.name, query)
+
+
+@resource.get("list_saved_searches", needs=Capability.AUDIT_READ, returns=SavedSearchList)
+async def list_(call: Call[AuditServices]) -> SavedSearchList:
+    """List the organisation's saved searches, by name."""
+    async with call.read() as session:
+        searches = await list_searches(session, call.org.id)
+    return SavedSearchList(
+        org=call.org.slug, searches=[SavedSearchForm.of(search) for search in searches]
+    )
+
+
+@resource.post(
+    "save_search",
+    needs=Capability.AUDIT_READ,
+    body=Parsed(SavedSearchRequest, parse_new_search),
+    example={"name": "Blocked this week", "query": "decision=BLOCKED&last=7d"},
+    returns=SavedSearchForm,
+    status=201,
+    refuses=[SEARCH_EXISTS, TOO_MANY_SEARCHES],
+)
+async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchForm:
+    """Save a search for everyone in the organisation who may read its audit log."""
+    mine = select(func.count()).where(SavedSearch.tenant_id == call.org.id)
+    if (await call.session.scalar(mine) or 0) >= SEARCHES_MAX:
+        raise TOO_MANY_SEARCHES(limit=SEARCHES_MAX)
+    search = SavedSearch(
+        id=new_id("search"),
+        tenant_id=call.org.id,
+        name=new.name,
+        query=new.query,
+        created_by=call.by.actor,
+        created_at=call.work.now,
+    )
+    call.session.add(search)
+    try:
+        await call.session.flush()
+    except IntegrityError as error:
+        raise SEARCH_EXISTS from error
+    return SavedSearchForm.of(search)
+
+
+@resource.delete(
+    "delete_saved_search",
+    "/<search_id>",
+    needs=Capability.AUDIT_READ,
+    returns=DeletedSearch,
+    refuses=[SEARCH_NOT_FOUND],
+)
+async def delete(call: WriteCall[AuditServices], search_id: str) -> DeletedSearch:
+    """Delete a saved search of the organisation."""
+    mine = delete_from(SavedSearch).where(
+        SavedSearch.tenant_id == call.org.id, SavedSearch.id == search_id
+    )
+    if (await call.session.execute(mine.returning(SavedSearch.id))).scalar() is None:
+        raise SEARCH_NOT_FOUND
+    return DeletedSearch(deleted=search_id)
+
+
+async def list_searches(session: AsyncSession, tenant_id: str) -> Sequence[SavedSearch]:
+    """The organisation's saved searches, by name."""
+    mine = select(SavedSearch).where(SavedSearch.tenant_id == tenant_id)
+    return (await session.scalars(mine.order_by(SavedSearch.name))).all()
 
 
 def parse_saved_query(text: str) -> str:
@@ -51,40 +198,3 @@ def _check(parameters: Mapping[str, Sequence[str]]) -> None:
     if WINDOW in parameters and filters.keys() & {"since", "until"}:
         raise InvalidQuery("last excludes since and until")
     parse_query(filters)
-
-
-async def list_searches(session: AsyncSession, tenant_id: str) -> Sequence[SavedSearch]:
-    """The organisation's saved searches, by name."""
-    mine = select(SavedSearch).where(SavedSearch.tenant_id == tenant_id)
-    return (await session.scalars(mine.order_by(SavedSearch.name))).all()
-
-
-async def save_search(
-    work: UnitOfWork, org: Organisation, name: str, query: str, actor: str
-) -> SavedSearch:
-    """Save a search. Raises Invalid, SearchExists, TooManySearches."""
-    check_name(name)
-    search = SavedSearch(
-        id=new_id("search"),
-        tenant_id=org.id,
-        name=name,
-        query=parse_saved_query(query),
-        created_by=actor,
-        created_at=work.now,
-    )
-    mine = select(func.count()).where(SavedSearch.tenant_id == org.id)
-    if (await work.session.scalar(mine) or 0) >= SEARCHES_MAX:
-        raise TooManySearches
-    work.session.add(search)
-    try:
-        await work.session.flush()
-    except IntegrityError as error:
-        raise SearchExists from error
-    return search
-
-
-async def delete_search(work: UnitOfWork, org: Organisation, search_id: str) -> None:
-    """Delete a saved search of the organisation. Raises SearchNotFound."""
-    mine = delete(SavedSearch).where(SavedSearch.tenant_id == org.id, SavedSearch.id == search_id)
-    if (await work.session.execute(mine.returning(SavedSearch.id))).scalar() is None:
-        raise SearchNotFound

@@ -1,15 +1,15 @@
 """Routes of the pages about one row, CI run or package."""
 
-from quart import Blueprint, redirect, request, url_for
+from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from service.access.roles import Capability
-from service.audit.searches.saved import delete_search, save_search
-from service.pages.form_auth import authorize_form
+from service.audit.searches import saved
 from service.pages.investigate.package_page import load_package_view
 from service.pages.investigate.row_page import load_row_view
 from service.pages.investigate.run_page import load_run_view
 from service.pages.navigation import may, page_context, render_page
+from service.pages.page import bind_form
 from service.pages.services import DashboardServices
 from service.pages.streaming import streamed
 from service.web.dependencies import receives
@@ -47,30 +47,6 @@ async def row_details(services: DashboardServices, slug: str, audit_id: str) -> 
     )
 
 
-@blueprint.post(f"{_ORG}/audit/searches")
-@receives(DashboardServices)
-async def save(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Save the search of the audit page under a name, and show it again."""
-    caller, org, form = await authorize_form(services, slug, Capability.AUDIT_READ)
-    query = form.get("query", "")
-    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
-        search = await save_search(
-            work, org, form.get("name", ""), query, caller.audit_context.actor
-        )
-        target = f"{url_for('dashboard.audit_page', slug=slug)}?{search.query}"
-    return redirect(target, 303)
-
-
-@blueprint.post(f"{_ORG}/audit/searches/<search_id>/delete")
-@receives(DashboardServices)
-async def delete(services: DashboardServices, slug: str, search_id: str) -> ResponseReturnValue:
-    """Delete a saved search, and show the audit page."""
-    caller, org, _ = await authorize_form(services, slug, Capability.AUDIT_READ)
-    async with services.access.change(caller, org, Capability.AUDIT_READ) as (work, caller, org):
-        await delete_search(work, org, search_id)
-    return redirect(url_for("dashboard.audit_page", slug=slug), 303)
-
-
 @blueprint.get(f"{_ORG}/packages")
 @receives(DashboardServices)
 async def package_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
@@ -88,3 +64,18 @@ async def run_page(services: DashboardServices, slug: str) -> ResponseReturnValu
     parameters = query_parameters(request, ("run_id", "repository_id"))
     view = await load_run_view(services, org, parameters)
     return await render_page(services.settings, caller, org, "run.html", page=view)
+
+
+def _audit_page(slug: str, search: saved.SavedSearchForm) -> str:
+    """The audit page with the filters of a search."""
+    return f"{url_for('dashboard.audit_page', slug=slug)}?{search.query}"
+
+
+bind_form(blueprint, f"{_ORG}/audit/searches", "save", saved.create, _audit_page)
+bind_form(
+    blueprint,
+    f"{_ORG}/audit/searches/<search_id>/delete",
+    "delete",
+    saved.delete,
+    lambda slug, _: url_for("dashboard.audit_page", slug=slug),
+)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.audit.searches import saved
 from service.audit.searches.saved import SEARCHES_MAX
 from tests.conftest import refused
 from tests.service.pages.page import AUDIT, add_install, open_page, send_form
@@ -81,6 +82,14 @@ async def test_an_organisation_keeps_a_bounded_number(world):
 
     status, text = await refused(await save(world))
     assert (status, text.split(",")[0]) == (409, f"{SEARCHES_MAX} saved searches")
+
+
+async def test_the_refusal_says_the_limit(world, monkeypatch):
+    monkeypatch.setattr(saved, "SEARCHES_MAX", 1)
+    await save(world)
+
+    text = "1 saved searches, and no more can be kept: delete one first"
+    assert await refused(await save(world, BLOCKED | {"name": "x"})) == (409, text)
 
 
 async def test_another_organisations_search_cannot_be_deleted(world):
