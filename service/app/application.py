@@ -58,7 +58,7 @@ from service.pages.trust.routes import blueprint as dashboard_trust
 from service.trust.bindings.routes import blueprint as bindings
 from service.trust.explain.routes import blueprint as explain
 from service.trust.rejected.routes import blueprint as rejected
-from service.trust.reports.routes import blueprint as reports
+from service.trust.reports.access_api import resource as reports
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.headers import with_headers
@@ -102,7 +102,7 @@ _BLUEPRINTS: Final = (
     proxy_npm,
     proxy_blocked,
     proxy_fallback,
-    reports,
+    reports.blueprint,
     links,
     sign_in,
     device_sign_in,

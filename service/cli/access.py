@@ -13,7 +13,7 @@ from service.core.errors import Invalid
 from service.orgs.api_keys import UNSCOPED_WORDS
 from service.store.organisations import get_org
 from service.trust.bindings.listing import parse_as_of
-from service.trust.reports.access_forms import AccessReportForm, report_csv, report_form
+from service.trust.reports.access_api import AccessReportForm, report_csv, report_form
 from service.trust.reports.access_report import report_access
 
 

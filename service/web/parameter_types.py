@@ -24,8 +24,10 @@ Omittable: TypeAlias = _Value | UnsetType
 """The type of a parameter or member that may be missing; its default is UNSET."""
 
 InstantOrDate = Annotated[
-    str, Meta(pattern=INSTANT_OR_DATE_PATTERN, examples=["2026-01-31T08:00:00Z"])
+    str,
+    Meta(examples=["2026-01-31T08:00:00Z"], extra_json_schema={"pattern": INSTANT_OR_DATE_PATTERN}),
 ]
+"""An instant or a date in a request. The endpoint parses it: its errors say more than a pattern."""
 
 TimestampMs = Annotated[
     str,

@@ -17,7 +17,7 @@ from service.pages import streaming
 from service.pages.trust import create_page
 from service.trust.bindings import cache
 from service.trust.explain import service as explain
-from service.trust.reports import routes as reports
+from service.trust.reports import access_api as reports
 from service.trust.reports.access_report import AccessReport, report_access
 from service.web import bodies, compression, static_responses
 from tests.conftest import World

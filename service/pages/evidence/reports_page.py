@@ -11,7 +11,7 @@ from service.core.errors import Invalid
 from service.pages.display_names import Person, find_names
 from service.store.tables import Organisation
 from service.trust.bindings.listing import parse_as_of
-from service.trust.reports.access_forms import notes
+from service.trust.reports.access_api import notes
 from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
 
 SUCCEEDED: Final = (
