@@ -17,7 +17,7 @@ from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_
 from service.app.composition import EXTENSION, Services, build_services
 from service.app.error_handlers import DENIED, answer_errors
 from service.app.system import blueprint as system
-from service.audit.export_routes import blueprint as exports
+from service.audit.export_api import resource as exports
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.maintenance import Maintenance
@@ -94,7 +94,7 @@ _BLUEPRINTS: Final = (
     policy_exceptions.blueprint,
     searches.blueprint,
     audit,
-    exports,
+    exports.blueprint,
     ingest,
     install_tokens,
     api_keys,

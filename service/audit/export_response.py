@@ -13,7 +13,7 @@ from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.access.roles import Capability
 from service.audit.api_schemas import AuditEntry
-from service.audit.export_forms import file_name
+from service.audit.export_api import file_name
 from service.audit.exports import Export
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
 from analytics.export.writers import ExportFormat
-from service.audit.export_forms import RECEIPT_VERSION, Receipt, receipt_digest
+from service.audit.export_api import RECEIPT_VERSION, Receipt, receipt_digest
 from service.core.errors import Invalid
 
 RECEIPT_BYTES_MAX: Final = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import msgspec
 
+from service.audit.export_api import RECEIPT_SUFFIX, Receipt, receipt_of, receipt_text
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export
-from service.audit.export_forms import RECEIPT_SUFFIX, Receipt, receipt_of, receipt_text
 from service.audit.export_verification import compare_file, read_receipt
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command

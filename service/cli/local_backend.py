@@ -10,8 +10,8 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat, FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
+from service.audit.export_api import export_form, list_form, receipt_of
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export, list_exports
-from service.audit.export_forms import export_form, list_form, receipt_of
 from service.audit.query_service import (
     accepted_form,
     page_form,

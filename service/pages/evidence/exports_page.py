@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from analytics.model.filters import FILTER_COLUMNS
+from service.audit.export_api import RECEIPT_SUFFIX, entry_file_name
 from service.audit.export_entries import ExportState, get_export, list_exports, state_of
-from service.audit.export_forms import RECEIPT_SUFFIX, entry_file_name
 from service.audit.services import AuditServices
 from service.pages.chips import active_chips, named_by
 from service.pages.display_names import Names, Person, find_names

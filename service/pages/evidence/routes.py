@@ -5,14 +5,15 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
+from service.access.callers import Caller
 from service.access.roles import Capability, Role
 from service.audit.export_entries import get_export, state_of
-from service.audit.export_routes import authorize_exports
 from service.pages.evidence.exports_page import load_export_view, load_exports_view
 from service.pages.evidence.offer_page import load_offer
 from service.pages.evidence.reports_page import VIEWS, load_access_view
 from service.pages.navigation import render_page
 from service.pages.services import DashboardServices
+from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.request_parsing import all_parameters, query_parameters
 from service.web.responses import json_answer
@@ -24,7 +25,7 @@ blueprint = Blueprint("dashboard_evidence", __name__, url_prefix="/admin/ui/orgs
 @receives(DashboardServices)
 async def exports_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
     """Show the organisation's exports, newest first."""
-    caller, org = await authorize_exports(services.access, slug, VerdictSource.DASHBOARD)
+    caller, org = await _authorize(services, slug)
     cursor = only(query_parameters(request, ("cursor",)), "cursor")
     view = await load_exports_view(services.audit, org, cursor)
     return await render_page(services.settings, caller, org, "evidence/exports.html", page=view)
@@ -45,7 +46,7 @@ async def export_page(
     services: DashboardServices, slug: str, export_id: str
 ) -> ResponseReturnValue:
     """Show one export, its receipt, and whether a file is the one that was exported."""
-    caller, org = await authorize_exports(services.access, slug, VerdictSource.DASHBOARD)
+    caller, org = await _authorize(services, slug)
     query_parameters(request, ())
     shown = await load_export_view(services.audit, org, export_id)
     return await render_page(services.settings, caller, org, "evidence/export.html", one=shown)
@@ -57,9 +58,7 @@ async def export_progress(
     services: DashboardServices, slug: str, export_id: str
 ) -> ResponseReturnValue:
     """How far an export is, for its page, which asks every few seconds."""
-    _, org = await authorize_exports(
-        services.access, slug, VerdictSource.DASHBOARD, keeps_alive=False
-    )
+    _, org = await _authorize(services, slug, keeps_alive=False)
     query_parameters(request, ())
     async with services.store.read() as session:
         entry = await get_export(session, org.id, export_id)
@@ -96,4 +95,17 @@ async def access_page(services: DashboardServices, slug: str) -> ResponseReturnV
         view.status,
         page=view,
         roles=list(Role),
+    )
+
+
+async def _authorize(
+    services: DashboardServices, slug: str, *, keeps_alive: bool = True
+) -> tuple[Caller, Organisation]:
+    """The caller and the organisation, if they may read the log or make exports."""
+    return await services.access.authorize(
+        slug,
+        Capability.AUDIT_READ,
+        VerdictSource.DASHBOARD,
+        alternative=Capability.AUDIT_EXPORT,
+        keeps_alive=keeps_alive,
     )

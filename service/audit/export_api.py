@@ -1,20 +1,41 @@
-"""The API's representation of exports and of their receipts."""
+"""The endpoints that list exports and hand out their receipts."""
 
+import asyncio
 import hashlib
+import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta
+from quart import Response
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
 from analytics.model.instants import format_us, optional_us
-from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, ExportState, state_of
-from service.core.errors import ExportNotFinished
+from service.access.roles import Capability
+from service.audit.export_entries import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    ExportState,
+    get_export,
+    list_exports,
+    state_of,
+)
+from service.audit.services import AuditServices
+from service.core.errors import ExportNotFinished, ExportNotFound, InvalidCursor
 from service.store.tables import ExportEntry, Organisation
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource
+from service.web.models import Answer, Request
 from service.web.parameter_types import Cursor, Omittable, TimestampUs
+from service.web.responses import JSON_TYPE
+
+END_WAIT_S: Final = 1.0
+"""How long a request for a receipt waits for the end of its export."""
+
+_END_POLL_S: Final = 0.05
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
@@ -42,19 +63,19 @@ Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class ExportsQuery(Struct, kw_only=True):
+resource = Resource("exports", "/exports", Tag.EXPORTS, AuditServices)
+
+
+class ExportsQuery(Request):
     """Which page of exports."""
 
-    limit: Omittable[
-        Annotated[
-            int,
-            Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}."),
-        ]
-    ] = UNSET
-    cursor: Omittable[Cursor] = UNSET
+    limit: Annotated[
+        int, Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}.")
+    ] = LIMIT_DEFAULT
+    cursor: Cursor | None = None
 
 
-class ExportedFile(Struct, kw_only=True):
+class ExportedFile(Answer):
     """One export: what was asked for, and what was sent.
 
     `bytes` and `sha256` are those of the file as the client saves it. `sha256` is null unless the
@@ -84,7 +105,7 @@ class ExportedFile(Struct, kw_only=True):
     version: str
 
 
-class ExportList(Struct, kw_only=True):
+class ExportList(Answer):
     """Exports, newest first. `next_cursor` is null on the last page."""
 
     org: str
@@ -92,7 +113,7 @@ class ExportList(Struct, kw_only=True):
     next_cursor: str | None
 
 
-class Receipt(Struct, kw_only=True):
+class Receipt(Answer):
     """What a finished export was, to keep beside its file. The order of the keys is fixed."""
 
     receipt: Annotated[int, Meta(description="The version of this form: 1.")]
@@ -125,6 +146,71 @@ class Receipt(Struct, kw_only=True):
             ),
         ]
     ] = UNSET
+
+
+@resource.get(
+    "list_exports",
+    needs=Capability.AUDIT_READ,
+    alternative=Capability.AUDIT_EXPORT,
+    query=ExportsQuery,
+    returns=ExportList,
+    refuses=[InvalidCursor],
+)
+async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
+    """List the organisation's exports, a page at a time, newest first."""
+    async with call.read() as session:
+        page = await list_exports(session, call.org.id, query.limit, query.cursor)
+    return list_form(call.org.slug, page.entries, page.next_cursor, call.services.clock())
+
+
+@resource.get(
+    "get_export",
+    "/<export_id>",
+    needs=Capability.AUDIT_READ,
+    alternative=Capability.AUDIT_EXPORT,
+    returns=ExportedFile,
+    refuses=[ExportNotFound],
+)
+async def one_export(call: Call[AuditServices], export_id: str) -> ExportedFile:
+    """One export: what was asked for, how far it is, what was sent."""
+    async with call.read() as session:
+        entry = await get_export(session, call.org.id, export_id)
+    return export_form(entry, call.services.clock())
+
+
+@resource.get(
+    "get_export_receipt",
+    "/<export_id>/receipt",
+    needs=Capability.AUDIT_READ,
+    alternative=Capability.AUDIT_EXPORT,
+    returns=Receipt,
+    refuses=[ExportNotFound, ExportNotFinished],
+    headers={"content-disposition": "A name for the receipt, beside that of the file."},
+)
+async def receipt(call: Call[AuditServices], export_id: str) -> Response:
+    """The receipt of a finished export, to keep beside its file."""
+    entry = await _ended(call, export_id)
+    made = receipt_of(entry, call.org, call.services.clock())
+    name = entry_file_name(call.org.slug, entry) + RECEIPT_SUFFIX
+    return Response(
+        receipt_text(made),
+        content_type=JSON_TYPE,
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def _ended(call: Call[AuditServices], export_id: str) -> ExportEntry:
+    """The export; one that runs is given END_WAIT_S to end. Raises ExportNotFound.
+
+    Its end is recorded after the last byte, and a client that has all of the file may ask before.
+    """
+    ends_at = time.monotonic() + END_WAIT_S
+    while True:
+        async with call.read() as session:
+            entry = await get_export(session, call.org.id, export_id)
+        if entry.ended_at is not None or time.monotonic() >= ends_at:
+            return entry
+        await asyncio.sleep(_END_POLL_S)
 
 
 def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
