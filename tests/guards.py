@@ -341,7 +341,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a range that may bring all of a file is no continuation",
-        "service/packages/proxy/ranges.py::is_later_part",
+        "service/packages/proxy/file_answer.py::is_later_part",
         Drop("first != ''"),
         f"{_PROXY}/test_install_log.py"
         "::test_a_range_that_may_bring_all_is_no_continuation[headers2-206]",
@@ -373,7 +373,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a file is remembered before its last byte is sent",
-        "service/packages/proxy/transfers.py::followed",
+        "service/packages/proxy/file_answer.py::followed",
         DropCall("install.verified"),
         f"{_PROXY}/test_changed_artifacts.py"
         "::test_a_large_file_is_known_before_its_last_byte_is_sent",
@@ -748,7 +748,7 @@ GUARDS: Final = [
     ),
     Guard(
         "imported rows do not rewrite who could do what",
-        "service/trust/reports/recorded_changes.py::_without_imported",
+        "service/trust/reports/access_report.py::_without_imported",
         Replace("first <= change.seq", "False"),
         f"{_REPORTS}::test_imported_rows_tell_nothing_of_this_organisation",
     ),
@@ -1279,7 +1279,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a database to which a service is connected is not restored",
-        "service/audit/backup/restored_databases.py::_RestoredDump.check",
+        "service/audit/backup/restore.py::_RestoredDump.check",
         Replace("others and not self._is_forced", "False"),
         "tests/service/audit/backup/test_postgresql.py::"
         "test_a_running_service_is_not_given_another_database",
@@ -1350,7 +1350,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the files of a long import stay young",
-        "service/audit/unnamed_files.py::UnnamedFiles.keep",
+        "service/audit/importer.py::UnnamedFiles.keep",
         DropCall("self.confirm"),
         f"{_IMPORT}::test_a_sweep_spares_the_files_of_an_import_however_long_it_takes",
     ),
@@ -1466,7 +1466,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an attempt to restore gives up no prefix of an earlier one",
-        "service/audit/backup/restored_segments.py::RestoredSegments.claimed",
+        "service/audit/backup/restore.py::RestoredSegments.claimed",
         Replace("is_adopted and not self._has_uploaded", "not self._has_uploaded"),
         f"{_S3_MAINTENANCE}::test_an_attempt_that_failed_early_leaves_the_prefix_to_the_next",
     ),
@@ -1542,7 +1542,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a restored installation is not the one that was backed up",
-        "service/audit/backup/restored_databases.py::_begin",
+        "service/audit/backup/restore.py::_begin",
         DropCall("renew_installation"),
         f"{_S3_MAINTENANCE}::test_a_restored_installation_is_not_the_one_that_was_backed_up",
     ),
@@ -1940,7 +1940,7 @@ GUARDS: Final = [
     ),
     Guard(
         "leases of the past end when a backup is put back",
-        "service/audit/backup/restored_databases.py::_RestoredFile.put_in",
+        "service/audit/backup/restore.py::_RestoredFile.put_in",
         DropCall("asyncio.run"),
         f"{_RESTORING}::test_a_lease_that_was_held_does_not_come_back",
     ),
@@ -2021,43 +2021,43 @@ GUARDS: Final = [
     ),
     Guard(
         "an issuer elsewhere cannot send key requests to this machine",
-        "service/ci/issuers/key_fetch.py::_discover",
+        "service/ci/issuers/key_source.py::_discover",
         Replace("is_plain_loopback(issuer.url)", "True"),
         f"{_KEY_FETCH}::test_an_issuer_elsewhere_cannot_have_keys_fetched_from_this_machine",
     ),
     Guard(
         "a configuration is that of the issuer it is asked of",
-        "service/ci/issuers/key_fetch.py::_discover",
+        "service/ci/issuers/key_source.py::_discover",
         Replace("configuration.get('issuer') != issuer.url", "'issuer' not in configuration"),
         f"{_KEY_FETCH}::test_an_answer_that_gives_no_keys_is_a_failure",
     ),
     Guard(
         "keys are not fetched from where a redirect leads away",
-        "service/ci/issuers/key_fetch.py::_redirect_target",
+        "service/ci/issuers/key_source.py::_redirect_target",
         Replace("not same_place or there.userinfo", "same_place is None"),
         f"{_KEY_FETCH}::test_a_redirect_to_another_place_is_not_followed",
     ),
     Guard(
         "redirects of keys come to an end",
-        "service/ci/issuers/key_fetch.py::_document",
+        "service/ci/issuers/key_source.py::_document",
         Replace("REDIRECTS_MAX + 1", "10"),
         f"{_KEY_FETCH}::test_redirects_at_the_same_place_are_followed_three_times",
     ),
     Guard(
         "keys are not unpacked",
-        "service/ci/issuers/key_fetch.py::_body",
+        "service/ci/issuers/key_source.py::_body",
         Replace("coding != 'identity'", "coding is None"),
         f"{_ISSUER_PROCESS}::test_an_outage_is_named_and_cached_keys_outlive_it",
     ),
     Guard(
         "a key set has a bounded size",
-        "service/ci/issuers/key_fetch.py::_body",
+        "service/ci/issuers/key_source.py::_body",
         Replace("len(body) > DOCUMENT_BYTES_MAX", "len(body) < 0"),
         f"{_KEY_FETCH}::test_an_answer_that_gives_no_keys_is_a_failure",
     ),
     Guard(
         "a server that drips does not hold a request",
-        "service/ci/issuers/key_fetch.py::fetch_keys",
+        "service/ci/issuers/key_source.py::fetch_keys",
         Replace("asyncio.timeout(FETCH_S)", "asyncio.timeout(None)"),
         f"{_ISSUER_PROCESS}::test_a_server_that_drips_is_given_up",
     ),
@@ -2835,7 +2835,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a provider's answer is bounded",
-        "service/access/sign_in/provider_http.py::_fetch",
+        "service/access/sign_in/exchange.py::_fetch",
         Replace("len(body) > ANSWER_BYTES_MAX", "False"),
         f"{_SIGN_IN_ATTACKS}::test_a_provider_that_fails_is_no_fault_of_the_persons[google-/token-oversized]",
     ),
@@ -3022,7 +3022,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the log says why a request was denied, and repeats no other text",
-        "service/app/error_handlers.py::_refused",
+        "service/app/application.py::_refused",
         Replace("refusal.status in DENIED", "True"),
         f"{_DENIED}::test_a_rejected_value_is_not_repeated_in_the_log",
     ),
@@ -3059,7 +3059,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a missing file is answered as damaged storage, with its wait",
-        "service/app/error_handlers.py::_answer_as",
+        "service/app/application.py::_answer_as",
         Replace("refusal.retry_after_s is not None", "False"),
         f"{_ERRORS}::test_a_missing_file_says_when_to_try_again",
     ),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import httpx2
@@ -12,10 +13,15 @@ from quart.globals import app_ctx, request_ctx
 from quart.typing import ResponseTypes
 from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
+from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import MethodNotAllowed as WrongMethod
+from werkzeug.wrappers import Response as BaseResponse
 
+from analytics.model.errors import StoreFault, StoreUnreachable
+from analytics.model.filters import InvalidQuery
+from analytics.storage.suspects import segments_in
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
-from service.app.error_handlers import DENIED, answer_errors
 from service.app.system import blueprint as system
 from service.audit.export_api import resource as exports
 from service.audit.ingest_routes import INGEST_PATH_END
@@ -24,7 +30,20 @@ from service.audit.maintenance import Maintenance
 from service.audit.routes import blueprint as audit
 from service.audit.searches.saved import resource as searches
 from service.core.clock import Clock, utc_now
-from service.core.errors import RETRY_AFTER_S, UNAVAILABLE, NotFound
+from service.core.errors import (
+    RETRY_AFTER_S,
+    UNAVAILABLE,
+    BodyTooLarge,
+    Internal,
+    Invalid,
+    MethodNotAllowed,
+    NotFound,
+    Refusal,
+    SegmentDamaged,
+    StorageDamaged,
+    StoreUnavailable,
+    Unauthenticated,
+)
 from service.core.ids import new_request_id
 from service.core.paths import BindingName, RowName
 from service.core.request_context import source_ip
@@ -40,12 +59,13 @@ from service.packages.proxy.npm.routes import QUERY_PATH
 from service.packages.proxy.npm.routes import blueprint as proxy_npm
 from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
 from service.pages.evidence.routes import blueprint as evidence
-from service.pages.investigate.routes import blueprint as investigate
+from service.pages.investigate import blueprint as investigate
 from service.pages.people.routes import blueprint as people
 from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
 from service.pages.policy.routes import blueprint as dashboard_policy
-from service.pages.profile.routes import blueprint as profile
-from service.pages.proxy.routes import blueprint as dashboard_proxy
+from service.pages.profile import blueprint as profile
+from service.pages.proxy import blueprint as dashboard_proxy
+from service.pages.refusals import refusal_page, wants_page
 from service.pages.routes import blueprint as dashboard
 from service.pages.sign_in.device_page import blueprint as device_page
 from service.pages.sign_in.device_routes import blueprint as device_sign_in
@@ -63,8 +83,90 @@ from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.headers import with_headers
 from service.web.request_validation import guarded
+from service.web.responses import error_answer
 from service.web.templates import TemplateEnvironment
 from service.web.turns import credentials_of, in_turns
+
+Answer = BaseResponse | Response
+
+DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+"""The statuses of requests without the rights that they need; their log lines say why."""
+
+_OF_HTTP: dict[int, type[Refusal]] = {
+    refusal.status: refusal for refusal in (NotFound, MethodNotAllowed, BodyTooLarge)
+}
+
+
+def answer_errors(app: Quart) -> None:
+    """Register handlers that turn every error raised in `app` into a response."""
+    app.register_error_handler(Refusal, _refused)
+    app.register_error_handler(InvalidQuery, _invalid_query)
+    app.register_error_handler(StoreFault, _store_fault)
+    app.register_error_handler(StoreUnreachable, _store_unreachable)
+    app.register_error_handler(HTTPException, _http_error)
+    app.register_error_handler(OSError, _os_error)
+    app.register_error_handler(Exception, _internal)
+
+
+async def _answer(text: str, status: int) -> Answer:
+    if wants_page(request):
+        return await refusal_page(text, status)
+    return error_answer(text, status)
+
+
+async def _answer_as(refusal: Refusal | type[Refusal]) -> Answer:
+    answer = await _answer(refusal.text, refusal.status)
+    if refusal.retry_after_s is not None:
+        answer.headers["retry-after"] = str(refusal.retry_after_s)
+    return answer
+
+
+async def _refused(refusal: Refusal) -> Answer:
+    if isinstance(refusal, StoreUnavailable):
+        _log.error("store_unavailable", reason=refusal.reason)
+    if refusal.status in DENIED:
+        # Only these: the texts of other refusals repeat what a client sent, which may be a secret.
+        structlog.contextvars.bind_contextvars(reason=refusal.text)
+    answer = await _answer_as(refusal)
+    if isinstance(refusal, Unauthenticated):
+        answer.headers["www-authenticate"] = refusal.challenge
+    return answer
+
+
+async def _invalid_query(error: InvalidQuery) -> Answer:
+    return await _answer(str(error), Invalid.status)
+
+
+async def _store_fault(error: StoreFault) -> Answer:
+    _log.error("store_fault", reason=str(error))
+    segments = segments_in(error)
+    return await _answer_as(SegmentDamaged(value=segments[0]) if segments else StorageDamaged)
+
+
+async def _store_unreachable(error: StoreUnreachable) -> Answer:
+    _log.error("store_unreachable", reason=str(error))
+    return await _answer_as(StoreUnavailable)
+
+
+async def _http_error(error: HTTPException) -> Answer:
+    refusal = _OF_HTTP.get(error.code or 500)
+    text = refusal.text if refusal else (error.name or Internal.text).lower()
+    answer = await _answer(text, error.code or 500)
+    if isinstance(error, WrongMethod) and error.valid_methods:
+        answer.headers["allow"] = ", ".join(sorted(error.valid_methods))
+    return answer
+
+
+async def _os_error(error: OSError) -> Answer:
+    if request.endpoint == "static":  # the file system rejects the name, so there is no such file
+        return error_answer(NotFound.text, NotFound.status)
+    return await _internal(error)
+
+
+async def _internal(error: Exception) -> Answer:
+    _log.exception("internal_error", exc_info=error)
+    return await _answer(Internal.text, Internal.status)
+
 
 _log = structlog.get_logger(__name__)
 _TEMPLATES = REPOSITORY / "templates"

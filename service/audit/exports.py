@@ -1,6 +1,7 @@
 """Exports of rows: snapshotted, counted and audited before the first byte is sent."""
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -11,11 +12,10 @@ from typing import Final
 
 import structlog
 
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileForm, Piece
 from analytics.model.filters import Query
 from analytics.model.rows import AuditContext
-from service.audit.export_entries import add_export, end_export
-from service.audit.export_progress import Progress, ProgressWriter
+from service.audit.export_entries import add_export, end_export, record_progress
 from service.audit.lake import Lake
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import (
@@ -30,6 +30,70 @@ from service.core.version import service_version
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
 from service.web.streams import begun
+
+INTERVAL_S: Final = 5.0
+"""Must be well below `export_entries.SILENT_AFTER`."""
+
+_NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest())
+
+
+@dataclass(slots=True)
+class Progress:
+    """How much of an export was sent: everything up to and including the piece `left`."""
+
+    left: Piece = _NOTHING
+    is_complete: bool = False
+
+
+class ProgressWriter:
+    """Writes the progress of this process's running exports.
+
+    Also of those whose client stalls: they are not broken before their time limit.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._running: dict[str, Progress] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_idle = asyncio.Event()
+
+    def add(self, export_id: str, progress: Progress) -> None:
+        """Report `progress` from now on."""
+        self._running[export_id] = progress
+        self._is_idle.clear()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_until_idle())
+
+    def remove(self, export_id: str) -> None:
+        """Stop reporting an export, which has ended."""
+        self._running.pop(export_id, None)
+        if not self._running:
+            self._is_idle.set()
+
+    async def drain(self) -> None:
+        """Stop reporting."""
+        self._is_idle.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write_until_idle(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_idle.wait(), INTERVAL_S)
+            # Checked again: an export that began since the event was set needs this task.
+            if self._is_idle.is_set():
+                return
+            await self.write()
+
+    async def write(self) -> None:
+        """Write the progress of all running exports once; a failure is logged."""
+        sent = {export_id: progress.left for export_id, progress in self._running.items()}
+        try:
+            async with self._store.write() as work:
+                await record_progress(work, sent)
+        except StoreUnavailable as error:
+            _log.warning("export_progress_not_written", exports=len(sent), reason=error.reason)
+
 
 _PAUSES_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Pauses between attempts to record the end of an export."""

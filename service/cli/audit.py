@@ -1,27 +1,37 @@
 """`countersign audit`: query, follow, show and export the log."""
 
+import asyncio
+import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
 from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
-from service.cli.answers import Answer
+from analytics.query.executor import ScanReport
+from service.audit.query_service import parse_page_request
+from service.cli.answers import Answer, Output, one_line
 from service.cli.anywhere import anywhere_command
-from service.cli.audit_follow import follow
-from service.cli.audit_rows import entry_lines, page_table
+from service.cli.audit_rows import entry_lines, page_table, row_line
 from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
 from service.cli.commands import current_run
+from service.cli.context import CommandContext
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
 from service.cli.proposals import printable
 from service.cli.root import root
+from service.cli.tables import Table
+from service.cli.terminal import is_terminal
 from service.cli.times import INSTANT
+from service.core.errors import Refusal
+from service.store.organisations import get_org
 
 LIMIT_MAX: Final = 1_000
 _FORMATS: Final = ("csv", "json", "ndjson", "parquet")
@@ -130,8 +140,6 @@ async def audit_query(
             raise click.UsageError("--follow goes with filters, --since and --limit only")
         await follow(backend, slug, parameters, current_run().output)
     if explain:
-        from service.cli.query_plan import plan_answer
-
         return await plan_answer(backend.data_dir("audit query --explain"), slug, parameters)
     page = await backend.audit_page(slug, parameters)
     lines = _next_page(page, parameters)
@@ -284,3 +292,93 @@ def _in_words(parameters: Parameters, scope: ExportScope) -> str:
         f"{filters or 'no filters'}; from {scope.since or 'the first'} to {scope.until or 'now'};"
         f" {limit}"
     )
+
+
+POLL_S: Final = 2.0
+FIRST_ROWS: Final = 10
+_AT_ONCE: Final = 1_000
+_RETRY_MAX_S: Final = 30.0
+
+
+async def follow(
+    backend: Backend, slug: str, parameters: Mapping[str, list[str]], output: Output
+) -> NoReturn:
+    """Print the last rows of the query, then new ones until the process is interrupted.
+
+    A failure that may pass, such as a server that restarts, is noted on standard error.
+    """
+    limit = parameters.get("limit", [str(FIRST_ROWS)])
+    filters = {name: values for name, values in parameters.items() if name != "limit"}
+    # First the place to continue from: what is accepted meanwhile is on the page and follows too.
+    last = (await backend.audit_accepted(slug, filters))["last"]
+    page = await backend.audit_page(slug, filters | {"limit": limit})
+    shown = {entry["id"] for entry in page["entries"]}
+    for entry in reversed(page["entries"]):
+        _print(entry, output)
+    pause_s = POLL_S
+    while True:
+        try:
+            asked = filters | {"after": [last], "limit": [str(_AT_ONCE)]}
+            found = await backend.audit_accepted(slug, asked)
+        except Refusal as refusal:
+            if not refusal.is_temporary:
+                raise
+            pause_s = min(2 * pause_s, _RETRY_MAX_S)
+            click.echo(f"countersign: {one_line(refusal)}; next try in {pause_s:g} s", err=True)
+            await asyncio.sleep(pause_s)
+            continue
+        for entry in found["entries"]:
+            if entry["id"] not in shown:
+                _print(entry, output)
+        last, pause_s = found["last"], POLL_S
+        if len(found["entries"]) < _AT_ONCE:
+            await asyncio.sleep(pause_s)
+
+
+def _print(entry: dict[str, Any], output: Output) -> None:
+    if output.as_json:
+        click.echo(json.dumps(entry))
+        return
+    now = datetime.now(UTC) if is_terminal() and not output.is_exact else None
+    click.echo(row_line(entry, now))
+
+
+_COLUMNS: Final = {
+    "scan": "scan",
+    "from day": "first_day",
+    "to day": "last_day",
+    "segments": "segments",
+    "journal batches": "journal_batches",
+    "rows at most": "estimated_rows",
+    "rows": "rows",
+    "files read": "files",
+    "row groups": "row_groups",
+    "segments cached": "cached_segments",
+    "ms": "ms",
+}
+
+
+async def plan_answer(
+    context: CommandContext, slug: str, parameters: Mapping[str, list[str]]
+) -> Answer:
+    """The plan of a page's query, with one object per scan in the order in which they ran."""
+    services = context.services
+    async with services.store.read() as session:
+        org = await get_org(session, slug)
+    reports: list[ScanReport] = []
+    wanted = parse_page_request(parameters)
+    await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
+    plan = _plan(reports)
+    return Answer({"org": slug, "plan": plan}, table=Table.of("Plan", plan, _COLUMNS))
+
+
+def _plan(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
+    return [
+        asdict(report)
+        | {
+            "first_day": None if report.first_day is None else report.first_day.isoformat(),
+            "last_day": None if report.last_day is None else report.last_day.isoformat(),
+            "ms": round(report.ms, 3),
+        }
+        for report in reports
+    ]

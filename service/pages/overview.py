@@ -8,7 +8,7 @@ from quart import url_for
 
 from analytics.export.wire import json_objects
 from analytics.model.envelopes import ADMIN_EVENTS
-from analytics.model.events import Decision
+from analytics.model.events import Decision, Event
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.summaries import ValueCount
@@ -16,7 +16,6 @@ from service.access.callers import Caller, MemberPrincipal
 from service.access.roles import Capability, Role
 from service.audit.tenant_log import TenantLog, open_log
 from service.orgs.members import list_owners
-from service.pages.first_steps import Step, first_steps
 from service.pages.labels import CI_SOURCE_PREFIX
 from service.pages.navigation import may
 from service.pages.retention_window import RetentionWindow, retention_window
@@ -34,9 +33,74 @@ from service.pages.summary_panel import (
     load_summary_panel,
     or_unavailable,
 )
+from service.store.organisations import list_live_keys
 from service.store.tables import Organisation
 from service.trust.bindings.repository import BindingCounts, count_active
 from service.trust.rejected.rows import count_rejected
+
+_INSTALLS: Final = (
+    Event.INSTALL_ALLOWED,
+    Event.OSS_FIRST_PARTY,
+    Event.BLOCKLIST_HIT,
+    Event.COOLDOWN_ACTIVE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what to do and why, where, and whether it is done."""
+
+    label: str
+    why: str
+    href: str
+    is_done: bool
+
+
+async def first_steps(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    log: TenantLog,
+    bindings: BindingCounts,
+) -> list[Step]:
+    """The steps for a caller who may take them all; none once installs arrive, and for others."""
+    if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
+        return []
+    installs = await or_unavailable(
+        log.page(parse_query({"event": list(_INSTALLS)}), 1, time_max_s=GLANCE_MAX_S)
+    )
+    if isinstance(installs, SummaryUnavailable) or installs.num_rows:
+        return []
+    async with services.store.read() as session:
+        keys = await list_live_keys(session, org, "", "", 1, services.clock())
+        owners = await list_owners(session, org, 2)
+    return [
+        Step(
+            "Issue an API key",
+            "Your package proxy sends install rows with it.",
+            url_for("dashboard_people.keys_page", slug=org.slug),
+            bool(keys),
+        ),
+        Step(
+            "Trust a CI job",
+            "Rows of requests with its token then name the job, its run and its repository.",
+            url_for("dashboard_trust.new_page", slug=org.slug),
+            bool(bindings.active),
+        ),
+        Step(
+            "Send the first row",
+            "The keys page has a command to try, with the key filled in.",
+            url_for("system.docs"),
+            is_done=False,
+        ),
+        Step(
+            "Invite a second owner",
+            "One owner who is away cannot lock the organisation out.",
+            url_for("dashboard_people.members_page", slug=org.slug),
+            len(owners) > 1,
+        ),
+    ]
+
 
 WINDOW: Final = "24h"
 """The period of this page, as in the audit page's URL."""

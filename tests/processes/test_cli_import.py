@@ -18,7 +18,7 @@ from typing import IO, Any
 import pytest
 
 from analytics.model.instants import format_us
-from service.cli.import_files import LISTED_MAX, SHOWN_MAX
+from service.cli.imports import LISTED_MAX, SHOWN_MAX
 from tests.budgets import only_full, sample
 from tests.processes.command_line import Ran
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, eventually

@@ -3,30 +3,51 @@
 No service runs meanwhile, so all of this is synchronous.
 """
 
+import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
+from sqlalchemy import URL, inspect
+
+from analytics.model.errors import StoreFault
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.fsync import fsync, sync_folders
+from analytics.storage.objects import Objects
+from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
+from analytics.storage.verified_files import COPY_MODE
 from service.audit.backup.attempt import RestoreAttempt
 from service.audit.backup.databases import is_postgresql
 from service.audit.backup.folders import check_apart, check_room, part_of
-from service.audit.backup.manifest import AUDIT, Manifest, read_manifest
+from service.audit.backup.manifest import AUDIT, DATABASE, DUMP, Manifest, read_manifest
+from service.audit.backup.object_versions import BroughtBack
 from service.audit.backup.refusals import (
     BackupDamaged,
+    BackupOfPostgresql,
+    BackupOfSqlite,
+    DatabaseElsewhere,
+    DatabaseInTheWay,
+    DatabaseInUse,
     DataDirInTheWay,
     DataDirInUse,
     DataDirIsMount,
+    ObjectDiffers,
+    PrefixInUse,
 )
-from service.audit.backup.restored_databases import restored_database
-from service.audit.backup.restored_segments import RestoredSegments
+from service.audit.installation import renew_installation
+from service.audit.segment_stores import open_objects
 from service.core.clock import utc_now
 from service.core.settings import Settings
-from service.store.sqlite.files import file_of, is_in_use
+from service.store.engine_factory import create_engines
+from service.store.faults import store_faults
+from service.store.lease import end_leases
+from service.store.sqlite.files import file_of, is_in_use, url_of
+from service.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +165,193 @@ def _put_in_place(part: Path, data_dir: Path, moved_at: datetime | None) -> Path
         raise
     fsync(data_dir.parent)
     return moved_to
+
+
+class RestoredDatabase(Protocol):
+    """A database to restore, as that of the installation with the id it is given.
+
+    Leases in it are ended: their holders do not run here.
+    """
+
+    def put_in(self, part: Path, installation: str) -> None:
+        """Finish it in the folder that will be the data dir, where the backup's files are."""
+
+    def fill(self, part: Path, installation: str) -> None:
+        """Change what is outside that folder: the last step before it gets its name."""
+
+
+def restored_database(
+    manifest: Manifest, settings: Settings, *, is_forced: bool
+) -> RestoredDatabase:
+    """The database of a backup with `manifest`, checked to be restorable with `settings`.
+
+    With `is_forced` connections to a PostgreSQL database do not matter. Raises BackupOfPostgresql,
+    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DatabaseInUse, StoreUnavailable.
+    """
+    if manifest.is_postgresql != is_postgresql(settings):
+        raise BackupOfPostgresql if manifest.is_postgresql else BackupOfSqlite
+    if not manifest.is_postgresql:
+        return _RestoredFile(settings)
+    dump = _RestoredDump(settings, is_forced=is_forced)
+    dump.check()
+    return dump
+
+
+class _RestoredFile:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._file = file_of(settings.database)
+        if self._file.parent != settings.data_dir:
+            raise DatabaseElsewhere
+
+    def put_in(self, part: Path, installation: str) -> None:
+        file = part / self._file.name
+        (part / DATABASE).rename(file)
+        asyncio.run(_begin(url_of(file), self._settings.database_wait_s, installation))
+        fsync(file)
+
+    def fill(self, part: Path, installation: str) -> None:
+        """Nothing: it is in the folder."""
+
+
+class _RestoredDump:
+    def __init__(self, settings: Settings, *, is_forced: bool) -> None:
+        self._settings = settings
+        self._is_forced = is_forced
+        self._own: set[int] = set()
+        """The server's processes for our own connections: they end a moment after those."""
+
+    def put_in(self, part: Path, installation: str) -> None:
+        """Nothing: the dump is in the folder."""
+
+    def fill(self, part: Path, installation: str) -> None:
+        from service.store.postgres.dump import restore
+
+        self.check()
+        restore(self._settings.database, part / DUMP)
+        url, wait_s = self._settings.database, self._settings.database_wait_s
+        asyncio.run(_begin(url, wait_s, installation))
+        (part / DUMP).unlink()
+
+    def check(self) -> None:
+        """Raise DatabaseInUse if another process is connected, DatabaseInTheWay for a table.
+
+        A service may be connected to an empty database: one that was dropped and created again.
+        """
+        names, others = asyncio.run(self._look())
+        if others and not self._is_forced:
+            raise DatabaseInUse(value=str(others))
+        if names:
+            raise DatabaseInTheWay(value=min(names))
+
+    async def _look(self) -> tuple[list[str], int]:
+        """The tables, and how many other connections of Countersign there are."""
+        from service.store.postgres.dump import other_connections
+
+        engines = create_engines(self._settings.database, self._settings.database_wait_s)
+        try:
+            with store_faults():
+                async with engines.reader.connect() as connection:
+                    names = await connection.run_sync(
+                        lambda reading: inspect(reading).get_table_names()
+                    )
+                    others = await other_connections(connection, self._own)
+        finally:
+            await engines.dispose()
+        return names, others
+
+
+async def _begin(url: str | URL, wait_s: float, installation: str) -> None:
+    """Expire the leases in the backup, and give the restored installation its own id.
+
+    It is not the one that was backed up, which may still be running.
+    """
+    store = Store(create_engines(url, wait_s), utc_now)
+    try:
+        async with store.write() as work:
+            await end_leases(work)
+            await renew_installation(work.session, installation)
+    finally:
+        await store.close()
+
+
+class RestoredSegments:
+    """The bucket's prefix, for the installation that is being restored.
+
+    Its files become copies of the objects. Without a bucket they are the segments.
+    """
+
+    def __init__(self, settings: Settings, attempt: RestoreAttempt, *, is_taken_over: bool) -> None:
+        self._settings = settings
+        self._objects = open_objects(settings) if settings.segments_url else None
+        self._attempt = attempt
+        self._is_taken_over = is_taken_over
+        self._has_uploaded = False
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """In the block the prefix is no other installation's; it stays ours if it gets objects.
+
+        With `is_taken_over` it may be another's, and becomes ours by `take_over`. Raises
+        PrefixInUse, StoreFault.
+        """
+        if self._objects is None or self._is_taken_over:
+            yield
+            return
+        owner, installation = PrefixOwner(self._objects), self._attempt.installation
+        self._attempt.begin()
+        try:
+            is_adopted = not owner.is_owner(installation)
+            if is_adopted:
+                owner.adopt(installation, ())
+        except PrefixTaken as error:
+            self._attempt.end()
+            raise PrefixInUse(value=str(error)) from error
+        try:
+            yield
+        except BaseException:
+            # With objects in it, it is kept for another attempt, which has the same id. An earlier
+            # attempt may have put them there.
+            if is_adopted and not self._has_uploaded:
+                with suppress(StoreFault):  # what went wrong before is what the caller must know
+                    owner.give_up()
+                    self._attempt.end()
+            raise
+
+    def put(self, manifest: Manifest, part: Path, show: Callable[[int, int], None]) -> None:
+        """Upload the segments and indexes that are in `part`, and bring back those of versions.
+
+        `show` is called with their bytes. Raises ObjectDiffers, BackupDamaged, StoreFault.
+        """
+        if self._objects is not None:
+            # Before the first object: an upload that fails may have stored some.
+            self._has_uploaded = True
+            _upload(self._objects, manifest, part)
+        if not manifest.object_versions:
+            return
+        versions = BroughtBack(self._settings, manifest, self._objects, part)
+        done = manifest.size
+        for entry in manifest.object_versions:
+            versions.put(entry)
+            done += entry.size
+            show(done, manifest.size_with_objects)
+
+    def take_over(self) -> None:
+        """End the right of a former owner to the prefix. Raises StoreFault."""
+        if self._objects is not None and self._is_taken_over:
+            PrefixOwner(self._objects).take_over(self._attempt.installation)
+
+
+def _upload(objects: Objects, manifest: Manifest, part: Path) -> None:
+    folder = part / AUDIT
+    for file in manifest.files:
+        path = part / file.path
+        if not path.is_relative_to(folder):
+            continue
+        key = path.relative_to(folder).as_posix()
+        if path.suffix == ".index":
+            objects.replace(key, path)
+        elif not objects.create(key, path) and objects.digest(key, file.size) != file.sha256:
+            raise ObjectDiffers(value=key)
+        # Only now that it is stored may the file be dropped as a copy.
+        path.chmod(COPY_MODE)

@@ -1,28 +1,32 @@
 """Store the demo organisation, completely or not at all."""
 
-from collections.abc import Callable, Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from analytics.model.retention import Tier
+from analytics.model.events import Event
+from analytics.model.filters import parse_query
+from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.journal_batches import JournalBatch, decode_batches
 from service.access.sessions import issue_session
 from service.app.composition import Services
 from service.cli.demo.calendar import Calendar, from_us
-from service.cli.demo.export_list import export_entries
 from service.cli.demo.history import Day, History
 from service.cli.demo.profile import load_profile
 from service.cli.demo.setup import OrganisationBuilder
 from service.core.ids import new_id
+from service.core.version import service_version
 from service.store.catalog import add_segment
 from service.store.journal import list_batches, remove_batches, take_seq
 from service.store.organisations import find_org
 from service.store.store import UnitOfWork
-from service.store.tables import Binding, Member, Organisation
+from service.store.tables import Binding, ExportEntry, Member, Organisation
 from service.trust.rejected.rows import RejectionRecord, write_records
 from service.trust.rejected.subjects import KEPT_FOR, record_of
 
@@ -126,3 +130,53 @@ def _rows(history: History, day: Day, recorded: list[JournalBatch], first_seq: i
     rows = pa.concat_tables([changes, history.table(day)]).sort_by("created_at")
     seq = pa.array(range(first_seq, first_seq + rows.num_rows), pa.int64())
     return rows.add_column(0, AUDIT_SCHEMA.field("seq"), seq)
+
+
+def export_entries(tenant_id: str, tier: Tier, rows: pa.Table) -> Iterator[ExportEntry]:
+    """The exports that begin and end within `rows` (AUDIT_SCHEMA), by an organisation's tier."""
+    events = pa.array([Event.AUDIT_EXPORTED, Event.AUDIT_EXPORT_FINISHED], pa.string())
+    begun: dict[str, dict[str, Any]] = {}
+    about = rows.filter(pc.is_in(rows["event"], value_set=events)).sort_by("seq")
+    for row in about.to_pylist():
+        keys = json.loads(row["payload"])
+        if row["event"] == Event.AUDIT_EXPORTED:
+            begun[keys["export_id"]] = row
+        else:
+            yield _entry(tenant_id, tier, begun[keys["export_id"]], row, keys)
+
+
+def _entry(
+    tenant_id: str,
+    tier: Tier,
+    begun: dict[str, Any],
+    ended: dict[str, Any],
+    finished: dict[str, Any],
+) -> ExportEntry:
+    asked = json.loads(begun["payload"])
+    floor = retention_floor(tier, begun["created_at"])
+    within = parse_query(asked["filters"]).not_before(floor)
+    return ExportEntry(
+        id=asked["export_id"],
+        tenant_id=tenant_id,
+        actor=begun["actor"],
+        actor_source=begun["actor_source"],
+        verdict_source=begun["verdict_source"],
+        request_id=begun["request_id"],
+        format=asked["format"],
+        compression=None,
+        is_raw=False,
+        filters=asked["filters"],
+        since=within.since,
+        until=within.until,
+        retention_floor=floor,
+        watermark=begun["seq"] - 1,
+        rows=asked["rows"],
+        version=service_version(),
+        started_at=begun["created_at"],
+        progress_at=ended["created_at"],
+        sent_rows=finished["rows"],
+        sent_bytes=finished["bytes"],
+        ended_at=ended["created_at"],
+        is_complete=finished["complete"],
+        sha256=finished["sha256"],
+    )

@@ -1,6 +1,7 @@
 """Exchanges an API key and a CI job's token for an install token."""
 
 from datetime import timedelta
+from typing import Final
 
 from quart import Request
 
@@ -8,11 +9,10 @@ from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
 from service.access.callers import ApiKeyPrincipal
-from service.ci.verifier.codes import FailureCode, TokenRejected
+from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.verifier import Verifier
-from service.core.errors import Unauthenticated
+from service.core.errors import CiTokenRefused, Unauthenticated
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
-from service.packages.install_tokens.ci_refusals import refusal_of
 from service.packages.install_tokens.tokens import issue_install_token
 from service.store.organisations import find_key_in_use, get_org_by_id
 from service.store.store import Store
@@ -78,3 +78,48 @@ class Exchange:
                 rejection = TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT)
                 raise refusal_of(rejection, self._audience)
             return await issue_install_token(work, present, ci, self._lifetime, key.audit_context)
+
+
+REMEDIES: Final[dict[FailureCode, str]] = {
+    FailureCode.MISSING_TOKEN: "send the CI job's token in x-service-ci-oidc",
+    FailureCode.MALFORMED_JWT: (
+        "x-service-ci-oidc is not one token in three parts: send what the CI provider issued, once"
+    ),
+    FailureCode.UNBOUND_ISSUER: (
+        "the operator does not accept this issuer: ask them to add it to the issuers file"
+    ),
+    FailureCode.BAD_AUDIENCE: (
+        "the token is for another service: request one with the audience {audience} alone"
+    ),
+    FailureCode.SIGNATURE_INVALID: (
+        "no key of the issuer verifies the signature: request a new token from the CI provider"
+    ),
+    FailureCode.EXPIRED_OR_NOT_YET_VALID: (
+        "the token has expired, or is not valid yet: request one right before it is sent"
+    ),
+    FailureCode.MISSING_REPOSITORY_ID: (
+        "the token names no repository, which its issuer requires: check the issuers file"
+    ),
+    FailureCode.UNBOUND_OIDC_SUBJECT: (
+        "no binding trusts this job: create one, on the page Rejected or with"
+        " `countersign bindings create`"
+    ),
+}
+
+REMEDIES_OF_DETAILS: Final[dict[Detail, str]] = {
+    Detail.MISSING_SUB: "the token has no subject: request a new one from the CI provider",
+    Detail.BINDING_AMBIGUOUS: "several bindings trust this job: revoke all but one of them",
+    Detail.EVENT_NAME_NOT_ALLOWED: (
+        "the binding of this job does not allow the event that started it: replace the binding"
+    ),
+}
+
+
+def refusal_of(rejection: TokenRejected, audience: str) -> CiTokenRefused:
+    """The refusal of a token: the failure code, its detail if it has one, and what to do."""
+    if rejection.detail is None:
+        remedy = REMEDIES[rejection.code].format(audience=audience)
+        return CiTokenRefused(f"{rejection.code}: {remedy}")
+    return CiTokenRefused(
+        f"{rejection.code} ({rejection.detail}): {REMEDIES_OF_DETAILS[rejection.detail]}"
+    )

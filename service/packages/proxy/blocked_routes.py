@@ -1,19 +1,29 @@
 """Why an install was refused: the page whose address package managers print."""
 
+import json
 import re
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
+from analytics.model.errors import StoreFault
+from analytics.model.events import Event
 from analytics.model.schema import parse_audit_id
+from service.access.callers import is_allowed
+from service.access.roles import Capability
+from service.audit.query_service import find_entry
 from service.audit.services import AuditServices
-from service.core.errors import NotFound
+from service.audit.tenant_log import open_log
+from service.core.errors import AuditRowNotFound, NotFound, Refusal
+from service.core.text_rules import visible
+from service.orgs.members import list_owners
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.proxy.blocked import event_of, reason_in
-from service.packages.proxy.blocked_page import load_member_view
+from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.responses import error_answer
 from service.web.templates import render_template
@@ -77,3 +87,106 @@ def _is_name(text: str) -> bool:
 def _uncached(answer: Response) -> Response:
     answer.headers["cache-control"] = "private, no-store"
     return answer
+
+
+OWNERS_MAX: Final = 3
+_COMPARED_CHARS: Final = 60
+"""Of a rule's id: the reason in an address may be cut, but not before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedInstall:
+    """The parts of the install's row that the page shows.
+
+    `matches` is True if the row is a block of the package and version that the address names, for
+    the reason that it gives.
+    """
+
+    event: str
+    ecosystem: str | None
+    package: str | None
+    version: str | None
+    created_at: str
+    subject: str | None
+    reason: dict[str, Any]
+    matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What a member sees: who could allow the install and, if they may read audit rows, the row.
+
+    Without a `row`, `is_missing` tells whether no row has this id.
+    """
+
+    owners: list[str]
+    may_see_policy: bool
+    may_read_rows: bool = False
+    row: RefusedInstall | None = None
+    is_missing: bool = False
+
+
+async def load_member_view(
+    services: AuditServices, slug: str, audit_id: str, name: str, version: str, reason: str
+) -> MemberView | None:
+    """The caller's view, or None for anyone outside the organisation.
+
+    Never refuses a caller: the page is public, and looks the same to all who are not members.
+    """
+    try:
+        caller, org = await services.access.authorize_member(slug)
+        async with services.store.read() as session:
+            owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
+    except Refusal:
+        return None
+    may_see_policy = is_allowed(caller.require, Capability.POLICY_READ, org)
+    if not is_allowed(caller.require, Capability.AUDIT_READ, org):
+        return MemberView(owners, may_see_policy)
+    try:
+        row = await _find_row(services, org, audit_id, name, version, reason)
+    except AuditRowNotFound:
+        return MemberView(owners, may_see_policy, may_read_rows=True, is_missing=True)
+    except (Refusal, StoreFault):
+        return MemberView(owners, may_see_policy, may_read_rows=True)
+    return MemberView(owners, may_see_policy, may_read_rows=True, row=row)
+
+
+async def _find_row(
+    services: AuditServices,
+    org: Organisation,
+    audit_id: str,
+    name: str,
+    version: str,
+    reason: str,
+) -> RefusedInstall:
+    log = await open_log(services.store, services.lake, org, services.clock())
+    entry = json.loads(await find_entry(log, audit_id))
+    envelope = _reason(entry["decision_reason"])
+    is_block = _is_reason_of(entry["event"], envelope, reason)
+    return RefusedInstall(
+        event=entry["event"],
+        ecosystem=entry["ecosystem"],
+        package=entry["packageName"],
+        version=entry["version"],
+        created_at=entry["created_at"],
+        subject=entry["subject"],
+        reason=envelope,
+        matches=is_block and (entry["packageName"], entry["version"]) == (name, version),
+    )
+
+
+def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
+    """False if a reason, which anyone can put into an address, names another rule than the row."""
+    if event != event_of(reason):
+        return False
+    rule_id = visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS]
+    return event != Event.BLOCKLIST_HIT or rule_id in reason
+
+
+def _reason(text: str | None) -> dict[str, Any]:
+    """The keys of a decision's envelope; empty for rows of imports that have none."""
+    try:
+        reason = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return reason if isinstance(reason, dict) else {}

@@ -1,5 +1,8 @@
 """The endpoints of a device: ask for codes, then poll for the session (RFC 8628, 3.1 to 3.5)."""
 
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
@@ -21,21 +24,59 @@ from service.core.errors import (
     UnknownGrantType,
     UnknownParameter,
 )
-from service.pages.sign_in.device_forms import (
-    CLIENT_ID,
-    CODE_CHARS_MAX,
-    CODE_EXAMPLE,
-    GRANT_TYPE,
-    TOKEN_EXAMPLE,
-    DeviceCodeRequest,
-    DeviceCodes,
-    DeviceToken,
-    DeviceTokenRequest,
-)
 from service.web.dependencies import receives
 from service.web.documentation import FORM, Tag, documented
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
+
+CLIENT_ID: Final = "countersign-cli"
+GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:device_code"
+CODE_CHARS_MAX: Final = 200
+
+ClientId = Annotated[Literal["countersign-cli"], Meta(description="The command line.")]
+
+
+class DeviceCodeRequest(Struct, kw_only=True):
+    """Who asks."""
+
+    client_id: ClientId
+
+
+class DeviceCodes(Struct, kw_only=True):
+    """The codes, and where a member enters the short one."""
+
+    device_code: Annotated[str, Meta(description="The device's secret, to poll with.")]
+    user_code: Annotated[str, Meta(examples=["WDJB-MJHT"])]
+    verification_uri: Annotated[str, Meta(examples=["https://audit.example/device"])]
+    expires_in: Annotated[int, Meta(description="Seconds until both codes expire.")]
+    interval: Annotated[int, Meta(description="Seconds to wait between two polls.")]
+
+
+class DeviceTokenRequest(Struct, kw_only=True):
+    """A poll for the session."""
+
+    grant_type: Literal["urn:ietf:params:oauth:grant-type:device_code"]
+    device_code: Annotated[str, Meta(min_length=1, max_length=CODE_CHARS_MAX)]
+    client_id: ClientId
+
+
+class DeviceToken(Struct, kw_only=True):
+    """The session of the member who approved it, to be sent as `Authorization: Bearer`."""
+
+    access_token: str
+    token_type: Literal["Bearer"]
+    expires_in: Annotated[
+        int, Meta(description="Seconds until the session ends at the latest; sooner if not used.")
+    ]
+
+
+CODE_EXAMPLE: Final = {"client_id": CLIENT_ID}
+TOKEN_EXAMPLE: Final = {
+    "grant_type": GRANT_TYPE,
+    "device_code": "pNbV0mMZkd2mXhU5h6c9mA2b2kT9o1o4q7m1w0v8y3E",
+    "client_id": CLIENT_ID,
+}
+
 
 blueprint = Blueprint("device_sign_in", __name__, url_prefix="/api/v1/device")
 

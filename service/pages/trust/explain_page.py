@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from service.access.callers import Caller
+from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid, NeitherTokenNorClaims
 from service.pages.form_auth import Form
+from service.pages.navigation import may
+from service.pages.trust.binding_view import ShownBinding, show_bindings
+from service.pages.trust.create_page import Choices, Typed, load_choices, typed_of
 from service.pages.trust.failures import Failure, failure_of
-from service.pages.trust.permissions import may_revoke
-from service.pages.trust.proposal_card import ProposalCard, load_proposal_card
+from service.pages.trust.permissions import may_create, may_revoke
 from service.pages.trust.rejected_page import ShownRejection
 from service.store.organisations import list_names
 from service.store.tables import Organisation, Project
@@ -23,9 +26,59 @@ from service.trust.bindings.services import BindingServices
 from service.trust.explain.evaluation import Status
 from service.trust.explain.explanation import Explanation
 from service.trust.explain.nearest import NearBinding
+from service.trust.explain.proposals import Proposal
 from service.trust.explain.service import Asked, explain_asked
 from service.trust.explain.summary import failed_step, smallest_difference
 from service.trust.rejected.explanation import explain_rejected
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalCard:
+    """The template's data. `given` fills the form of the proposal, `beside` that of the other one.
+
+    `replaced` is the binding that the proposal replaces. `project` is the name of the project that
+    the new binding is limited to. `choices` are None for callers that cannot create bindings.
+    """
+
+    proposal: Proposal
+    given: Typed
+    beside: Typed | None
+    replaced: ShownBinding | None
+    project: str | None
+    choices: Choices | None
+    may_replace: bool
+
+
+async def load_proposal_card(
+    services: BindingServices, caller: Caller, org: Organisation, proposal: Proposal
+) -> ProposalCard:
+    """The card of `proposal` for `caller`."""
+    choices = await load_choices(services, caller, org)
+    is_writer = may(caller, Capability.OIDC_WRITE, org)
+    project_id = proposal.body["project_id"]
+    return ProposalCard(
+        proposal=proposal,
+        given=typed_of(proposal.body),
+        beside=None if proposal.beside is None else typed_of(proposal.beside),
+        replaced=await _replaced(services, org, proposal),
+        project=dict(choices.projects).get(project_id, project_id) if project_id else None,
+        choices=choices if is_writer and choices.origins else None,
+        may_replace=may_create(caller, org, None) and may_revoke(caller, org, None),
+    )
+
+
+async def _replaced(
+    services: BindingServices, org: Organisation, proposal: Proposal
+) -> ShownBinding | None:
+    if proposal.replaces is None:
+        return None
+    async with services.store.read() as session:
+        binding = await find_binding(session, org.id, proposal.replaces)
+        if binding is None:
+            return None
+        (shown,) = await show_bindings(session, org.id, [binding], services.clock())
+    return shown
+
 
 PASTED: Final = "pasted"
 _PROJECT: Final = "project_id"

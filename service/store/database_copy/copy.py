@@ -7,17 +7,32 @@ marked, and no service starts on it; from then on the source's is, because two d
 data dir would remove each other's segments.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Table, delete, exc, insert, inspect, text, update
+import msgspec
+from sqlalchemy import (
+    Connection,
+    Row,
+    Table,
+    delete,
+    exc,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+    tuple_,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.core.clock import utc_now
@@ -30,7 +45,6 @@ from service.store.database_copy.refusals import (
     SourceInUse,
     TargetNotEmpty,
 )
-from service.store.database_copy.rows import TableDigest, batches, count_rows
 from service.store.engines import Engines
 from service.store.faults import store_faults
 from service.store.lease import end_leases
@@ -47,7 +61,59 @@ from service.store.migrate import (
 )
 from service.store.sqlite.engine import lock_out_others
 from service.store.store import Store
-from service.store.tables import Base
+from service.store.tables import Base, JournalEntry
+
+_BATCH_ROWS: Final = 1000
+_JOURNAL_ROWS: Final = 20
+"""A journal row holds up to an ingest request's audit rows."""
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+
+
+@dataclass(slots=True)
+class TableDigest:
+    """The number of rows and the sum of their SHA-256 digests.
+
+    A sum, because databases sort text differently.
+    """
+
+    rows: int = 0
+    _sum: int = field(default=0, repr=False)
+
+    def add(self, rows: Sequence[Row[Any]]) -> None:
+        """Include `rows`."""
+        self.rows += len(rows)
+        for row in rows:
+            content = hashlib.sha256(_ENCODER.encode(tuple(row))).digest()
+            self._sum = (self._sum + int.from_bytes(content)) % 2**256
+
+    @property
+    def sha256(self) -> str:
+        """The sum, in hexadecimal."""
+        return f"{self._sum:064x}"
+
+
+async def batches(
+    connection: AsyncConnection, table: Table, skipped: int = 0
+) -> AsyncIterator[Sequence[Row[Any]]]:
+    """The rows in the order of their primary key, without the first `skipped`."""
+    key = tuple(table.primary_key)
+    first = select(table).order_by(*key).limit(_batch_rows(table))
+    rows = (await connection.execute(first.offset(skipped))).all()
+    while rows:
+        yield rows
+        last = tuple(rows[-1]._mapping[column] for column in key)
+        rows = (await connection.execute(first.where(tuple_(*key) > last))).all()
+
+
+async def count_rows(connection: AsyncConnection, table: Table) -> int:
+    """How many rows the table has."""
+    return int(await connection.scalar(select(func.count()).select_from(table)) or 0)
+
+
+def _batch_rows(table: Table) -> int:
+    return _JOURNAL_ROWS if table.name == JournalEntry.__tablename__ else _BATCH_ROWS
+
 
 Show = Callable[[int, int], None]
 ShowProgress = Callable[[str], AbstractContextManager[Show]]

@@ -27,8 +27,15 @@ from analytics.model.instants import format_us
 from analytics.model.org_envelopes import LinkSignInSucceeded, RoleOverrideChanged, SignInFailed
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.app.composition import Services
-from service.audit.importer import FileChanged, Imported, ImportTooLong, Job, Source, Watch
-from service.audit.unnamed_files import ImportOvertaken
+from service.audit.importer import (
+    FileChanged,
+    Imported,
+    ImportOvertaken,
+    ImportTooLong,
+    Job,
+    Source,
+    Watch,
+)
 from service.store.journal import append
 from service.store.lease import LeaseKeeper, LeaseLost, LeaseTaken
 from service.store.tables import ImportedFile, JournalEntry, Lease, SegmentEntry

@@ -11,7 +11,7 @@ from analytics.storage.objects import ObjectEntry, Objects
 from analytics.storage.segment_metadata import WrongDay
 from analytics.storage.segment_store import StoredFile
 from analytics.storage.segment_writer import NewSegment
-from service.audit.unnamed_files import ImportOvertaken, UnnamedFiles
+from service.audit.importer import ImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full

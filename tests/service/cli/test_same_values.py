@@ -9,10 +9,10 @@ from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
 from service.access.sessions import SESSION_PREFIX
 from service.audit import query_service
-from service.cli import audit, bindings, credentials, device, rejected
+from service.cli import audit, bindings, credentials, login, rejected
 from service.core.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
 from service.orgs.api_keys import API_KEY_PREFIX
-from service.pages.sign_in import device_forms as forms
+from service.pages.sign_in import device_routes as forms
 from service.pages.sign_in.session_routes import OwnSession
 from service.trust.bindings.repository import BindingState
 from service.trust.rejected import listing
@@ -40,8 +40,8 @@ def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():
 
 def test_the_device_speaks_of_itself_as_the_server_knows_it():
     """One client, one grant."""
-    assert device.CLIENT == {"client_id": forms.CLIENT_ID}
-    assert device.GRANT_TYPE == forms.GRANT_TYPE
+    assert login.CLIENT == {"client_id": forms.CLIENT_ID}
+    assert login.GRANT_TYPE == forms.GRANT_TYPE
 
 
 def test_the_page_names_every_variable_and_command():

@@ -15,7 +15,7 @@ from quart.typing import TestClientProtocol as Client
 
 from service.access.roles import Capability
 from service.access.sessions import revoke_sessions
-from service.app.error_handlers import answer_errors
+from service.app.application import answer_errors
 from service.audit.services import AuditServices
 from service.core.errors import Conflict, Invalid, parse_both
 from service.core.settings import REPOSITORY

@@ -19,7 +19,6 @@ from service.packages.proxy.documents import (
 )
 from service.packages.proxy.fields import parse_hashes, parse_instant
 from service.packages.proxy.npm.document import VERSIONS_MAX, Package, PackageVersion
-from service.packages.proxy.npm.surrogates import replace_lone_surrogates
 from service.packages.proxy.origins import Origins
 
 Members = dict[str, msgspec.Raw]
@@ -247,3 +246,16 @@ def _digests(integrity: str | None, shasum: str | None) -> frozenset[str]:
         except ValueError:
             continue
     return frozenset(f"{name}:{digest}" for known in hashes for name, digest in known.items())
+
+
+# All escapes are matched in turn, so that the `u` after an escaped backslash begins none.
+_ESCAPES: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|u(?P<lone>[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+def replace_lone_surrogates(document: bytes) -> bytes:
+    """`document` (JSON) with U+FFFD in place of each escape of half a character."""
+    return _ESCAPES.sub(lambda match: b"\\ufffd" if match["lone"] else match[0], document)

@@ -30,7 +30,6 @@ from service.packages.proxy.pypi.project import (
     with_known,
 )
 from service.packages.proxy.pypi.render import render_html, render_json
-from service.packages.proxy.pypi.root import render_root
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
 from service.packages.release import Release
@@ -197,3 +196,17 @@ def _form() -> PageForm:
 
 def _content_type(form: PageForm) -> str:
     return form.value if form.is_json else f"{form.value}; charset=utf-8"
+
+
+_JSON: Final = b'{"meta":{"api-version":"1.0"},"projects":[]}'
+_HTML: Final = (
+    b'<!DOCTYPE html>\n<html>\n<head>\n<meta name="pypi:repository-version" content="1.0">\n'
+    b"<title>Simple index</title>\n</head>\n<body>\n"
+    b"<p>This index has no list of projects. Request a project by its name.</p>\n"
+    b"</body>\n</html>\n"
+)
+
+
+def render_root(form: PageForm) -> bytes:
+    """A valid list without projects."""
+    return _JSON if form.is_json else _HTML

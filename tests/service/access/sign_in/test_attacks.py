@@ -310,8 +310,8 @@ async def test_a_provider_that_drips_is_not_waited_for(
     visitor: Visitor, name: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole answer has one limit, however often a byte of it comes."""
-    monkeypatch.setattr("service.access.sign_in.provider_http.ANSWER_S", LIMIT_S)
-    monkeypatch.setattr("service.ci.issuers.key_fetch.FETCH_S", LIMIT_S)
+    monkeypatch.setattr("service.access.sign_in.exchange.ANSWER_S", LIMIT_S)
+    monkeypatch.setattr("service.ci.issuers.key_source.FETCH_S", LIMIT_S)
     visitor.idp.be(outage={step: "slow"})
 
     assert await told(await visitor.sign_in(name), 502) == UNAVAILABLE

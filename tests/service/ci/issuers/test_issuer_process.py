@@ -127,7 +127,7 @@ async def test_an_outage_is_named_and_cached_keys_outlive_it(
 
 async def test_a_server_that_drips_is_given_up(process, issuer, source, monkeypatch):
     """It sends a byte before each single wait is over, and would never be done."""
-    monkeypatch.setattr("service.ci.issuers.key_fetch.FETCH_S", 3 * DRIP_EVERY_S)
+    monkeypatch.setattr("service.ci.issuers.key_source.FETCH_S", 3 * DRIP_EVERY_S)
     process.break_down(Outage.SLOW)
     before = process.requests()
 

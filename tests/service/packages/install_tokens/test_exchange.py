@@ -13,7 +13,7 @@ from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import ApiKeyExpired, KeyOfAnotherOrg, LacksCapability, OrgNotFound
 from service.core.secrets import token_hash
 from service.packages.install_tokens import tokens
-from service.packages.install_tokens.ci_refusals import REMEDIES, REMEDIES_OF_DETAILS
+from service.packages.install_tokens.exchange import REMEDIES, REMEDIES_OF_DETAILS
 from service.packages.install_tokens.tokens import KEPT, LIVE_OF_CI_TOKEN_MAX
 from service.store.tables import InstallToken
 from tests.budgets import sample

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.packages.proxy.ranges import ByteRange, RangeUnsatisfiable, parse_range, wants_range
+from service.packages.proxy.file_answer import (
+    ByteRange,
+    RangeUnsatisfiable,
+    parse_range,
+    wants_range,
+)
 
 ETAG = '"sha256-00"'
 

@@ -6,7 +6,7 @@ import pytest
 
 from service.core.header_names import SESSION_COOKIE
 from service.orgs.changes import issue_cookie, issue_sign_in
-from service.pages.profile.browsers import browser_words
+from service.pages.profile import browser_words
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.access.passkeys.holders import PROFILE, Holder

@@ -9,7 +9,7 @@ import pytest
 from analytics.model.envelopes import BlocklistHit
 from service.core.settings import Settings
 from service.packages.proxy.clients import Client
-from service.pages.proxy.proxy_page import in_units
+from service.pages.proxy import in_units
 from tests.budgets import sample
 from tests.conftest import SettableClock, World, grant, running_world
 from tests.service.pages.page import AUDIT, ORG, add_install

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from service.packages.proxy.npm.semver import parse_precedence
+from service.packages.proxy.npm.tags import parse_precedence
 
 # The first eight are the specification's own example (§11).
 ASCENDING = [

@@ -3,7 +3,7 @@
 import pytest
 
 from service.packages.proxy.pypi.accept import PageForm, negotiate
-from service.packages.proxy.pypi.root import render_root
+from service.packages.proxy.pypi.routes import render_root
 
 V1_JSON = "application/vnd.pypi.simple.v1+json"
 V1_HTML = "application/vnd.pypi.simple.v1+html"

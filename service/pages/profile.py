@@ -1,21 +1,28 @@
 """A member's own page, and the forms on it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
+from sqlalchemy.ext.asyncio import AsyncSession
 from werkzeug.wrappers import Response as BaseResponse
 
+from analytics.model.org_envelopes import SessionRevoked
+from analytics.model.rows import AuditContext
+from service.access.callers import MemberPrincipal
 from service.access.passkeys.changes import remove_passkey
+from service.access.passkeys.repository import list_passkeys
+from service.access.sessions import list_sessions, revoke_sessions
 from service.access.sign_in.flow import own_page
 from service.access.sign_in.services import SignInServices
 from service.core.errors import SignInAgain
 from service.pages.form_auth import own_form
 from service.pages.navigation import render_page
-from service.pages.profile.changes import end_other_sessions, end_own_session
-from service.pages.profile.page import load_profile_view
 from service.store.organisations import get_org_by_id
-from service.store.tables import Member
+from service.store.store import UnitOfWork
+from service.store.tables import Member, Organisation, Passkey, Session
 from service.web.dependencies import receives
 
 blueprint = Blueprint("profile", __name__, url_prefix="/admin/ui/profile")
@@ -107,3 +114,111 @@ async def end_others(services: SignInServices) -> ResponseReturnValue:
 
 def _back(done: str) -> BaseResponse:
     return redirect(url_for("profile.profile_page", done=done), 303)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSession:
+    """A live session; `is_this` marks the one that requested the page."""
+
+    entry: Session
+    browser: str | None
+    is_this: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The page's data. `has_passkeys` is false if browsers support none at our address."""
+
+    org: Organisation
+    member: Member
+    passkeys: Sequence[Passkey]
+    sessions: list[ShownSession]
+    has_passkeys: bool
+    passkey_name: str
+
+    @property
+    def has_others(self) -> bool:
+        """True if the member has other sessions."""
+        return any(not session.is_this for session in self.sessions)
+
+
+async def load_profile_view(
+    services: SignInServices, session: AsyncSession, caller: MemberPrincipal
+) -> Profile:
+    """The profile of the member who calls."""
+    member = await session.get_one(Member, caller.member_id)
+    lifetimes = services.authenticator.lifetimes
+    live = await list_sessions(session, member.id, lifetimes, services.clock())
+    return Profile(
+        org=await get_org_by_id(session, member.tenant_id),
+        member=member,
+        passkeys=await list_passkeys(session, member.id),
+        sessions=[
+            ShownSession(entry, browser_words(entry.user_agent), entry.id == caller.session_id)
+            for entry in live
+        ],
+        has_passkeys=services.relying_party is not None,
+        passkey_name=browser_words(caller.origin.user_agent) or "Passkey",
+    )
+
+
+# In this order: the user agents of earlier ones contain the names of later ones, too.
+_BROWSERS: Final = (
+    ("Edg", "Edge"),
+    ("OPR/", "Opera"),
+    ("SamsungBrowser/", "Samsung Internet"),
+    ("Firefox/", "Firefox"),
+    ("FxiOS/", "Firefox"),
+    ("CriOS/", "Chrome"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+)
+_SYSTEMS: Final = (
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Android", "Android"),
+    ("CrOS", "ChromeOS"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+)
+
+
+def browser_words(user_agent: str | None) -> str | None:
+    """Such as `Firefox on Linux`, or None for an unknown browser.
+
+    Only a reminder, not evidence: a client can send any user agent.
+    """
+    browser = _first(_BROWSERS, user_agent or "")
+    system = _first(_SYSTEMS, user_agent or "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or system
+
+
+def _first(names: tuple[tuple[str, str], ...], user_agent: str) -> str | None:
+    return next((name for token, name in names if token in user_agent), None)
+
+
+async def end_own_session(
+    work: UnitOfWork, member: Member, session_id: str, by: AuditContext
+) -> None:
+    """End this session of the member; do nothing if it has ended or is not theirs."""
+    ended = await revoke_sessions(work.session, member.id, work.now, session_id=session_id)
+    _record(work, member, ended, by)
+
+
+async def end_other_sessions(
+    work: UnitOfWork, member: Member, own_id: str, by: AuditContext
+) -> None:
+    """End all of the member's sessions except `own_id`, and their unused sign-in links."""
+    ended = await revoke_sessions(work.session, member.id, work.now, except_id=own_id)
+    _record(work, member, ended, by)
+
+
+def _record(work: UnitOfWork, member: Member, ended: int, by: AuditContext) -> None:
+    if not ended:
+        return
+    revoked = SessionRevoked(member_id=member.id, sessions=ended)
+    work.record(member.tenant_id, revoked, by, subject=member.id)

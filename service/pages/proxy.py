@@ -1,11 +1,12 @@
-"""The proxy page: its registries, its cache, its installs of the last day, and how to set it up."""
+"""The page about the install proxy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from quart import url_for
+from quart import Blueprint, request, url_for
+from quart.typing import ResponseReturnValue
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import only
@@ -27,15 +28,30 @@ from service.packages.proxy.snippets import (
     project_snippet,
 )
 from service.packages.proxy.upstream import Upstream
-from service.pages.investigate.groups import ShownGroup, load_groups
+from service.pages.groups import ShownGroup, load_groups
 from service.pages.labels import ago
-from service.pages.navigation import may
+from service.pages.navigation import may, page_context
 from service.pages.policy.policy_page import ECOSYSTEM_WORDS
 from service.pages.services import DashboardServices
 from service.pages.state import State
-from service.pages.streaming import Later
+from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import SummaryUnavailable
 from service.store.tables import Organisation
+from service.web.dependencies import receives
+from service.web.request_parsing import query_parameters
+
+blueprint = Blueprint("dashboard_proxy", __name__, url_prefix="/admin/ui/orgs/<slug>/proxy")
+
+
+@blueprint.get("")
+@receives(DashboardServices)
+async def proxy_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show the proxy's registries, cache and installs, and how clients are set up."""
+    caller, org = await services.authorize(slug, Capability.POLICY_READ)
+    parameters = query_parameters(request, ("client", "provider"))
+    view = await load_proxy_view(services, caller, org, parameters)
+    return await streamed("proxy.html", page=view, **page_context(services.settings, caller, org))
+
 
 WINDOW: Final = "24h"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -1,1 +1,0 @@
-"""The page on which members manage their own passkeys and sessions."""
