@@ -81,17 +81,15 @@ class ResultCache:
 
         Beside what is known already.
         """
-        known = self.find(tenant_id, conditions)
-        rows = _schema().empty_table() if rows is None else rows
-        added = frozenset(segment_ids)
-        # Two threads may have searched the same segment: its rows must not be there twice.
-        fresh = known.rows.filter(
-            pc.invert(pc.is_in(known.rows["segment_id"], pa.array(added, pa.string())))
-        )
-        joined = pa.concat_tables([fresh, rows]).combine_chunks()
+        known, added = self.find(tenant_id, conditions), frozenset(segment_ids)
+        joined = known.rows
+        if rows is not None:
+            # Two threads may have searched the same segment: its rows must not be there twice.
+            is_double = pc.is_in(joined["segment_id"], pa.array(added, pa.string()))
+            joined = pa.concat_tables([joined.filter(pc.invert(is_double)), rows]).combine_chunks()
         kept = CachedRows(known.segment_ids | added, joined)
         if kept.size > RESULT_BYTES_MAX:
-            kept = CachedRows(added, rows)
+            kept = CachedRows(added, _schema().empty_table() if rows is None else rows)
         if kept.size <= RESULT_BYTES_MAX:
             terms = sum(
                 ENTRY_BYTES + len(term.text) for condition in conditions for term in condition.terms

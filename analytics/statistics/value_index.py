@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.model.filters import Condition
 from analytics.model.schema import schema_of
-from analytics.statistics.value_ranges import Range, value_ranges
+from analytics.statistics.value_ranges import value_ranges
 from analytics.storage.index_blocks import DamagedIndex
 from analytics.storage.segment_index import (
     GROUP_BITS,
@@ -85,14 +85,19 @@ class ValueIndex:
         if contents is not None and (absent := _counts_of_absent(contents.directory, condition)):
             return absent
         key = (segment.segment_id, condition)
-        counts: ValueCounts | None = self._known.find(key)[1]
-        if counts is None:
-            ranges = value_ranges(condition)
-            counts = self._read(segment, lambda reader: _count(reader, segment, condition, ranges))
+
+        def read(reader: IndexReader) -> ValueCounts | None:
+            absent = _counts_of_absent(reader.contents.directory, condition)
+            if absent is not None:  # and will be told as quickly again
+                return absent
+            counts = _count(reader, segment, condition)
             if counts is not None:
                 terms = sum(len(term.text) for term in condition.terms)
                 self._known.keep(key, counts, ENTRY_BYTES + terms)
-        return counts
+            return counts
+
+        known: ValueCounts | None = self._known.find(key)[1]
+        return known or self._read(segment, read)
 
     def count_all(self, segment: Segment) -> ValueCounts | None:
         """All rows of `segment` by kind; None if its index cannot be read."""
@@ -222,18 +227,14 @@ def _counts_of_absent(directory: Directory, condition: Condition) -> ValueCounts
     return ValueCounts(directory.kinds, (0,) * len(directory.kinds), 0, directory.groups_a_bit)
 
 
-def _count(
-    reader: IndexReader, segment: Segment, condition: Condition, ranges: Sequence[Range]
-) -> ValueCounts | None:
+def _count(reader: IndexReader, segment: Segment, condition: Condition) -> ValueCounts | None:
     directory = reader.contents.directory
-    if absent := _counts_of_absent(directory, condition):
-        return absent
     column = _column(directory, segment, condition.column)
     if column is None:
         return None
     rows = [0] * len(directory.kinds)
     groups = 0
-    for low, high in ranges:
+    for low, high in value_ranges(condition):
         counts = reader.count_range(column, low, high)
         rows = list(map(add, rows, counts.rows))
         groups |= counts.groups
