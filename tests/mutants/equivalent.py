@@ -5,5 +5,10 @@ from typing import Final
 EQUIVALENT: Final[dict[str, str]] = {
     "heads_of:da90ae:bound:1": "a column of several blocks has a head",
     "merged_rows:e3fbdc:constant:1": "the same rows are read a column at a time: that takes memory",
+    "NewestTexts._rows:52efc5:bound:1": "no row that came since stands where another one does",
+    "NewestTexts._rows:f265d1:bound:1": "no row that came since stands where another one does",
+    "_ends:37b83b:constant:1": "every seq is above both",
+    "_different:bee383:bound:1": "both ways lead to the same texts",
+    "_different:453b58:constant:1": "one more text, which no row refers to",
     "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
 }

@@ -46,7 +46,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/analytics/query/test_summaries.py",
         "tests/analytics/query/test_newest_scan.py",
         "tests/analytics/query/test_reader.py",
-        "tests/analytics/query/test_successive_queries.py",
     ),
     "analytics/statistics/zone_maps.py": (
         "tests/analytics/statistics/test_zone_maps.py",
@@ -54,7 +53,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/analytics/query/test_summaries.py",
         "tests/analytics/query/test_newest_scan.py",
         "tests/analytics/query/test_reader.py",
-        "tests/analytics/query/test_successive_queries.py",
     ),
     "analytics/storage/segment_writer.py": (
         "tests/analytics/storage/test_segment_writer.py",
@@ -123,8 +121,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/analytics/cache/test_results.py",
         "tests/analytics/statistics/test_value_index.py",
         "tests/analytics/query/test_kept_sums.py",
-        "tests/analytics/query/test_successive_queries.py",
         "tests/service/audit/test_export_list.py",
+        "tests/service/audit/test_s3_reading.py",
     ),
     "analytics/query/newest_texts.py": (
         "tests/service/audit/test_entry.py",
