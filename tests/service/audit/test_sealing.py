@@ -262,6 +262,17 @@ async def test_long_rows_are_sealed_a_bounded_number_of_bytes_at_a_time(audit, m
     assert await audit.pages() == before
 
 
+@pytest.mark.parametrize(("days_ago", "is_due"), [(1, True), (0, False), (-1, False)])
+def test_rows_of_a_later_time_are_sealed_once_their_day_is_over(settings, days_ago, is_due):
+    """The clock was set back since they came: how long they wait is unknown."""
+    later = START + timedelta(seconds=1)
+    size = JournalSize(rows=1, batches=1, bytes=1)
+
+    day = PendingDay("org_a", TODAY - timedelta(days=days_ago), size, later)
+
+    assert day.is_due(settings, START) is is_due
+
+
 def pending(size: int) -> PendingDay:
     return PendingDay("org_a", TODAY, JournalSize(rows=1, batches=1, bytes=size), START)
 
