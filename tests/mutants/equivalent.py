@@ -10,5 +10,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "_ends:37b83b:constant:1": "every seq is above both",
     "_different:bee383:bound:1": "both ways lead to the same texts",
     "_different:453b58:constant:1": "one more text, which no row refers to",
+    "record_misdated:21454b:deleted:1": "what is not remembered is written once more",
     "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
 }

@@ -187,6 +187,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/audit/test_indexer.py",
         "tests/service/audit/test_maintenance.py",
         "tests/service/audit/test_compaction.py",
+        "tests/service/audit/open_table/test_publishing.py",
+        "tests/service/audit/open_table/test_removal.py",
     ),
     "service/store/lease.py": (
         "tests/service/audit/test_lease.py",

@@ -440,6 +440,42 @@ async def test_a_wait_has_an_end():
     assert turns.queue.count_waiting() == 0
 
 
+@dataclass
+class Told:
+    """An observer that keeps what it is told."""
+
+    events: list[tuple[object, ...]] = field(default_factory=list)
+
+    def waiting(self, length: Length, jobs: int) -> None:
+        self.events.append(("waiting", length, jobs))
+
+    def began(self, length: Length, waited_s: float) -> None:
+        self.events.append(("began", length))
+
+    def ended(self, tenant_id: str, length: Length, used_s: float) -> None:
+        self.events.append(("ended", tenant_id, length))
+
+    def refused(self, tenant_id: str) -> None:
+        self.events.append(("refused", tenant_id))
+
+
+async def test_an_observer_is_told_of_every_turn():
+    """Also of one that is given up, after which fewer jobs wait."""
+    told = Told()
+    turns = FairTurns(ONE, 0.01, told)
+    async with turns.turn("a", Length.SHORT):
+        with pytest.raises(WaitedTooLong):
+            await turns.begin("b", Length.LONG)
+
+    assert told.events == [
+        ("began", Length.SHORT),
+        ("waiting", Length.LONG, 1),
+        ("waiting", Length.LONG, 0),
+        ("refused", "b"),
+        ("ended", "a", Length.SHORT),
+    ]
+
+
 async def test_the_caller_of_a_request_is_counted():
     """The limit of one key holds for all that it asks for."""
     turns = FairTurns(replace(BOUNDS, per_caller=1), HANG_S)

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select
 
 from analytics.model.org_envelopes import OrgCreated, SignedOut
 from analytics.storage.journal_batches import EncodedBatch, decode_batches, encode_days
@@ -49,6 +49,14 @@ async def counts(store) -> tuple[int, int]:
             await session.scalar(select(func.count()).select_from(JournalEntry)),
             await session.scalar(select(Counter.value)),
         )
+
+
+async def test_without_its_counter_a_database_takes_no_rows(store):
+    """It was never set up, or damaged: the error says what to do."""
+    async with store.write() as work:
+        await work.session.execute(delete(Counter))
+        with pytest.raises(LookupError, match="run `countersign init`"):
+            await take_seq(work.session, 1, START)
 
 
 async def test_a_change_and_its_row_commit_together(store):
