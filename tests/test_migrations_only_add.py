@@ -9,16 +9,8 @@ from service.core.settings import REPOSITORY
 
 VERSIONS: Final = REPOSITORY / "service" / "store" / "migrations" / "versions"
 
-_REPLACED: Final = "the index is created again in the same transaction, with more columns"
 EXCEPTIONS: Final = {
-    ("0001", "bulk_insert", ""): "the first schema: no older program uses it",
-    ("0002", "drop_index", "journal_by_day"): _REPLACED,
-    ("0003", "drop_index", "segments_by_day"): _REPLACED,
-    ("0005", "create_index", "one_member_per_identity"): (
-        "older programs write no identity_subject, and null is unequal to null"
-    ),
-    ("0007", "drop_index", "journal_by_day"): _REPLACED,
-    ("0017", "execute", ""): "it fills the column that was added, which older programs do not know",
+    ("0023", "bulk_insert", ""): "the first schema: no older program uses it",
 }
 """What a migration does besides adding, and why older programs go on working.
 
@@ -90,7 +82,7 @@ def test_migrations_only_add() -> None:
     """Otherwise nodes that are not upgraded yet would fail, or lose what they write."""
     migrations = sorted(VERSIONS.glob("[0-9]*.py"))
 
-    assert len(migrations) > 10
+    assert migrations
     assert set().union(*map(faults, migrations)) == set(EXCEPTIONS)
 
 

@@ -1,4 +1,4 @@
-"""Migrates a database of any older version to the current schema."""
+"""Migrates a database to the current schema."""
 
 from functools import cache
 from typing import Final
@@ -23,6 +23,11 @@ MOVED: Final = "moved "
 VERSION_TABLE: Final = named_table("alembic_version", column("version_num", String()))
 """Alembic's own: one row with the last migration applied."""
 
+FIRST: Final = "0023"
+"""The oldest schema: older ones were never released."""
+LAST_WITH_ALL_STEPS: Final = "513ddf63"
+"""The last commit that migrates a database of an older schema to FIRST."""
+
 _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
 _VERSIONS: Final = _SCRIPTS / "versions"
 
@@ -37,6 +42,15 @@ class NewerDatabase(Conflict):
     """The database has a migration that this version does not contain."""
 
     text = "the database was written by a newer version of Countersign: update this one"
+
+
+class UnreleasedDatabase(Conflict):
+    """The database is of one of the schemas before the first release, whose steps are gone."""
+
+    text = (
+        "schema {value} is from before the first release: run `countersign init`, or `restore` of"
+        f" a backup, with commit {LAST_WITH_ALL_STEPS} first"
+    )
 
 
 class UnfinishedCopy(Conflict):
@@ -69,7 +83,7 @@ async def migrate(engines: Engines) -> None:
 async def check_schema(store: Store) -> None:
     """Raise OlderDatabase or NewerDatabase unless the schema is current.
 
-    Also raises UnfinishedCopy, MovedDatabase.
+    Also raises UnreleasedDatabase, UnfinishedCopy, MovedDatabase.
     """
     async with store.read() as session:
         if not await (await session.connection()).run_sync(_is_current):
@@ -82,9 +96,12 @@ async def schema_version_of(session: AsyncSession) -> str:
 
 
 def check_version(version: str) -> None:
-    """Raise NewerDatabase unless this version of the code contains migration `version`."""
-    if version not in {"", *_versions()}:
-        raise NewerDatabase
+    """Raise NewerDatabase or UnreleasedDatabase unless this code contains migration `version`."""
+    if version in {"", *_versions()}:
+        return
+    if version.isdecimal() and version < FIRST:
+        raise UnreleasedDatabase(value=version)
+    raise NewerDatabase
 
 
 def upgrade(connection: Connection) -> None:
@@ -107,7 +124,7 @@ def _run_migrations(connection: Connection) -> None:
 
 
 def _is_current(connection: Connection) -> bool:
-    """False if migrations are missing. Raises NewerDatabase, UnfinishedCopy, MovedDatabase."""
+    """False if migrations are missing. Raises as `check_schema`, except OlderDatabase."""
     version = current_version(connection)
     if version is not None and version.startswith(COPYING):
         raise UnfinishedCopy

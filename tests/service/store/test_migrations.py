@@ -9,12 +9,22 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from service.app.bootstrap import prepare
+from service.core.clock import utc_now
 from service.core.secrets import current_admin_token
 from service.core.settings import REPOSITORY
-from service.store.migrate import latest_version, migrate
+from service.store.engine_factory import create_engines
+from service.store.migrate import (
+    FIRST,
+    OlderDatabase,
+    UnreleasedDatabase,
+    check_schema,
+    latest_version,
+    migrate,
+)
+from service.store.store import Store
 from service.store.tables import Base
 from tests.conftest import settings_over
 from tests.service.store.conftest import database
@@ -87,6 +97,38 @@ async def test_migrating_again_changes_nothing(engines, settings):
 
     assert (schema(settings), facts(settings)) == before
     assert before[1][0] == [("audit_seq", 0)]
+
+
+@pytest.mark.parametrize("version", ["0001", "0022"])
+async def test_a_database_from_before_the_first_release_is_refused(engines, version):
+    """Its rows would be read as what they are not; nothing is changed."""
+    async with engines.migration() as connection:
+        await connection.execute(
+            text("UPDATE alembic_version SET version_num = :v"), {"v": version}
+        )
+
+    with pytest.raises(UnreleasedDatabase, match=f"schema {version} is from before"):
+        await migrate(engines)
+
+    async with engines.reader.connect() as connection:
+        assert await connection.scalar(text("SELECT version_num FROM alembic_version")) == version
+
+
+async def test_the_first_schema_is_the_oldest_that_is_opened():
+    """A later step comes behind it and keeps its name."""
+    scripts = ScriptDirectory(REPOSITORY / "service" / "store" / "migrations")
+
+    assert scripts.get_base() == FIRST
+
+
+async def test_an_empty_database_is_told_from_a_current_one(settings, tmp_path):
+    """Commands that do not migrate say what to run first."""
+    empty = Store(create_engines(f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}", 5.0), utc_now)
+    try:
+        with pytest.raises(OlderDatabase, match="countersign init"):
+            await check_schema(empty)
+    finally:
+        await empty.close()
 
 
 async def test_preparing_again_keeps_what_is_there(settings):

@@ -1,13 +1,10 @@
 """Putting a backup back: all of it, checked, in one step; or nothing, and nothing is lost."""
 
 import asyncio
-import hashlib
 import os
 import random
 import shutil
-import sqlite3
 import tarfile
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,7 +43,7 @@ from service.core.clock import utc_now
 from service.core.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from service.store.journal import append
-from service.store.migrate import NewerDatabase
+from service.store.migrate import LAST_WITH_ALL_STEPS, NewerDatabase, UnreleasedDatabase
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
@@ -424,21 +421,17 @@ async def test_a_database_outside_the_data_dir_is_backed_up_but_not_put_back_the
     assert not (place / DATABASE).exists()
 
 
-async def test_a_backup_of_an_older_schema_comes_back_as_it_is(filled, backup, place):
-    """Nothing is migrated in passing; `init` does that."""
-    with closing(sqlite3.connect(backup / DATABASE)) as database, database:
-        database.execute("UPDATE alembic_version SET version_num = '0002'")
+async def test_a_backup_from_before_the_first_release_is_refused(filled, backup, place):
+    """The error names the commit that can still restore it."""
     known = read_manifest(backup)
-    content = (backup / DATABASE).read_bytes()
-    kept = KeptFile(DATABASE, len(content), hashlib.sha256(content).hexdigest())
-    files = [kept, *(file for file in known.files if file.path != DATABASE)]
-    write_manifest(backup, make_manifest("0002", utc_now(), known.rows, files))
+    write_manifest(backup, make_manifest("0022", utc_now(), known.rows, known.files))
 
-    restored = await asyncio.to_thread(restore, filled, backup, place)
+    said = await refused(UnreleasedDatabase, filled, backup, place)
 
-    assert restored.manifest.schema == "0002"
-    with closing(sqlite3.connect(place / DATABASE)) as database:
-        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == [("0002",)]
+    assert said == (
+        "schema 0022 is from before the first release: run `countersign init`, or `restore` of a"
+        f" backup, with commit {LAST_WITH_ALL_STEPS} first"
+    )
 
 
 @pytest.fixture

@@ -5,18 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import Connection, inspect, update
+from sqlalchemy import update
 
 from service.core.errors import Invalid
-from service.core.settings import REPOSITORY
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, NothingToImport
 from service.packages.policy.book import PolicyBook
 from service.packages.policy.repository import find_current_import
 from service.packages.release import Release
-from service.store.migrate import upgrade
 from service.store.tables import AdvisoryEntry, BlocklistImport
 from tests.conftest import BY_OPERATOR, SCRAPER, SettableClock, World
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
@@ -412,40 +408,6 @@ async def test_more_advisories_than_a_batch_are_carried(both: World) -> None:
         ("osv", NPM, 2_300),
         ("osv", PYPI, 1),
     ]
-
-
-async def test_a_list_imported_before_there_were_feeds_is_of_osv(both: World) -> None:
-    """The migration leaves it in force, and the next import knows what it replaces."""
-    store = both.services.store
-    async with store._engines.migration() as connection:
-        await connection.run_sync(_migrate, command.downgrade, "0014")
-        columns = await connection.run_sync(lambda it: inspect(it).get_columns("advisories"))
-        assert "feed" not in {column["name"] for column in columns}
-    async with store._engines.migration() as connection:
-        await connection.run_sync(upgrade)
-
-    assert await in_force(both, "npm:one", "pypi:three") == {
-        "npm:one": "MAL-1",
-        "pypi:three": "MAL-3",
-    }
-    assert [(s.feed, s.ecosystem, s.advisories) for s in await states(both)] == [
-        ("osv", NPM, 2),
-        ("osv", PYPI, 1),
-    ]
-    result = await import_records(both, osv_record("MAL-1", "one"))
-    assert (result.changes[NPM].before, result.changes[NPM].removed) == (2, 1)
-    assert set(await in_force(both, "npm:one", "npm:two", "pypi:three")) == {
-        "npm:one",
-        "pypi:three",
-    }
-
-
-def _migrate(connection: Connection, change: Any, version: str) -> None:
-    config = Config()
-    scripts = REPOSITORY / "service" / "store" / "migrations"
-    config.set_main_option("script_location", str(scripts))
-    config.attributes["connection"] = connection
-    change(config, version)
 
 
 async def test_each_feed_is_a_metric(both: World) -> None:

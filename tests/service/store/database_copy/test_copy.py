@@ -295,7 +295,7 @@ async def test_no_service_starts_during_the_copy(home, source, target):
 async def test_a_source_of_an_older_version_is_refused(home, source, target):
     """Its rows are not those of the new tables."""
     execute(source, "UPDATE alembic_version SET version_num = '0001'")
-    assert "run `countersign init`" in migrated(home, source, target).refusal
+    assert "from before the first release" in migrated(home, source, target).refusal
     execute(source, "UPDATE alembic_version SET version_num = '9999'")
     assert "a newer version" in migrated(home, source, target).refusal
     assert latest_version() not in {"0001", "9999"}
