@@ -1,6 +1,6 @@
 """Resolves a request's credentials to its caller."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar, cast
 
@@ -32,7 +32,7 @@ from service.access.sessions import (
     touch_session,
 )
 from service.core.clock import Clock
-from service.core.errors import ApiKeyExpired, SignInAgain, Unauthenticated
+from service.core.errors import ApiKeyExpired, OperatorOnly, SignInAgain, Unauthenticated
 from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
 from service.core.request_context import request_id, source_ip, user_agent
 from service.core.secrets import token_hash
@@ -84,6 +84,13 @@ class Authenticator:
             if key is not None:
                 return key
         return await self.member(request, entrance, keeps_alive=keeps_alive)
+
+    async def operator(self, request: Request) -> Operator:
+        """The operator, who acts for the platform. Raises Unauthenticated, OperatorOnly."""
+        caller = await self.caller(request)
+        if not isinstance(caller, Operator):
+            raise OperatorOnly
+        return replace(caller, actor_tenant_id=self._settings.platform_tenant_id)
 
     async def principal(self, request: Request) -> IngestPrincipal:
         """The sender of the audit rows in `request`. Raises Unauthenticated.

@@ -16,6 +16,7 @@ from service.access.callers import (
     Caller,
     IngestPrincipal,
     MemberPrincipal,
+    Operator,
     Principal,
     is_allowed,
 )
@@ -90,6 +91,13 @@ class Authorizer:
     async def authenticate(self) -> Caller:
         """The caller of the current API request, with any rights. Raises Unauthenticated."""
         return await self._authenticator.caller(request)
+
+    async def authorize_operator(self) -> Operator:
+        """The operator, for what belongs to no organisation.
+
+        Raises Unauthenticated (401), OperatorOnly (403), in this order.
+        """
+        return await self._authenticator.operator(request)
 
     async def authorize_self(
         self, origin: VerdictSource = VerdictSource.DASHBOARD

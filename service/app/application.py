@@ -50,6 +50,7 @@ from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
 from service.orgs.keys.routes import blueprint as api_keys
 from service.packages.install_tokens.routes import blueprint as install_tokens
+from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.routes import blueprint as policy
 from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
@@ -194,6 +195,7 @@ _BLUEPRINTS: Final = (
     rejected,
     policy,
     policy_exceptions.blueprint,
+    blocklist.blueprint,
     searches.blueprint,
     audit,
     exports.blueprint,

@@ -47,6 +47,7 @@ from service.orgs.keys.routes import ApiKeyServices
 from service.packages.install_tokens.authorization import InstallAuthorizer
 from service.packages.install_tokens.exchange import Exchange
 from service.packages.install_tokens.services import InstallTokenServices
+from service.packages.policy.blocklist_api import BlocklistServices
 from service.packages.policy.book import PolicyBook
 from service.packages.policy.repository import load_feed_states
 from service.packages.policy.services import PolicyServices
@@ -154,6 +155,7 @@ class Services:
             ApiKeyServices(self.clock, self.access, self.store, KeyTerms.of(self.settings)),
             self.proxy,
             policy,
+            BlocklistServices(self.clock, self.access, self.store, self.settings.blocklist_stale_s),
             self.sign_in,
             SystemServices(
                 self.store,

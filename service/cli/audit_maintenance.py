@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import click
+import msgspec
 
 from analytics.storage.segment_metadata import Segment
 from service.cli.answers import Answer
 from service.cli.asking import confirm, yes_option
 from service.cli.audit import audit
-from service.cli.blocklist_feeds import feed_data, feed_lines
+from service.cli.blocklist_feeds import feed_lines
 from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free
 from service.cli.progress import row_progress
@@ -98,6 +99,7 @@ async def audit_stats(context: CommandContext) -> Answer:
     why pruning is refused, if it is.
     """
     from service.audit.stats import list_stats, verification_data
+    from service.packages.policy.blocklist_api import FeedEntry
 
     services = context.services
     verified_since = services.clock() - timedelta(seconds=services.settings.scrub_interval_s)
@@ -116,7 +118,7 @@ async def audit_stats(context: CommandContext) -> Answer:
         | {
             "verification": verification,
             "prune_refused": refused,
-            "blocklist": feed_data(feeds, *age),
+            "blocklist": [msgspec.to_builtins(FeedEntry.of(state, *age)) for state in feeds],
         },
         [
             *stats["faults"],

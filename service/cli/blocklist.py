@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
-from analytics.model.instants import format_ms
 from service.cli.answers import Answer
 from service.cli.asking import confirm, yes_option
-from service.cli.blocklist_feeds import feed_data, feed_lines
+from service.cli.blocklist_feeds import feed_lines
 from service.cli.context import CommandContext, command
 from service.cli.progress import byte_progress
 from service.cli.proposals import printable
@@ -20,13 +20,16 @@ from service.cli.tables import Table
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
 from service.packages.policy.blocklist import BlocklistImporter, Changes, ImportResult
+from service.packages.policy.blocklist_api import (
+    IMPORTS_LISTED,
+    BlocklistStatus,
+    RemovedFeed,
+)
 from service.packages.policy.blocklist_contents import OSV
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import SBOM_BYTES_MAX, compare_sbom
-from service.store.tables import BlocklistImport
 
 _MALICIOUS: Final = "MAL-*"
-_LISTED: Final = 10
 _COLUMNS: Final = {
     "state": "state",
     "imported": "imported_at",
@@ -125,10 +128,10 @@ async def blocklist_remove(context: CommandContext, feed: str, *, is_sure: bool)
 
     importer = BlocklistImporter(context.services.store)
     result = await importer.remove_feed(feed, context.audit_context, approve)
-    removed = {str(ecosystem): change.removed for ecosystem, change in result.changes.items()}
+    removed = RemovedFeed.of(result)
     return Answer(
-        {"generation": result.generation, "feed": feed, "removed": removed},
-        [f"Removed the feed {feed}: {sum(removed.values())} advisories."],
+        msgspec.to_builtins(removed),
+        [f"Removed the feed {feed}: {sum(removed.removed.values())} advisories."],
     )
 
 
@@ -139,16 +142,11 @@ async def blocklist_status(context: CommandContext) -> Answer:
     age = services.clock(), services.settings.blocklist_stale_s
     async with services.store.read() as session:
         feeds = await load_feed_states(session)
-        imports = await list_imports(session, _LISTED)
-    current = next((entry for entry in imports if entry.switched_at is not None), None)
-    rows = [_import_data(entry) for entry in imports]
-    listed = [row | {"ids": " ".join(row["ids"])} for row in rows]
+        imports = await list_imports(session, IMPORTS_LISTED)
+    shown: dict[str, Any] = msgspec.to_builtins(BlocklistStatus.of(feeds, imports, *age))
+    listed = [row | {"ids": " ".join(row["ids"])} for row in shown["imports"]]
     return Answer(
-        {
-            "current": rows[imports.index(current)] if current else None,
-            "feeds": feed_data(feeds, *age),
-            "imports": rows,
-        },
+        shown,
         feed_lines(feeds, *age),
         Table.of("Imports", listed, _COLUMNS, ["imported"]) if imports else None,
     )
@@ -240,21 +238,3 @@ def _lines(result: ImportResult) -> list[str]:
     if counts.unreadable > len(counts.examples):
         lines.append(f"  and {counts.unreadable - len(counts.examples)} more")
     return lines
-
-
-def _import_data(entry: BlocklistImport) -> dict[str, Any]:
-    state = "imported" if entry.switched_at else "loading"
-    return {
-        "generation": entry.generation,
-        "state": state,
-        "imported_at": format_ms(entry.switched_at or entry.started_at),
-        "imported_by": entry.imported_by,
-        "feed": entry.feed,
-        "file": entry.source,
-        "sha256": entry.sha256,
-        "ids": entry.ids,
-        "records": entry.records,
-        "advisories": entry.advisories,
-        "withdrawn": entry.withdrawn,
-        "unreadable": entry.unreadable,
-    }

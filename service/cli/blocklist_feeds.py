@@ -2,29 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from analytics.model.instants import format_ms
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
-
-
-def feed_data(
-    feeds: Sequence[FeedState], now: datetime, stale_after_s: float
-) -> list[dict[str, Any]]:
-    """The state of each feed, for scripts."""
-    return [
-        {
-            "feed": state.feed,
-            "ecosystem": str(state.ecosystem),
-            "ids": state.ids,
-            "advisories": state.advisories,
-            "imported_at": format_ms(state.imported_at),
-            "modified_at": None if state.modified_at is None else format_ms(state.modified_at),
-            "is_stale": state.is_stale(now, stale_after_s),
-        }
-        for state in feeds
-    ]
 
 
 def feed_lines(feeds: Sequence[FeedState], now: datetime, stale_after_s: float) -> list[str]:

@@ -46,6 +46,7 @@ class Tag(StrEnum):
     INSTALLS = "installs"
     KEYS = "keys"
     SESSIONS = "sessions"
+    OPERATOR = "operator"
     SYSTEM = "system"
 
 

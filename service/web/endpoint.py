@@ -221,14 +221,14 @@ class _Reads(Generic[_S]):
         """
 
         def register(handler: Handler) -> Handler:
-            _check_signature(handler, path, 1 + (query is not None))
+            check_signature(handler, path, 1 + (query is not None))
             group = self.resource.services
 
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
                 caller, org = await services.access.authorize(slug, needs, alternative=alternative)
                 call = Call(services, caller, org)
-                return _answered(await handler(call, *_query_of(query), **variables), 200)
+                return answered(await handler(call, *_query_of(query), **variables), 200)
 
             describe = documented(
                 operation,
@@ -306,14 +306,14 @@ class _Changes(Generic[_S]):
             raise TypeError("a sensitive change needs a capability")
 
         def register(handler: Handler) -> Action[_S, Any, Any]:
-            _check_signature(handler, path, 1 + (body is not None))
+            check_signature(handler, path, 1 + (body is not None))
             action = Action(handler, self.resource.services, needs, body, is_sensitive)
 
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
                 query_parameters(request, ())
                 given = {} if body is None else await json_object(request)
-                return _answered(await action.run(caller, org, given, variables), status)
+                return answered(await action.run(caller, org, given, variables), status)
 
             describe = documented(
                 operation,
@@ -351,7 +351,8 @@ def _query_of(query: type[Request] | None) -> tuple[Request, ...]:
     return (query.parse_texts(query_parameters(request, query.__struct_fields__)),)
 
 
-def _answered(answer: Struct | Response, status: int) -> Response:
+def answered(answer: Struct | Response, status: int) -> Response:
+    """What a handler returned, as the response."""
     return answer if isinstance(answer, Response) else json_answer(answer, status)
 
 
@@ -365,7 +366,7 @@ def _refusals(
     return [*common, *own, *(BODY_REFUSALS if has_body else ())]
 
 
-def _check_signature(handler: Handler, path: str, arguments: int) -> None:
+def check_signature(handler: Handler, path: str, arguments: int) -> None:
     """Raise TypeError unless `handler` takes the variables of `path` after its `arguments`."""
     names = list(inspect.signature(handler).parameters)
     if set(names[arguments:]) != set(_VARIABLE.findall(path)):

@@ -35,6 +35,7 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
     "exception_id": {"description": "Prefix `pexc_`.", "example": "pexc_7f3k9m2p4q8r1s5t"},
     "export_id": {"description": "Prefix `exp_`.", "example": "exp_7f3k9m2p4q8r1s5t"},
+    "feed": {"description": "A feed of the blocklist.", "example": "osv"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }
 _CI_TOKENS: Final[Mapping[CiToken, str]] = {
@@ -84,6 +85,7 @@ _TAGS: Final[Mapping[Tag, str]] = {
     Tag.INSTALLS: "Tokens with which CI jobs install packages.",
     Tag.KEYS: "API keys: credentials of machines, with what each may do.",
     Tag.SESSIONS: "Sign-in of command lines, and whose a credential is.",
+    Tag.OPERATOR: "What belongs to the operator of the service, and to no organisation.",
     Tag.SYSTEM: "Health and metrics of the service.",
 }
 _LIMITS: Final = ("maxLength", "minLength", "pattern")

@@ -73,6 +73,12 @@ class NotForKeys(Forbidden):
     text = "API keys cannot do this: use a member's session or the admin token"
 
 
+class OperatorOnly(Forbidden):
+    """What belongs to the operator was asked for with another credential than the admin token."""
+
+    text = "only the operator of this service may do this: send the admin token"
+
+
 class KeyCannotChange(Forbidden):
     """An API key with scopes only reads."""
 

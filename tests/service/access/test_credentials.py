@@ -18,6 +18,7 @@ from service.core.errors import (
     NotForKeys,
     NotForSessions,
     NotMember,
+    OperatorOnly,
     OrgNotFound,
     Unauthenticated,
 )
@@ -185,7 +186,10 @@ REQUESTS: Final = {
     "dashboard_exceptions.ask_exception": Request(BELONGING, is_form=True),
     "dashboard_exceptions.decide_form": Request("policy:w", is_form=True),
 }
-"""A new endpoint is refused by the tests below until it has a row here."""
+"""A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
+
+OPERATED: Final = {"blocklist.status": 200, "blocklist.remove": 404}
+"""The operator's endpoints, which are of no organisation, and what the operator is answered."""
 
 
 @dataclass(frozen=True)
@@ -640,7 +644,7 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
 
 async def test_every_endpoint_stands_in_the_table(world: World):
     """An endpoint that was added without a row here may be open to everyone."""
-    assert set(endpoints(world)) == set(REQUESTS)
+    assert set(endpoints(world)) == {*REQUESTS, *OPERATED}
 
 
 def endpoints_for(credential: str) -> list[str]:
@@ -664,6 +668,24 @@ async def test_who_gets_in_where(world: World, credential: str):
     assert answers == {
         (endpoint, slug): expected_of(endpoint, credential, slug) for endpoint, slug in tried
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("credential", TABLE)
+async def test_the_admin_token_alone_opens_what_is_the_operators(world: World, credential: str):
+    """No member and no key of an organisation, whatever their rights there."""
+    row = TABLE[credential]
+    headers = await row.headers(world)
+    for endpoint, good in OPERATED.items():
+        method, path = endpoints(world)[endpoint]
+        answer = await world.client.open(
+            re.sub(r"<\w+>", "nothing", path), method=method, headers=headers
+        )
+        if row.is_operator:
+            assert answer.status_code == good
+        else:
+            refusal = Unauthenticated if row.in_acme is None else OperatorOnly
+            assert await refused(answer) == (refusal.status, refusal.text), endpoint
 
 
 async def test_a_key_that_reads_sends_no_rows(world: World):

@@ -1,0 +1,161 @@
+"""The operator's endpoints for the blocklist: what is in force of each feed, and removing one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, Self
+
+from analytics.model.instants import format_ms, optional_ms
+from service.access.authorization import Authorizer
+from service.core.clock import Clock
+from service.core.errors import Invalid
+from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, ImportResult
+from service.packages.policy.blocklist_contents import FeedState
+from service.packages.policy.blocklist_generations import ImportUnderWay
+from service.packages.policy.blocklist_loading import ImportOvertaken
+from service.packages.policy.repository import list_imports, load_feed_states
+from service.store.store import Store
+from service.store.tables import BlocklistImport
+from service.web.documentation import Tag
+from service.web.models import Answer
+from service.web.operator_endpoint import OperatorCall, OperatorResource
+from service.web.parameter_types import TimestampMs
+
+IMPORTS_LISTED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class BlocklistServices:
+    """Dependencies of the endpoints; a feed is stale after `stale_after_s`."""
+
+    clock: Clock
+    access: Authorizer
+    store: Store
+    stale_after_s: float
+
+
+resource = OperatorResource("blocklist", "/blocklist", Tag.OPERATOR, BlocklistServices)
+
+
+class FeedEntry(Answer):
+    """What is in force of a feed for one ecosystem."""
+
+    feed: str
+    ecosystem: str
+    ids: list[str]
+    advisories: int
+    imported_at: TimestampMs
+    modified_at: TimestampMs | None
+    is_stale: bool
+
+    @classmethod
+    def of(cls, state: FeedState, now: datetime, stale_after_s: float) -> Self:
+        """A feed in the API's representation."""
+        return cls(
+            feed=state.feed,
+            ecosystem=str(state.ecosystem),
+            ids=state.ids,
+            advisories=state.advisories,
+            imported_at=format_ms(state.imported_at),
+            modified_at=optional_ms(state.modified_at),
+            is_stale=state.is_stale(now, stale_after_s),
+        )
+
+
+class ImportEntry(Answer):
+    """An import of an archive. While it is loading, nothing of it is in force."""
+
+    generation: int
+    state: Literal["imported", "loading"]
+    imported_at: TimestampMs
+    imported_by: str
+    feed: str
+    file: str
+    sha256: str
+    ids: list[str]
+    records: int
+    advisories: int
+    withdrawn: int
+    unreadable: int
+
+    @classmethod
+    def of(cls, entry: BlocklistImport) -> Self:
+        """An import in the API's representation."""
+        return cls(
+            generation=entry.generation,
+            state="imported" if entry.switched_at else "loading",
+            imported_at=format_ms(entry.switched_at or entry.started_at),
+            imported_by=entry.imported_by,
+            feed=entry.feed,
+            file=entry.source,
+            sha256=entry.sha256,
+            ids=entry.ids,
+            records=entry.records,
+            advisories=entry.advisories,
+            withdrawn=entry.withdrawn,
+            unreadable=entry.unreadable,
+        )
+
+
+class BlocklistStatus(Answer):
+    """The feeds in force, the import that put them in force, and the last imports."""
+
+    current: ImportEntry | None
+    feeds: list[FeedEntry]
+    imports: list[ImportEntry]
+
+    @classmethod
+    def of(
+        cls,
+        feeds: Sequence[FeedState],
+        imports: Sequence[BlocklistImport],
+        now: datetime,
+        stale_after_s: float,
+    ) -> Self:
+        """The feeds and the last `imports`, newest first, in the API's representation."""
+        entries = [ImportEntry.of(entry) for entry in imports]
+        return cls(
+            current=next((entry for entry in entries if entry.state == "imported"), None),
+            feeds=[FeedEntry.of(state, now, stale_after_s) for state in feeds],
+            imports=entries,
+        )
+
+
+class RemovedFeed(Answer):
+    """A feed that was removed: how many advisories of each ecosystem."""
+
+    generation: int
+    feed: str
+    removed: dict[str, int]
+
+    @classmethod
+    def of(cls, result: ImportResult) -> Self:
+        """The outcome of a removal in the API's representation."""
+        changes = result.changes.items()
+        return cls(
+            generation=result.generation,
+            feed=result.feed,
+            removed={str(ecosystem): change.removed for ecosystem, change in changes},
+        )
+
+
+@resource.get("get_blocklist", returns=BlocklistStatus)
+async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
+    """Show what is in force of each feed, and the last imports."""
+    async with call.read() as session:
+        feeds = await load_feed_states(session)
+        imports = await list_imports(session, IMPORTS_LISTED)
+    services = call.services
+    return BlocklistStatus.of(feeds, imports, services.clock(), services.stale_after_s)
+
+
+@resource.delete_in_steps(
+    "remove_feed",
+    "/feeds/<feed>",
+    returns=RemovedFeed,
+    refuses=[Invalid, FeedNotListed, ImportUnderWay, ImportOvertaken],
+)
+async def remove(call: OperatorCall[BlocklistServices], feed: str) -> RemovedFeed:
+    """Remove all of a feed from the blocklist, such as one that is no longer imported."""
+    importer = BlocklistImporter(call.services.store)
+    return RemovedFeed.of(await importer.remove_feed(feed, call.by, lambda changes: True))
