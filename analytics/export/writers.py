@@ -29,6 +29,10 @@ TEXT_ROWS: Final = 32_768
 Values are encoded again for each table. That of a row group of a segment stays one of its own:
 joined with a part of the next, the dictionaries of both would have to become one."""
 
+SHORT_TEXT_ROWS: Final = 65_536
+"""The same of tables of less than half of TEXT_ROWS, which are days with few rows: the more of them
+are joined, the fewer values are encoded again."""
+
 GATHERED_BYTES: Final = 32 * 1024 * 1024
 """A gathered table of this size is large enough, however few rows it has."""
 
@@ -132,7 +136,7 @@ def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Ite
 
 def _texts(tables: Iterable[pa.Table], encoder: TextEncoder, form: FileForm) -> Iterator[_Content]:
     """The rows of `tables` as text, in pieces."""
-    for rows in prefetch(_gathered(tables, TEXT_ROWS)):
+    for rows in prefetch(_gathered(tables, TEXT_ROWS, SHORT_TEXT_ROWS)):
         if form.compression or form.coding:
             # Each piece ends a block of the compressed stream: fewer pieces pack better.
             yield b"".join(text for text, _ in encoder.texts(rows)), rows.num_rows
@@ -166,18 +170,22 @@ def _parquet(tables: Iterable[pa.Table], tenant_id: str) -> Iterator[_Content]:
     yield made.drain(), 0  # the footer, without which a Parquet file is invalid
 
 
-def _gathered(tables: Iterable[pa.Table], rows_max: int) -> Iterator[pa.Table]:
-    """`tables`, neighbours joined up to `rows_max` rows: days with few rows share one."""
+def _gathered(
+    tables: Iterable[pa.Table], rows_max: int, short_rows_max: int = 0
+) -> Iterator[pa.Table]:
+    """`tables`, neighbours joined up to `rows_max` rows; short ones up to `short_rows_max`."""
     held: list[pa.Table] = []
     count = size = 0
     for rows in tables:
-        if held and (count + rows.num_rows > rows_max or held[0].schema != rows.schema):
+        are_short = all(2 * table.num_rows < rows_max for table in (*held[:1], rows))
+        most = max(rows_max, short_rows_max) if are_short else rows_max
+        if held and (count + rows.num_rows > most or held[0].schema != rows.schema):
             yield pa.concat_tables(held)
             held, count, size = [], 0, 0
         held.append(rows)
         count += rows.num_rows
         size += rows.nbytes
-        if count >= rows_max or size >= GATHERED_BYTES:
+        if count >= most or size >= GATHERED_BYTES:
             yield pa.concat_tables(held)
             held, count, size = [], 0, 0
     if held:

@@ -113,6 +113,22 @@ def test_small_tables_become_text_together(monkeypatch):
     assert sent(joined) == sent(apart) == sent(alone)
 
 
+def test_days_with_few_rows_share_a_larger_table(monkeypatch):
+    """Of 4 rows up to 20 are joined, of 6 no more than 10, which one day may have alone."""
+    monkeypatch.setattr(writers, "TEXT_ROWS", 10)
+    monkeypatch.setattr(writers, "SHORT_TEXT_ROWS", 20)
+    few, more = (table_of([sample_row()] * rows) for rows in (4, 6))
+    form = FileForm(ExportFormat.NDJSON)
+    short, longer, mixed = (
+        [piece.rows for piece in made(form, tables)]
+        for tables in ([few] * 7, [more] * 3, [few, few, few, more, few, few])
+    )
+
+    assert short == [20, 28]
+    assert longer == [6, 12, 18]
+    assert mixed == [12, 22, 26]
+
+
 def test_a_parquet_file_takes_no_second_compression():
     """It would cost time and save nothing."""
     for wrong in ({"compression": Compression.GZIP}, {"coding": Compression.ZSTD}):
