@@ -128,8 +128,10 @@ async def test_another_machines_lease_is_respected_until_it_expires(audit, keepe
     assert row.holder.startswith("another-machine/") is not is_taken
 
 
-async def test_our_own_dead_process_is_not_waited_for(audit, keeper):
-    """Its file lock is gone, so it is."""
+@pytest.mark.parametrize("content", ["", "of something else: " * 9])
+async def test_our_own_dead_process_is_not_waited_for(audit, keeper, content):
+    """Its file lock is gone, so it is; whatever the lock file held before."""
+    (audit.services.settings.data_dir / "segments.lock").write_text(content)
     async with keeper.hold() as lease:
         ours = lease.holder
     await change_lease(audit, holder=ours, expires_at=START + timedelta(days=1))
