@@ -11,5 +11,8 @@ EQUIVALENT: Final[dict[str, str]] = {
     "_different:bee383:bound:1": "both ways lead to the same texts",
     "_different:453b58:constant:1": "one more text, which no row refers to",
     "record_misdated:21454b:deleted:1": "what is not remembered is written once more",
+    "encode_blocks:ecd1a5:constant:1": "chunks that were combined begin at offset 0",
+    "encode_blocks:ecd1a5:constant:2": "chunks that were combined begin at offset 0",
+    "encode_blocks:ecd1a5:constant:3": "chunks that were combined begin at offset 0",
     "decode_cursor:093eef:constant:1": "what is no base64 is not what would be printed, either",
 }
