@@ -106,7 +106,18 @@ async def test_an_export_fetches_ahead(slow):
     assert store.rounds <= DAYS // 2
 
 
-@only_full
+async def test_an_export_of_a_rare_value_fetches_indexes_together(slow):
+    """They tell the days that it needs, before the first one is read."""
+    node, store = slow
+
+    exported = await (await node.export(format="ndjson", package="rare")).get_data()
+
+    assert exported.count(b"\n") == DAYS // 10
+    segments = [path for path in store.gets if path.endswith(".parquet")]
+    assert len(segments) == DAYS // 10
+    assert store.rounds <= 6
+
+
 async def test_a_count_needs_the_indexes_and_no_rows(slow):
     """The summary of one value is in the indexes alone."""
     node, store = slow
