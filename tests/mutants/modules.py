@@ -228,6 +228,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/orgs/test_keys.py",
         "tests/service/pages/people/test_keys.py",
         "tests/service/access/passkeys/test_signing_in_again.py",
+        "tests/service/audit/test_ingest.py",
     ),
     "service/access/authorization.py": (
         "tests/service/access/test_roles.py",

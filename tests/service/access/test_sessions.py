@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 from sqlalchemy import func, select
+from werkzeug.datastructures import Headers
 
 from service.access.sessions import revoke_sessions
 from service.app.application import create_app
@@ -299,3 +300,15 @@ async def test_a_session_that_was_revoked_lately_stays(world: World):
     world.clock.advance(days=30)
     await world.services.authenticator.forget_ended_sessions()
     assert (await stored(world))[0] == sessions + 1
+
+
+async def test_two_bearer_tokens_are_no_credential(world: World):
+    """Whose request it is would be ambiguous; another scheme is of a proxy in front."""
+    bearer = ("authorization", f"Bearer {world.cookies['owner']}")
+    basic = ("authorization", "Basic cHJveHk6cHJveHk=")
+
+    one = await world.client.get(bindings_path(), headers=Headers([basic, bearer]))
+    two = await world.client.get(bindings_path(), headers=Headers([bearer, bearer]))
+
+    assert one.status_code == 200
+    assert await refused(two) == UNAUTHENTICATED
