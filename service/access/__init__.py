@@ -1,1 +1,1 @@
-"""Authentication and authorisation of requests."""
+"""Who calls, and what they may do: authentication, sign-in, roles, authorisation."""

@@ -1,1 +1,1 @@
-"""The audit log: ingest, storage, queries, exports, import and retention."""
+"""Ingest, queries, exports, maintenance of the log."""

@@ -1,1 +1,1 @@
-"""The operator's command line."""
+"""The command line."""

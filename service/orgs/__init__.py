@@ -1,1 +1,1 @@
-"""Organisations with their projects, teams, members, API keys, sessions and legal holds."""
+"""Members, teams, projects, API keys, holds."""

@@ -1,1 +1,1 @@
-"""Package names, versions and releases, by the rules of each ecosystem. No I/O."""
+"""Install policy, blocklist and install proxy."""

@@ -1,1 +1,1 @@
-"""The dashboard's pages."""
+"""The pages for people: dashboard, profile, signing in."""

@@ -1,1 +1,1 @@
-"""The transactional store over SQLite: tables, transactions, and their guarantees."""
+"""The database: tables, transactions, journal, catalog, and their guarantees."""

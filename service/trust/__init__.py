@@ -1,1 +1,1 @@
-"""Which CI jobs an organisation trusts, and why a token was rejected."""
+"""Trust bindings, and why a token was rejected."""

@@ -1,1 +1,1 @@
-"""What all endpoints share: reading requests, writing responses, identifying them in logs."""
+"""How endpoints are declared: requests, answers, refusals, the OpenAPI document."""
