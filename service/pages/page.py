@@ -162,7 +162,7 @@ class Page:
             issued_secret=issued_secret,
             done=done,
             back=url_for(self._endpoint, slug=org.slug),
-            sign_in_ways=services.sign_in.ways_again() if state.needs_sign_in else (),
+            sign_in_ways=services.sign_in.ways_again(),
             once=one_time_form(services.settings, caller, services.clock()) if has_once else None,
         )
 
