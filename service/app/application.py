@@ -52,7 +52,7 @@ from service.orgs.keys.routes import blueprint as api_keys
 from service.packages.install_tokens.routes import blueprint as install_tokens
 from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
-from service.packages.policy.routes import blueprint as policy
+from service.packages.policy.policy_api import resource as policy
 from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
 from service.packages.proxy.fallback_routes import blueprint as proxy_fallback
 from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
@@ -193,7 +193,7 @@ _BLUEPRINTS: Final = (
     bindings,
     explain,
     rejected,
-    policy,
+    policy.blueprint,
     policy_exceptions.blueprint,
     blocklist.blueprint,
     searches.blueprint,

@@ -9,7 +9,7 @@ field.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
@@ -27,7 +27,7 @@ from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
 from service.web.endpoint import Action, Call, Services
-from service.web.models import Answer, form_values, model_of
+from service.web.models import Answer, Request, form_values, model_of
 from service.web.request_parsing import query_parameters
 
 _S = TypeVar("_S", bound=Services)
@@ -216,8 +216,14 @@ async def _consume(
     await consume_form(services.settings, work, caller, form)
 
 
-def _given(action: Action[_S, _Parsed, _Answer], form: Form) -> dict[str, object]:
-    return {} if action.body is None else form_values(model_of(action.body), form)
+def _given(action: Action[_S, _Parsed, _Answer], form: Form) -> dict[str, Any]:
+    """The fields of `form` that the action's body has."""
+    if action.body is None:
+        return {}
+    model = model_of(action.body)
+    assert isinstance(model, type)  # noqa: S101 - as Parsed says, forms are bound to requests
+    assert issubclass(model, Request)  # noqa: S101
+    return form_values(model, form)
 
 
 def _refused(form: Form, refusal: Refusal, otherwise: str) -> FormState:

@@ -38,7 +38,7 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
 from service.web.documentation import JSON, MEMBERS, MediaTypes, Tag, documented
-from service.web.models import Answer, Body, Request, model_of
+from service.web.models import Answer, Body, Request, model_of, parsed_body
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -118,7 +118,7 @@ class Action(Generic[_S, _Parsed, _Answer]):
         self,
         caller: Caller,
         org: Organisation,
-        given: Mapping[str, object],
+        given: dict[str, Any],
         variables: Mapping[str, str],
         before: Before | None = None,
     ) -> _Answer:
@@ -127,7 +127,7 @@ class Action(Generic[_S, _Parsed, _Answer]):
         Without a body, `given` is not looked at.
         """
         services = group_of(self.services)
-        parsed = () if self.body is None else (self.body.parse(given),)
+        parsed = () if self.body is None else (await parsed_body(self.body, given),)
         async with self._transaction(services, caller, org) as (work, present, present_org):
             if before is not None:
                 await before(work, present)
@@ -150,6 +150,7 @@ class Resource(Generic[_S]):
         self.tag = tag
         self.services = services
         self.get = _Reads(self, "GET")
+        self.post_read = _Reads(self, "POST")
         self.post = _Changes(self, "POST")
         self.delete = _Changes(self, "DELETE")
 
@@ -201,6 +202,25 @@ class _Reads(Generic[_S]):
         Callable[Concatenate[Call[_S], _Query, _Variables], Awaitable[_Answer | Response]],
     ]: ...
 
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability,
+        returns: type[_Answer],
+        body: Body[_Parsed],
+        example: Mapping[str, object],
+        alternative: Capability | None = None,
+        media: MediaTypes | None = None,
+        headers: Mapping[str, str] | None = None,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]],
+    ]: ...
+
     def __call__(
         self,
         operation: str,
@@ -209,6 +229,8 @@ class _Reads(Generic[_S]):
         needs: Capability,
         returns: type[Answer],
         query: type[Request] | None = None,
+        body: Body[Any] | None = None,
+        example: Mapping[str, object] | None = None,
         alternative: Capability | None = None,
         media: MediaTypes | None = None,
         headers: Mapping[str, str] | None = None,
@@ -216,26 +238,30 @@ class _Reads(Generic[_S]):
     ) -> Callable[[Handler], Handler]:
         """Register a handler for callers with `needs`, or `alternative`. See the module.
 
-        `media` are further types of the answer; a handler of such, or of header fields of its own
-        (`headers`, with their meanings), returns a Response in place of the model.
+        It takes a `query`, or what is asked is the `body` of a POST. `media` are further types of
+        the answer; a handler of such, or of header fields of its own (`headers`, with their
+        meanings), returns a Response in place of the model.
         """
 
         def register(handler: Handler) -> Handler:
-            check_signature(handler, path, 1 + (query is not None))
+            check_signature(handler, path, 1 + (query is not None) + (body is not None))
             group = self.resource.services
 
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
                 caller, org = await services.access.authorize(slug, needs, alternative=alternative)
+                asked = await _asked(query, body)
                 call = Call(services, caller, org)
-                return answered(await handler(call, *_query_of(query), **variables), 200)
+                return answered(await handler(call, *asked, **variables), 200)
 
             describe = documented(
                 operation,
                 self.resource.tag,
                 answers={200: {JSON: returns, **media} if media else returns},
+                request=None if body is None else model_of(body),
+                request_example=example,
                 querystring=query,
-                refusals=_refusals(refuses, has_query=query is not None),
+                refusals=_refusals(refuses, has_query=query is not None, has_body=body is not None),
                 headers=headers,
             )
             self.resource.add(path, self.method, handler, describe(route))
@@ -343,12 +369,16 @@ async def _authorized(
     return caller, org
 
 
-def _query_of(query: type[Request] | None) -> tuple[Request, ...]:
-    """The current request's parameters as `query`, if any. Raises UnknownParameter, Invalid."""
-    if query is None:
-        query_parameters(request, ())
-        return ()
-    return (query.parse_texts(query_parameters(request, query.__struct_fields__)),)
+async def _asked(query: type[Request] | None, body: Body[Any] | None) -> tuple[Any, ...]:
+    """The current request's parameters as `query`, or its `body`, if it takes one of the two.
+
+    Raises UnknownParameter, Invalid and BODY_REFUSALS.
+    """
+    known = () if query is None else query.__struct_fields__
+    parameters = query_parameters(request, known)
+    if query is not None:
+        return (query.parse_texts(parameters),)
+    return () if body is None else (await parsed_body(body, await json_object(request)),)
 
 
 def answered(answer: Struct | Response, status: int) -> Response:

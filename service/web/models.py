@@ -24,9 +24,11 @@ from werkzeug.datastructures import MultiDict
 
 from analytics.model.filters import only
 from service.core.errors import Invalid
+from service.core.threads import in_thread
 
 _ECHO_CHARS_MAX: Final = 64
 _UNCONVERTED: Final = (ValidationError, UnicodeEncodeError)  # the latter for half a surrogate pair
+_FLAGS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _Parsed = TypeVar("_Parsed")
@@ -43,7 +45,7 @@ class Request(Struct, kw_only=True, forbid_unknown_fields=True):
     texts: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
-    def parse(cls, given: Mapping[str, object]) -> Self:
+    def parse(cls, given: dict[str, Any]) -> Self:
         """The request in JSON's types. Raises Invalid with the faults of all fields.
 
         They are in this order: unknown fields, then the others as they are declared.
@@ -69,7 +71,7 @@ class Answer(Struct, kw_only=True):
 class Body(Protocol[_Parsed_co]):
     """How a body is parsed: a `Request` by its fields, a `Parsed` by a function."""
 
-    def parse(self, given: Mapping[str, object], /) -> _Parsed_co:
+    def parse(self, given: dict[str, Any], /) -> _Parsed_co:
         """What the handler receives. Raises Invalid."""
 
 
@@ -77,26 +79,33 @@ class Body(Protocol[_Parsed_co]):
 class Parsed(Generic[_Parsed]):
     """A body that is documented as `model`; the handler receives what `parse` makes of it.
 
-    For rules on several fields: `parse` runs before a transaction is opened.
+    For rules on several fields, and for bodies with texts of their own: `parse` runs before a
+    transaction is opened, and `is_long` in a thread. A form can be bound only to a `Request`.
     """
 
-    model: type[Request]
-    parse: Callable[[Mapping[str, object]], _Parsed]
+    model: object
+    parse: Callable[[dict[str, Any]], _Parsed]
+    is_long: bool = False
 
 
-def model_of(body: Body[object]) -> type[Request]:
+async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
+    """What the handler receives. Raises Invalid."""
+    if isinstance(body, Parsed) and body.is_long:
+        return await in_thread(body.parse, given)
+    return body.parse(given)
+
+
+def model_of(body: Body[object]) -> object:
     """The model that documents `body`."""
-    model = body.model if isinstance(body, Parsed) else body
-    assert isinstance(model, type) and issubclass(model, Request)  # noqa: PT018, S101
-    return model
+    return body.model if isinstance(body, Parsed) else body
 
 
-def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, object]:
+def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The texts of a query string or form in the types of `model`, as far as they are of them.
 
     Raises InvalidQuery.
     """
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for field in _fields(model):
         if field.name in given:
             is_list = isinstance(field.type, inspect.ListType)
@@ -106,7 +115,7 @@ def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str,
     return values
 
 
-def form_values(model: type[Request], form: MultiDict[str, str]) -> dict[str, object]:
+def form_values(model: type[Request], form: MultiDict[str, str]) -> dict[str, Any]:
     """The fields of an HTML form in the types of `model`; an empty one that is optional is none."""
     texts: dict[str, list[str]] = {}
     for field in _fields(model):
@@ -143,6 +152,8 @@ class _Field:
             return required if self.is_required else f"{self.name} must be a string"
         if isinstance(self.type, inspect.IntType):
             return f"{self.name} must be an integer from {self.type.ge} to {self.type.le}"
+        if isinstance(self.type, inspect.BoolType):
+            return f"{self.name} must be true or false"
         return f"{self.name} is not valid"
 
 
@@ -178,10 +189,12 @@ def _literals(hint: Any) -> tuple[object, ...]:  # noqa: ANN401 - any type
 def _value(field: _Field, text: str) -> object:
     if isinstance(field.type, inspect.IntType) and _INTEGER.fullmatch(text):
         return int(text)
+    if isinstance(field.type, inspect.BoolType):
+        return _FLAGS.get(text, text)
     return text
 
 
-def _faults(model: type[Request], given: Mapping[str, object]) -> list[Invalid]:
+def _faults(model: type[Request], given: Mapping[str, Any]) -> list[Invalid]:
     """The faults of all fields of `given`, which is no `model`."""
     fields = _fields(model)
     known = {field.name for field in fields}

@@ -12,7 +12,7 @@ import pytest
 
 from service.app import system
 from service.audit import tenant_log
-from service.packages.policy import routes as policy_routes
+from service.packages.policy import policy_api as policy_routes
 from service.pages import streaming
 from service.pages.trust import create_page
 from service.trust.bindings import cache

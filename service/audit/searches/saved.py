@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Final, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 from urllib.parse import parse_qs, urlencode
 
 from msgspec import Meta
@@ -101,7 +101,7 @@ class NewSearch(NamedTuple):
     query: str
 
 
-def parse_new_search(given: Mapping[str, object]) -> NewSearch:
+def parse_new_search(given: dict[str, Any]) -> NewSearch:
     """The search in a request's body. Raises Invalid."""
     body = SavedSearchRequest.parse(given)
     _, query = parse_both(partial(check_name, body.name), partial(parse_saved_query, body.query))

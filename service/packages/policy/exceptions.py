@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from msgspec import Meta
 from sqlalchemy import Select, func, select
@@ -152,14 +152,14 @@ class Decision(NamedTuple):
     reason: str | None
 
 
-def parse_request(given: Mapping[str, object]) -> AskedRelease:
+def parse_request(given: dict[str, Any]) -> AskedRelease:
     """The release and the reason in a request's body. Raises Invalid."""
     body = ExceptionRequest.parse(given)
     reason = partial(check_line, "reason", body.reason, REASON_MAX)
     return AskedRelease(*parse_both(partial(_asked_release, body), reason))
 
 
-def parse_decision(given: Mapping[str, object]) -> Decision:
+def parse_decision(given: dict[str, Any]) -> Decision:
     """The new state and the reason, from the body of a decision. Raises Invalid."""
     body = ExceptionDecision.parse(given)
     reason = None if body.reason is None else check_line("reason", body.reason, REASON_MAX)

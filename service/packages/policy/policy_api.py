@@ -1,0 +1,362 @@
+"""The endpoints for install policies."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from msgspec import Meta, Struct
+from quart import Request as HttpRequest
+from quart import Response, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.instants import format_ms, format_us
+from service.access.roles import Capability
+from service.audit.tenant_log import open_log
+from service.core.errors import (
+    BODY_REFUSALS,
+    QUERY_REFUSALS,
+    Forbidden,
+    Invalid,
+    NotAnObject,
+    OrgNotFound,
+    PolicyMoved,
+    RevisionMissing,
+    RevisionNotFound,
+    UnknownParameter,
+)
+from service.core.threads import in_thread
+from service.packages.ecosystems import Ecosystem
+from service.packages.policy.changes import set_policy
+from service.packages.policy.check import PACKAGE_MAX, Verdict, check_release, parse_check
+from service.packages.policy.document import DOCUMENT_EXAMPLE, PolicyDocument
+from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
+from service.packages.policy.parsing import decode_document, parse_policy, to_document
+from service.packages.policy.preview import TOP, Preview, preview_policy
+from service.packages.policy.repository import find_revision
+from service.packages.policy.services import PolicyServices
+from service.packages.release import Release
+from service.store.tables import PolicyRevision
+from service.web.dependencies import receives
+from service.web.documentation import MEMBERS, Tag, documented
+from service.web.endpoint import Call, Resource
+from service.web.models import Answer, Parsed, Request
+from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
+from service.web.request_parsing import json_object, query_parameters
+from service.web.responses import json_answer
+
+PREVIEW_MAX_S: Final = 10.0
+_ETAG: Final = re.compile(r'(?:W/)?"(0|[1-9][0-9]{0,8})"', re.ASCII)
+
+resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
+
+
+class PolicyQuery(Request):
+    """Which revision."""
+
+    texts: ClassVar[Mapping[str, str]] = {"revision": "revision must be a positive integer"}
+
+    revision: (
+        Annotated[
+            int,
+            Meta(ge=1, le=999_999_999, description="An older one; default: the one in force."),
+        ]
+        | None
+    ) = None
+
+
+class IfMatch(Struct, kw_only=True, rename="kebab"):
+    """The policy that is replaced."""
+
+    if_match: Annotated[
+        str,
+        Meta(
+            pattern=r'^(\*|(W/)?"(0|[1-9][0-9]{0,8})")$',
+            description='The ETag of the policy that the caller has seen ("0": none), or *.',
+        ),
+    ]
+
+
+class PolicyForm(Answer):
+    """A policy; revision 0 if none was ever set."""
+
+    org: str
+    revision: int
+    sha256: str | None
+    changed_by: str | None
+    changed_at: TimestampMs | None
+    policy: PolicyDocument
+
+
+class CheckRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A release."""
+
+    ecosystem: Ecosystem
+    package: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=PACKAGE_MAX,
+            description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
+        ),
+    ]
+    version: str | None = None
+    published_at: (
+        Annotated[
+            str,
+            Meta(
+                pattern=f"^{INSTANT_PATTERN}$",
+                description="For the cooldown, which depends on it.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CheckForm(Answer):
+    """Whether a release would be allowed, and why.
+
+    `decision` is null if it depends on an age that was not given. In `audit` mode what is BLOCKED
+    is served, and `is_refused` is false.
+    """
+
+    org: str
+    ecosystem: str
+    package: str
+    version: str
+    decision: Literal["ALLOWED", "BLOCKED"] | None
+    is_refused: bool | None
+    event: str
+    rule_id: str | None
+    source: str | None
+    reason: str
+    mode: Mode
+
+
+class PackageCount(Struct, kw_only=True):
+    """Blocked installs of a package."""
+
+    ecosystem: str
+    package: str
+    installs: int
+
+
+class NamedCount(Struct, kw_only=True):
+    """Blocked installs by a rule or a CI job."""
+
+    name: str
+    installs: int
+
+
+class PreviewForm(Answer):
+    """What the policy would have done to the installs since `since`.
+
+    `jobs` is the number of different CI jobs with a blocked install. `undated` installs would be
+    subject to the cooldown, and history does not tell how old their releases were. `first_party`
+    ones would have to come from an internal registry. `unjudged` have no ecosystem. The lists have
+    the most frequent ones. If not `is_complete` there were more releases than are looked at.
+    """
+
+    org: str
+    since: TimestampUs
+    summary: str
+    installs: int
+    blocked: int
+    jobs: int
+    unattributed: int
+    first_party: int
+    undated: int
+    unjudged: int
+    is_complete: bool
+    top_packages: list[PackageCount]
+    top_rules: list[NamedCount]
+    top_jobs: list[NamedCount]
+
+
+@resource.get(
+    "get_policy",
+    needs=Capability.POLICY_READ,
+    query=PolicyQuery,
+    returns=PolicyForm,
+    refuses=[RevisionNotFound],
+    headers={"etag": "The revision, for `If-Match`."},
+)
+async def show(call: Call[PolicyServices], query: PolicyQuery) -> Response:
+    """Show the organisation's install policy: the one in force, or an older revision."""
+    async with call.read() as session:
+        revision = await find_revision(session, call.org.id, query.revision)
+    if query.revision is not None and revision is None:
+        raise RevisionNotFound
+    return _with_etag(policy_form(call.org.slug, revision))
+
+
+# Not declared as the others: it alone reads a header field, and does so before its body.
+@resource.blueprint.put("")
+@documented(
+    "set_policy",
+    Tag.POLICY,
+    answers={200: PolicyForm},
+    request=PolicyDocument,
+    request_example=DOCUMENT_EXAMPLE,
+    request_headers=IfMatch,
+    refusals=[
+        Invalid,
+        NotAnObject,
+        UnknownParameter,
+        Forbidden,
+        OrgNotFound,
+        *BODY_REFUSALS,
+        PolicyMoved,
+        RevisionMissing,
+    ],
+    headers={"etag": "The revision, for `If-Match`."},
+    credentials=MEMBERS,
+)
+@receives(PolicyServices)
+async def replace(services: PolicyServices, slug: str) -> ResponseReturnValue:
+    """Replace the policy; after a 200 it holds for the next install in every process."""
+    caller, org = await services.access.authorize(slug, Capability.POLICY_WRITE)
+    query_parameters(request, ())
+    replaces = _replaced_revision(request)
+    policy = await in_thread(parse_policy, await json_object(request))
+    async with services.access.change(caller, org, Capability.POLICY_WRITE) as (work, caller, org):
+        revision = await set_policy(work, org, policy, caller.audit_context, replaces=replaces)
+    return _with_etag(policy_form(slug, revision))
+
+
+@resource.post_read(
+    "check_release",
+    "/check",
+    needs=Capability.POLICY_READ,
+    body=Parsed(CheckRequest, parse_check),
+    example={"ecosystem": "pypi", "package": "requests==2.32.3"},
+    returns=CheckForm,
+)
+async def check(call: Call[PolicyServices], release: Release) -> CheckForm:
+    """Whether a release would be allowed now, and why. Nothing is recorded."""
+    policy = await call.services.book.of(call.org, release.ecosystem, release.name)
+    verdict = check_release(policy, release, call.services.clock())
+    return check_form(call.org.slug, verdict, policy.mode)
+
+
+def _policy_of(body: dict[str, Any]) -> InstallPolicy:
+    """The policy that `body` is. Raises Invalid."""
+    return parse_policy(body)
+
+
+@resource.post_read(
+    "preview_policy",
+    "/preview",
+    needs=Capability.POLICY_READ,
+    body=Parsed(PolicyDocument, _policy_of, is_long=True),
+    example=DOCUMENT_EXAMPLE,
+    returns=PreviewForm,
+    refuses=QUERY_REFUSALS,
+)
+async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PreviewForm:
+    """What a policy would have done to the installs of the last 30 days. Nothing is changed."""
+    services, now = call.services, call.services.clock()
+    log = await open_log(services.store, services.lake, call.org, now)
+    previewed = await preview_policy(
+        log, policy, services.dates, services.worker, now, PREVIEW_MAX_S
+    )
+    return preview_form(call.org.slug, previewed)
+
+
+def _replaced_revision(request: HttpRequest) -> int | None:
+    """The revision in `If-Match`, None for any. Raises RevisionMissing, Invalid."""
+    values = request.headers.getlist("if-match")
+    if not values:
+        raise RevisionMissing
+    if values == ["*"]:
+        return None
+    match = _ETAG.fullmatch(values[0]) if len(values) == 1 else None
+    if match is None:
+        raise Invalid('If-Match must be one ETag such as "3", or *', field="if-match")
+    return int(match[1])
+
+
+def _with_etag(form: PolicyForm) -> Response:
+    answer = json_answer(form)
+    answer.set_etag(str(form.revision))
+    return answer
+
+
+def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
+    """A revision in the API's representation; None is no policy."""
+    if revision is None:
+        return PolicyForm(
+            org=slug,
+            revision=0,
+            sha256=None,
+            changed_by=None,
+            changed_at=None,
+            policy=to_document(NO_POLICY),
+        )
+    return PolicyForm(
+        org=slug,
+        revision=revision.revision,
+        sha256=revision.sha256,
+        changed_by=revision.changed_by,
+        changed_at=format_ms(revision.changed_at),
+        policy=to_document(decode_document(revision.document)),
+    )
+
+
+def check_form(slug: str, verdict: Verdict, mode: Mode) -> CheckForm:
+    """A verdict in the API's representation."""
+    decision, release = verdict.decision, verdict.release
+    is_known = verdict.is_blocked is not None
+    return CheckForm(
+        org=slug,
+        ecosystem=release.ecosystem,
+        package=release.name,
+        version=release.version,
+        decision=("BLOCKED" if verdict.is_blocked else "ALLOWED") if is_known else None,
+        is_refused=decision.is_refused if is_known else None,
+        event=decision.kind,
+        rule_id=decision.rule_id,
+        source=getattr(decision.envelope, "source", None),
+        reason=verdict.reason,
+        mode=mode,
+    )
+
+
+def preview_form(slug: str, preview: Preview) -> PreviewForm:
+    """A preview in the API's representation."""
+    return PreviewForm(
+        org=slug,
+        since=format_us(preview.since),
+        summary=summary_of(preview),
+        installs=preview.installs,
+        blocked=preview.blocked,
+        jobs=len(preview.jobs),
+        unattributed=preview.unattributed,
+        first_party=preview.first_party,
+        undated=preview.undated,
+        unjudged=preview.unjudged,
+        is_complete=preview.is_complete,
+        top_packages=[
+            PackageCount(ecosystem=ecosystem, package=package, installs=installs)
+            for (ecosystem, package), installs in preview.packages.most_common(TOP)
+        ],
+        top_rules=_named(preview.rules.most_common(TOP)),
+        top_jobs=_named(preview.jobs.most_common(TOP)),
+    )
+
+
+def summary_of(preview: Preview) -> str:
+    """The preview in a sentence."""
+    least = "" if preview.is_complete else "at least "
+    jobs = f" by {_counted(len(preview.jobs), 'job')}" if preview.jobs else ""
+    return (
+        f"In the last 30 days this would have blocked {least}"
+        f"{_counted(preview.blocked, 'install')}{jobs}."
+    )
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
+def _named(counts: list[tuple[str, int]]) -> list[NamedCount]:
+    return [NamedCount(name=name, installs=installs) for name, installs in counts]
