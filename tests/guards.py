@@ -1952,7 +1952,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an explanation wants its capability",
-        "service/trust/explain/routes.py::explain",
+        "service/trust/explain/explain_api.py::explain",
         Replace("Capability.OIDC_READ", "Capability.AUDIT_READ"),
         f"{_EXPLAIN}/test_routes.py::test_who_may_ask",
     ),

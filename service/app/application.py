@@ -77,8 +77,8 @@ from service.pages.sign_in.session_routes import blueprint as own_session
 from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
 from service.pages.trust.routes import blueprint as dashboard_trust
 from service.trust.bindings.routes import blueprint as bindings
-from service.trust.explain.routes import blueprint as explain
-from service.trust.rejected.routes import blueprint as rejected
+from service.trust.explain.explain_api import resource as explain
+from service.trust.rejected.rejected_api import resource as rejected
 from service.trust.reports.access_api import resource as reports
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
@@ -191,8 +191,8 @@ _HEADERS = {
 _BLUEPRINTS: Final = (
     system,
     bindings,
-    explain,
-    rejected,
+    explain.blueprint,
+    rejected.blueprint,
     policy.blueprint,
     policy_exceptions.blueprint,
     blocklist.blueprint,

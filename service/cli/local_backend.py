@@ -58,10 +58,10 @@ from service.trust.bindings.changes import add_binding, revoke_binding
 from service.trust.bindings.forms import listed_form
 from service.trust.bindings.listing import parse_as_of, parse_state
 from service.trust.bindings.repository import get_binding, list_bindings
-from service.trust.explain.forms import explanation_form
+from service.trust.explain.explain_api import explanation_form
 from service.trust.explain.service import Asked, explain_asked
-from service.trust.rejected.forms import rejected_form
-from service.trust.rejected.listing import list_entries, parse_wanted
+from service.trust.rejected.listing import list_entries
+from service.trust.rejected.rejected_api import RejectedQuery, rejected_form, wanted_by
 from service.web.request_parsing import parse_limit
 
 
@@ -286,7 +286,7 @@ class LocalBackend:
     async def rejected(self, slug: str, parameters: Parameters) -> Form:
         """The CI identities that were rejected."""
         services = self._context.services
-        wanted = parse_wanted(_lists(parameters))
+        wanted = wanted_by(RejectedQuery.parse_texts(_lists(parameters)))
         org = await self._org(slug)
         entries = await list_entries(
             services.store, services.issuers, org.id, wanted, services.clock()

@@ -1,24 +1,20 @@
 """Lists an organisation's rejected subjects with their current resolution."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from analytics.model.filters import only
-from analytics.model.instants import parse_since
 from service.ci.issuers.issuers import Issuers
 from service.ci.verifier.codes import FailureCode
-from service.core.errors import Invalid, RejectedNotFound
+from service.core.errors import RejectedNotFound
 from service.store.store import Store
 from service.store.tables import RejectedSubject
 from service.trust.explain.proposals import Proposal
 from service.trust.rejected.proposals import Resolution, list_resolutions
 from service.trust.rejected.rows import find_rejected, list_rejected
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR
-from service.web.request_parsing import parse_flag, parse_limit
 
-PARAMETERS: Final = ("verified", "code", "since", "limit")
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = ENTRIES_PER_ORG_MAX
 
@@ -44,16 +40,6 @@ class Entry:
     def proposal(self) -> Proposal | None:
         """The binding that would make it trusted, or None."""
         return self.resolution.proposal
-
-
-def parse_wanted(parameters: Mapping[str, list[str]]) -> Wanted:
-    """The filter in the query parameters. Raises Invalid, InvalidQuery."""
-    return Wanted(
-        is_verified=parse_flag("verified", only(parameters, "verified")),
-        code=_code(only(parameters, "code")),
-        since=_since(only(parameters, "since")),
-        limit=parse_limit(only(parameters, "limit"), LIMIT_DEFAULT, LIMIT_MAX),
-    )
 
 
 async def list_entries(
@@ -87,18 +73,3 @@ async def get_entry(
             raise RejectedNotFound
         resolutions = await list_resolutions(session, tenant_id, [row], issuers)
     return Entry(row, resolutions.get(digest, Resolution()))
-
-
-def _code(text: str | None) -> FailureCode | None:
-    if text is not None and text not in set(FailureCode):
-        raise Invalid(f"code must be one of {', '.join(FailureCode)}", field="code")
-    return None if text is None else FailureCode(text)
-
-
-def _since(text: str | None) -> datetime | None:
-    try:
-        return None if text is None else parse_since(text)
-    except ValueError as error:
-        raise Invalid(
-            "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
-        ) from error

@@ -8,7 +8,7 @@ from joserfc.jwk import RSAKey
 from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.issuers.jwks import SigningKey, SigningKeys
 from service.ci.issuers.key_source import KeysFor
-from service.trust.explain.forms import ExplanationForm, explanation_form
+from service.trust.explain.explain_api import ExplanationForm, explanation_form
 from service.trust.explain.service import Asked, explain_asked
 from tests.conftest import World, bindings_path, refused
 from tests.issuers.issuer import Issuer

@@ -11,8 +11,8 @@ from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.parsing import parse_token
 from service.ci.verifier.rules import VerificationContext, match_binding, rule_7_time
 from service.trust.explain.binding_history import KnownBinding
+from service.trust.explain.explain_api import explanation_form
 from service.trust.explain.explanation import explain_no_token, explain_token
-from service.trust.explain.forms import explanation_form
 from service.trust.explain.service import parse_asked
 from tests.conftest import ISSUER, START
 from tests.issuers.issuer import AUDIENCE, Issuer

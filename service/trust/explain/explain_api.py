@@ -1,14 +1,28 @@
-"""The API's representation of explanations: camelCase, values of limited length."""
+"""The endpoint that explains tokens: answers in camelCase, values of limited length."""
 
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
+from service.access.roles import Capability
 from service.ci.verifier.codes import Detail, FailureCode
+from service.core.errors import (
+    ClaimsNotObject,
+    NeitherTokenNorClaims,
+    ProjectIdNotString,
+    ProjectNotFound,
+    TokenNotString,
+    UnknownField,
+)
 from service.trust.bindings.forms import BindingId
+from service.trust.bindings.services import BindingServices
 from service.trust.explain.explanation import Explanation
 from service.trust.explain.proposals import Proposal
+from service.trust.explain.service import Asked, explain_asked, parse_asked
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource
+from service.web.models import Answer, Parsed
 from service.web.parameter_types import Omittable, TimestampMs
 
 
@@ -40,6 +54,8 @@ ExplainRequest = Annotated[
         }
     ),
 ]
+
+resource = Resource("explain", "/oidc-bindings/explain", Tag.BINDINGS, BindingServices)
 
 REQUEST_EXAMPLE: Final = {
     "claims": {
@@ -125,7 +141,7 @@ class ProposalForm(Struct, kw_only=True, rename="camel"):
     review: Annotated[str, Meta(description="What to check before creating it.")]
 
 
-class ExplanationForm(Struct, kw_only=True, rename="camel"):
+class ExplanationForm(Answer, kw_only=True, rename="camel"):
     """Why a token is or is not trusted."""
 
     passes: bool
@@ -141,6 +157,26 @@ class ExplanationForm(Struct, kw_only=True, rename="camel"):
     times: list[TimeOutcome]
     nearest: list[NearBinding]
     proposal: ProposalForm | None
+
+
+@resource.post_read(
+    "explain_token",
+    needs=Capability.OIDC_READ,
+    body=Parsed(ExplainRequest, parse_asked),
+    example=REQUEST_EXAMPLE,
+    returns=ExplanationForm,
+    refuses=[
+        TokenNotString,
+        ClaimsNotObject,
+        NeitherTokenNorClaims,
+        ProjectIdNotString,
+        UnknownField,
+        ProjectNotFound,
+    ],
+)
+async def explain(call: Call[BindingServices], asked: Asked) -> ExplanationForm:
+    """Explain why a CI token is or is not trusted, and propose a binding; nothing is stored."""
+    return explanation_form(await explain_asked(call.services, asked, call.org))
 
 
 def explanation_form(explanation: Explanation) -> ExplanationForm:
