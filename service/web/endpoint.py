@@ -16,7 +16,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from msgspec import Struct
 from quart import Blueprint, Response, request
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -38,7 +37,7 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
 from service.web.documentation import JSON, MEMBERS, MediaTypes, Tag, documented
-from service.web.models import Answer, Body, Request, model_of, parsed_body
+from service.web.models import Answer, Body, Precondition, Request, model_of, parsed_body
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -94,6 +93,8 @@ class WriteCall(Call[_S_co]):
     """A call in its one write transaction; caller and organisation are as they are in it."""
 
     work: UnitOfWork
+    replaces: int | None = None
+    """The revision that the caller has seen, of what has revisions; None for any."""
 
     @property
     def session(self) -> AsyncSession:
@@ -121,17 +122,40 @@ class Action(Generic[_S, _Parsed, _Answer]):
         given: dict[str, Any],
         variables: Mapping[str, str],
         before: Before | None = None,
+        replaces: int | None = None,
     ) -> _Answer:
         """Parse `given`, and make the change in one transaction, with `caller` authorised in it.
 
         Without a body, `given` is not looked at.
         """
-        services = group_of(self.services)
         parsed = () if self.body is None else (await parsed_body(self.body, given),)
+        return await self._run(caller, org, parsed, variables, before, replaces)
+
+    async def run_parsed(
+        self,
+        caller: Caller,
+        org: Organisation,
+        parsed: _Parsed,
+        variables: Mapping[str, str],
+        replaces: int | None = None,
+    ) -> _Answer:
+        """As `run`, for a page that made what the body is parsed to from fields of its own."""
+        return await self._run(caller, org, (parsed,), variables, None, replaces)
+
+    async def _run(
+        self,
+        caller: Caller,
+        org: Organisation,
+        parsed: tuple[Any, ...],
+        variables: Mapping[str, str],
+        before: Before | None,
+        replaces: int | None,
+    ) -> _Answer:
+        services = group_of(self.services)
         async with self._transaction(services, caller, org) as (work, present, present_org):
             if before is not None:
                 await before(work, present)
-            call = WriteCall(services, present, present_org, work)
+            call = WriteCall(services, present, present_org, work, replaces)
             return await self.handler(call, *parsed, **variables)
 
     def _transaction(
@@ -152,6 +176,7 @@ class Resource(Generic[_S]):
         self.get = _Reads(self, "GET")
         self.post_read = _Reads(self, "POST")
         self.post = _Changes(self, "POST")
+        self.put = _Changes(self, "PUT")
         self.delete = _Changes(self, "DELETE")
 
     def add(self, path: str, method: str, handler: Handler, route: Route) -> None:
@@ -305,6 +330,8 @@ class _Changes(Generic[_S]):
         example: Mapping[str, object],
         status: int = 200,
         is_sensitive: bool = False,
+        if_match: type[Precondition] | None = None,
+        headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
     ) -> Callable[
         [Callable[Concatenate[WriteCall[_S], _Parsed, _Variables], Awaitable[_Answer]]],
@@ -322,11 +349,15 @@ class _Changes(Generic[_S]):
         example: Mapping[str, object] | None = None,
         status: int = 200,
         is_sensitive: bool = False,
+        if_match: type[Precondition] | None = None,
+        headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
     ) -> Callable[[Handler], Action[_S, Any, Any]]:
         """Register a handler for callers with `needs`; None: for every member. See the module.
 
-        A change that `is_sensitive` gives access: it needs a recent sign-in.
+        A change that `is_sensitive` gives access: it needs a recent sign-in. With `if_match`, the
+        handler finds in `call.replaces` the revision that the caller has seen. `headers` are those
+        of the answer, with their meanings.
         """
         if is_sensitive and needs is None:
             raise TypeError("a sensitive change needs a capability")
@@ -338,8 +369,10 @@ class _Changes(Generic[_S]):
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
                 query_parameters(request, ())
+                replaces = _replaced(if_match)
                 given = {} if body is None else await json_object(request)
-                return answered(await action.run(caller, org, given, variables), status)
+                answer = await action.run(caller, org, given, variables, replaces=replaces)
+                return answered(answer, status)
 
             describe = documented(
                 operation,
@@ -347,7 +380,12 @@ class _Changes(Generic[_S]):
                 answers={status: returns},
                 request=None if body is None else model_of(body),
                 request_example=example,
-                refusals=_refusals(refuses, has_body=body is not None),
+                request_headers=if_match,
+                refusals=[
+                    *_refusals(refuses, has_body=body is not None),
+                    *(() if if_match is None else (if_match.missing,)),
+                ],
+                headers=headers,
                 credentials=MEMBERS,
             )
             self.resource.add(path, self.method, handler, describe(route))
@@ -381,9 +419,19 @@ async def _asked(query: type[Request] | None, body: Body[Any] | None) -> tuple[A
     return () if body is None else (await parsed_body(body, await json_object(request)),)
 
 
-def answered(answer: Struct | Response, status: int) -> Response:
+def _replaced(if_match: type[Precondition] | None) -> int | None:
+    """The revision that the current request replaces; None for any. Raises Invalid."""
+    return None if if_match is None else if_match.replaced(request.headers.getlist("if-match"))
+
+
+def answered(answer: Answer | Response, status: int) -> Response:
     """What a handler returned, as the response."""
-    return answer if isinstance(answer, Response) else json_answer(answer, status)
+    if isinstance(answer, Response):
+        return answer
+    response = json_answer(answer, status)
+    if answer.etag is not None:
+        response.set_etag(answer.etag)
+    return response
 
 
 def _refusals(

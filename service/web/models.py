@@ -29,6 +29,7 @@ from service.core.threads import in_thread
 _ECHO_CHARS_MAX: Final = 64
 _UNCONVERTED: Final = (ValidationError, UnicodeEncodeError)  # the latter for half a surrogate pair
 _FLAGS: Final = {"true": True, "false": False}
+_ETAG: Final = re.compile(r'(?:W/)?"(0|[1-9][0-9]{0,8})"', re.ASCII)
 _INTEGER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 _Parsed = TypeVar("_Parsed")
@@ -66,6 +67,32 @@ class Request(Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Answer(Struct, kw_only=True):
     """What an endpoint answers."""
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of the response; None for none."""
+        return None
+
+
+class Precondition(Struct, kw_only=True, rename="kebab"):
+    """The revision that a change replaces: its ETag in `If-Match`, or `*` for any.
+
+    A subclass declares the field `if_match` for the document, and what is raised without it.
+    """
+
+    missing: ClassVar[type[Invalid]]
+
+    @classmethod
+    def replaced(cls, values: Sequence[str]) -> int | None:
+        """The revision in the `values` of `If-Match`; None for any. Raises `missing`, Invalid."""
+        if not values:
+            raise cls.missing
+        if values == ["*"]:
+            return None
+        match = _ETAG.fullmatch(values[0]) if len(values) == 1 else None
+        if match is None:
+            raise Invalid('If-Match must be one ETag such as "3", or *', field="if-match")
+        return int(match[1])
 
 
 class Body(Protocol[_Parsed_co]):

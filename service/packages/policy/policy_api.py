@@ -1,30 +1,19 @@
 """The endpoints for install policies."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct
-from quart import Request as HttpRequest
-from quart import Response, request
-from quart.typing import ResponseReturnValue
 
 from analytics.model.instants import format_ms, format_us
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
 from service.core.errors import (
-    BODY_REFUSALS,
     QUERY_REFUSALS,
-    Forbidden,
-    Invalid,
-    NotAnObject,
-    OrgNotFound,
     PolicyMoved,
     RevisionMissing,
     RevisionNotFound,
-    UnknownParameter,
 )
-from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
 from service.packages.policy.check import PACKAGE_MAX, Verdict, check_release, parse_check
@@ -36,16 +25,13 @@ from service.packages.policy.repository import find_revision
 from service.packages.policy.services import PolicyServices
 from service.packages.release import Release
 from service.store.tables import PolicyRevision
-from service.web.dependencies import receives
-from service.web.documentation import MEMBERS, Tag, documented
-from service.web.endpoint import Call, Resource
-from service.web.models import Answer, Parsed, Request
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Parsed, Precondition, Request
 from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
-from service.web.request_parsing import json_object, query_parameters
-from service.web.responses import json_answer
 
 PREVIEW_MAX_S: Final = 10.0
-_ETAG: Final = re.compile(r'(?:W/)?"(0|[1-9][0-9]{0,8})"', re.ASCII)
+_ETAG: Final = {"etag": "The revision, for `If-Match`."}
 
 resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
 
@@ -64,8 +50,10 @@ class PolicyQuery(Request):
     ) = None
 
 
-class IfMatch(Struct, kw_only=True, rename="kebab"):
+class IfMatch(Precondition):
     """The policy that is replaced."""
+
+    missing = RevisionMissing
 
     if_match: Annotated[
         str,
@@ -85,6 +73,11 @@ class PolicyForm(Answer):
     changed_by: str | None
     changed_at: TimestampMs | None
     policy: PolicyDocument
+
+    @property
+    def etag(self) -> str:
+        """The revision."""
+        return str(self.revision)
 
 
 class CheckRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -178,49 +171,36 @@ class PreviewForm(Answer):
     query=PolicyQuery,
     returns=PolicyForm,
     refuses=[RevisionNotFound],
-    headers={"etag": "The revision, for `If-Match`."},
+    headers=_ETAG,
 )
-async def show(call: Call[PolicyServices], query: PolicyQuery) -> Response:
+async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyForm:
     """Show the organisation's install policy: the one in force, or an older revision."""
     async with call.read() as session:
         revision = await find_revision(session, call.org.id, query.revision)
     if query.revision is not None and revision is None:
         raise RevisionNotFound
-    return _with_etag(policy_form(call.org.slug, revision))
+    return policy_form(call.org.slug, revision)
 
 
-# Not declared as the others: it alone reads a header field, and does so before its body.
-@resource.blueprint.put("")
-@documented(
+def _policy_of(body: dict[str, Any]) -> InstallPolicy:
+    """The policy that `body` is. Raises Invalid."""
+    return parse_policy(body)
+
+
+@resource.put(
     "set_policy",
-    Tag.POLICY,
-    answers={200: PolicyForm},
-    request=PolicyDocument,
-    request_example=DOCUMENT_EXAMPLE,
-    request_headers=IfMatch,
-    refusals=[
-        Invalid,
-        NotAnObject,
-        UnknownParameter,
-        Forbidden,
-        OrgNotFound,
-        *BODY_REFUSALS,
-        PolicyMoved,
-        RevisionMissing,
-    ],
-    headers={"etag": "The revision, for `If-Match`."},
-    credentials=MEMBERS,
+    needs=Capability.POLICY_WRITE,
+    body=Parsed(PolicyDocument, _policy_of, is_long=True),
+    example=DOCUMENT_EXAMPLE,
+    if_match=IfMatch,
+    returns=PolicyForm,
+    refuses=[PolicyMoved],
+    headers=_ETAG,
 )
-@receives(PolicyServices)
-async def replace(services: PolicyServices, slug: str) -> ResponseReturnValue:
+async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> PolicyForm:
     """Replace the policy; after a 200 it holds for the next install in every process."""
-    caller, org = await services.access.authorize(slug, Capability.POLICY_WRITE)
-    query_parameters(request, ())
-    replaces = _replaced_revision(request)
-    policy = await in_thread(parse_policy, await json_object(request))
-    async with services.access.change(caller, org, Capability.POLICY_WRITE) as (work, caller, org):
-        revision = await set_policy(work, org, policy, caller.audit_context, replaces=replaces)
-    return _with_etag(policy_form(slug, revision))
+    revision = await set_policy(call.work, call.org, policy, call.by, replaces=call.replaces)
+    return policy_form(call.org.slug, revision)
 
 
 @resource.post_read(
@@ -236,11 +216,6 @@ async def check(call: Call[PolicyServices], release: Release) -> CheckForm:
     policy = await call.services.book.of(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
     return check_form(call.org.slug, verdict, policy.mode)
-
-
-def _policy_of(body: dict[str, Any]) -> InstallPolicy:
-    """The policy that `body` is. Raises Invalid."""
-    return parse_policy(body)
 
 
 @resource.post_read(
@@ -260,25 +235,6 @@ async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PreviewF
         log, policy, services.dates, services.worker, now, PREVIEW_MAX_S
     )
     return preview_form(call.org.slug, previewed)
-
-
-def _replaced_revision(request: HttpRequest) -> int | None:
-    """The revision in `If-Match`, None for any. Raises RevisionMissing, Invalid."""
-    values = request.headers.getlist("if-match")
-    if not values:
-        raise RevisionMissing
-    if values == ["*"]:
-        return None
-    match = _ETAG.fullmatch(values[0]) if len(values) == 1 else None
-    if match is None:
-        raise Invalid('If-Match must be one ETag such as "3", or *', field="if-match")
-    return int(match[1])
-
-
-def _with_etag(form: PolicyForm) -> Response:
-    answer = json_answer(form)
-    answer.set_etag(str(form.revision))
-    return answer
 
 
 def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
