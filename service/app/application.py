@@ -62,8 +62,10 @@ from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
 from service.pages.evidence.routes import blueprint as evidence
 from service.pages.investigate import blueprint as investigate
 from service.pages.people.routes import blueprint as people
+from service.pages.policy.check_page import blueprint as dashboard_policy_check
 from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
-from service.pages.policy.routes import blueprint as dashboard_policy
+from service.pages.policy.policy_page import blueprint as dashboard_policy
+from service.pages.policy.preview_page import blueprint as dashboard_policy_changes
 from service.pages.profile import blueprint as profile
 from service.pages.proxy import blueprint as dashboard_proxy
 from service.pages.refusals import refusal_page, wants_page
@@ -221,6 +223,8 @@ _BLUEPRINTS: Final = (
     dashboard_trust_changes,
     people,
     dashboard_policy,
+    dashboard_policy_check,
+    dashboard_policy_changes,
     dashboard_exceptions,
     dashboard_proxy,
 )

@@ -4,17 +4,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
+
 from analytics.model.events import Event
 from analytics.model.filters import only
+from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.packages.policy.check import Verdict, check_release, parse_release
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import Mode
 from service.packages.policy.parsing import decode_document
 from service.packages.policy.repository import find_revision
+from service.pages.navigation import render_page
 from service.pages.policy.policy_page import ECOSYSTEM_WORDS, ECOSYSTEMS
 from service.pages.services import DashboardServices
 from service.store.tables import Organisation
+from service.web.dependencies import receives
+from service.web.request_parsing import query_parameters
+
+blueprint = Blueprint(
+    "dashboard_policy_check", __name__, url_prefix="/admin/ui/orgs/<slug>/policy/check"
+)
 
 PARAMETERS: Final = ("ecosystem", "package", "version", "published_at")
 _NEVER_PUBLIC: Final = (
@@ -51,6 +62,17 @@ class CheckView:
     def status(self) -> int:
         """The HTTP status."""
         return Invalid.status if self.faults else 200
+
+
+@blueprint.get("")
+@receives(DashboardServices)
+async def check_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show whether a release would be allowed, and why. Nothing is recorded."""
+    caller, org = await services.authorize(slug, Capability.POLICY_READ)
+    view = await load_check_view(services, org, query_parameters(request, PARAMETERS))
+    return await render_page(
+        services.settings, caller, org, "policy/check.html", view.status, page=view
+    )
 
 
 async def load_check_view(

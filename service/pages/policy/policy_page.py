@@ -1,18 +1,21 @@
 """The policy page: the policy in force or an earlier one, its changes, and forms to change it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+from quart import Blueprint, request
+from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
 from analytics.model.events import Event
-from analytics.model.filters import parse_query
+from analytics.model.filters import only, parse_query
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import RevisionNotFound
+from service.core.errors import Invalid, RevisionNotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.differences import PolicyDifference, difference
@@ -28,12 +31,21 @@ from service.packages.policy.repository import (
     load_feed_states,
 )
 from service.pages.display_names import Person, find_names
-from service.pages.navigation import may
+from service.pages.navigation import may, page_context
 from service.pages.policy.edits import Edit, entry_of, pattern_of
 from service.pages.services import DashboardServices
-from service.pages.streaming import Later
+from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.store.tables import Organisation, PolicyRevision
+from service.web.dependencies import receives
+from service.web.request_parsing import query_parameters
+
+blueprint = Blueprint("dashboard_policy", __name__, url_prefix="/admin/ui/orgs/<slug>/policy")
+
+DONE: Final = {"saved": "Saved. The policy holds from the next request on."}
+"""The page's confirmation after its forms."""
+
+_REVISION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 ECOSYSTEM_WORDS: Final = {Ecosystem.PYPI: "PyPI", Ecosystem.NPM: "npm"}
 ECOSYSTEMS: Final = [(str(ecosystem), words) for ecosystem, words in ECOSYSTEM_WORDS.items()]
@@ -164,6 +176,35 @@ class PolicyView:
     def is_open(self, kind: str) -> bool:
         """True if the form of this kind was refused."""
         return self.refused is not None and self.refused.edit.kind == kind
+
+
+@blueprint.get("")
+@receives(DashboardServices)
+async def policy_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show the policy in force or an earlier revision, and the forms that change it."""
+    caller, org = await services.authorize(slug, Capability.POLICY_READ)
+    parameters = query_parameters(request, ("revision", "done"))
+    text = only(parameters, "revision")
+    if text is not None and not _REVISION.fullmatch(text):
+        raise Invalid("revision must be a positive integer", field="revision")
+    number = None if text is None else int(text)
+    done = DONE.get(only(parameters, "done") or "")
+    return await render_policy(services, caller, org, number, done=done)
+
+
+async def render_policy(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    number: int | None = None,
+    *,
+    refused: Refused | None = None,
+    done: str | None = None,
+) -> ResponseReturnValue:
+    """The page with the revision `number`, or the one in force; or a form that was `refused`."""
+    view = await load_policy_view(services, caller, org, number, refused)
+    context = page_context(services.settings, caller, org)
+    return await streamed("policy/policy.html", view.status, page=view, done=done, **context)
 
 
 async def load_policy_view(

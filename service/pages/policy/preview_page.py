@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from quart import url_for
+from quart import Blueprint, redirect, url_for
+from quart.typing import ResponseReturnValue
 
 from analytics.model.labels import job_label
 from service.access.callers import Caller
@@ -12,24 +13,28 @@ from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid, PolicyMoved
 from service.core.threads import in_thread
-from service.packages.policy.changes import set_policy
 from service.packages.policy.differences import PolicyDifference, difference
 from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
 from service.packages.policy.parsing import decode_document
+from service.packages.policy.policy_api import PREVIEW_MAX_S, replace
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision
 from service.pages.display_names import Person, find_names
-from service.pages.form_auth import Form
-from service.pages.navigation import may
-from service.pages.policy.edits import Edit, propose
-from service.pages.policy.policy_page import PART_WORDS
+from service.pages.form_auth import Form, authorize_form
+from service.pages.navigation import may, page_context
+from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
+from service.pages.policy.policy_page import PART_WORDS, Refused, render_policy
 from service.pages.services import DashboardServices
 from service.pages.state import State
-from service.pages.streaming import Later
+from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import SummaryUnavailable, or_unavailable
 from service.store.tables import Organisation, PolicyRevision
+from service.web.dependencies import receives
 
-PREVIEW_MAX_S: Final = 10.0
+blueprint = Blueprint(
+    "dashboard_policy_changes", __name__, url_prefix="/admin/ui/orgs/<slug>/policy"
+)
+
 REPLACES: Final = "replaces"
 """The field with the revision that a form was shown with."""
 
@@ -80,6 +85,60 @@ class PreviewView:
     def is_change(self) -> bool:
         """True if saving it changes anything."""
         return bool(self.changed.before or self.changed.after)
+
+
+@blueprint.post("/preview")
+@receives(DashboardServices)
+async def preview(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Show what a change would have done, with the button that saves it."""
+    caller, org, form = await authorize_form(services, slug, Capability.POLICY_WRITE)
+    return await _preview(services, caller, org, read_edit(form), read_replaced(form))
+
+
+@blueprint.post("")
+@receives(DashboardServices)
+async def save(services: DashboardServices, slug: str) -> ResponseReturnValue:
+    """Save a change, or show it again on top of what was saved concurrently."""
+    caller, org, form = await authorize_form(services, slug, Capability.POLICY_WRITE)
+    edit, seen = read_edit(form), read_replaced(form)
+    try:
+        await save_edit(services, caller, org, edit, seen)
+    except PolicyMoved:
+        return await _preview(services, caller, org, edit, seen, status=PolicyMoved.status)
+    except EditRefused as refusal:
+        return await _refused(services, caller, org, edit, refusal)
+    if not may(caller, Capability.POLICY_READ, org):
+        return redirect(url_for("dashboard.overview_page", slug=org.slug), 303)
+    return redirect(url_for("dashboard_policy.policy_page", slug=org.slug, done="saved"), 303)
+
+
+async def _preview(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    edit: Edit,
+    seen: int,
+    status: int = 200,
+) -> ResponseReturnValue:
+    caller.require(Capability.POLICY_READ, org)
+    try:
+        view = await load_preview_view(services, caller, org, edit, seen, is_refused=status != 200)
+    except EditRefused as refusal:
+        return await _refused(services, caller, org, edit, refusal)
+    context = page_context(services.settings, caller, org)
+    return await streamed("policy/preview.html", status, page=view, **context)
+
+
+async def _refused(
+    services: DashboardServices,
+    caller: Caller,
+    org: Organisation,
+    edit: Edit,
+    refusal: EditRefused,
+) -> ResponseReturnValue:
+    """The policy page with the form as it was filled in, and its errors."""
+    caller.require(Capability.POLICY_READ, org)
+    return await render_policy(services, caller, org, refused=Refused(edit, refusal.faults))
 
 
 def read_replaced(form: Form) -> int:
@@ -141,15 +200,15 @@ async def save_edit(
 ) -> None:
     """Put the change of the revision `seen` in force.
 
-    Raises PolicyMoved if another one is by now, EditRefused, and what `Authorizer.change` raises.
+    Raises PolicyMoved if another one is by now, EditRefused, and what an action does.
     """
-    change = services.access.change(caller, org, Capability.POLICY_WRITE)
-    async with change as (work, by, present):
-        current = await find_revision(work.session, present.id)
-        if (0 if current is None else current.revision) != seen:
-            raise PolicyMoved(value=str(current.revision if current else 0))
-        policy = await in_thread(propose, edit, _policy(current))
-        await set_policy(work, present, policy, by.audit_context, replaces=seen)
+    async with services.store.read() as session:
+        current = await find_revision(session, org.id)
+    number = 0 if current is None else current.revision
+    if number != seen:
+        raise PolicyMoved(value=str(number))
+    policy = await in_thread(propose, edit, _policy(current))
+    await replace.run_parsed(caller, org, policy, {}, replaces=seen)
 
 
 def _policy(revision: PolicyRevision | None) -> InstallPolicy:

@@ -175,9 +175,9 @@ REQUESTS: Final = {
         )
     },
     "dashboard_policy.policy_page": Request("policy:r"),
-    "dashboard_policy.check_page": Request("policy:r"),
+    "dashboard_policy_check.check_page": Request("policy:r"),
     **{
-        f"dashboard_policy.{form}": Request("policy:w", is_form=True, form=NO_CHANGE)
+        f"dashboard_policy_changes.{form}": Request("policy:w", is_form=True, form=NO_CHANGE)
         for form in ("preview", "save")
     },
     "dashboard_proxy.proxy_page": Request("policy:r"),
