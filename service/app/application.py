@@ -50,6 +50,7 @@ from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
 from service.orgs.keys.routes import blueprint as api_keys
 from service.packages.install_tokens.routes import blueprint as install_tokens
+from service.packages.policy.blocklist_api import CHECK_PATH, SENT_SBOM_BYTES_MAX
 from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.policy_api import resource as policy
@@ -284,6 +285,8 @@ def _request_class(settings: Settings) -> type[Request]:
             # routed.
             if path.endswith(INGEST_PATH_END):
                 named["max_content_length"] = settings.ingest_bytes_max
+            elif path == CHECK_PATH:
+                named["max_content_length"] = SENT_SBOM_BYTES_MAX
             elif path.startswith("/proxy/") and QUERY_PATH in path:
                 named["max_content_length"] = QUERY_BYTES_MAX
             super().__init__(method, scheme, path, *rest, **named)

@@ -24,6 +24,7 @@ from service.packages.policy.blocklist_api import (
     IMPORTS_LISTED,
     BlocklistStatus,
     RemovedFeed,
+    SbomComparison,
 )
 from service.packages.policy.blocklist_contents import OSV
 from service.packages.policy.repository import list_imports, load_feed_states
@@ -162,29 +163,18 @@ async def blocklist_check(context: CommandContext, file: Path) -> Answer:
     now = context.services.clock()
     read = partial(compare_sbom, content=_read_sbom(file), now=now)
     result = await context.services.store.read_at_once(read)
-    findings = [
-        {
-            "ecosystem": str(finding.release.ecosystem),
-            "package": finding.release.name,
-            "version": finding.release.version,
-            "advisories": list(finding.advisory_ids),
-        }
-        for finding in result.findings
-    ]
+    compared = SbomComparison.of(result)
     lines = [
-        f"{len(findings)} of {result.compared} packages are on the blocklist."
-        f" Other components, which were not compared: {result.others}.",
+        f"{len(compared.findings)} of {compared.compared} packages are on the blocklist."
+        f" Other components, which were not compared: {compared.others}.",
         *(
-            f"  {entry['ecosystem']}:{entry['package']} {printable(entry['version'])}:"
-            f" {', '.join(entry['advisories'])}"
-            for entry in findings
+            f"  {finding.ecosystem}:{finding.package} {printable(finding.version)}:"
+            f" {', '.join(finding.advisories)}"
+            for finding in compared.findings
         ),
     ]
-    return Answer(
-        {"compared": result.compared, "others": result.others, "findings": findings},
-        lines,
-        code=ExitCode.FAILED if findings else ExitCode.DONE,
-    )
+    code = ExitCode.FAILED if compared.findings else ExitCode.DONE
+    return Answer(msgspec.to_builtins(compared), lines, code=code)
 
 
 def _read_sbom(file: Path) -> bytes:

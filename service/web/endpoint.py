@@ -275,7 +275,7 @@ class _Reads(Generic[_S]):
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
                 caller, org = await services.access.authorize(slug, needs, alternative=alternative)
-                asked = await _asked(query, body)
+                asked = await sent_input(query, body)
                 call = Call(services, caller, org)
                 return answered(await handler(call, *asked, **variables), 200)
 
@@ -407,7 +407,7 @@ async def _authorized(
     return caller, org
 
 
-async def _asked(query: type[Request] | None, body: Body[Any] | None) -> tuple[Any, ...]:
+async def sent_input(query: type[Request] | None, body: Body[Any] | None) -> tuple[Any, ...]:
     """The current request's parameters as `query`, or its `body`, if it takes one of the two.
 
     Raises UnknownParameter, Invalid and BODY_REFUSALS.

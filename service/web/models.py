@@ -115,6 +115,17 @@ class Parsed(Generic[_Parsed]):
     is_long: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A JSON body that is documented as `model`; the handler receives its bytes.
+
+    For long ones that the handler decodes in a thread. The app admits `bytes_max` on its path.
+    """
+
+    model: object
+    bytes_max: int
+
+
 async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
     """What the handler receives. Raises Invalid."""
     if isinstance(body, Parsed) and body.is_long:
@@ -122,9 +133,9 @@ async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
     return body.parse(given)
 
 
-def model_of(body: Body[object]) -> object:
+def model_of(body: Body[object] | Raw) -> object:
     """The model that documents `body`."""
-    return body.model if isinstance(body, Parsed) else body
+    return body.model if isinstance(body, Parsed | Raw) else body
 
 
 def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, Any]:

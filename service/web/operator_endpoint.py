@@ -33,9 +33,10 @@ from service.web.endpoint import (
     Services,
     answered,
     check_signature,
+    sent_input,
 )
-from service.web.models import Answer, Body, Request, model_of
-from service.web.request_parsing import json_object, query_parameters
+from service.web.models import Answer, Body, Raw, Request, model_of
+from service.web.request_parsing import json_bytes, query_parameters
 
 _CREDENTIALS: Final = ("adminToken",)
 
@@ -175,6 +176,22 @@ class _Endpoints(Generic[_Call]):
         Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]],
     ]: ...
 
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        returns: type[_Answer],
+        body: Raw,
+        example: Mapping[str, object],
+        status: int = 200,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[_Call, bytes, _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[_Call, bytes, _Variables], Awaitable[_Answer | Response]],
+    ]: ...
+
     def __call__(
         self,
         operation: str,
@@ -182,7 +199,7 @@ class _Endpoints(Generic[_Call]):
         *,
         returns: type[Answer],
         query: type[Request] | None = None,
-        body: Body[Any] | None = None,
+        body: Body[Any] | Raw | None = None,
         example: Mapping[str, object] | None = None,
         status: int = 200,
         refuses: Sequence[type[Refusal]] = (),
@@ -215,14 +232,15 @@ class _Endpoints(Generic[_Call]):
         return register
 
 
-async def _given(query: type[Request] | None, body: Body[Any] | None) -> list[Any]:
+async def _given(query: type[Request] | None, body: Body[Any] | Raw | None) -> tuple[Any, ...]:
     """What the current request sends: its parameters as `query`, its JSON as `body`, if any."""
-    parameters = query_parameters(request, () if query is None else query.__struct_fields__)
-    given = [] if query is None else [query.parse_texts(parameters)]
-    return given if body is None else [*given, body.parse(await json_object(request))]
+    if isinstance(body, Raw):
+        query_parameters(request, ())
+        return (await json_bytes(request, body.bytes_max),)
+    return await sent_input(query, body)
 
 
-def _common(query: type[Request] | None, body: Body[Any] | None) -> list[type[Refusal]]:
+def _common(query: type[Request] | None, body: Body[Any] | Raw | None) -> list[type[Refusal]]:
     """What every endpoint that takes these refuses."""
     of_input: list[type[Refusal]] = [] if query is None and body is None else [Invalid]
     of_body: list[type[Refusal]] = [] if body is None else [NotAnObject, *BODY_REFUSALS]

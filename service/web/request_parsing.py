@@ -43,10 +43,15 @@ async def json_object(request: Request) -> dict[str, Any]:
 
     Raises NotAnObject, or one of BODY_REFUSALS.
     """
-    raw = await read_body(request, request.max_content_length or _BODY_BYTES_MAX)
+    return parse_object(await json_bytes(request, request.max_content_length or _BODY_BYTES_MAX))
+
+
+async def json_bytes(request: Request, bytes_max: int) -> bytes:
+    """The request's body, which is declared as JSON. Raises NotJson, and what `read_body` does."""
+    raw = await read_body(request, bytes_max)
     if raw and request.mimetype != "application/json":
         raise NotJson
-    return parse_object(raw)
+    return raw
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

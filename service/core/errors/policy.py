@@ -25,6 +25,9 @@ class PolicyMoved(Refusal):
     text = "the policy is at revision {value} by now: read it again, and apply your change to that"
 
 
+BLOCKLIST_EMPTY: Final = Conflict.of(
+    "the blocklist is empty: import an archive of OSV records first"
+)
 EXCEPTION_NOT_FOUND: Final = NotFound.of("Exception not found for this org")
 EXCEPTION_EXISTS: Final = Conflict.of(
     "an exception for this release was requested already, and waits for a decision"

@@ -3,25 +3,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, Self
+from functools import partial
+from typing import Annotated, Any, Final, Literal, Self
+
+from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms, optional_ms
 from service.access.authorization import Authorizer
 from service.core.clock import Clock
-from service.core.errors import Invalid
+from service.core.errors import BLOCKLIST_EMPTY, Invalid
 from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, ImportResult
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.blocklist_generations import ImportUnderWay
 from service.packages.policy.blocklist_loading import ImportOvertaken
 from service.packages.policy.repository import list_imports, load_feed_states
+from service.packages.policy.sbom import Comparison, compare_sbom
 from service.store.store import Store
 from service.store.tables import BlocklistImport
 from service.web.documentation import Tag
-from service.web.models import Answer
+from service.web.models import Answer, Raw
 from service.web.operator_endpoint import OperatorCall, OperatorResource
 from service.web.parameter_types import TimestampMs
 
 IMPORTS_LISTED: Final = 10
+CHECK_PATH: Final = "/api/v1/operator/blocklist/check"
+SENT_SBOM_BYTES_MAX: Final = 16 * 2**20
+"""Of a bill of materials that is sent; the command on the machine reads longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,52 @@ class RemovedFeed(Answer):
         )
 
 
+class BillOfMaterials(Struct, rename="camel"):
+    """A software bill of materials: CycloneDX in JSON. Nested components are compared, too."""
+
+    bom_format: Literal["CycloneDX"]
+    components: Annotated[
+        list[dict[str, Any]], Meta(description="Each with its package URL in `purl`.")
+    ] = []
+
+
+class SbomFinding(Answer):
+    """A package on the blocklist, and the advisories; of a package without a version, all on it."""
+
+    ecosystem: str
+    package: str
+    version: str
+    advisories: list[str]
+
+
+class SbomComparison(Answer):
+    """The packages of a bill of materials that the blocklist names.
+
+    `others` are the components that were not compared: those of other ecosystems.
+    """
+
+    compared: int
+    others: int
+    findings: list[SbomFinding]
+
+    @classmethod
+    def of(cls, result: Comparison) -> Self:
+        """A comparison in the API's representation."""
+        return cls(
+            compared=result.compared,
+            others=result.others,
+            findings=[
+                SbomFinding(
+                    ecosystem=str(finding.release.ecosystem),
+                    package=finding.release.name,
+                    version=finding.release.version,
+                    advisories=list(finding.advisory_ids),
+                )
+                for finding in result.findings
+            ],
+        )
+
+
 @resource.get("get_blocklist", returns=BlocklistStatus)
 async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
     """Show what is in force of each feed, and the last imports."""
@@ -159,3 +212,18 @@ async def remove(call: OperatorCall[BlocklistServices], feed: str) -> RemovedFee
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""
     importer = BlocklistImporter(call.services.store)
     return RemovedFeed.of(await importer.remove_feed(feed, call.by, lambda changes: True))
+
+
+@resource.post_read(
+    "compare_bill",
+    "/check",
+    body=Raw(BillOfMaterials, SENT_SBOM_BYTES_MAX),
+    example={"bomFormat": "CycloneDX", "components": [{"purl": "pkg:npm/left-pad@1.3.0"}]},
+    returns=SbomComparison,
+    refuses=[BLOCKLIST_EMPTY],
+)
+async def check(call: OperatorCall[BlocklistServices], content: bytes) -> SbomComparison:
+    """Compare a software bill of materials with the blocklist. Nothing is recorded."""
+    services = call.services
+    compare = partial(compare_sbom, content=content, now=services.clock())
+    return SbomComparison.of(await services.store.read_at_once(compare))

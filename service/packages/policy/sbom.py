@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import unquote
 
 import msgspec
 
-from service.core.errors import Conflict, Invalid
+from service.core.errors import BLOCKLIST_EMPTY, Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.policy.advisories import Advisory, PackageAdvisories
@@ -45,7 +45,8 @@ class _Metadata(msgspec.Struct):
     component: _Component | None = None
 
 
-class _Document(msgspec.Struct, tag_field="bomFormat", tag="CycloneDX"):
+class _Document(msgspec.Struct, rename={"bom_format": "bomFormat"}):
+    bom_format: Literal["CycloneDX"]  # required: another format has no components either
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     components: list[_Component] = []
 
@@ -124,13 +125,13 @@ def _release(component: _Component) -> Release | None:
 
 
 def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Comparison:
-    """Which components of a bill of materials the blocklist names. Raises Invalid and Conflict."""
+    """Which components of a bill the blocklist names. Raises Invalid, BLOCKLIST_EMPTY."""
     releases, others = parse_sbom(content)
     # The generation is that of all organisations: no policy has a part in the comparison.
     generation = find_in_force(transaction, tenant_id="").generation
     if generation == 0:
         # A comparison with nothing must not look like one without findings.
-        raise Conflict("the blocklist is empty: import an archive of OSV records first")
+        raise BLOCKLIST_EMPTY
     findings = _find_advised(transaction, generation, releases, now)
     return Comparison(len(releases), others, tuple(findings))
 

@@ -188,8 +188,8 @@ REQUESTS: Final = {
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
 
-OPERATED: Final = {"blocklist.status": 200, "blocklist.remove": 404}
-"""The operator's endpoints, which are of no organisation, and what the operator is answered."""
+OPERATED: Final = {"blocklist.status": 200, "blocklist.remove": 404, "blocklist.check": 400}
+"""The operator's endpoints, which are of no organisation, and what an empty request is answered."""
 
 
 @dataclass(frozen=True)
