@@ -34,7 +34,7 @@ WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/
 exact = --quiet --no-deps --require-hashes $(addprefix -r requirements/,$(1))
 pinned = $(BIN)/uv pip install --system-certs --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
 
-.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards mutants check format bench hashes sbom clean help
+.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards mutants goldens check format bench hashes sbom clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -84,6 +84,9 @@ guards: $(VENV)/.installed-dev ## drop each guard and want its test to fail (SIN
 
 mutants: $(VENV)/.installed-dev ## make small wrong changes and want tests to fail (COUNT=100 SEED=1)
 	$(BIN)/python -m tests.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(MODULES) $(if $(NAMES),--names $(NAMES))
+
+goldens: $(VENV)/.installed-dev ## write down all answers (OUT=folder); UPDATE=1 rewrites the document and helps kept here
+	$(BIN)/python -m tests.goldens $(if $(UPDATE),--update) $(if $(ONLY),--only '$(ONLY)') $(OUT)
 
 check: $(VENV)/.installed-dev ## quick enough to run before every commit
 	$(BIN)/ruff format --check .
