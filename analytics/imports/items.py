@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from analytics.model.row_validation import RowRefused
+from analytics.model.schema import COLUMNS, WIRE_COLUMNS
 from analytics.model.strict_json import DuplicateKey, check_keys
 from analytics.model.validation_errors import describe
 
@@ -12,38 +13,52 @@ NOT_AN_OBJECT: Final = "must be a JSON object in UTF-8, without lone surrogates 
 _NOTHING: Final = msgspec.Raw()
 
 
-class ImportItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One row of a file, by wire names; `RowImporter` checks its values."""
+IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
+_JSON: Final = ("payload", "envelope")
+
+
+def _with_columns(item: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """`item` with all columns, by wire names: first texts, then JSON, and what is ignored."""
+    texts = [
+        (column, str | None, msgspec.field(name=name, default=None))
+        for name, column in WIRE_COLUMNS.items()
+        if name not in {*_JSON, *IGNORED}
+    ]
+    raws = [(name, msgspec.Raw, _NOTHING) for name in (*_JSON, *IGNORED)]
+    return msgspec.defstruct(
+        item.__name__,
+        [*texts, *raws],
+        namespace={"__doc__": item.__doc__},
+        module=item.__module__,
+        forbid_unknown_fields=True,
+        gc=False,
+    )
+
+
+class _Ruled(msgspec.Struct):
+    """The columns for which imported rows have rules of their own."""
 
     created_at: str | None = None
     event: str | None = None
-    package_name: str | None = msgspec.field(name="packageName", default=None)
-    version: str | None = None
     decision: str | None = None
     verdict_source: str | None = None
     actor_tenant_id: str | None = None
     actor: str | None = None
     actor_source: str | None = None
-    subject: str | None = None
     oidc_binding_id: str | None = None
-    request_id: str | None = None
     source_ip: str | None = None
-    ecosystem: str | None = None
     repository_id: str | None = None
     run_id: str | None = None
     token_id: str | None = None
-    file_name: str | None = None
-    file_sha256: str | None = None
-    client: str | None = None
     payload: msgspec.Raw = _NOTHING
     envelope: msgspec.Raw = _NOTHING
-    id: msgspec.Raw = _NOTHING
-    tenant_id: msgspec.Raw = _NOTHING
-    received_at: msgspec.Raw = _NOTHING
-    decision_reason: msgspec.Raw = _NOTHING
 
 
-IGNORED: Final = ("id", "tenant_id", "received_at", "decision_reason")
+@_with_columns
+class ImportItem(_Ruled):
+    """One row of a file, by wire names; `RowImporter` checks its values."""
+
+
 ITEM_COLUMNS: Final = tuple(
     field.encode_name
     for field in msgspec.structs.fields(ImportItem)
@@ -51,7 +66,14 @@ ITEM_COLUMNS: Final = tuple(
 )
 """The columns that a file may have, in the order of an ImportItem's fields."""
 
-_TEXTS: Final = len(ITEM_COLUMNS) - len(("payload", "envelope"))
+PLAIN_COLUMNS: Final = tuple(
+    column
+    for column in COLUMNS
+    if column.wire in ITEM_COLUMNS and column.name not in _Ruled.__struct_fields__
+)
+"""The columns of an item that its row has as they are, if `check_column` accepts them."""
+
+_TEXTS: Final = len(ITEM_COLUMNS) - len(_JSON)
 """The columns of an item that are text; they come first."""
 
 _item_decoder: Final = msgspec.json.Decoder(ImportItem)

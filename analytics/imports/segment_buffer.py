@@ -11,8 +11,8 @@ import pyarrow as pa
 from analytics.imports.chunks import Chunk
 from analytics.imports.validation import Refused, RowImporter
 from analytics.model.instants import utc_day
-from analytics.model.rows import AuditRow, to_table
-from analytics.model.schema import AUDIT_SCHEMA
+from analytics.model.rows import AuditRow
+from analytics.model.schema import AUDIT_SCHEMA, to_table
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import Claim
 from analytics.storage.segment_writer import NewSegment

@@ -11,26 +11,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from analytics.imports.envelopes import ImportedEnvelope, raw_envelope, read_envelope
-from analytics.imports.items import ImportItem
+from analytics.imports.items import PLAIN_COLUMNS, ImportItem
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
-    PACKAGE_NAME_MAX,
-    VERSION_MAX,
     AcceptedInterval,
     RowRefused,
     check_decision,
-    check_ecosystem,
-    check_package_text,
-    check_printable,
-    check_sha256,
-    check_subject,
+    column_check,
 )
 from analytics.model.rows import (
     ACTOR_SOURCES,
-    CLAIM_MAX,
-    CLIENT_MAX,
-    FILE_NAME_MAX,
     NO_CI_COLUMNS,
     AuditContext,
     AuditRow,
@@ -38,33 +29,18 @@ from analytics.model.rows import (
     VerdictSource,
     ci_columns,
 )
+from analytics.model.schema import COLUMNS
 
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
 """The number of remembered envelopes, and the maximum length of one."""
 
-_LENGTHS: Final = {
-    "packageName": PACKAGE_NAME_MAX,
-    "version": VERSION_MAX,
-    "actor": 256,
-    "actor_source": 64,
-    "actor_tenant_id": 64,
-    "subject": 1_024,
-    "oidc_binding_id": 64,
-    "request_id": 128,
-    "source_ip": 64,
-    "repository_id": CLAIM_MAX,
-    "run_id": CLAIM_MAX,
-    "token_id": CLAIM_MAX,
-    "file_name": FILE_NAME_MAX,
-    "client": CLIENT_MAX,
-}
-"""The longest text of each column, in code points."""
+_CHECKS: Final = {column.name: column_check(column) for column in COLUMNS}
+_PLAIN: Final = tuple((column.name, _CHECKS[column.name]) for column in PLAIN_COLUMNS)
 
 _CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "token_id": "jti"}
 """The member of `payload.ci` that corresponds to each column of CiColumns."""
 
-_PACKAGE_COLUMNS: Final = frozenset({"packageName", "version"})
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
 
 _Key = TypeVar("_Key")
@@ -123,38 +99,29 @@ class RowImporter:
         check_decision(item.event, item.decision, said.envelope.decision)
         audit_context = self._audit_context(item, _ci_field(item, said.ci))
         ci = _ci_columns(item, said.ci)
-        _check_text("packageName", item.package_name)
-        _check_text("version", item.version)
-        _check_text("subject", item.subject)
-        _check_text("request_id", item.request_id)
-        _check_text("file_name", item.file_name)
-        _check_text("client", item.client)
-        check_sha256("file_sha256", item.file_sha256)
-        check_ecosystem(item.ecosystem)
+        plain: dict[str, str] = {}
+        for name, check in _PLAIN:
+            text = getattr(item, name)
+            if text is not None:
+                check(text)
+                plain[name] = text
         return AuditRow(
             created_at=self.window.instant(item.created_at),
             received_at=self.window.now,
             event=item.event,
-            package_name=item.package_name,
-            version=item.version,
             decision=said.envelope.decision,
             decision_reason=said.reason,
             verdict_source=audit_context.verdict_source,
             actor_tenant_id=audit_context.actor_tenant_id,
             actor=audit_context.actor,
             actor_source=audit_context.actor_source,
-            subject=item.subject,
             oidc_binding_id=item.oidc_binding_id,
-            request_id=item.request_id,
             source_ip=audit_context.source_ip,
             payload=said.payload,
-            ecosystem=item.ecosystem,
             repository_id=ci.repository_id,
             run_id=ci.run_id,
             token_id=ci.token_id,
-            file_name=item.file_name,
-            file_sha256=item.file_sha256,
-            client=item.client,
+            **plain,
         )
 
     def _envelope(self, event: str, item: ImportItem) -> ImportedEnvelope:
@@ -245,14 +212,6 @@ def _verdict_source(text: str | None) -> VerdictSource | None:
     return None if text is None else VerdictSource(text)
 
 
-def _check_text(column: str, text: str | None) -> None:
-    if text is None:
-        return
-    if not 0 < len(text) <= _LENGTHS[column]:
-        raise RowRefused(f"{column} must be 1..{_LENGTHS[column]} characters")
-    if column == "subject":
-        check_subject(text)
-    elif column in _PACKAGE_COLUMNS:
-        check_package_text(column, text)
-    else:
-        check_printable(column, text)
+def _check_text(name: str, text: str | None) -> None:
+    if text is not None:
+        _CHECKS[name](text)

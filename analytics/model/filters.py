@@ -10,8 +10,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.columns import FilterParameter
 from analytics.model.instants import bounds_of, parse_since, parse_until
+from analytics.model.schema import FILTER_PARAMETERS
 
 FILTER_COLUMNS: Final = {parameter.name: parameter.column for parameter in FILTER_PARAMETERS}
 """Query parameter to the column it filters."""

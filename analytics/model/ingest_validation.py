@@ -17,15 +17,20 @@ from analytics.model.events import Decision, Envelope
 from analytics.model.row_validation import (
     AHEAD_MAX,
     ERROR_CHARS_MAX,
-    PACKAGE_NAME_MAX,
-    VERSION_MAX,
     AcceptedInterval,
     RowRefused,
     check_decision,
     check_ecosystem,
     check_package_text,
 )
-from analytics.model.rows import AuditContext, AuditRow, Ecosystem, audit_row
+from analytics.model.rows import (
+    PACKAGE_NAME_MAX,
+    VERSION_MAX,
+    AuditContext,
+    AuditRow,
+    Ecosystem,
+    audit_row,
+)
 from analytics.model.strict_json import DuplicateKey, check_keys
 from analytics.model.validation_errors import describe
 

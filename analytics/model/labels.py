@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from analytics.model.events import Event
-from analytics.model.filter_parameters import FILTER_PARAMETERS
+from analytics.model.schema import FILTER_PARAMETERS
 
 EVENT_LABELS: Final[dict[str, str]] = {
     Event.OSS_FIRST_PARTY: "First-party install",

@@ -2,10 +2,13 @@
 
 import re
 import unicodedata
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
+from analytics.model.columns import Column, TextRule
 from analytics.model.events import Decision
 from analytics.model.instants import parse_instant
 from analytics.model.rows import Ecosystem
@@ -13,12 +16,10 @@ from analytics.model.rows import Ecosystem
 AHEAD_MAX: Final = timedelta(seconds=60)
 """How far a sender's clock may be ahead of ours."""
 
-PACKAGE_NAME_MAX: Final = 512
-VERSION_MAX: Final = 256
 ERROR_CHARS_MAX: Final = 300
 """The maximum length of a rejected row's error, which may repeat a value of any length."""
 _UNKNOWN: Final = frozenset({"Co", "Cn"})
-_ECOSYSTEMS: Final = frozenset(Ecosystem)
+_ECOSYSTEMS: Final = tuple(Ecosystem)
 _SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -57,8 +58,13 @@ def check_decision(event: str, decision: str | None, settled: Decision | None) -
 
 def check_ecosystem(text: str | None) -> None:
     """Raise RowRefused for an ecosystem that is not known."""
-    if text is not None and text not in _ECOSYSTEMS:
-        raise RowRefused(f"ecosystem must be one of {', '.join(Ecosystem)}")
+    if text is not None:
+        _check_value("ecosystem", _ECOSYSTEMS, text)
+
+
+def _check_value(field: str, known: Collection[str], text: str) -> None:
+    if text not in known:
+        raise RowRefused(f"{field} must be one of {', '.join(known)}")
 
 
 def check_sha256(field: str, text: str | None) -> None:
@@ -91,3 +97,27 @@ def check_subject(text: str | None) -> None:
     if text is not None and not text.isprintable():
         text = "".join(c for c in text if unicodedata.category(c) not in _UNKNOWN)
         check_printable("subject", text)
+
+
+_RULES: Final[Mapping[TextRule, Callable[[str, str], None]]] = {
+    TextRule.PRINTABLE: check_printable,
+    TextRule.PACKAGE: check_package_text,
+    TextRule.SUBJECT: lambda _, text: check_subject(text),
+    TextRule.SHA256: check_sha256,
+}
+
+
+def column_check(column: Column) -> Callable[[str], None]:
+    """What raises RowRefused unless rows may have a text in `column`."""
+    field, length_max, rule = column.wire, column.max_chars, _RULES[column.rule]
+    if column.values is not None:
+        return partial(_check_value, field, tuple(column.values))
+    if length_max is None:
+        return partial(rule, field)
+
+    def check(text: str) -> None:
+        if not 0 < len(text) <= length_max:
+            raise RowRefused(f"{field} must be 1..{length_max} characters")
+        rule(field, text)
+
+    return check

@@ -1,64 +1,51 @@
-"""The schema of audit rows in each version, and the names of its columns in the API."""
+"""The schema of audit rows in each version, and what else follows from the columns of AuditRow."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, get_args, get_type_hints
 
+import msgspec
 import pyarrow as pa
 
+from analytics.model.columns import Column, Section
 from analytics.model.errors import StoreFault
+from analytics.model.rows import AuditRow
 
 _INSTANT: Final = pa.timestamp("us", tz="UTC")
-_TEXT: Final = pa.string()
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of stored rows.
+def _column(name: str, annotation: Any) -> Column:  # noqa: ANN401 - an annotated type
+    """The column that a field of AuditRow declares."""
+    column: Column
+    kind, column = get_args(annotation)
+    return replace(
+        column,
+        name=name,
+        wire=column.wire or name,
+        type=_INSTANT if kind is datetime else column.type,
+    )
 
-    `field_id` is its number in Parquet files, which is never reused, even after a column is
-    dropped. Rows have the column from schema version `since` on.
-    """
 
-    name: str
-    field_id: int
-    type: pa.DataType = _TEXT
-    is_required: bool = False
-    since: int = 1
-
-    @property
-    def field(self) -> pa.Field:
-        """The column as Arrow has it."""
-        return pa.field(self.name, self.type, nullable=not self.is_required)
-
+_SEQ: Final = Column(
+    field_id=1,
+    name="seq",
+    wire="id",
+    label="Row id",
+    type=pa.int64(),
+    is_required=True,
+    section=Section.REQUEST,
+    place=8,
+)
 
 COLUMNS: Final = (
-    Column("seq", 1, pa.int64(), is_required=True),
-    Column("created_at", 2, _INSTANT, is_required=True),
-    Column("received_at", 3, _INSTANT, is_required=True),
-    Column("event", 4, is_required=True),
-    Column("package_name", 5),
-    Column("version", 6),
-    Column("decision", 7),
-    Column("decision_reason", 8),
-    Column("verdict_source", 9, is_required=True),
-    Column("actor_tenant_id", 10),
-    Column("actor", 11, is_required=True),
-    Column("actor_source", 12, is_required=True),
-    Column("subject", 13),
-    Column("oidc_binding_id", 14),
-    Column("request_id", 15),
-    Column("source_ip", 16),
-    Column("payload", 17),
-    Column("ecosystem", 18, since=2),
-    Column("repository_id", 19, since=2),
-    Column("run_id", 20, since=2),
-    Column("token_id", 21, since=2),
-    Column("file_name", 22, since=3),
-    Column("file_sha256", 23, since=3),
-    Column("client", 24, since=3),
+    _SEQ,
+    *(
+        _column(name, annotation)
+        for name, annotation in get_type_hints(AuditRow, include_extras=True).items()
+    ),
 )
-"""A new version appends nullable columns of text: older rows are read with null there."""
+"""The columns in the order in which they are stored."""
 
 SCHEMA_VERSION: Final = max(column.since for column in COLUMNS)
 """What rows are written as."""
@@ -101,6 +88,23 @@ def schema_of(version: int, what: str) -> pa.Schema:
     return _SCHEMAS[version]
 
 
+def to_table(rows: Sequence[AuditRow]) -> pa.Table:
+    """`rows` as a JOURNAL_SCHEMA table, in the same order."""
+    columns = list(zip(*map(msgspec.structs.astuple, rows), strict=True))
+    columns = columns or [()] * len(JOURNAL_SCHEMA)
+    return pa.Table.from_arrays(
+        [_array(values, field.type) for values, field in zip(columns, JOURNAL_SCHEMA, strict=True)],
+        schema=JOURNAL_SCHEMA,
+    )
+
+
+def _array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+    """`values` as an Arrow array. The rows of one request share most of their values."""
+    if values and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)
+
+
 def with_nulls(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """`rows` with all columns of `schema`, null in those that they lack; they have no others."""
     if rows.num_columns == len(schema):
@@ -122,37 +126,42 @@ def with_received_at(rows: pa.Table, received_at: datetime) -> pa.Table:
     return rows.set_column(index, AUDIT_SCHEMA.field("received_at"), instants)
 
 
+def _moved(names: Iterable[str], places: Mapping[str, str]) -> list[str]:
+    """`names`, those in `places` behind the one that is given there."""
+    order = [name for name in names if name not in places]
+    for name, before in places.items():
+        order.insert(order.index(before) + 1, name)
+    return order
+
+
+_TENANT: Final = "tenant_id"
+_STORED: Final = {column.wire: column.name for column in COLUMNS}
+
 WIRE_COLUMNS: Final[dict[str, str]] = {
-    "id": "seq",
-    "created_at": "created_at",
-    "event": "event",
-    "packageName": "package_name",
-    "version": "version",
-    "decision": "decision",
-    "decision_reason": "decision_reason",
-    "verdict_source": "verdict_source",
-    "tenant_id": "",
-    "actor_tenant_id": "actor_tenant_id",
-    "actor": "actor",
-    "actor_source": "actor_source",
-    "subject": "subject",
-    "oidc_binding_id": "oidc_binding_id",
-    "request_id": "request_id",
-    "source_ip": "source_ip",
-    "received_at": "received_at",
-    "payload": "payload",
-    "ecosystem": "ecosystem",
-    "repository_id": "repository_id",
-    "run_id": "run_id",
-    "token_id": "token_id",
-    "file_name": "file_name",
-    "file_sha256": "file_sha256",
-    "client": "client",
+    name: _STORED.get(name, "")
+    for name in _moved(_STORED, {"received_at": "source_ip", _TENANT: "verdict_source"})
 }
 """Wire name to stored column, in the order of JSON keys and CSV headers.
 
 `tenant_id` is not stored: a reader adds the tenant it asked for.
 """
+
+_FILTERS: Final = {
+    column.filter.name: replace(
+        column.filter,
+        column=column.name,
+        label=column.filter.label or column.label,
+        noun=column.filter.noun or column.label.lower(),
+        field=replace(column.filter.field, label=column.filter.field.label or column.label),
+    )
+    for column in COLUMNS
+    if column.filter is not None
+}
+
+FILTER_PARAMETERS: Final = tuple(
+    _FILTERS[name] for name in _moved(_FILTERS, {"verdict_source": "oidc_binding_id"})
+)
+"""The query parameters that filter rows, in the order of the API's document."""
 
 ID_PREFIX: Final = "aud_"
 ID_DIGITS: Final = 19  # the digits of the largest int64, so that ids sort like seq

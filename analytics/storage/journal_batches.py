@@ -19,13 +19,14 @@ import pyarrow.compute as pc
 
 from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
-from analytics.model.rows import AuditRow, to_table
+from analytics.model.rows import AuditRow
 from analytics.model.schema import (
     AUDIT_SCHEMA,
     JOURNAL_SCHEMA,
     JOURNAL_SCHEMAS,
     NO_ROWS,
     NewerSchema,
+    to_table,
     with_nulls,
     with_received_at,
 )

@@ -20,6 +20,7 @@ from typing import Annotated, Final
 import msgspec
 import pyarrow as pa
 
+from analytics.model.schema import COLUMNS
 from analytics.storage import value_filter
 from analytics.storage.index_blocks import (
     BLOCK_BYTES_MAX,
@@ -32,25 +33,14 @@ from analytics.storage.index_blocks import (
 )
 from analytics.storage.segment_metadata import Segment
 
-INDEXED_COLUMNS: Final = (
-    "package_name",
-    "version",
-    "actor",
-    "subject",
-    "oidc_binding_id",
-    "ecosystem",
-    "repository_id",
-    "run_id",
-    "token_id",
-    "file_sha256",
-)
+INDEXED_COLUMNS: Final = tuple(column.name for column in COLUMNS if column.is_indexed)
 """Columns that people search for single values of. The catalog counts those of few values.
 
 A column that a schema version appends needs no new INDEX_VERSION: indexes from before are of
 segments without it (`analytics.statistics.value_index`).
 """
 
-HEAD_COLUMNS: Final = ("package_name", "actor", "subject", "ecosystem")
+HEAD_COLUMNS: Final = tuple(column.name for column in COLUMNS if column.has_head)
 """Columns whose most frequent values summaries and facets name.
 
 Indexes from before `subject` and `ecosystem` have no head for them: their values are counted.

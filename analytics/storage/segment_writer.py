@@ -62,9 +62,7 @@ PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "store_schema": False,  # Arrow's own copy of the schema: a tenth of a small file
 }
 
-_SKIPPING: Final = dict.fromkeys(
-    ("package_name", "actor", "subject", "oidc_binding_id", "file_sha256"), _BLOOM
-)
+_SKIPPING: Final = {column.name: _BLOOM for column in COLUMNS if column.has_bloom_filter}
 
 PARQUET_SCHEMA: Final = pa.schema(
     [column.field.with_metadata({"PARQUET:field_id": str(column.field_id)}) for column in COLUMNS]

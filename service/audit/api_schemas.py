@@ -1,16 +1,17 @@
 """Request and response schemas of the audit endpoints, for the OpenAPI document."""
 
+from collections.abc import Mapping
 from types import GenericAlias
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from analytics.export.compression import Compression
 from analytics.export.writers import ExportFormat
-from analytics.model.events import Decision
-from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.columns import Column, FilterParameter, TextRule
+from analytics.model.decision_reason import DECISION_REASON_MAX
 from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX, Order
-from analytics.model.rows import Ecosystem, VerdictSource
+from analytics.model.schema import COLUMNS, FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BUCKETS_MAX
@@ -233,34 +234,39 @@ class ExportQuery(OrderedWindow, kw_only=True):
     ] = UNSET
 
 
+_ENTRY_TYPES: Final[Mapping[str, Any]] = {
+    "id": str,
+    "created_at": TimestampUs,
+    "decision_reason": Annotated[str, Meta(max_length=DECISION_REASON_MAX)],
+    "tenant_id": str,
+    "received_at": TimestampUs,
+    "payload": dict[str, Any],
+}
+"""The members of an entry that are not the text of their column."""
+
+
+def _text_type(column: Column) -> Any:  # noqa: ANN401 - a type
+    if column.rule is TextRule.SHA256:
+        return Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    return column.values or str
+
+
+def _with_columns(entry: type[Struct]) -> type[Struct]:
+    """`entry` with a member for each column."""
+    columns = {column.wire: column for column in COLUMNS}
+    fields: list[tuple[str, Any]] = []
+    for name in WIRE_COLUMNS:
+        column = columns.get(name)
+        kind = _ENTRY_TYPES.get(name) or _text_type(columns[name])
+        is_nullable = column is not None and not column.is_required
+        fields.append((name, kind | None if is_nullable else kind))
+    more = {"__doc__": entry.__doc__}
+    return defstruct(entry.__name__, fields, namespace=more, kw_only=True)
+
+
+@_with_columns
 class AuditEntry(Struct, kw_only=True):
     """One audit row; all keys are always present."""
-
-    id: str
-    created_at: TimestampUs
-    event: str
-    packageName: str | None  # noqa: N815 - the specification's one camel
-    version: str | None
-    decision: Decision | None
-    decision_reason: Annotated[str, Meta(max_length=256)] | None
-    verdict_source: VerdictSource
-    tenant_id: str
-    actor_tenant_id: str | None
-    actor: str
-    actor_source: str
-    subject: str | None
-    oidc_binding_id: str | None
-    request_id: str | None
-    source_ip: str | None
-    received_at: TimestampUs
-    payload: dict[str, Any] | None
-    ecosystem: Ecosystem | None
-    repository_id: str | None
-    run_id: str | None
-    token_id: str | None
-    file_name: str | None
-    file_sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")] | None
-    client: str | None
 
 
 class AuditPage(Struct, kw_only=True):

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from analytics.model.columns import FilterParameter
 from analytics.model.events import Decision
-from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
 from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
 from analytics.model.labels import EVENT_LABELS, job_subjects
 from analytics.model.rows import Ecosystem
-from analytics.model.schema import parse_audit_id
+from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 
 SEARCH_CHARS_MAX: Final = 4 * 1024
 TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)

@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Final
 
-from analytics.model.filter_parameters import FILTER_PARAMETERS, FilterParameter
+from analytics.model.columns import FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
+from analytics.model.schema import FILTER_PARAMETERS
 from service.audit.tenant_log import TenantLog
 from service.core.errors import QueryTooSlow, WaitedTooLong
 

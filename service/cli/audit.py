@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS, parse_query
+from analytics.model.schema import FILTER_PARAMETERS
 from analytics.query.executor import ScanReport
 from service.audit.query_service import parse_page_request
 from service.cli.answers import Answer, Output, one_line

@@ -14,13 +14,16 @@ from analytics.model.filters import (
     parse_query,
     parse_term,
 )
+from analytics.model.schema import FILTER_PARAMETERS
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
 from service.core.errors import Invalid
 from service.pages.state import parse_state
 from service.store.tables import Organisation
 
-COMPLETED: Final = ("package", "actor", "subject", "oidc_binding_id")
+COMPLETED: Final = tuple(
+    parameter.name for parameter in FILTER_PARAMETERS if parameter.field.is_completed
+)
 """The filters whose values are looked up; the others have few values."""
 
 PARAMETERS: Final = ("name", "prefix", "last", *BOUND_PARAMETERS)

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from analytics.model.events import Decision, Event
+from analytics.model.schema import FILTER_PARAMETERS
 
 PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
 """Names of the identity providers for sign-in."""
@@ -50,6 +51,12 @@ _ICONS: Final[dict[str, str]] = {
 _SIGN_INS: Final = ("oauth_", "passkey_auth", "link_sign", "device_sign", "signed_", "session_")
 _PEOPLE: Final = ("member_", "team_", "role_")
 
+
+FILTERS: Final = sorted(FILTER_PARAMETERS, key=lambda parameter: parameter.field.place)
+"""The filters in the order of their fields in the form."""
+
+PREFIX_NOUNS: Final = [parameter.noun for parameter in FILTER_PARAMETERS if parameter.takes_prefix]
+"""What the form calls the columns whose filters take a prefix."""
 
 _DAY_S: Final = 86_400
 _YEAR_S: Final = 365 * _DAY_S

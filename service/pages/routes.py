@@ -22,7 +22,7 @@ from service.audit.search_request import SEARCH, merged, search_of
 from service.core.errors import NotFound, Unauthenticated
 from service.pages.audit_page import load_audit_view
 from service.pages.autocomplete import COMPLETED, PARAMETERS, complete
-from service.pages.labels import ACTOR_SOURCES, cut, grouped
+from service.pages.labels import ACTOR_SOURCES, FILTERS, PREFIX_NOUNS, cut, grouped
 from service.pages.live import live_events, parse_live
 from service.pages.navigation import page_context
 from service.pages.overview import load_overview
@@ -133,6 +133,8 @@ async def audit_page(services: DashboardServices, slug: str) -> ResponseReturnVa
         completed=COMPLETED,
         columns=COLUMNS,
         filter_labels=FILTER_LABELS,
+        filters=FILTERS,
+        prefix_nouns=PREFIX_NOUNS,
         **page_context(services.settings, caller, org),
     )
 

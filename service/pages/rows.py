@@ -2,12 +2,15 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
+from analytics.model.columns import Column, Section
 from analytics.model.labels import event_label
+from analytics.model.schema import COLUMNS
 from service.ci.issuers.run_links import HasRuns, run_link
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.pages.labels import ago, ci_words, icon_of
@@ -27,6 +30,14 @@ PIVOTS: Final = {
     "This event": ("event", "event"),
 }
 """What rows may have in common: label, filter, key in the entry."""
+
+DETAILS: Final[Mapping[Section, Sequence[Column]]] = {
+    section: sorted(
+        (column for column in COLUMNS if column.section is section), key=attrgetter("place")
+    )
+    for section in Section
+}
+"""The columns in each group of a row's details, in their order."""
 
 _BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
 _CI_SOURCE: Final = "oidc_"
@@ -65,6 +76,11 @@ class ShownRow:
     actor: str
     subject: str | None
     ci_provider: str | None
+
+    @property
+    def details(self) -> dict[str, Sequence[Column]]:
+        """The columns to show, by the name of their group."""
+        return {section.name: columns for section, columns in DETAILS.items()}
 
     @property
     def is_install(self) -> bool:

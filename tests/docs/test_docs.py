@@ -8,9 +8,8 @@ import pytest
 
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import Event
-from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import FILTER_COLUMNS
-from analytics.model.schema import WIRE_COLUMNS
+from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.storage.integrity import Kind
 from service.access.roles import Capability, Role
 from service.app.background_jobs import (

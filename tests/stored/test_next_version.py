@@ -1,6 +1,6 @@
 """The schema can grow: a version with a column more reads what this one wrote.
 
-The later version is a copy of the code in which each list of columns has one line more.
+The later version is a copy of the code in which AuditRow has a column more.
 """
 
 import asyncio
@@ -31,23 +31,24 @@ pytestmark = pytest.mark.sqlite_only(reason="it begins with a SQLite database")
 PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
 NEWER = "was written by a newer version of Countersign: update this one"
 ADDED = {
-    "analytics/model/schema.py": {
-        '    Column("client", 24, since=3),\n': '    Column("test_column", 25, since=4),\n',
-        '    "client": "client",\n': '    "test_column": "test_column",\n',
-    },
     "analytics/model/rows.py": {
-        "    client: str | None = None\n": "    test_column: str | None = None\n",
-    },
-    "analytics/model/filter_parameters.py": {
-        '        "pip/26.3",\n        takes_prefix=True,\n    ),\n': (
-            '    FilterParameter("test_column", "test_column", "Test", "What a test adds", "t"),\n'
+        """                field=FieldOfFilter(place=13, hint="pip/26.3 or npm/*"),
+            ),
         ),
-    },
-    "analytics/imports/items.py": {
-        "    client: str | None = None\n": "    test_column: str | None = None\n",
-    },
-    "analytics/imports/validation.py": {
-        "            client=item.client,\n": "            test_column=item.test_column,\n",
+    ] = None
+""": """    test_column: Annotated[
+        Text,
+        Column(
+            field_id=25,
+            since=4,
+            label="Test",
+            section=REQUEST,
+            filter=FilterParameter(
+                name="test_column", description="What a test adds", example="t"
+            ),
+        ),
+    ] = None
+""",
     },
 }
 """The lines of the later version, each behind the one it follows."""

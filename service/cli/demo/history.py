@@ -14,8 +14,8 @@ import pyarrow as pa
 from analytics.model.decision_reason import compact
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.instants import utc_day
-from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_columns, to_table
-from analytics.model.schema import JOURNAL_SCHEMA
+from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_columns
+from analytics.model.schema import JOURNAL_SCHEMA, to_table
 from service.ci.verifier.codes import FailureCode
 from service.ci.verifier.rejections import Rejection
 from service.cli.demo.actors import Actors, Trust, find_trust, rejection_detail

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from analytics.model.envelopes import BlocklistHit, InstallAllowed, OidcBindingRevoked, VerifiedCi
 from analytics.model.events import Envelope
 from analytics.model.org_envelopes import SignedOut
-from analytics.model.rows import AuditContext, VerdictSource, audit_row, ci_columns, to_table
-from analytics.model.schema import JOURNAL_SCHEMA
+from analytics.model.rows import AuditContext, VerdictSource, audit_row, ci_columns
+from analytics.model.schema import JOURNAL_SCHEMA, to_table
 from tests.analytics.samples import NOON, sample_row
 from tests.budgets import budget
 

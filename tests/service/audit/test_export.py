@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.writers import ExportFormat, FileForm
-from analytics.model.filter_parameters import FILTER_PARAMETERS
 from analytics.model.filters import Query
-from analytics.model.schema import WIRE_COLUMNS
+from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
