@@ -31,7 +31,7 @@ from service.orgs.changes import (
 from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold
 from service.packages.policy.changes import set_policy
-from service.packages.policy.parsing import parse_policy
+from service.packages.policy.document import parse_policy
 from service.store.organisations import (
     find_member,
     find_org,

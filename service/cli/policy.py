@@ -21,8 +21,8 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
 from service.packages.policy.check import check_release, parse_release
 from service.packages.policy.differences import PolicyDifference, difference
+from service.packages.policy.document import decode_document, parse_policy
 from service.packages.policy.model import NO_POLICY, InstallPolicy
-from service.packages.policy.parsing import decode_document, parse_policy
 from service.packages.policy.policy_api import check_form, policy_form, preview_form
 from service.packages.policy.preview import preview_policy
 from service.packages.policy.repository import find_revision

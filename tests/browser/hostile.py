@@ -17,8 +17,8 @@ from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import add_member, create_project, create_team, set_team_admin
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
+from service.packages.policy.document import parse_policy
 from service.packages.policy.exceptions import request_exception
-from service.packages.policy.parsing import parse_policy
 from service.packages.release import Release
 from service.store.journal import append
 from service.store.organisations import get_member, get_org

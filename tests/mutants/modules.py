@@ -294,8 +294,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/packages/policy/test_book.py",
         "tests/service/packages/proxy/test_blocked.py",
     ),
-    "service/packages/policy/parsing.py": (
-        "tests/service/packages/policy/test_parsing.py",
+    "service/packages/policy/document.py": (
+        "tests/service/packages/policy/test_document.py",
         "tests/service/packages/policy/test_evaluation.py",
         "tests/service/packages/policy/test_routes.py",
         "tests/service/pages/policy/test_edits.py",
@@ -312,6 +312,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "service/packages/versions.py": (
         "tests/service/packages/test_npm_versions.py",
         "tests/service/packages/test_pypi_versions.py",
-        "tests/service/packages/policy/test_parsing.py",
+        "tests/service/packages/policy/test_document.py",
     ),
 }

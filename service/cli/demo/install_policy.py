@@ -3,8 +3,8 @@
 from typing import Any
 
 from service.cli.demo.profile import Profile, Rule
+from service.packages.policy.document import parse_policy
 from service.packages.policy.model import InstallPolicy
-from service.packages.policy.parsing import parse_policy
 
 
 def install_policy(profile: Profile, *, is_after_incident: bool) -> InstallPolicy:

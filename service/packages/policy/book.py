@@ -9,9 +9,9 @@ from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.advisories import PackageAdvisories
+from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import NO_POLICY
-from service.packages.policy.parsing import decode_document
 from service.packages.policy.repository import (
     InForce,
     decode_advisories,

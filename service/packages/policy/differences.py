@@ -1,10 +1,9 @@
 """What a policy change removes and adds, as lines for audit rows and people."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from service.packages.policy.model import Cooldown, InstallPolicy, PackagePattern, ReleaseRule
+from service.packages.policy.model import InstallPolicy
 
 LINES_MAX: Final = 100
 """The maximum number of lines per part and side."""
@@ -23,7 +22,7 @@ class PolicyDifference:
 
 def difference(before: InstallPolicy, after: InstallPolicy) -> PolicyDifference:
     """What differs between two policies. If only a part's order changed, all of it is shown."""
-    old, new = _lines(before), _lines(after)
+    old, new = before.lines, after.lines
     gone: Parts = {}
     added: Parts = {}
     omitted = 0
@@ -39,40 +38,3 @@ def difference(before: InstallPolicy, after: InstallPolicy) -> PolicyDifference:
                 into[part] = changed[:LINES_MAX]
                 omitted += len(changed) - len(into[part])
     return PolicyDifference(gone, added, omitted)
-
-
-def _lines(policy: InstallPolicy) -> Parts:
-    return {
-        "mode": [str(policy.mode)],
-        "first_party": [
-            f"{_packages(entry.packages)} from {entry.registry}" for entry in policy.first_party
-        ],
-        "deny": _rules(policy.deny),
-        "allow": _rules(policy.allow),
-        "cooldown": _cooldown(policy.cooldown),
-    }
-
-
-def _packages(packages: PackagePattern) -> str:
-    return f"{packages.ecosystem}:{packages.pattern.text}"
-
-
-def _rules(rules: Iterable[ReleaseRule]) -> list[str]:
-    return [_rule(rule) for rule in rules]
-
-
-def _rule(rule: ReleaseRule) -> str:
-    versions = f" {_joined(rule.texts)}" if rule.texts else ""
-    reason = "" if rule.reason is None else f" ({rule.reason})"
-    return f"{rule.rule_id}: {_packages(rule.packages)}{versions}{reason}"
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return " || ".join(texts)
-
-
-def _cooldown(cooldown: Cooldown | None) -> list[str]:
-    if cooldown is None:
-        return []
-    exempt = [f"not for {_packages(packages)}" for packages in cooldown.exempt]
-    return [f"{cooldown.min_age_days} days", *exempt]

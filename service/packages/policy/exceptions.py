@@ -28,9 +28,14 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.names import parse_pattern
 from service.packages.policy.changes import set_policy
 from service.packages.policy.check import PACKAGE_MAX, parse_release
-from service.packages.policy.document import REASON_MAX
+from service.packages.policy.document import (
+    REASON_MAX,
+    check_line,
+    decode_document,
+    parse_policy,
+    to_json,
+)
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PackagePattern, ReleaseRule
-from service.packages.policy.parsing import check_line, decode_document, parse_policy, to_json
 from service.packages.policy.repository import find_revision
 from service.packages.policy.services import PolicyServices
 from service.packages.release import Release

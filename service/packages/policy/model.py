@@ -1,7 +1,7 @@
 """An install policy, and the decisions that it leads to."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
@@ -10,6 +10,8 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.intervals import EVERYTHING, Interval
 from service.packages.names import NamePattern
 from service.packages.versions import parse_range
+
+_LABEL: Final = "label"
 
 
 class Mode(StrEnum):
@@ -28,6 +30,11 @@ class PackagePattern:
     ecosystem: Ecosystem
     pattern: NamePattern
 
+    @property
+    def spec(self) -> str:
+        """The packages as one word: `npm:@acme/*`."""
+        return f"{self.ecosystem}:{self.pattern.text}"
+
 
 @dataclass(frozen=True, slots=True)
 class FirstParty:
@@ -35,6 +42,16 @@ class FirstParty:
 
     packages: PackagePattern
     registry: str
+
+    @property
+    def name(self) -> str:
+        """How forms and people name the entry."""
+        return f"{self.packages.spec} from {self.registry}"
+
+    @property
+    def line(self) -> str:
+        """The entry in the difference of two policies."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,18 @@ class ReleaseRule:
     packages: PackagePattern
     texts: tuple[str, ...]
     reason: str | None
+
+    @property
+    def name(self) -> str:
+        """How forms and people name the rule."""
+        return self.rule_id
+
+    @property
+    def line(self) -> str:
+        """The rule in the difference of two policies."""
+        versions = f" {' || '.join(self.texts)}" if self.texts else ""
+        reason = "" if self.reason is None else f" ({self.reason})"
+        return f"{self.rule_id}: {self.packages.spec}{versions}{reason}"
 
     def intervals(self) -> Iterator[Interval]:
         """The versions that the rule includes. Takes 10 µs for each specifier in `texts`."""
@@ -61,17 +90,47 @@ class Cooldown:
     min_age_days: int
     exempt: tuple[PackagePattern, ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """The cooldown in the difference of two policies."""
+        return [f"{self.min_age_days} days", *(f"not for {each.spec}" for each in self.exempt)]
+
 
 @dataclass(frozen=True, slots=True)
 class InstallPolicy:
-    """The policy of one organisation. `allow` lifts the cooldown, and nothing else."""
+    """The policy of one organisation. `allow` lifts the cooldown, and nothing else.
 
-    mode: Mode = Mode.ENFORCE
-    first_party: tuple[FirstParty, ...] = ()
-    deny: tuple[ReleaseRule, ...] = ()
-    allow: tuple[ReleaseRule, ...] = ()
-    cooldown: Cooldown | None = None
+    Its parts are in their order on pages, each with its label there.
+    """
 
+    mode: Mode = field(default=Mode.ENFORCE, metadata={_LABEL: "Mode"})
+    first_party: tuple[FirstParty, ...] = field(default=(), metadata={_LABEL: "First-party"})
+    deny: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Deny"})
+    allow: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Allow"})
+    cooldown: Cooldown | None = field(default=None, metadata={_LABEL: "Cooldown"})
+
+    @property
+    def entries(self) -> dict[str, tuple[FirstParty | ReleaseRule, ...]]:
+        """The parts that are lists, by name."""
+        parts = {name: getattr(self, name) for name in PART_LABELS}
+        return {name: part for name, part in parts.items() if isinstance(part, tuple)}
+
+    @property
+    def lines(self) -> dict[str, list[str]]:
+        """The policy by part, as differences show it."""
+        return {name: _lines(getattr(self, name)) for name in PART_LABELS}
+
+
+def _lines(part: object) -> list[str]:
+    if part is None:
+        return []
+    if isinstance(part, tuple):
+        return [entry.line for entry in part]
+    return part.lines if isinstance(part, Cooldown) else [str(part)]
+
+
+PART_LABELS: Final = {part.name: str(part.metadata[_LABEL]) for part in fields(InstallPolicy)}
+"""The parts of a policy by name, in their order, as pages name them."""
 
 NO_POLICY: Final = InstallPolicy()
 """The policy of an organisation that has set none: only the operator's blocklist applies."""

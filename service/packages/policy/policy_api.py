@@ -17,9 +17,14 @@ from service.core.errors import (
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
 from service.packages.policy.check import PACKAGE_MAX, Verdict, check_release, parse_check
-from service.packages.policy.document import DOCUMENT_EXAMPLE, PolicyDocument
+from service.packages.policy.document import (
+    DOCUMENT_EXAMPLE,
+    PolicyDocument,
+    decode_document,
+    parse_policy,
+    to_document,
+)
 from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
-from service.packages.policy.parsing import decode_document, parse_policy, to_document
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision
 from service.packages.policy.services import PolicyServices

@@ -19,9 +19,9 @@ from service.audit.worker_process import WorkerProcess
 from service.core.fair_queue import Length
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import InstallPolicy
-from service.packages.policy.parsing import decode_document, encode_document
 from service.packages.release import Release
 from service.packages.versions import InvalidVersion, Version, parse_version
 

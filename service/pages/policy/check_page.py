@@ -12,9 +12,9 @@ from analytics.model.filters import only
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.packages.policy.check import Verdict, check_release, parse_release
+from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.policy.model import Mode
-from service.packages.policy.parsing import decode_document
+from service.packages.policy.model import NO_POLICY, Mode, ReleaseRule
 from service.packages.policy.repository import find_revision
 from service.pages.navigation import render_page
 from service.pages.policy.policy_page import ECOSYSTEM_WORDS, ECOSYSTEMS
@@ -144,9 +144,9 @@ async def _place(services: DashboardServices, org: Organisation, verdict: Verdic
         return "blocklist"
     async with services.store.read() as session:
         revision = await find_revision(session, org.id)
-    policy = None if revision is None else decode_document(revision.document)
-    for part in ("deny", "allow"):
-        for number, rule in enumerate(getattr(policy, part, ())):
-            if rule.rule_id == decision.rule_id:
+    policy = NO_POLICY if revision is None else decode_document(revision.document)
+    for part, rules in policy.entries.items():
+        for number, rule in enumerate(rules):
+            if isinstance(rule, ReleaseRule) and rule.rule_id == decision.rule_id:
                 return f"{part}-{number}"
     return None

@@ -4,14 +4,19 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
+
+from msgspec import Struct, structs
 
 from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy.document import MIN_AGE_DAYS_MAX
-from service.packages.policy.model import FirstParty, InstallPolicy, PackagePattern
-from service.packages.policy.parsing import parse_policy, to_json
+from service.packages.policy.document import (
+    MIN_AGE_DAYS_MAX,
+    entry_models,
+    parse_policy,
+    to_json,
+)
+from service.packages.policy.model import InstallPolicy
 from service.pages.form_auth import Form
 from service.web.request_parsing import parse_object
 
@@ -21,48 +26,26 @@ FAULTS_MAX: Final = 10
 ANYWHERE: Final = ""
 """The name of errors that no field of the form is about."""
 
-_NEVER_BLANK: Final = ("package", "registry")
-_PARTS: Final = ("first_party", "deny", "allow")
-_ENTRY: Final = re.compile(rf"(?P<part>{'|'.join(_PARTS)})\[(?P<number>\d+)\]")
+MODE: Final = "mode"
+COOLDOWN: Final = "cooldown"
+REMOVE: Final = "remove"
+DOCUMENT: Final = "document"
+_ADD: Final = "add_"
 
-
-class EditKind(StrEnum):
-    """What a form changes."""
-
-    MODE = "mode"
-    COOLDOWN = "cooldown"
-    ADD_FIRST_PARTY = "add_first_party"
-    ADD_DENY = "add_deny"
-    ADD_ALLOW = "add_allow"
-    REMOVE = "remove"
-    DOCUMENT = "document"
-
-
-_RULE: Final = ("ecosystem", "package", "versions", "id", "reason")
-FIELDS: Final[dict[EditKind, tuple[str, ...]]] = {
-    EditKind.MODE: ("mode",),
-    EditKind.COOLDOWN: ("min_age_days", "exempt"),
-    EditKind.ADD_FIRST_PARTY: ("ecosystem", "package", "registry"),
-    EditKind.ADD_DENY: _RULE,
-    EditKind.ADD_ALLOW: _RULE,
-    EditKind.REMOVE: ("part", "entry"),
-    EditKind.DOCUMENT: ("document",),
+_ENTRIES: Final = entry_models()
+_ENTRY: Final = re.compile(rf"(?P<part>{'|'.join(_ENTRIES)})\[(?P<number>\d+)\]")
+FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    MODE: ("mode",),
+    COOLDOWN: ("min_age_days", "exempt"),
+    **{f"{_ADD}{part}": entry.__struct_fields__ for part, entry in _ENTRIES.items()},
+    REMOVE: ("part", "entry"),
+    DOCUMENT: ("document",),
 }
+"""The kinds of changes, and the fields of the form of each."""
+
 _TAKEN: Final = " is the id of "
-_ADDED_TO: Final = {
-    EditKind.ADD_FIRST_PARTY: "first_party",
-    EditKind.ADD_DENY: "deny",
-    EditKind.ADD_ALLOW: "allow",
-}
-_VALID: Final[dict[str, Any]] = {
-    "ecosystem": Ecosystem.PYPI.value,
-    "package": "x",
-    "registry": "x",
-    "versions": [],
-    "id": None,
-    "reason": None,
-}
-"""Stand-ins for faulty fields, so that the errors of the other fields are found, too."""
+_ANY: Final = "x"
+"""A stand-in for any required text."""
 
 Document = dict[str, Any]
 
@@ -71,7 +54,7 @@ Document = dict[str, Any]
 class Edit:
     """One change: its kind, and what was typed into the fields of its form."""
 
-    kind: EditKind
+    kind: str
     given: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,35 +68,23 @@ class EditRefused(Exception):
 
 def read_edit(form: Form) -> Edit:
     """The change that `form` spells. Raises Invalid if it is of no known kind."""
-    if form.get("kind") not in set(EditKind):
-        raise Invalid(f"kind must be one of {', '.join(EditKind)}", field="kind")
-    kind = EditKind(form["kind"])
+    kind = form.get("kind", "")
+    if kind not in FIELDS:
+        raise Invalid(f"kind must be one of {', '.join(FIELDS)}", field="kind")
     return Edit(kind, {name: form.get(name, "") for name in FIELDS[kind]})
 
 
 def propose(edit: Edit, policy: InstallPolicy) -> InstallPolicy:
     """`policy` with the change. Raises EditRefused."""
-    match edit.kind:
-        case EditKind.MODE:
-            return _parsed({**to_json(policy), "mode": edit.given["mode"]}, "mode")
-        case EditKind.COOLDOWN:
-            return _with_cooldown(edit.given, to_json(policy))
-        case EditKind.REMOVE:
-            return _without(edit.given["part"], edit.given["entry"], policy)
-        case EditKind.DOCUMENT:
-            return _whole(edit.given["document"])
-        case _:
-            return _with_entry(_ADDED_TO[edit.kind], edit.given, to_json(policy))
-
-
-def entry_of(entry: FirstParty) -> str:
-    """How a form names a first-party entry."""
-    return f"{pattern_of(entry.packages)} from {entry.registry}"
-
-
-def pattern_of(packages: PackagePattern) -> str:
-    """Packages as one word: `npm:@acme/*`."""
-    return f"{packages.ecosystem}:{packages.pattern.text}"
+    if edit.kind == MODE:
+        return _parsed({**to_json(policy), "mode": edit.given["mode"]}, "mode")
+    if edit.kind == COOLDOWN:
+        return _with_cooldown(edit.given, to_json(policy))
+    if edit.kind == REMOVE:
+        return _without(edit.given["part"], edit.given["entry"], policy)
+    if edit.kind == DOCUMENT:
+        return _whole(edit.given["document"])
+    return _with_entry(edit.kind.removeprefix(_ADD), edit.given, to_json(policy))
 
 
 def _parsed(document: Document, name: str) -> InstallPolicy:
@@ -163,24 +134,22 @@ def _exempt(text: str) -> tuple[list[dict[str, str]], list[str]]:
 
 def _without(part: str, entry: str, policy: InstallPolicy) -> InstallPolicy:
     document = to_json(policy)
-    names = {
-        "first_party": [entry_of(pattern) for pattern in policy.first_party],
-        "deny": [rule.rule_id for rule in policy.deny],
-        "allow": [rule.rule_id for rule in policy.allow],
-    }
-    if entry not in names.get(part, ()):
+    names = [each.name for each in policy.entries.get(part, ())]
+    if entry not in names:
         raise EditRefused({ANYWHERE: [f"there is no entry {entry!r}: it may be removed by now"]})
-    del document[part][names[part].index(entry)]
+    del document[part][names.index(entry)]
     return parse_policy(document)
 
 
 def _with_entry(part: str, given: Mapping[str, str], document: Document) -> InstallPolicy:
     """The document with a new entry, whose fields are judged one after the other."""
-    typed = _entry(given)
+    typed, valid = _entry(given), _valid_entry(_ENTRIES[part])
     faults = {
-        name: ["must not be empty"] for name in _NEVER_BLANK if name in given and not typed[name]
+        name: ["must not be empty"]
+        for name, text in valid.items()
+        if text == _ANY and not typed[name]
     }
-    entry = typed | {name: _VALID[name] for name in faults}
+    entry = typed | {name: valid[name] for name in faults}
     number = len(document[part])
     while True:
         try:
@@ -192,12 +161,19 @@ def _with_entry(part: str, given: Mapping[str, str], document: Document) -> Inst
             if not is_own or name in faults:
                 raise EditRefused(faults | {ANYWHERE: [_bare(fault)]}) from fault
             faults[name] = ["is the name of another rule" if _TAKEN in fault.text else _bare(fault)]
-            entry = entry | {name: _VALID[name]}
+            entry = entry | {name: valid[name]}
         else:
             break
     if faults:
         raise EditRefused(faults)
     return policy
+
+
+def _valid_entry(model: type[Struct]) -> Document:
+    """Stand-ins for faulty fields, so that the errors of the other fields are found, too."""
+    optional = {each.name: None for each in structs.fields(model) if not each.required}
+    texts = {each.name: _ANY for each in structs.fields(model) if each.required}
+    return texts | optional | {"ecosystem": Ecosystem.PYPI.value, "versions": []}
 
 
 def _entry(given: Mapping[str, str]) -> Document:
@@ -222,7 +198,7 @@ def _whole(text: str) -> InstallPolicy:
         raise EditRefused({"document": ["the document must be Unicode text"]}) from error
     faults: list[str] = []
     remaining = deepcopy(document)
-    numbers = {part: list(range(len(_list(document, part)))) for part in _PARTS}
+    numbers = {part: list(range(len(_list(document, part)))) for part in _ENTRIES}
     while len(faults) < FAULTS_MAX:
         try:
             policy = parse_policy(remaining)

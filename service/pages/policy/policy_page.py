@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from quart import Blueprint, request
@@ -19,10 +19,9 @@ from service.core.errors import Invalid, RevisionNotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.differences import PolicyDifference, difference
-from service.packages.policy.document import DOCUMENT_BYTES_MAX
+from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
-from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
-from service.packages.policy.parsing import decode_document, to_json
+from service.packages.policy.model import NO_POLICY, PART_LABELS, InstallPolicy, Mode
 from service.packages.policy.repository import (
     REVISIONS_KEPT,
     RevisionHead,
@@ -32,7 +31,7 @@ from service.packages.policy.repository import (
 )
 from service.pages.display_names import Person, find_names
 from service.pages.navigation import may, page_context
-from service.pages.policy.edits import Edit, entry_of, pattern_of
+from service.pages.policy.edits import Edit
 from service.pages.services import DashboardServices
 from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
@@ -53,15 +52,6 @@ MODES: Final = [
     (str(Mode.ENFORCE), "enforce: refuse what is blocked"),
     (str(Mode.AUDIT), "audit: record what would be blocked, and serve it"),
 ]
-PART_WORDS: Final = {
-    "mode": "Mode",
-    "first_party": "First-party",
-    "deny": "Deny",
-    "allow": "Allow",
-    "cooldown": "Cooldown",
-}
-"""The parts of a policy in their order, as pages name them."""
-
 FIELD_WORDS: Final = {
     "id": "name of the rule",
     "min_age_days": "days",
@@ -127,7 +117,7 @@ class PolicyView:
     status: int = 200
     ecosystems: list[tuple[str, str]] = field(default_factory=lambda: ECOSYSTEMS)
     modes: list[tuple[str, str]] = field(default_factory=lambda: MODES)
-    part_words: Mapping[str, str] = field(default_factory=lambda: PART_WORDS)
+    part_words: Mapping[str, str] = field(default_factory=lambda: PART_LABELS)
     document_bytes_max: int = DOCUMENT_BYTES_MAX
     revisions_kept: int = REVISIONS_KEPT
 
@@ -156,12 +146,7 @@ class PolicyView:
     def exempt(self) -> str:
         """The packages that are exempt from the cooldown, one per line."""
         cooldown = self.policy.cooldown
-        return "" if cooldown is None else "\n".join(map(pattern_of, cooldown.exempt))
-
-    @property
-    def first_party(self) -> list[tuple[Any, str]]:
-        """The first-party entries, and how a form names each."""
-        return [(entry, entry_of(entry)) for entry in self.policy.first_party]
+        return "" if cooldown is None else "\n".join(each.spec for each in cooldown.exempt)
 
     def typed_in(self, kind: str, name: str, otherwise: str = "") -> str:
         """What was typed into a field of the form of this kind."""

@@ -14,8 +14,8 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid, PolicyMoved
 from service.core.threads import in_thread
 from service.packages.policy.differences import PolicyDifference, difference
-from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
-from service.packages.policy.parsing import decode_document
+from service.packages.policy.document import decode_document
+from service.packages.policy.model import NO_POLICY, PART_LABELS, InstallPolicy, Mode
 from service.packages.policy.policy_api import PREVIEW_MAX_S, replace
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision
@@ -23,7 +23,7 @@ from service.pages.display_names import Person, find_names
 from service.pages.form_auth import Form, authorize_form
 from service.pages.navigation import may, page_context
 from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
-from service.pages.policy.policy_page import PART_WORDS, Refused, render_policy
+from service.pages.policy.policy_page import Refused, render_policy
 from service.pages.services import DashboardServices
 from service.pages.state import State
 from service.pages.streaming import Later, streamed
@@ -79,7 +79,7 @@ class PreviewView:
     preview: Later[ShownPreview | SummaryUnavailable]
     overtaken: Overtaken | None = None
     is_refused: bool = False
-    part_words: Mapping[str, str] = field(default_factory=lambda: PART_WORDS)
+    part_words: Mapping[str, str] = field(default_factory=lambda: PART_LABELS)
 
     @property
     def is_change(self) -> bool:

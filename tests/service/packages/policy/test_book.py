@@ -11,9 +11,9 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.policy import book
 from service.packages.policy.book import PolicyBook
 from service.packages.policy.changes import set_policy
+from service.packages.policy.document import parse_policy
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InstallPolicy
-from service.packages.policy.parsing import parse_policy
 from service.packages.release import Release
 from service.store.store import Store
 from service.store.tables import Organisation

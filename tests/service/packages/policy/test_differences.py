@@ -3,8 +3,8 @@
 import pytest
 
 from service.packages.policy import differences
+from service.packages.policy.document import parse_policy
 from service.packages.policy.model import NO_POLICY, InstallPolicy
-from service.packages.policy.parsing import parse_policy
 
 RULES = 300
 
@@ -29,12 +29,12 @@ def denying(name: str) -> InstallPolicy:
 
 def test_each_line_is_looked_up_and_not_compared_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 rules against 300 others would be 180,000 comparisons, on the event loop."""
-    lines = differences._lines
+    lines = InstallPolicy.lines.fget
 
     def counted(policy: InstallPolicy) -> differences.Parts:
         return {part: [_Line(each) for each in found] for part, found in lines(policy).items()}
 
-    monkeypatch.setattr(differences, "_lines", counted)
+    monkeypatch.setattr(InstallPolicy, "lines", property(counted))
     difference = differences.difference(denying("old"), denying("new"))
 
     assert (len(difference.before["deny"]), len(difference.after["deny"])) == (100, 100)

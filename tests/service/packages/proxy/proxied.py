@@ -17,7 +17,7 @@ from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION
 from service.core.settings import Settings
 from service.packages.policy.changes import set_policy
-from service.packages.policy.parsing import parse_policy
+from service.packages.policy.document import parse_policy
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world
 from tests.service.gates import Gate

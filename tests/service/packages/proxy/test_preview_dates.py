@@ -11,7 +11,7 @@ from service.app.composition import Services, build_services
 from service.audit.tenant_log import open_log
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy import preview as limits
-from service.packages.policy.parsing import parse_policy
+from service.packages.policy.document import parse_policy
 from service.packages.policy.preview import Preview, preview_policy
 from tests.conftest import BY_OPERATOR
 from tests.service.packages.proxy.proxied import OLD, Proxied, wheel_of

@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 
 from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy import model, parsing
-from service.packages.policy.document import DOCUMENT_EXAMPLE
-from service.packages.policy.model import NO_POLICY
-from service.packages.policy.parsing import decode_document, encode_document, parse_policy, to_json
+from service.packages.policy import document, model
+from service.packages.policy.document import (
+    DOCUMENT_EXAMPLE,
+    PolicyDocument,
+    decode_document,
+    encode_document,
+    parse_policy,
+    to_json,
+)
+from service.packages.policy.model import NO_POLICY, PART_LABELS
 from service.packages.versions import VersionRange, parse_range
 
 RULE = {"ecosystem": "npm", "package": "left-pad"}
@@ -24,6 +30,10 @@ def test_the_example_is_a_policy() -> None:
     assert shown["deny"][0]["id"] == "left-pad-old"
     assert shown["allow"][0]["id"] == "pypi:requests@==2.32.3"
     assert parse_policy(shown) == parse_policy(DOCUMENT_EXAMPLE)
+
+
+def test_the_document_has_the_parts_of_the_policy_in_their_order() -> None:
+    assert list(PART_LABELS) == list(PolicyDocument.__struct_fields__)
 
 
 def test_an_empty_document_is_no_policy() -> None:
@@ -42,7 +52,7 @@ def test_ranges_of_a_stored_policy_are_read_once_they_are_asked_for(
         read.append(text)
         return parse_range(ecosystem, text)
 
-    for module in (model, parsing):
+    for module in (model, document):
         monkeypatch.setattr(module, "parse_range", noted)
     policy = decode_document(stored)
     assert encode_document(policy) == stored
