@@ -293,6 +293,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/packages/policy/test_differences.py",
         "tests/service/packages/policy/test_book.py",
         "tests/service/packages/proxy/test_blocked.py",
+        "tests/service/packages/proxy/test_npm_routes.py",
     ),
     "service/packages/policy/document.py": (
         "tests/service/packages/policy/test_document.py",

@@ -11,6 +11,7 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.policy import document, model
 from service.packages.policy.document import (
     DOCUMENT_EXAMPLE,
+    RULE_ID_MAX,
     PolicyDocument,
     decode_document,
     encode_document,
@@ -34,6 +35,18 @@ def test_the_example_is_a_policy() -> None:
 
 def test_the_document_has_the_parts_of_the_policy_in_their_order() -> None:
     assert list(PART_LABELS) == list(PolicyDocument.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule_id"),
+    [("a" * 96, f"npm:{'a' * 96}"), ("a" * 97, f"npm:{'a' * 95}…")],
+)
+def test_the_id_of_a_rule_is_what_it_names_up_to_the_limit(name: str, rule_id: str) -> None:
+    """It stands in audit rows: what is longer is cut, and shows that it is."""
+    (rule,) = parse_policy({"deny": [{"ecosystem": "npm", "package": name}]}).deny
+
+    assert len(rule_id) == RULE_ID_MAX
+    assert rule.rule_id == rule_id
 
 
 def test_an_empty_document_is_no_policy() -> None:
