@@ -49,6 +49,28 @@ def test_the_id_of_a_rule_is_what_it_names_up_to_the_limit(name: str, rule_id: s
     assert rule.rule_id == rule_id
 
 
+@pytest.mark.parametrize(
+    ("document", "field", "text"),
+    [
+        (
+            {"deny": [RULE, RULE | {"ecosystem": "\ud800"}], "allow": [{"ecosystem": "\ud800"}]},
+            "deny[1].ecosystem",
+            "must be text without lone surrogates",
+        ),
+        ({"deny": [RULE | {"\ud800": 1}]}, "deny[0].\ud800", "is an unknown field"),
+    ],
+)
+def test_text_that_cannot_be_stored_is_refused_by_the_first_field_that_has_it(
+    document: dict[str, Any], field: str, text: str
+) -> None:
+    """In the order of the document; also where the name of a field is such a text."""
+    with pytest.raises(Invalid) as refused:
+        parse_policy(document)
+
+    assert refused.value.field == field
+    assert str(refused.value) == f"{field}: {text}"
+
+
 def test_an_empty_document_is_no_policy() -> None:
     """It enforces nothing but the operator's blocklist."""
     assert parse_policy({}) == NO_POLICY
