@@ -140,6 +140,19 @@ def test_specifiers_hold_what_packaging_holds_them_to(
     )
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.0+local", "2.0.dev0", "2.0a1", "2.0", "2.0.post1"])
+@pytest.mark.parametrize(
+    "specifier", ["!=1.0", ">=1.0,!=2.0", "!=2.0,!=1.0", "!=2.*", "<2.0", "<2.0.dev0", "<=2.0"]
+)
+def test_excluded_versions_and_bounds_are_those_of_packaging(specifier: str, version: str) -> None:
+    """A bound excludes the prereleases of its version, the first one too."""
+    expected = SpecifierSet(specifier).contains(version, prereleases=True)
+
+    range_ = parse_range(Ecosystem.PYPI, specifier)
+
+    assert range_.contains(parse_version(Ecosystem.PYPI, version)) is expected
+
+
 @pytest.mark.parametrize(
     "text",
     ["１.0", "1.٣", "1.0é", "", "latest", "1.0+", "1.0+a+b", "1" * 257, "9" * 5_000, "1.0.*"],
