@@ -7,8 +7,8 @@ import msgspec
 
 from analytics.imports.items import NOT_AN_OBJECT, ImportItem
 from analytics.model.decision_reason import compact, decision_reason
-from analytics.model.envelopes import ENVELOPES, VerifiedCi
-from analytics.model.events import Envelope, Event
+from analytics.model.envelopes import ENVELOPES, EVENTS, VerifiedCi
+from analytics.model.events import Envelope
 from analytics.model.row_validation import (
     RowRefused,
 )
@@ -51,7 +51,7 @@ def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
 
 
 _envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
-    event.value: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
+    event: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
 }
 
 
@@ -59,7 +59,7 @@ def read_envelope(event: str, name: str, raw: bytes) -> ImportedEnvelope:
     """The envelope of `event` in `raw`, the value of the column `name`. Raises RowRefused."""
     decoder = _envelope_decoders.get(event)
     if decoder is None:
-        raise RowRefused(f"event must be one of {', '.join(sorted(Event))}")
+        raise RowRefused(f"event must be one of {', '.join(sorted(EVENTS))}")
     try:
         envelope = decoder.decode(raw)
         check_keys(raw)

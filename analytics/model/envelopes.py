@@ -1,10 +1,11 @@
-"""The envelopes of installs, bindings and the audit log itself, and the parser of all envelopes."""
+"""The envelopes of installs and bindings, the catalogue of all envelopes, and their parser."""
 
+import sys
 from typing import Final, Literal
 
 import msgspec
 
-from analytics.model import org_envelopes, policy_envelopes  # noqa: F401 - more envelopes
+from analytics.model import log_envelopes, org_envelopes, policy_envelopes
 from analytics.model.events import Count, Decision, Envelope, Event
 from analytics.model.instants import parse_instant
 
@@ -12,7 +13,9 @@ from analytics.model.instants import parse_instant
 class OssFirstParty(Envelope, frozen=True, kw_only=True):
     """An install was allowed because the package comes from a first-party registry."""
 
-    event = Event.OSS_FIRST_PARTY
+    event = Event("oss_first_party")
+    label = "First-party install"
+    icon = "home"
     decision = Decision.ALLOWED
     ingestible = True
     registry: str
@@ -21,7 +24,9 @@ class OssFirstParty(Envelope, frozen=True, kw_only=True):
 class InstallAllowed(Envelope, frozen=True, kw_only=True):
     """An install was allowed: no rule spoke against it."""
 
-    event = Event.INSTALL_ALLOWED
+    event = Event("install_allowed")
+    label = "Install allowed"
+    icon = "check"
     decision = Decision.ALLOWED
     ingestible = True
 
@@ -29,7 +34,9 @@ class InstallAllowed(Envelope, frozen=True, kw_only=True):
 class BlocklistHit(Envelope, frozen=True, kw_only=True):
     """An install was blocked by a blocklist rule."""
 
-    event = Event.BLOCKLIST_HIT
+    event = Event("blocklist_hit")
+    label = "Blocked: denied"
+    icon = "ban"
     decision = Decision.BLOCKED
     ingestible = True
     rule_id: str
@@ -39,7 +46,9 @@ class BlocklistHit(Envelope, frozen=True, kw_only=True):
 class CooldownActive(Envelope, frozen=True, kw_only=True):
     """An install was blocked because the version is too young."""
 
-    event = Event.COOLDOWN_ACTIVE
+    event = Event("cooldown_active")
+    label = "Blocked: too new"
+    icon = "clock"
     decision = Decision.BLOCKED
     ingestible = True
     published_at: str
@@ -56,7 +65,9 @@ class CooldownActive(Envelope, frozen=True, kw_only=True):
 class InstallWouldBlock(Envelope, frozen=True, kw_only=True):
     """An install was allowed because the policy is in audit mode; it would have been blocked."""
 
-    event = Event.INSTALL_WOULD_BLOCK
+    event = Event("install_would_block")
+    label = "Allowed: would be blocked"
+    icon = "alert"
     decision = Decision.ALLOWED
     blocked_by: Literal["blocklist_hit", "cooldown_active"]
     rule_id: str | None
@@ -68,7 +79,10 @@ CutCause = Literal["connection_closed", "upstream_failed", "digest_mismatch", "s
 class InstallCut(Envelope, frozen=True, kw_only=True):
     """A file did not arrive whole after the row `install_id` said that its install was allowed."""
 
-    event = Event.INSTALL_CUT
+    event = Event("install_cut")
+    label = "Install cut off"
+    icon = "alert"
+    changes_org = False
     install_id: str
     bytes_sent: Count
     cause: CutCause
@@ -80,7 +94,9 @@ class ArtifactChanged(Envelope, frozen=True, kw_only=True):
     A digest is null if it is not known: npm's documents state other ones than SHA-256.
     """
 
-    event = Event.ARTIFACT_CHANGED
+    event = Event("artifact_changed")
+    label = "Blocked: file changed"
+    icon = "ban"
     decision = Decision.BLOCKED
     file_name: str
     sha256_before: str | None
@@ -91,7 +107,9 @@ class ArtifactChanged(Envelope, frozen=True, kw_only=True):
 class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
     """A trust binding was created."""
 
-    event = Event.OIDC_BINDING_CREATED
+    event = Event("oidc_binding_created")
+    label = "Binding created"
+    icon = "link"
     binding_id: str
     issuer: str
     sub_pattern: str
@@ -106,114 +124,30 @@ class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
 class OidcBindingRevoked(Envelope, frozen=True, kw_only=True):
     """A trust binding was revoked."""
 
-    event = Event.OIDC_BINDING_REVOKED
+    event = Event("oidc_binding_revoked")
+    label = "Binding revoked"
+    icon = "link"
     binding_id: str
     revoked_reason: str | None
     by_user_id: str
 
 
-class AuditExported(Envelope, frozen=True, kw_only=True):
-    """An export began: which rows, in what format, how many."""
-
-    event = Event.AUDIT_EXPORTED
-    export_id: str
-    format: str
-    filters: dict[str, list[str]]
-    rows: Count
-
-
-class AuditExportFinished(Envelope, frozen=True, kw_only=True):
-    """An export ended: whole, with its digest, or broken off."""
-
-    event = Event.AUDIT_EXPORT_FINISHED
-    export_id: str
-    complete: bool
-    rows: Count
-    bytes: Count
-    sha256: str | None
-
-
-class AuditImported(Envelope, frozen=True, kw_only=True):
-    """Rows with a history of their own were loaded from a file."""
-
-    event = Event.AUDIT_IMPORTED
-    source: str
-    rows: Count
-    refused: Count
-    sha256: str
-    first_day: str
-    last_day: str
-
-
-class AuditPruned(Envelope, frozen=True, kw_only=True):
-    """Days past retention were dropped."""
-
-    event = Event.AUDIT_PRUNED
-    first_day: str
-    last_day: str
-    days: list[str]
-    rows: Count
-
-
-class ClockAccepted(Envelope, frozen=True, kw_only=True):
-    """The operator confirmed the clock of a pruning run that would have been refused."""
-
-    event = Event.CLOCK_ACCEPTED
-    clock: str
-    machine_clock: str
-    last_run_at: str | None
-    reason: str
-
-
-class AuditSegmentRestored(Envelope, frozen=True, kw_only=True):
-    """The damaged or missing file of a segment is being replaced by a whole copy of it."""
-
-    event = Event.AUDIT_SEGMENT_RESTORED
-    segment_id: str
-    day: str
-    rows: Count
-    damage: str
-    source: Literal["backup", "bucket", "copy"]
-
-
-class AuditSegmentLost(Envelope, frozen=True, kw_only=True):
-    """The operator gave up a segment without any whole copy: these rows of the day are lost."""
-
-    event = Event.AUDIT_SEGMENT_LOST
-    segment_id: str
-    day: str
-    rows: Count
-    first_seq: Count
-    last_seq: Count
-    damage: str
-
+_MODULES: Final = (sys.modules[__name__], org_envelopes, policy_envelopes, log_envelopes)
 
 ENVELOPES: Final[dict[Event, type[Envelope]]] = {
-    envelope.event: envelope for envelope in Envelope.__subclasses__()
+    envelope.event: envelope
+    for module in _MODULES
+    for envelope in Envelope.__subclasses__()
+    if envelope.__module__ == module.__name__
 }
+"""The event catalogue: every value of a row's `event`, with its envelope."""
 
-
-_PASSING: Final = frozenset(
-    {
-        Event.OAUTH_LOGIN_SUCCEEDED,
-        Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
-        Event.LINK_SIGN_IN_SUCCEEDED,
-        Event.DEVICE_SIGN_IN_SUCCEEDED,
-        Event.SIGN_IN_FAILED,
-        Event.SIGNED_OUT,
-        Event.AUDIT_EXPORTED,
-        Event.AUDIT_EXPORT_FINISHED,
-        Event.POLICY_EXCEPTION_REQUESTED,
-        Event.INSTALL_CUT,
-    }
-)
-"""Sign-ins, exports, requests and cut installs, which do not change the organisation."""
-
+EVENTS: Final = tuple(ENVELOPES)
 
 ADMIN_EVENTS: Final = tuple(
     event
     for event, envelope in ENVELOPES.items()
-    if envelope.decision is None and event not in _PASSING
+    if envelope.decision is None and envelope.changes_org
 )
 """Events that change an organisation: its permissions, what it trusts, or which rows it has."""
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from analytics.model.decision_reason import compact
 from analytics.model.envelopes import ENVELOPES, parse_envelope
-from analytics.model.events import Decision, Envelope
+from analytics.model.events import Decision, Envelope, Event
 from analytics.model.row_validation import (
     AHEAD_MAX,
     ERROR_CHARS_MAX,
@@ -105,7 +105,7 @@ class Rejection:
 
 NOT_JSON: Final = "item must be JSON in UTF-8, without lone surrogates or deep nesting"
 
-_EVENTS: Final = {event.value: event for event in INGESTIBLE}
+_EVENTS: Final[dict[str, Event]] = {event: event for event in INGESTIBLE}
 _decoder: Final = msgspec.json.Decoder(IngestItem)
 
 
@@ -116,7 +116,9 @@ def _envelope_marks(envelope: type[Envelope]) -> int:
     return 2 + 2 * len(types) + 2 * len(texts)
 
 
-_ENVELOPE_MARKS: Final = {event.value: _envelope_marks(ENVELOPES[event]) for event in INGESTIBLE}
+_ENVELOPE_MARKS: Final[dict[str, int]] = {
+    event: _envelope_marks(ENVELOPES[event]) for event in INGESTIBLE
+}
 
 
 def read_items(

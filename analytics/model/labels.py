@@ -6,57 +6,11 @@ The search understands these words, too, so that what a page shows can be typed 
 import re
 from typing import Final
 
-from analytics.model.events import Event
+from analytics.model.envelopes import ENVELOPES
 from analytics.model.schema import FILTER_PARAMETERS
 
 EVENT_LABELS: Final[dict[str, str]] = {
-    Event.OSS_FIRST_PARTY: "First-party install",
-    Event.INSTALL_ALLOWED: "Install allowed",
-    Event.BLOCKLIST_HIT: "Blocked: denied",
-    Event.INSTALL_WOULD_BLOCK: "Allowed: would be blocked",
-    Event.INSTALL_CUT: "Install cut off",
-    Event.ARTIFACT_CHANGED: "Blocked: file changed",
-    Event.COOLDOWN_ACTIVE: "Blocked: too new",
-    Event.OIDC_BINDING_CREATED: "Binding created",
-    Event.OIDC_BINDING_REVOKED: "Binding revoked",
-    Event.OAUTH_LOGIN_SUCCEEDED: "Signed in by OAuth",
-    Event.PASSKEY_AUTHENTICATION_SUCCEEDED: "Signed in by passkey",
-    Event.LINK_SIGN_IN_SUCCEEDED: "Signed in by link",
-    Event.DEVICE_SIGN_IN_SUCCEEDED: "Signed in a command line",
-    Event.SIGN_IN_FAILED: "Sign-in failed",
-    Event.SIGNED_OUT: "Signed out",
-    Event.PASSKEY_REGISTERED: "Passkey registered",
-    Event.PASSKEY_REMOVED: "Passkey removed",
-    Event.SESSION_ISSUED: "Session issued",
-    Event.SESSION_REVOKED: "Sessions ended",
-    Event.ORG_CREATED: "Organisation created",
-    Event.ORG_TIER_CHANGED: "Tier changed",
-    Event.LEGAL_HOLD_CHANGED: "Legal hold changed",
-    Event.ROLE_OVERRIDE_CHANGED: "Role override changed",
-    Event.SIGN_IN_DOMAIN_CHANGED: "Sign-in domain changed",
-    Event.MEMBER_ADDED: "Member added",
-    Event.MEMBER_ROLE_CHANGED: "Member’s role changed",
-    Event.MEMBER_REMOVED: "Member removed",
-    Event.PROJECT_CREATED: "Project created",
-    Event.TEAM_CREATED: "Team created",
-    Event.TEAM_ADMIN_CHANGED: "Team admin changed",
-    Event.ADMIN_TOKEN_CHANGED: "Admin token changed",
-    Event.API_KEY_CREATED: "API key created",
-    Event.API_KEY_ROTATED: "API key rotated",
-    Event.API_KEY_REVOKED: "API key revoked",
-    Event.INSTALL_TOKEN_ISSUED: "Install token issued",
-    Event.POLICY_CHANGED: "Policy changed",
-    Event.POLICY_EXCEPTION_REQUESTED: "Policy exception requested",
-    Event.POLICY_EXCEPTION_DECIDED: "Policy exception decided",
-    Event.BLOCKLIST_IMPORTED: "Blocklist imported",
-    Event.ARTIFACT_ACCEPTED: "Changed file accepted",
-    Event.AUDIT_EXPORTED: "Export started",
-    Event.AUDIT_EXPORT_FINISHED: "Export finished",
-    Event.AUDIT_IMPORTED: "Rows imported",
-    Event.AUDIT_PRUNED: "Old days dropped",
-    Event.CLOCK_ACCEPTED: "Clock confirmed",
-    Event.AUDIT_SEGMENT_RESTORED: "Damaged rows restored",
-    Event.AUDIT_SEGMENT_LOST: "Damaged rows given up",
+    event: envelope.label for event, envelope in ENVELOPES.items()
 }
 """Each event in plain words, no two alike."""
 

@@ -12,7 +12,10 @@ IdentityProviderName = Literal["github", "google", "microsoft"]
 class OauthLoginSucceeded(Envelope, frozen=True, kw_only=True):
     """A member signed in to the dashboard through an identity provider."""
 
-    event = Event.OAUTH_LOGIN_SUCCEEDED
+    event = Event("oauth_login_succeeded")
+    label = "Signed in by OAuth"
+    icon = "sign-in"
+    changes_org = False
     member_id: str
     is_new_member: bool
     provider: IdentityProviderName
@@ -21,7 +24,10 @@ class OauthLoginSucceeded(Envelope, frozen=True, kw_only=True):
 class PasskeyAuthenticationSucceeded(Envelope, frozen=True, kw_only=True):
     """A member signed in to the dashboard with a passkey."""
 
-    event = Event.PASSKEY_AUTHENTICATION_SUCCEEDED
+    event = Event("passkey_authentication_succeeded")
+    label = "Signed in by passkey"
+    icon = "sign-in"
+    changes_org = False
     member_id: str
     credential_id: str
     counter_before: Count
@@ -36,14 +42,20 @@ class PasskeyAuthenticationSucceeded(Envelope, frozen=True, kw_only=True):
 class LinkSignInSucceeded(Envelope, frozen=True, kw_only=True):
     """A member signed in with a one-time link."""
 
-    event = Event.LINK_SIGN_IN_SUCCEEDED
+    event = Event("link_sign_in_succeeded")
+    label = "Signed in by link"
+    icon = "sign-in"
+    changes_org = False
     member_id: str
 
 
 class DeviceSignInSucceeded(Envelope, frozen=True, kw_only=True):
     """A member signed in a command line, by approving it in a browser."""
 
-    event = Event.DEVICE_SIGN_IN_SUCCEEDED
+    event = Event("device_sign_in_succeeded")
+    label = "Signed in a command line"
+    icon = "sign-in"
+    changes_org = False
     member_id: str
     session_id: str
     approved_in: str
@@ -52,7 +64,10 @@ class DeviceSignInSucceeded(Envelope, frozen=True, kw_only=True):
 class SignInFailed(Envelope, frozen=True, kw_only=True):
     """A sign-in was refused."""
 
-    event = Event.SIGN_IN_FAILED
+    event = Event("sign_in_failed")
+    label = "Sign-in failed"
+    icon = "alert"
+    changes_org = False
     method: Literal["link", "oauth", "passkey", "device"]
     reason: str
 
@@ -60,7 +75,10 @@ class SignInFailed(Envelope, frozen=True, kw_only=True):
 class SignedOut(Envelope, frozen=True, kw_only=True):
     """A member ended their session."""
 
-    event = Event.SIGNED_OUT
+    event = Event("signed_out")
+    label = "Signed out"
+    icon = "sign-in"
+    changes_org = False
     member_id: str
     session_id: str
 
@@ -68,7 +86,9 @@ class SignedOut(Envelope, frozen=True, kw_only=True):
 class PasskeyRegistered(Envelope, frozen=True, kw_only=True):
     """A member registered a passkey."""
 
-    event = Event.PASSKEY_REGISTERED
+    event = Event("passkey_registered")
+    label = "Passkey registered"
+    icon = "key"
     member_id: str
     credential_id: str
 
@@ -76,7 +96,9 @@ class PasskeyRegistered(Envelope, frozen=True, kw_only=True):
 class PasskeyRemoved(Envelope, frozen=True, kw_only=True):
     """A passkey was removed."""
 
-    event = Event.PASSKEY_REMOVED
+    event = Event("passkey_removed")
+    label = "Passkey removed"
+    icon = "key"
     member_id: str
     credential_id: str
 
@@ -84,7 +106,9 @@ class PasskeyRemoved(Envelope, frozen=True, kw_only=True):
 class SessionIssued(Envelope, frozen=True, kw_only=True):
     """A sign-in link or a session cookie was issued for a member."""
 
-    event = Event.SESSION_ISSUED
+    event = Event("session_issued")
+    label = "Session issued"
+    icon = "sign-in"
     member_id: str
     method: Literal["link", "cookie"]
 
@@ -92,7 +116,9 @@ class SessionIssued(Envelope, frozen=True, kw_only=True):
 class SessionRevoked(Envelope, frozen=True, kw_only=True):
     """Sessions of a member were ended, by the member or by an administrator."""
 
-    event = Event.SESSION_REVOKED
+    event = Event("session_revoked")
+    label = "Sessions ended"
+    icon = "sign-in"
     member_id: str
     sessions: Count
 
@@ -100,7 +126,8 @@ class SessionRevoked(Envelope, frozen=True, kw_only=True):
 class OrgCreated(Envelope, frozen=True, kw_only=True):
     """The organisation came to be."""
 
-    event = Event.ORG_CREATED
+    event = Event("org_created")
+    label = "Organisation created"
     slug: str
     tier: str
 
@@ -108,7 +135,8 @@ class OrgCreated(Envelope, frozen=True, kw_only=True):
 class OrgTierChanged(Envelope, frozen=True, kw_only=True):
     """The organisation's tier, and with it its retention, changed."""
 
-    event = Event.ORG_TIER_CHANGED
+    event = Event("org_tier_changed")
+    label = "Tier changed"
     tier_before: str
     tier_after: str
 
@@ -116,7 +144,8 @@ class OrgTierChanged(Envelope, frozen=True, kw_only=True):
 class LegalHoldChanged(Envelope, frozen=True, kw_only=True):
     """A legal hold was set or lifted."""
 
-    event = Event.LEGAL_HOLD_CHANGED
+    event = Event("legal_hold_changed")
+    label = "Legal hold changed"
     held: bool
     reason: str | None
 
@@ -124,7 +153,9 @@ class LegalHoldChanged(Envelope, frozen=True, kw_only=True):
 class RoleOverrideChanged(Envelope, frozen=True, kw_only=True):
     """A role was granted other capabilities beyond its defaults than before."""
 
-    event = Event.ROLE_OVERRIDE_CHANGED
+    event = Event("role_override_changed")
+    label = "Role override changed"
+    icon = "user"
     role: str
     capabilities_before: list[str]
     capabilities_after: list[str]
@@ -133,7 +164,8 @@ class RoleOverrideChanged(Envelope, frozen=True, kw_only=True):
 class SignInDomainChanged(Envelope, frozen=True, kw_only=True):
     """The people of a domain may, or may no longer, sign in without an invitation."""
 
-    event = Event.SIGN_IN_DOMAIN_CHANGED
+    event = Event("sign_in_domain_changed")
+    label = "Sign-in domain changed"
     domain: str
     identity_provider: IdentityProviderName
     is_allowed: bool
@@ -142,7 +174,9 @@ class SignInDomainChanged(Envelope, frozen=True, kw_only=True):
 class MemberAdded(Envelope, frozen=True, kw_only=True):
     """A person became a member."""
 
-    event = Event.MEMBER_ADDED
+    event = Event("member_added")
+    label = "Member added"
+    icon = "user"
     member_id: str
     email: str
     role: str
@@ -152,7 +186,9 @@ class MemberAdded(Envelope, frozen=True, kw_only=True):
 class MemberRoleChanged(Envelope, frozen=True, kw_only=True):
     """A member's role changed; if it rose, their sessions ended with it."""
 
-    event = Event.MEMBER_ROLE_CHANGED
+    event = Event("member_role_changed")
+    label = "Member’s role changed"
+    icon = "user"
     member_id: str
     role_before: str
     role_after: str
@@ -161,7 +197,9 @@ class MemberRoleChanged(Envelope, frozen=True, kw_only=True):
 class MemberRemoved(Envelope, frozen=True, kw_only=True):
     """A member was removed; their sessions ended with it."""
 
-    event = Event.MEMBER_REMOVED
+    event = Event("member_removed")
+    label = "Member removed"
+    icon = "user"
     member_id: str
     role: str
 
@@ -169,7 +207,8 @@ class MemberRemoved(Envelope, frozen=True, kw_only=True):
 class ProjectCreated(Envelope, frozen=True, kw_only=True):
     """A project was created."""
 
-    event = Event.PROJECT_CREATED
+    event = Event("project_created")
+    label = "Project created"
     project_id: str
     name: str
 
@@ -177,7 +216,9 @@ class ProjectCreated(Envelope, frozen=True, kw_only=True):
 class TeamCreated(Envelope, frozen=True, kw_only=True):
     """A team was created."""
 
-    event = Event.TEAM_CREATED
+    event = Event("team_created")
+    label = "Team created"
+    icon = "user"
     team_id: str
     name: str
 
@@ -185,7 +226,9 @@ class TeamCreated(Envelope, frozen=True, kw_only=True):
 class TeamAdminChanged(Envelope, frozen=True, kw_only=True):
     """A member became, or ceased to be, an admin of a team."""
 
-    event = Event.TEAM_ADMIN_CHANGED
+    event = Event("team_admin_changed")
+    label = "Team admin changed"
+    icon = "user"
     team_id: str
     member_id: str
     is_admin: bool
@@ -194,14 +237,18 @@ class TeamAdminChanged(Envelope, frozen=True, kw_only=True):
 class AdminTokenChanged(Envelope, frozen=True, kw_only=True):
     """The operator put a new admin token beside the previous one, or retired the previous one."""
 
-    event = Event.ADMIN_TOKEN_CHANGED
+    event = Event("admin_token_changed")
+    label = "Admin token changed"
+    icon = "key"
     change: Literal["rotated", "retired"]
 
 
 class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
     """An API key was issued. Older rows have neither `scopes` nor `expires_at`."""
 
-    event = Event.API_KEY_CREATED
+    event = Event("api_key_created")
+    label = "API key created"
+    icon = "key"
     key_id: str
     name: str
     project_id: str | None
@@ -212,24 +259,30 @@ class ApiKeyCreated(Envelope, frozen=True, kw_only=True):
 class ApiKeyRotated(Envelope, frozen=True, kw_only=True):
     """An API key was issued in place of another, which works until `expires_at`."""
 
-    event = Event.API_KEY_ROTATED
+    event = Event("api_key_rotated")
+    label = "API key rotated"
+    icon = "key"
     key_id: str
     new_key_id: str
-    expires_at: str
-
-
-class InstallTokenIssued(Envelope, frozen=True, kw_only=True):
-    """A CI job exchanged its token for an install token, which works until `expires_at`."""
-
-    event = Event.INSTALL_TOKEN_ISSUED
-    install_token_id: str
-    key_id: str
-    binding_id: str
     expires_at: str
 
 
 class ApiKeyRevoked(Envelope, frozen=True, kw_only=True):
     """An API key was revoked."""
 
-    event = Event.API_KEY_REVOKED
+    event = Event("api_key_revoked")
+    label = "API key revoked"
+    icon = "key"
     key_id: str
+
+
+class InstallTokenIssued(Envelope, frozen=True, kw_only=True):
+    """A CI job exchanged its token for an install token, which works until `expires_at`."""
+
+    event = Event("install_token_issued")
+    label = "Install token issued"
+    icon = "key"
+    install_token_id: str
+    key_id: str
+    binding_id: str
+    expires_at: str

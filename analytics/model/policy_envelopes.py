@@ -12,7 +12,9 @@ class PolicyChanged(Envelope, frozen=True, kw_only=True):
     people read them. `omitted` entries did not fit; the digests are of the whole documents.
     """
 
-    event = Event.POLICY_CHANGED
+    event = Event("policy_changed")
+    label = "Policy changed"
+    icon = "shield"
     revision: Count
     before: dict[str, list[str]]
     after: dict[str, list[str]]
@@ -24,7 +26,10 @@ class PolicyChanged(Envelope, frozen=True, kw_only=True):
 class PolicyExceptionRequested(Envelope, frozen=True, kw_only=True):
     """A member asked for a release to be let through before its cooldown ends."""
 
-    event = Event.POLICY_EXCEPTION_REQUESTED
+    event = Event("policy_exception_requested")
+    label = "Policy exception requested"
+    icon = "shield"
+    changes_org = False
     exception_id: str
     ecosystem: str
     package: str
@@ -35,7 +40,9 @@ class PolicyExceptionRequested(Envelope, frozen=True, kw_only=True):
 class PolicyExceptionDecided(Envelope, frozen=True, kw_only=True):
     """Such a request was allowed or declined."""
 
-    event = Event.POLICY_EXCEPTION_DECIDED
+    event = Event("policy_exception_decided")
+    label = "Policy exception decided"
+    icon = "shield"
     exception_id: str
     state: Literal["allowed", "declined"]
     ecosystem: str
@@ -52,7 +59,9 @@ class BlocklistImported(Envelope, frozen=True, kw_only=True):
     `removed`, by ecosystem; `advisories_before` and `advisories` are the sums.
     """
 
-    event = Event.BLOCKLIST_IMPORTED
+    event = Event("blocklist_imported")
+    label = "Blocklist imported"
+    icon = "shield"
     generation: Count
     source: str
     feed: str
@@ -74,7 +83,9 @@ class ArtifactAccepted(Envelope, frozen=True, kw_only=True):
     The digests are `algorithm:hex`.
     """
 
-    event = Event.ARTIFACT_ACCEPTED
+    event = Event("artifact_accepted")
+    label = "Changed file accepted"
+    icon = "shield"
     ecosystem: str
     registry: str
     package: str

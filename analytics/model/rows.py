@@ -9,8 +9,8 @@ import msgspec
 
 from analytics.model.columns import Column, FieldOfFilter, FilterParameter, Section, TextRule
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
-from analytics.model.envelopes import VerifiedCi
-from analytics.model.events import Decision, Envelope, Event
+from analytics.model.envelopes import EVENTS, VerifiedCi
+from analytics.model.events import Decision, Envelope
 
 
 class VerdictSource(StrEnum):
@@ -93,7 +93,7 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 name="event",
                 description="Event string; repeat for OR, `!` before it negates",
                 example="blocklist_hit",
-                known=tuple(Event),
+                known=tuple(EVENTS),
                 field=FieldOfFilter(place=5, hint="blocklist_hit", suggestions="values-event"),
             ),
         ),

@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.export.writers import Piece
-from analytics.model.envelopes import AuditExported, AuditExportFinished
+from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
 from service.core.clock import Clock
 from service.core.errors import ExportNotFound, InvalidCursor

@@ -23,7 +23,7 @@ from analytics.imports.chunks import FileKind
 from analytics.imports.readers import read_chunks
 from analytics.imports.segment_buffer import SegmentBuffer, import_steps
 from analytics.imports.validation import Refused, RowImporter
-from analytics.model.envelopes import AuditImported
+from analytics.model.log_envelopes import AuditImported
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext

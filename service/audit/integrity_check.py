@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.events import Event
 from analytics.model.instants import utc_day
+from analytics.model.log_envelopes import AuditExportFinished
 from analytics.storage.integrity import Finding, Kind, SeqSet
 from analytics.storage.segment_metadata import Segment
 from service.audit.export_entries import list_ended
@@ -83,7 +83,7 @@ class ExportEnds:
 
     def add(self, rows: pa.Table) -> None:
         """Look for ends of exports in `rows`."""
-        is_end = pc.equal(rows.column("event"), Event.AUDIT_EXPORT_FINISHED.value)
+        is_end = pc.equal(rows.column("event"), AuditExportFinished.event)
         ends = rows.select(["seq", "payload"]).filter(is_end)
         for seq, payload in zip(*(column.to_pylist() for column in ends.columns), strict=True):
             # An imported row may have another payload, and tells of no export of this service.

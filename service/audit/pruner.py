@@ -12,8 +12,8 @@ from datetime import date, datetime
 import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.envelopes import AuditPruned, ClockAccepted
 from analytics.model.instants import format_us, optional_us
+from analytics.model.log_envelopes import AuditPruned, ClockAccepted
 from analytics.model.retention import PRUNE_DELAY, Tier, prunable_before, tiers_held
 from analytics.model.rows import AuditContext
 from service.access.callers import service_context

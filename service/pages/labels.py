@@ -3,7 +3,8 @@
 from datetime import timedelta
 from typing import Final
 
-from analytics.model.events import Decision, Event
+from analytics.model.envelopes import ENVELOPES
+from analytics.model.events import DEFAULT_ICON, Event
 from analytics.model.schema import FILTER_PARAMETERS
 
 PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
@@ -22,36 +23,6 @@ ACTOR_SOURCES: Final = (
 """Completions of `actor_source`."""
 
 
-_ICONS: Final[dict[str, str]] = {
-    Event.OSS_FIRST_PARTY: "home",
-    Event.INSTALL_ALLOWED: "check",
-    Event.BLOCKLIST_HIT: "ban",
-    Event.COOLDOWN_ACTIVE: "clock",
-    Event.INSTALL_WOULD_BLOCK: "alert",
-    Event.INSTALL_CUT: "alert",
-    Event.INSTALL_TOKEN_ISSUED: "key",
-    Event.POLICY_CHANGED: "shield",
-    Event.POLICY_EXCEPTION_REQUESTED: "shield",
-    Event.POLICY_EXCEPTION_DECIDED: "shield",
-    Event.BLOCKLIST_IMPORTED: "shield",
-    Event.ARTIFACT_ACCEPTED: "shield",
-    Event.OIDC_BINDING_CREATED: "link",
-    Event.OIDC_BINDING_REVOKED: "link",
-    Event.ADMIN_TOKEN_CHANGED: "key",
-    Event.API_KEY_CREATED: "key",
-    Event.API_KEY_ROTATED: "key",
-    Event.API_KEY_REVOKED: "key",
-    Event.PASSKEY_REGISTERED: "key",
-    Event.PASSKEY_REMOVED: "key",
-    Event.SIGN_IN_FAILED: "alert",
-    Event.AUDIT_SEGMENT_LOST: "alert",
-    Event.AUDIT_EXPORTED: "download",
-    Event.AUDIT_EXPORT_FINISHED: "download",
-}
-_SIGN_INS: Final = ("oauth_", "passkey_auth", "link_sign", "device_sign", "signed_", "session_")
-_PEOPLE: Final = ("member_", "team_", "role_")
-
-
 FILTERS: Final = sorted(FILTER_PARAMETERS, key=lambda parameter: parameter.field.place)
 """The filters in the order of their fields in the form."""
 
@@ -63,15 +34,10 @@ _YEAR_S: Final = 365 * _DAY_S
 _AGO: Final = (("min", 60, 60), ("h", 3_600, 48), ("d", _DAY_S, 60), ("mo", 30 * _DAY_S, 13))
 
 
-def icon_of(event: str, decision: str | None) -> str:
+def icon_of(event: str) -> str:
     """The name of the icon (templates/icons.html) of a row's event."""
-    if event in _ICONS:
-        return _ICONS[event]
-    if decision is not None:
-        return "ban" if decision == Decision.BLOCKED else "check"
-    if event.startswith(_SIGN_INS):
-        return "sign-in"
-    return "user" if event.startswith(_PEOPLE) else "settings"
+    envelope = ENVELOPES.get(Event(event))
+    return DEFAULT_ICON if envelope is None else envelope.icon
 
 
 def ci_words(actor_source: str) -> str | None:

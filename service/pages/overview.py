@@ -7,8 +7,14 @@ from typing import Final
 from quart import url_for
 
 from analytics.export.wire import json_objects
-from analytics.model.envelopes import ADMIN_EVENTS
-from analytics.model.events import Decision, Event
+from analytics.model.envelopes import (
+    ADMIN_EVENTS,
+    BlocklistHit,
+    CooldownActive,
+    InstallAllowed,
+    OssFirstParty,
+)
+from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.summaries import ValueCount
@@ -39,10 +45,10 @@ from service.trust.bindings.repository import BindingCounts, count_active
 from service.trust.rejected.rows import count_rejected
 
 _INSTALLS: Final = (
-    Event.INSTALL_ALLOWED,
-    Event.OSS_FIRST_PARTY,
-    Event.BLOCKLIST_HIT,
-    Event.COOLDOWN_ACTIVE,
+    InstallAllowed.event,
+    OssFirstParty.event,
+    BlocklistHit.event,
+    CooldownActive.event,
 )
 
 

@@ -136,7 +136,7 @@ def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
         entry=entry,
         context=context,
         event=event_label(entry["event"]),
-        icon=icon_of(entry["event"], entry["decision"]),
+        icon=icon_of(entry["event"]),
         ago=ago(context.now - datetime.fromisoformat(entry["created_at"])),
         actor=value_in_words("actor", entry["actor"], context.actors),
         subject=None if subject is None else value_in_words("subject", subject, context.actors),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from analytics.model.events import Event
 from analytics.model.labels import EVENT_LABELS
+from analytics.model.org_envelopes import OauthLoginSucceeded
 from service.app.composition import Services
 from service.orgs.changes import add_member, create_org
 from service.store.organisations import get_org
@@ -81,7 +81,7 @@ def test_an_invited_person_signs_in(
     expect(page).to_have_url(f"{server.url}/admin/ui/orgs/acme")
     page.get_by_role("link", name="Audit log", exact=True).click()
     expect(
-        page.get_by_role("table").get_by_text(EVENT_LABELS[Event.OAUTH_LOGIN_SUCCEEDED]).first
+        page.get_by_role("table").get_by_text(EVENT_LABELS[OauthLoginSucceeded.event]).first
     ).to_be_visible()
     assert said == []
     own = {cookie["name"]: cookie for cookie in page.context.cookies()}

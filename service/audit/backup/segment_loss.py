@@ -4,7 +4,7 @@ The rows are lost, and the day must never look complete: the loss is an audit ro
 keeps it, so that statistics, check, pages and exports tell of it.
 """
 
-from analytics.model.envelopes import AuditSegmentLost
+from analytics.model.log_envelopes import AuditSegmentLost
 from analytics.model.rows import AuditContext
 from analytics.storage.integrity import Finding
 from analytics.storage.segment_metadata import Segment

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Protocol
 
-from analytics.model.envelopes import AuditSegmentRestored
 from analytics.model.errors import StoreFault
+from analytics.model.log_envelopes import AuditSegmentRestored
 from analytics.model.rows import AuditContext
 from analytics.storage.bucket_place import InvalidPlace
 from analytics.storage.file_copy import FileCopy

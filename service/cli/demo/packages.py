@@ -38,7 +38,7 @@ def verdict(package: str, version: str, envelope: Envelope) -> Verdict:
     return Verdict(
         package=package,
         version=version,
-        event=envelope.event.value,
+        event=envelope.event,
         decision=None if envelope.decision is None else envelope.decision.value,
         decision_reason=decision_reason(keys),
         envelope=keys,

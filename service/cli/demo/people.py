@@ -9,9 +9,9 @@ from random import Random
 from typing import Final
 
 from analytics.export.writers import ExportFormat
-from analytics.model.envelopes import AuditExported, AuditExportFinished
 from analytics.model.events import Envelope
 from analytics.model.instants import midnight
+from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.org_envelopes import (
     LinkSignInSucceeded,
     OauthLoginSucceeded,

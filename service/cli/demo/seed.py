@@ -9,8 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analytics.model.events import Event
 from analytics.model.filters import parse_query
+from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.schema import AUDIT_SCHEMA, JOURNAL_SCHEMA
 from analytics.storage.journal_batches import JournalBatch, decode_batches
@@ -134,12 +134,12 @@ def _rows(history: History, day: Day, recorded: list[JournalBatch], first_seq: i
 
 def export_entries(tenant_id: str, tier: Tier, rows: pa.Table) -> Iterator[ExportEntry]:
     """The exports that begin and end within `rows` (AUDIT_SCHEMA), by an organisation's tier."""
-    events = pa.array([Event.AUDIT_EXPORTED, Event.AUDIT_EXPORT_FINISHED], pa.string())
+    events = pa.array([AuditExported.event, AuditExportFinished.event], pa.string())
     begun: dict[str, dict[str, Any]] = {}
     about = rows.filter(pc.is_in(rows["event"], value_set=events)).sort_by("seq")
     for row in about.to_pylist():
         keys = json.loads(row["payload"])
-        if row["event"] == Event.AUDIT_EXPORTED:
+        if row["event"] == AuditExported.event:
             begun[keys["export_id"]] = row
         else:
             yield _entry(tenant_id, tier, begun[keys["export_id"]], row, keys)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from analytics.model.events import Event
+from analytics.model.envelopes import CooldownActive
 from analytics.model.instants import parse_instant
 from service.core.errors import Invalid
 from service.core.text_rules import is_encodable
@@ -97,7 +97,7 @@ def _instant(text: str | None) -> datetime | None:
 def check_release(policy: PackagePolicy, release: Release, now: datetime) -> Verdict:
     """The verdict on `release` under the policy on its package."""
     decision = policy.decide(release, now)
-    if decision.kind is Event.COOLDOWN_ACTIVE and release.published_at is None:
+    if decision.kind == CooldownActive.event and release.published_at is None:
         days = 0 if policy.min_age is None else policy.min_age.days
         reason = f"allowed once it is {days} days old: give published_at to have its age judged"
         return Verdict(release, decision, None, reason)

@@ -34,7 +34,7 @@ A set of all the ranges that a policy may have takes 2 MB."""
 _Value = TypeVar("_Value")
 
 _ALLOWED: Final = Decision(
-    Event.INSTALL_ALLOWED,
+    InstallAllowed.event,
     InstallAllowed(),
     is_blocked=False,
     is_enforced=True,
@@ -150,7 +150,7 @@ class PackagePolicy:
 
     def _first_party(self, registry: str) -> Decision:
         return Decision(
-            Event.OSS_FIRST_PARTY,
+            OssFirstParty.event,
             OssFirstParty(registry=registry),
             is_blocked=False,
             is_enforced=True,
@@ -188,7 +188,7 @@ class PackagePolicy:
         rule = self.allow.first_without_range() if version is None else self.allow.first(version)
         if rule is not None:
             return Decision(
-                Event.INSTALL_ALLOWED,
+                InstallAllowed.event,
                 InstallAllowed(),
                 is_blocked=False,
                 is_enforced=True,
@@ -203,7 +203,7 @@ class PackagePolicy:
             CooldownActive(published_at=at, min_age_days=days),
             None,
             f"{TOO_NEW}{when}, and releases must be {days} days old",
-            Event.COOLDOWN_ACTIVE,
+            CooldownActive.event,
         )
 
     def _blocked(
@@ -211,7 +211,7 @@ class PackagePolicy:
         envelope: BlocklistHit | CooldownActive,
         rule_id: str | None,
         reason: str,
-        kind: Event = Event.BLOCKLIST_HIT,
+        kind: Event = BlocklistHit.event,
     ) -> Decision:
         return Decision(
             kind,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
 from analytics.model.events import Envelope, Event
 from service.packages.ecosystems import Ecosystem
 from service.packages.intervals import EVERYTHING, Interval
@@ -141,10 +142,10 @@ ADVISED: Final = "on the blocklist: advisory "
 TOO_NEW: Final = "too new: "
 FILE_CHANGED: Final = "file changed: "
 BLOCKING_REASONS: Final[Mapping[str, Event]] = {
-    DENIED: Event.BLOCKLIST_HIT,
-    ADVISED: Event.BLOCKLIST_HIT,
-    TOO_NEW: Event.COOLDOWN_ACTIVE,
-    FILE_CHANGED: Event.ARTIFACT_CHANGED,
+    DENIED: BlocklistHit.event,
+    ADVISED: BlocklistHit.event,
+    TOO_NEW: CooldownActive.event,
+    FILE_CHANGED: ArtifactChanged.event,
 }
 """How the reasons of decisions that block begin, and the event of their rows."""
 

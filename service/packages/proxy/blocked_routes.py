@@ -9,8 +9,8 @@ from typing import Any, Final
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
+from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
-from analytics.model.events import Event
 from analytics.model.schema import parse_audit_id
 from service.access.callers import is_allowed
 from service.access.roles import Capability
@@ -180,7 +180,7 @@ def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
     if event != event_of(reason):
         return False
     rule_id = visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS]
-    return event != Event.BLOCKLIST_HIT or rule_id in reason
+    return event != BlocklistHit.event or rule_id in reason
 
 
 def _reason(text: str | None) -> dict[str, Any]:

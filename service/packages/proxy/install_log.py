@@ -13,7 +13,16 @@ from typing import Final, Literal, NamedTuple, TypeVar, cast
 import msgspec
 import structlog
 
-from analytics.model.envelopes import CutCause, InstallCut, InstallWouldBlock
+from analytics.model.envelopes import (
+    ArtifactChanged,
+    BlocklistHit,
+    CooldownActive,
+    CutCause,
+    InstallAllowed,
+    InstallCut,
+    InstallWouldBlock,
+    OssFirstParty,
+)
 from analytics.model.events import Envelope, Event
 from analytics.model.rows import FILE_NAME_MAX, FileColumns, audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days
@@ -62,13 +71,13 @@ ATTRIBUTIONS_MAX: Final = 3
 
 
 _EVENTS: Final = (
-    Event.OSS_FIRST_PARTY,
-    Event.INSTALL_ALLOWED,
-    Event.INSTALL_WOULD_BLOCK,
-    Event.BLOCKLIST_HIT,
-    Event.COOLDOWN_ACTIVE,
-    Event.INSTALL_CUT,
-    Event.ARTIFACT_CHANGED,
+    OssFirstParty.event,
+    InstallAllowed.event,
+    InstallWouldBlock.event,
+    BlocklistHit.event,
+    CooldownActive.event,
+    InstallCut.event,
+    ArtifactChanged.event,
 )
 
 _Result = TypeVar("_Result")
@@ -122,7 +131,7 @@ class Install:
         if not decision.is_blocked or decision.is_enforced:
             return decision.envelope
         return InstallWouldBlock(
-            blocked_by=cast('Literal["blocklist_hit", "cooldown_active"]', decision.kind.value),
+            blocked_by=cast('Literal["blocklist_hit", "cooldown_active"]', decision.kind),
             rule_id=decision.rule_id,
         )
 
@@ -366,7 +375,7 @@ def _keep_artifact(work: SyncUnitOfWork, install: Install) -> None:
         keep_artifact(
             work.transaction, install.artifact, install.file, work.now, is_offered=is_offered
         )
-    elif install.decision.kind is Event.ARTIFACT_CHANGED:
+    elif install.decision.kind == ArtifactChanged.event:
         keep_offered(work.transaction, install.artifact, install.key, work.now)
 
 

@@ -8,7 +8,6 @@ import structlog
 from quart import Response, request
 
 from analytics.model.envelopes import ArtifactChanged
-from analytics.model.events import Event
 from analytics.model.rows import CLIENT_MAX
 from service.core.errors import PackageFileMissing
 from service.packages.install_tokens.principal import InstallPrincipal
@@ -162,7 +161,7 @@ def _changed(file: OfferedFile, known: KnownFile) -> Decision:
     name = file.artifact
     _log.warning("artifact_changed", **name._asdict(), before=str(known.key), offered=str(file.key))
     return Decision(
-        Event.ARTIFACT_CHANGED,
+        ArtifactChanged.event,
         ArtifactChanged(
             file_name=name.file_name,
             sha256_before=known.sha256,

@@ -4,7 +4,49 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from analytics.model.events import Event
+from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
+from analytics.model.log_envelopes import (
+    AuditExported,
+    AuditExportFinished,
+    AuditImported,
+    AuditPruned,
+    AuditSegmentLost,
+    AuditSegmentRestored,
+    ClockAccepted,
+)
+from analytics.model.org_envelopes import (
+    AdminTokenChanged,
+    ApiKeyCreated,
+    ApiKeyRevoked,
+    ApiKeyRotated,
+    DeviceSignInSucceeded,
+    InstallTokenIssued,
+    LegalHoldChanged,
+    LinkSignInSucceeded,
+    MemberAdded,
+    MemberRemoved,
+    MemberRoleChanged,
+    OauthLoginSucceeded,
+    OrgTierChanged,
+    PasskeyAuthenticationSucceeded,
+    PasskeyRegistered,
+    PasskeyRemoved,
+    RoleOverrideChanged,
+    SessionIssued,
+    SessionRevoked,
+    SignedOut,
+    SignInDomainChanged,
+    SignInFailed,
+    TeamAdminChanged,
+    TeamCreated,
+)
+from analytics.model.policy_envelopes import (
+    ArtifactAccepted,
+    BlocklistImported,
+    PolicyChanged,
+    PolicyExceptionDecided,
+    PolicyExceptionRequested,
+)
 from service.access.callers import member_actor
 from service.audit.services import AuditServices
 from service.core.errors import Invalid
@@ -15,30 +57,30 @@ from service.trust.reports.access_api import notes
 from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
 
 SUCCEEDED: Final = (
-    Event.OAUTH_LOGIN_SUCCEEDED,
-    Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
-    Event.LINK_SIGN_IN_SUCCEEDED,
-    Event.DEVICE_SIGN_IN_SUCCEEDED,
+    OauthLoginSucceeded.event,
+    PasskeyAuthenticationSucceeded.event,
+    LinkSignInSucceeded.event,
+    DeviceSignInSucceeded.event,
 )
 SHOWN_MAX: Final = 500
 """How many members, keys and bindings the page of the access report shows."""
 
 _Line = TypeVar("_Line")
 
-SIGN_INS: Final = (*SUCCEEDED, Event.SIGN_IN_FAILED)
+SIGN_INS: Final = (*SUCCEEDED, SignInFailed.event)
 RIGHTS: Final = (
-    Event.MEMBER_ADDED,
-    Event.MEMBER_ROLE_CHANGED,
-    Event.MEMBER_REMOVED,
-    Event.ROLE_OVERRIDE_CHANGED,
-    Event.TEAM_CREATED,
-    Event.TEAM_ADMIN_CHANGED,
-    Event.SIGN_IN_DOMAIN_CHANGED,
-    Event.API_KEY_CREATED,
-    Event.API_KEY_ROTATED,
-    Event.API_KEY_REVOKED,
-    Event.OIDC_BINDING_CREATED,
-    Event.OIDC_BINDING_REVOKED,
+    MemberAdded.event,
+    MemberRoleChanged.event,
+    MemberRemoved.event,
+    RoleOverrideChanged.event,
+    TeamCreated.event,
+    TeamAdminChanged.event,
+    SignInDomainChanged.event,
+    ApiKeyCreated.event,
+    ApiKeyRotated.event,
+    ApiKeyRevoked.event,
+    OidcBindingCreated.event,
+    OidcBindingRevoked.event,
 )
 
 
@@ -54,17 +96,17 @@ class View:
 VIEWS: Final = (
     View("Sign-ins", "every attempt, by any method", {"event": SIGN_INS}),
     View("Successful sign-ins", "who came in, when, from where", {"event": SUCCEEDED}),
-    View("Failed sign-ins", "with the reason", {"event": (Event.SIGN_IN_FAILED,)}),
+    View("Failed sign-ins", "with the reason", {"event": (SignInFailed.event,)}),
     View(
         "Sessions and passkeys",
         "sign-in links and sessions issued or ended, passkeys added or removed",
         {
             "event": (
-                Event.SESSION_ISSUED,
-                Event.SESSION_REVOKED,
-                Event.SIGNED_OUT,
-                Event.PASSKEY_REGISTERED,
-                Event.PASSKEY_REMOVED,
+                SessionIssued.event,
+                SessionRevoked.event,
+                SignedOut.event,
+                PasskeyRegistered.event,
+                PasskeyRemoved.event,
             )
         },
     ),
@@ -78,29 +120,29 @@ VIEWS: Final = (
         "added, removed, and what they or their role may do",
         {
             "event": (
-                Event.MEMBER_ADDED,
-                Event.MEMBER_ROLE_CHANGED,
-                Event.MEMBER_REMOVED,
-                Event.ROLE_OVERRIDE_CHANGED,
-                Event.TEAM_ADMIN_CHANGED,
+                MemberAdded.event,
+                MemberRoleChanged.event,
+                MemberRemoved.event,
+                RoleOverrideChanged.event,
+                TeamAdminChanged.event,
             )
         },
     ),
     View(
         "API keys, bindings, install tokens",
         "issued, rotated, created, revoked",
-        {"event": (*RIGHTS[-5:], Event.INSTALL_TOKEN_ISSUED, Event.ADMIN_TOKEN_CHANGED)},
+        {"event": (*RIGHTS[-5:], InstallTokenIssued.event, AdminTokenChanged.event)},
     ),
     View(
         "What may be installed",
         "changes of the install policy and the blocklist, exceptions, accepted files",
         {
             "event": (
-                Event.POLICY_CHANGED,
-                Event.POLICY_EXCEPTION_REQUESTED,
-                Event.POLICY_EXCEPTION_DECIDED,
-                Event.BLOCKLIST_IMPORTED,
-                Event.ARTIFACT_ACCEPTED,
+                PolicyChanged.event,
+                PolicyExceptionRequested.event,
+                PolicyExceptionDecided.event,
+                BlocklistImported.event,
+                ArtifactAccepted.event,
             )
         },
     ),
@@ -109,15 +151,15 @@ VIEWS: Final = (
         "what left, came in, was deleted after retention, was lost or restored",
         {
             "event": (
-                Event.AUDIT_EXPORTED,
-                Event.AUDIT_EXPORT_FINISHED,
-                Event.AUDIT_IMPORTED,
-                Event.AUDIT_PRUNED,
-                Event.AUDIT_SEGMENT_RESTORED,
-                Event.AUDIT_SEGMENT_LOST,
-                Event.CLOCK_ACCEPTED,
-                Event.LEGAL_HOLD_CHANGED,
-                Event.ORG_TIER_CHANGED,
+                AuditExported.event,
+                AuditExportFinished.event,
+                AuditImported.event,
+                AuditPruned.event,
+                AuditSegmentRestored.event,
+                AuditSegmentLost.event,
+                ClockAccepted.event,
+                LegalHoldChanged.event,
+                OrgTierChanged.event,
             )
         },
     ),

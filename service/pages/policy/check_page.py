@@ -7,7 +7,7 @@ from typing import Final
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
-from analytics.model.events import Event
+from analytics.model.envelopes import CooldownActive, OssFirstParty
 from analytics.model.filters import only
 from service.access.roles import Capability
 from service.core.errors import Invalid
@@ -107,7 +107,7 @@ def _answer(verdict: Verdict, policy: PackagePolicy, place: str | None) -> Answe
     release, decision = verdict.release, verdict.decision
     what = f"{release.name} {release.version} ({ECOSYSTEM_WORDS[release.ecosystem]})"
     is_audit = policy.mode is Mode.AUDIT
-    if decision.kind is Event.OSS_FIRST_PARTY:
+    if decision.kind == OssFirstParty.event:
         title = f"Not from a public registry: {what}"
         consequence, tone = _NEVER_PUBLIC.format(registry=policy.registry), "past"
     elif verdict.is_blocked is None:
@@ -134,9 +134,9 @@ def _answer(verdict: Verdict, policy: PackagePolicy, place: str | None) -> Answe
 async def _place(services: DashboardServices, org: Organisation, verdict: Verdict) -> str | None:
     """The id on the policy page of what decided; None if no rule did."""
     decision = verdict.decision
-    if decision.kind is Event.OSS_FIRST_PARTY:
+    if decision.kind == OssFirstParty.event:
         return "first-party"
-    if decision.kind is Event.COOLDOWN_ACTIVE:
+    if decision.kind == CooldownActive.event:
         return "cooldown"
     if decision.rule_id is None:
         return None

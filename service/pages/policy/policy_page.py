@@ -10,8 +10,8 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
-from analytics.model.events import Event
 from analytics.model.filters import only, parse_query
+from analytics.model.policy_envelopes import PolicyChanged
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
@@ -244,7 +244,7 @@ def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[Fee
 
 
 async def _row_ids(log: TenantLog) -> RowIds:
-    query = parse_query({"event": [Event.POLICY_CHANGED]})
+    query = parse_query({"event": [PolicyChanged.event]})
     rows = await log.page(query, REVISIONS_KEPT, time_max_s=GLANCE_MAX_S)
     ids: RowIds = {}
     for entry in map(msgspec.json.decode, json_objects(rows, log.org.id)):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from analytics.export.wire import json_objects
-from analytics.model.events import Event
+from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.labels import event_label
@@ -24,7 +24,7 @@ from service.store.tables import Organisation
 from service.trust.bindings.effectiveness import find_ineffective_reason
 from service.trust.bindings.repository import find_binding
 
-_CHANGES: Final = (Event.OIDC_BINDING_CREATED, Event.OIDC_BINDING_REVOKED)
+_CHANGES: Final = (OidcBindingCreated.event, OidcBindingRevoked.event)
 _A_MOMENT: Final = timedelta(seconds=1)
 
 

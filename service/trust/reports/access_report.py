@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from analytics.model.cursors import Position
-from analytics.model.events import Event
 from analytics.model.filters import parse_query
 from analytics.model.instants import midnight
+from analytics.model.log_envelopes import AuditImported, AuditPruned
 from service.access.roles import Capability, Role, granted
 from service.audit.lake import Lake
 from service.audit.tenant_log import TenantLog, open_log
@@ -59,7 +59,7 @@ async def load_changes(log: TenantLog) -> RecordedChanges:
     """The changes of rights in `log`, within its retention. Raises StoreFault, QueryTooSlow."""
     changes: list[RightsChange] = []
     bounds = [] if log.floor is None else [log.floor]
-    query = parse_query({"event": [*RIGHTS_EVENTS, Event.AUDIT_PRUNED, Event.AUDIT_IMPORTED]})
+    query = parse_query({"event": [*RIGHTS_EVENTS, AuditPruned.event, AuditImported.event]})
     after: Position | None = None
     while True:
         rows = await log.page(query, _PAGE_ROWS, after)
@@ -79,7 +79,7 @@ def _recorded(changes: list[RightsChange], bounds: list[datetime]) -> RecordedCh
     bounds += [
         midnight(date.fromisoformat(change.keys["last_day"])) + _DAY
         for change in own
-        if change.event == Event.AUDIT_PRUNED
+        if change.event == AuditPruned.event
     ]
     history = RightsHistory(change for change in own if change.event in RIGHTS_EVENTS)
     return RecordedChanges(history, max(bounds, default=None))
@@ -104,7 +104,7 @@ def _without_imported(changes: Iterable[RightsChange]) -> list[RightsChange]:
         if first <= change.seq:
             continue  # of the import that was met last
         first = math.inf
-        if change.event == Event.AUDIT_IMPORTED:
+        if change.event == AuditImported.event:
             first = change.seq - change.keys["rows"]
         own.append(change)
     return own

@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from analytics.model.events import Event
+from analytics.model.org_envelopes import MemberRoleChanged, RoleOverrideChanged, TeamAdminChanged
 
 RIGHTS_EVENTS: Final = (
-    Event.MEMBER_ROLE_CHANGED,
-    Event.ROLE_OVERRIDE_CHANGED,
-    Event.TEAM_ADMIN_CHANGED,
+    MemberRoleChanged.event,
+    RoleOverrideChanged.event,
+    TeamAdminChanged.event,
 )
 """The events whose rows are needed."""
 
@@ -43,7 +44,7 @@ class RightsHistory:
         # Latest first, so that the earliest change after `as_of` remains.
         return {
             str(change.keys["member_id"]): str(change.keys["role_before"])
-            for change in reversed(self._after(as_of, Event.MEMBER_ROLE_CHANGED))
+            for change in reversed(self._after(as_of, MemberRoleChanged.event))
         }
 
     def overrides(
@@ -51,7 +52,7 @@ class RightsHistory:
     ) -> dict[str, list[str]]:
         """The capabilities of each role beyond its defaults at `as_of`."""
         then = {role: list(names) for role, names in present.items()}
-        for change in reversed(self._after(as_of, Event.ROLE_OVERRIDE_CHANGED)):
+        for change in reversed(self._after(as_of, RoleOverrideChanged.event)):
             then[change.keys["role"]] = list(change.keys["capabilities_before"])
         return {role: names for role, names in then.items() if names}
 
@@ -68,7 +69,7 @@ class RightsHistory:
             office = _office(change)
             if office is not None and change.at <= as_of and office[1] in left:
                 (then.add if change.keys["is_admin"] else then.discard)(office)
-        for change in reversed(self._after(as_of, Event.TEAM_ADMIN_CHANGED)):
+        for change in reversed(self._after(as_of, TeamAdminChanged.event)):
             office = _office(change)
             if office is not None:
                 (then.discard if change.keys["is_admin"] else then.add)(office)
@@ -79,6 +80,6 @@ class RightsHistory:
 
 
 def _office(change: RightsChange) -> TeamOffice | None:
-    if change.event != Event.TEAM_ADMIN_CHANGED:
+    if change.event != TeamAdminChanged.event:
         return None
     return change.keys["team_id"], change.keys["member_id"]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from analytics.model import decision_reason as decision_reason_module
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
-from analytics.model.envelopes import ENVELOPES, AuditExported, AuditPruned, OidcBindingRevoked
+from analytics.model.envelopes import ENVELOPES, OidcBindingRevoked
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS
+from analytics.model.log_envelopes import AuditExported, AuditPruned
 
 COSTLY = st.sampled_from('"\\/\n\r\t\x00\x1f\x7f\u2028…é漢😀👩🏽\u200d')
 TEXT = st.text(

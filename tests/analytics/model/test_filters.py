@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.model.events import Decision, Event
+from analytics.model.envelopes import EVENTS
+from analytics.model.events import Decision
 from analytics.model.filters import (
     FILTER_COLUMNS,
     PREFIX_PARAMETERS,
@@ -217,7 +218,7 @@ def test_an_actor_source_that_a_row_can_have_is_taken(value, form):
 
 @pytest.mark.parametrize(
     ("parameter", "known"),
-    [("event", Event), ("decision", Decision), ("verdict_source", VerdictSource)],
+    [("event", EVENTS), ("decision", Decision), ("verdict_source", VerdictSource)],
 )
 def test_every_known_value_can_be_asked_for(parameter, known):
     """A new event is a new filter value."""

@@ -5,9 +5,28 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from analytics.model.envelopes import ADMIN_EVENTS, BlocklistHit
+from analytics.model.envelopes import (
+    ADMIN_EVENTS,
+    EVENTS,
+    ArtifactChanged,
+    BlocklistHit,
+    CooldownActive,
+    InstallAllowed,
+    InstallCut,
+    InstallWouldBlock,
+    OssFirstParty,
+)
 from analytics.model.errors import StoreFault
-from analytics.model.events import Event
+from analytics.model.log_envelopes import AuditExported, AuditExportFinished
+from analytics.model.org_envelopes import (
+    DeviceSignInSucceeded,
+    LinkSignInSucceeded,
+    OauthLoginSucceeded,
+    PasskeyAuthenticationSucceeded,
+    SignedOut,
+    SignInFailed,
+)
+from analytics.model.policy_envelopes import PolicyExceptionRequested
 from service.app.application import create_app
 from service.audit.tenant_log import TenantLog
 from service.core.errors import QueryTooSlow
@@ -110,23 +129,23 @@ async def test_a_change_names_who_made_it(world):
 
 def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
     """An event that is new is a change unless declared otherwise."""
-    assert set(Event) - set(ADMIN_EVENTS) == {
-        Event.OSS_FIRST_PARTY,
-        Event.INSTALL_ALLOWED,
-        Event.BLOCKLIST_HIT,
-        Event.COOLDOWN_ACTIVE,
-        Event.INSTALL_WOULD_BLOCK,
-        Event.INSTALL_CUT,
-        Event.ARTIFACT_CHANGED,
-        Event.POLICY_EXCEPTION_REQUESTED,
-        Event.OAUTH_LOGIN_SUCCEEDED,
-        Event.PASSKEY_AUTHENTICATION_SUCCEEDED,
-        Event.LINK_SIGN_IN_SUCCEEDED,
-        Event.DEVICE_SIGN_IN_SUCCEEDED,
-        Event.SIGN_IN_FAILED,
-        Event.SIGNED_OUT,
-        Event.AUDIT_EXPORTED,
-        Event.AUDIT_EXPORT_FINISHED,
+    assert set(EVENTS) - set(ADMIN_EVENTS) == {
+        OssFirstParty.event,
+        InstallAllowed.event,
+        BlocklistHit.event,
+        CooldownActive.event,
+        InstallWouldBlock.event,
+        InstallCut.event,
+        ArtifactChanged.event,
+        PolicyExceptionRequested.event,
+        OauthLoginSucceeded.event,
+        PasskeyAuthenticationSucceeded.event,
+        LinkSignInSucceeded.event,
+        DeviceSignInSucceeded.event,
+        SignInFailed.event,
+        SignedOut.event,
+        AuditExported.event,
+        AuditExportFinished.event,
     }
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.model.events import Event
+from analytics.model.envelopes import BlocklistHit, InstallAllowed
 from service.cli.demo.calendar import Calendar
 from service.cli.demo.history import open_markets
 from service.cli.demo.install_policy import install_policy
@@ -34,7 +34,7 @@ def test_each_rule_of_the_rows_is_in_the_policy(rule):
     """Under the same id."""
     decision = decide(AFTER, release(rule.ecosystem, rule.package, rule.version))
 
-    assert (decision.kind, decision.rule_id) == (Event.BLOCKLIST_HIT, rule.rule_id)
+    assert (decision.kind, decision.rule_id) == (BlocklistHit.event, rule.rule_id)
     assert rule.reason in decision.reason
 
 
@@ -44,7 +44,7 @@ def test_the_incident_s_rule_was_not_there_before():
     rule = PROFILE.incident.rule
     decision = decide(before, release(rule.ecosystem, rule.package, rule.version))
 
-    assert decision.kind is Event.INSTALL_ALLOWED
+    assert decision.kind == InstallAllowed.event
 
 
 def test_what_the_rows_allow_the_policy_allows():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.events import Event
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import canonical_name
@@ -69,19 +70,19 @@ def test_without_a_policy_what_nothing_speaks_against_is_allowed() -> None:
 
     decision = CompiledPolicy(NO_POLICY).on(Ecosystem.PYPI, "requests").decide(release, NOW)
 
-    assert decision.kind is Event.INSTALL_ALLOWED
+    assert decision.kind == InstallAllowed.event
     assert not decision.is_blocked
 
 
 @pytest.mark.parametrize(
     ("removed", "kind", "rule_id"),
     [
-        ([], Event.OSS_FIRST_PARTY, None),
-        (["first_party"], Event.BLOCKLIST_HIT, "no-old"),
-        (["first_party", "deny"], Event.BLOCKLIST_HIT, "MAL-1"),
-        (["first_party", "deny", "osv"], Event.INSTALL_ALLOWED, "we-trust"),
-        (["first_party", "deny", "osv", "allow"], Event.COOLDOWN_ACTIVE, None),
-        (["first_party", "deny", "osv", "allow", "cooldown"], Event.INSTALL_ALLOWED, None),
+        ([], OssFirstParty.event, None),
+        (["first_party"], BlocklistHit.event, "no-old"),
+        (["first_party", "deny"], BlocklistHit.event, "MAL-1"),
+        (["first_party", "deny", "osv"], InstallAllowed.event, "we-trust"),
+        (["first_party", "deny", "osv", "allow"], CooldownActive.event, None),
+        (["first_party", "deny", "osv", "allow", "cooldown"], InstallAllowed.event, None),
     ],
 )
 def test_the_order_of_the_rules(removed: list[str], kind: Event, rule_id: str | None) -> None:
@@ -120,7 +121,7 @@ def test_allow_lifts_the_cooldown_alone() -> None:
 
     assert decided(document, "1.2.0").rule_id == "no-old"
     assert decided(document, "1.3.0", EVERYTHING).rule_id == "MAL-1"
-    assert decided(document, "1.3.0", published_at=NOW).kind is Event.INSTALL_ALLOWED
+    assert decided(document, "1.3.0", published_at=NOW).kind == InstallAllowed.event
 
 
 def test_audit_mode_decides_the_same_and_refuses_nothing() -> None:
@@ -137,10 +138,10 @@ def test_audit_mode_decides_the_same_and_refuses_nothing() -> None:
 @pytest.mark.parametrize(
     ("age", "kind"),
     [
-        (timedelta(days=7), Event.INSTALL_ALLOWED),
-        (timedelta(days=7) - timedelta(microseconds=1), Event.COOLDOWN_ACTIVE),
-        (timedelta(days=-1), Event.COOLDOWN_ACTIVE),
-        (None, Event.COOLDOWN_ACTIVE),
+        (timedelta(days=7), InstallAllowed.event),
+        (timedelta(days=7) - timedelta(microseconds=1), CooldownActive.event),
+        (timedelta(days=-1), CooldownActive.event),
+        (None, CooldownActive.event),
     ],
 )
 def test_how_old_is_old_enough(age: timedelta | None, kind: Event) -> None:
@@ -166,9 +167,9 @@ def test_an_exception_of_versions_holds_for_these_alone() -> None:
     kinds = {text: decided(document, text, published_at=NOW).kind for text in ("1.2.9", "1.3", "x")}
 
     assert kinds == {
-        "1.2.9": Event.INSTALL_ALLOWED,
-        "1.3": Event.COOLDOWN_ACTIVE,
-        "x": Event.COOLDOWN_ACTIVE,
+        "1.2.9": InstallAllowed.event,
+        "1.3": CooldownActive.event,
+        "x": CooldownActive.event,
     }
 
 

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 import pytest
 
 from analytics.model.envelopes import CooldownActive
-from analytics.model.events import Event
 from service.packages.policy.model import Decision
 from service.packages.proxy.blocked import SEGMENT_CHARS_MAX, blocked_path
 from tests.conftest import World
@@ -22,7 +21,7 @@ PATH = (
 WHY = "too+new:+published+yesterday"
 COOLDOWN = CooldownActive(published_at="2026-03-01T08:00:00.000Z", min_age_days=7)
 TOO_NEW = Decision(
-    Event.COOLDOWN_ACTIVE,
+    CooldownActive.event,
     COOLDOWN,
     is_blocked=True,
     is_enforced=True,

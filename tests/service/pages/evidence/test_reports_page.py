@@ -2,7 +2,17 @@
 
 import pytest
 
-from analytics.model.events import Event
+from analytics.model.envelopes import (
+    EVENTS,
+    ArtifactChanged,
+    BlocklistHit,
+    CooldownActive,
+    InstallAllowed,
+    InstallCut,
+    InstallWouldBlock,
+    OssFirstParty,
+)
+from analytics.model.org_envelopes import OrgCreated, ProjectCreated
 from service.orgs.api_keys import issue_api_key
 from service.orgs.changes import remove_member
 from service.pages.evidence import reports_page
@@ -37,16 +47,16 @@ def test_the_views_name_the_events_that_they_promise():
     viewed = {event for view in VIEWS for event in view.filters["event"]}
 
     installs = {
-        Event.OSS_FIRST_PARTY,
-        Event.INSTALL_ALLOWED,
-        Event.BLOCKLIST_HIT,
-        Event.COOLDOWN_ACTIVE,
-        Event.INSTALL_WOULD_BLOCK,
-        Event.INSTALL_CUT,
-        Event.ARTIFACT_CHANGED,
+        OssFirstParty.event,
+        InstallAllowed.event,
+        BlocklistHit.event,
+        CooldownActive.event,
+        InstallWouldBlock.event,
+        InstallCut.event,
+        ArtifactChanged.event,
     }
-    neither = installs | {Event.ORG_CREATED, Event.PROJECT_CREATED}
-    assert set(Event) - viewed == neither
+    neither = installs | {OrgCreated.event, ProjectCreated.event}
+    assert set(EVENTS) - viewed == neither
     assert set(SIGN_INS) & set(RIGHTS) == set()
 
 

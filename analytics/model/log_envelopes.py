@@ -1,0 +1,93 @@
+"""The envelopes of the audit log itself: exports, imports, pruning and damage."""
+
+from typing import Literal
+
+from analytics.model.events import Count, Envelope, Event
+
+
+class AuditExported(Envelope, frozen=True, kw_only=True):
+    """An export began: which rows, in what format, how many."""
+
+    event = Event("audit_exported")
+    label = "Export started"
+    icon = "download"
+    changes_org = False
+    export_id: str
+    format: str
+    filters: dict[str, list[str]]
+    rows: Count
+
+
+class AuditExportFinished(Envelope, frozen=True, kw_only=True):
+    """An export ended: whole, with its digest, or broken off."""
+
+    event = Event("audit_export_finished")
+    label = "Export finished"
+    icon = "download"
+    changes_org = False
+    export_id: str
+    complete: bool
+    rows: Count
+    bytes: Count
+    sha256: str | None
+
+
+class AuditImported(Envelope, frozen=True, kw_only=True):
+    """Rows with a history of their own were loaded from a file."""
+
+    event = Event("audit_imported")
+    label = "Rows imported"
+    source: str
+    rows: Count
+    refused: Count
+    sha256: str
+    first_day: str
+    last_day: str
+
+
+class AuditPruned(Envelope, frozen=True, kw_only=True):
+    """Days past retention were dropped."""
+
+    event = Event("audit_pruned")
+    label = "Old days dropped"
+    first_day: str
+    last_day: str
+    days: list[str]
+    rows: Count
+
+
+class ClockAccepted(Envelope, frozen=True, kw_only=True):
+    """The operator confirmed the clock of a pruning run that would have been refused."""
+
+    event = Event("clock_accepted")
+    label = "Clock confirmed"
+    clock: str
+    machine_clock: str
+    last_run_at: str | None
+    reason: str
+
+
+class AuditSegmentRestored(Envelope, frozen=True, kw_only=True):
+    """The damaged or missing file of a segment is being replaced by a whole copy of it."""
+
+    event = Event("audit_segment_restored")
+    label = "Damaged rows restored"
+    segment_id: str
+    day: str
+    rows: Count
+    damage: str
+    source: Literal["backup", "bucket", "copy"]
+
+
+class AuditSegmentLost(Envelope, frozen=True, kw_only=True):
+    """The operator gave up a segment without any whole copy: these rows of the day are lost."""
+
+    event = Event("audit_segment_lost")
+    label = "Damaged rows given up"
+    icon = "alert"
+    segment_id: str
+    day: str
+    rows: Count
+    first_seq: Count
+    last_seq: Count
+    damage: str
