@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from service.ci.providers import KNOWN
 from service.core.errors import Refusal
 from service.core.origins import is_loopback
 
@@ -62,21 +63,11 @@ def get_ci_token(environment: Mapping[str, str], variable: str | None, audience:
 
 
 def _advice(environment: Mapping[str, str]) -> str:
-    if environment.get("GITHUB_ACTIONS") == "true":
-        return (
-            "the job may not request tokens: add `permissions: {id-token: write, contents: read}`"
-            " to it (GitHub never lets pull requests from forks)"
-        )
-    if environment.get("GITLAB_CI") == "true":
-        return (
-            "the job has no token: add"
-            f" `id_tokens: {{{TOKEN_VARIABLE}: {{aud: countersign}}}}` to it"
-        )
-    if environment.get("CIRCLECI") == "true":
-        return (
-            "the job has no token: before this command, `export COUNTERSIGN_ID_TOKEN=$(circleci run"
-            """ oidc get --claims '{"aud": "countersign"}')`"""
-        )
+    for provider in KNOWN:
+        if provider.marker is not None:
+            variable, value = provider.marker
+            if environment.get(variable) == value:
+                return provider.advice
     return (
         f"no CI token: name the variable that has it (--token-env NAME), or put it in"
         f" {TOKEN_VARIABLE}"

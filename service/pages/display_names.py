@@ -7,8 +7,9 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.labels import event_label, job_label
+from analytics.model.labels import event_label
 from service.audit.actor_names import names_of_actors
+from service.ci.providers import job_label
 from service.store.batching import scalars_of
 from service.store.tables import Project, Team
 

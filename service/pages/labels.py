@@ -6,15 +6,15 @@ from typing import Final
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import DEFAULT_ICON, Event
 from analytics.model.schema import FILTER_PARAMETERS
+from service.ci.providers import CI_LABELS
 
 PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
 """Names of the identity providers for sign-in."""
 
-CI_PROVIDERS: Final = {"github": "GitHub", "gitlab": "GitLab", "circleci": "CircleCI"}
 CI_SOURCE_PREFIX: Final = "oidc_"
 ACTOR_SOURCES: Final = (
     f"{CI_SOURCE_PREFIX}*",
-    *(f"{CI_SOURCE_PREFIX}{provider}" for provider in CI_PROVIDERS),
+    *(f"{CI_SOURCE_PREFIX}{provider}" for provider in CI_LABELS),
     "api_key",
     "session",
     "admin_token",
@@ -45,7 +45,7 @@ def ci_words(actor_source: str) -> str | None:
     if not actor_source.startswith(CI_SOURCE_PREFIX):
         return None
     provider = actor_source.removeprefix(CI_SOURCE_PREFIX)
-    return CI_PROVIDERS.get(provider, provider)
+    return CI_LABELS.get(provider, provider)
 
 
 def ago(length: timedelta) -> str:

@@ -13,6 +13,7 @@ from analytics.model.filters import only
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
+from service.ci.providers import CiProvider
 from service.core.errors import Invalid, StoreUnavailable
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.answers import UpstreamHealth
@@ -20,7 +21,6 @@ from service.packages.proxy.cache_folder import Usage
 from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.clients import Client, ProxyAddress
 from service.packages.proxy.snippets import (
-    CiProvider,
     Snippet,
     client_snippet,
     exchange_snippet,
@@ -71,12 +71,7 @@ CLIENT_WORDS: Final[dict[str, str]] = {
 """The package managers as addresses and people name them."""
 
 _CLIENTS: Final[dict[str, Client]] = {client.replace(" ", "-"): client for client in Client}
-_PROVIDERS: Final[dict[str, CiProvider]] = {
-    "github": CiProvider.GITHUB,
-    "gitlab": CiProvider.GITLAB,
-    "circleci": CiProvider.CIRCLECI,
-    "other": CiProvider.OTHER,
-}
+_PROVIDERS: Final = {provider.facts.name: provider for provider in CiProvider}
 _OTHER: Final = "Another provider"
 
 
@@ -281,7 +276,7 @@ def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_nam
         return f"{path}?client={client}&provider={provider}#set-up"
 
     job = TitledSnippet(
-        f"The job, {provider}" if provider is not CiProvider.OTHER else "The job",
+        f"The job, {provider.facts.product}" if provider is not CiProvider.OTHER else "The job",
         job_snippet(client, provider, address, audience),
     )
     return SetUp(
@@ -291,7 +286,7 @@ def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_nam
         ],
         providers=[
             Choice(
-                _OTHER if one is CiProvider.OTHER else str(one),
+                _OTHER if one is CiProvider.OTHER else one.facts.product,
                 href(client_name, name),
                 name == provider_name,
             )

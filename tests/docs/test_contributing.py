@@ -5,7 +5,7 @@ from typing import Final
 
 from service.core.settings import REPOSITORY
 
-ROWS: Final = 16
+ROWS: Final = 17
 FILES_MAX: Final = 3
 
 
@@ -22,7 +22,7 @@ def named_files(cell: str) -> list[str]:
     return [name for name in re.findall(r"`([^`]+)`", cell) if "/" in name]
 
 
-def test_the_table_names_sixteen_changes_and_one_to_three_files_for_each() -> None:
+def test_the_table_names_seventeen_changes_and_one_to_three_files_for_each() -> None:
     """A change that takes more files than that has no home."""
     rows = table_rows()
 

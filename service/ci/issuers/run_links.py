@@ -6,9 +6,12 @@ from string import Formatter
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
+from service.ci.providers import SUBJECTS
+
 _FIELDS: Final = {"repository", "run_id"}
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_REPOSITORY: Final = re.compile(r"(?:repo|project_path):(?P<path>[\w.-]+(?:/[\w.-]+)+):", re.ASCII)
+_PREFIXES: Final = "|".join(each.prefix for each in SUBJECTS if each.names_repository)
+_REPOSITORY: Final = re.compile(rf"(?:{_PREFIXES})(?P<path>[\w.-]+(?:/[\w.-]+)+):", re.ASCII)
 
 
 class HasRuns(Protocol):

@@ -1,13 +1,14 @@
 """The verifier: turns the token in a request header into an attribution or a recorded rejection."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, get_args
+from typing import Final
 
 from msgspec import Struct
 
-from service.ci.issuers.issuers import Issuer, Issuers, Provider
+from service.ci.issuers.issuers import Issuer, Issuers
 from service.ci.issuers.jwks import SigningKeys
 from service.ci.issuers.key_source import KeySource
+from service.ci.providers import CI_LABELS
 from service.ci.verifier.attribution import Attribution, ProvedJob
 from service.ci.verifier.candidates import Candidates
 from service.ci.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
@@ -88,7 +89,7 @@ class Verifier:
         self._metrics = metrics
         self._clock = clock
         self._tokens = VerifiedTokenCache()
-        metrics.verifies(get_args(Provider), FailureCode)
+        metrics.verifies(tuple(CI_LABELS), FailureCode)
 
     async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
         """The CI job that the token in header `values` proves, or None; logs rejections."""

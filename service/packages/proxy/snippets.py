@@ -5,23 +5,14 @@ shell variable TOKEN, which the lines of `exchange_snippet` set.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from service.ci.providers import CiProvider
 from service.packages.proxy.clients import USER, Client, ProxyAddress, npmrc, variables
 
 KEY_VARIABLE: Final = "COUNTERSIGN_API_KEY"
 ID_TOKEN_VARIABLE: Final = "COUNTERSIGN_ID_TOKEN"  # noqa: S105 - a variable's name
 _TOKEN: Final = "$TOKEN"  # noqa: S105 - a variable of the shell
-
-
-class CiProvider(StrEnum):
-    """The CI provider that runs a job."""
-
-    GITHUB = "GitHub Actions"
-    GITLAB = "GitLab CI"
-    CIRCLECI = "CircleCI"
-    OTHER = "another provider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,63 +36,6 @@ INSTALL_COMMANDS: Final[dict[Client, str]] = {
 }
 """How a job installs with each client: from its lock file."""
 
-_JOBS: Final[dict[CiProvider, str]] = {
-    CiProvider.GITHUB: """\
-permissions:
-  contents: read
-  id-token: write
-jobs:
-  build:
-    runs-on: ubuntu-latest
-    steps:
-      - uses: actions/checkout@v4
-      - run: {command}
-        env:
-          COUNTERSIGN_API_KEY: ${{{{ secrets.COUNTERSIGN_API_KEY }}}}
-""",
-    CiProvider.GITLAB: """\
-build:
-  id_tokens:
-    COUNTERSIGN_ID_TOKEN:
-      aud: {audience}
-  script:
-    - {command}
-""",
-    CiProvider.CIRCLECI: """\
-jobs:
-  build:
-    docker:
-      - image: cimg/base:current
-    steps:
-      - checkout
-      - run: |
-          export COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
-          {command}
-workflows:
-  build:
-    jobs:
-      - build:
-          context: countersign
-""",
-    CiProvider.OTHER: """\
-# COUNTERSIGN_ID_TOKEN: an OIDC token of the job with the audience {audience}
-{command}
-""",
-}
-
-_CI_TOKENS: Final[dict[CiProvider, str]] = {
-    CiProvider.GITHUB: """\
-COUNTERSIGN_ID_TOKEN=$(curl -sS --fail -H "Authorization: bearer $ACTIONS_ID_TOKEN_REQUEST_TOKEN" \\
-  "$ACTIONS_ID_TOKEN_REQUEST_URL&audience={audience}" | jq -r .value)
-echo "::add-mask::$COUNTERSIGN_ID_TOKEN"
-""",
-    CiProvider.GITLAB: "",
-    CiProvider.CIRCLECI: """\
-COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
-""",
-    CiProvider.OTHER: "",
-}
-
 
 def exec_command(client: Client, address: ProxyAddress) -> str:
     """The job's install command, run by `countersign ci exec`."""
@@ -115,7 +49,7 @@ def job_snippet(
     client: Client, provider: CiProvider, address: ProxyAddress, audience: str = "countersign"
 ) -> Snippet:
     """A job that installs with `client`, on an image that has the command `countersign`."""
-    text = _JOBS[provider].format(command=exec_command(client, address), audience=audience)
+    text = provider.facts.job.format(command=exec_command(client, address), audience=audience)
     return Snippet("sh" if provider is CiProvider.OTHER else "yaml", text)
 
 
@@ -125,7 +59,7 @@ def exchange_snippet(
     """The lines of a job that get an install token into TOKEN, without `countersign`."""
     url = f"{address.server}/api/v1/orgs/{address.org}/install-tokens"
     lines = (
-        _CI_TOKENS[provider].format(audience=audience)
+        provider.facts.request_lines.format(audience=audience)
         + f"""\
 TOKEN=$(curl -sS --fail-with-body --retry 3 -X POST {url} \\
   -H "x-service-api-key: ${KEY_VARIABLE}" -H "x-service-ci-oidc: ${ID_TOKEN_VARIABLE}" \\
@@ -133,7 +67,7 @@ TOKEN=$(curl -sS --fail-with-body --retry 3 -X POST {url} \\
 unset {KEY_VARIABLE} {ID_TOKEN_VARIABLE}
 """
     )
-    if provider is CiProvider.GITHUB:
+    if provider.facts.has_masks:
         lines += 'echo "::add-mask::$TOKEN"\n'
     return Snippet("sh", lines)
 

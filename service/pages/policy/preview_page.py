@@ -7,10 +7,10 @@ from typing import Final
 from quart import Blueprint, redirect, url_for
 from quart.typing import ResponseReturnValue
 
-from analytics.model.labels import job_label
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
+from service.ci.providers import job_label
 from service.core.errors import Invalid, PolicyMoved
 from service.core.threads import in_thread
 from service.packages.policy.differences import PolicyDifference, difference

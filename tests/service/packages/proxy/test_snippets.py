@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY
 from service.packages.proxy.clients import Client, ProxyAddress, all_variables, npmrc, variables
 from service.packages.proxy.snippets import (
     INSTALL_COMMANDS,
-    CiProvider,
     client_snippet,
     exchange_snippet,
     job_snippet,

@@ -1,0 +1,227 @@
+"""The CI providers: everything about each that this service knows apart from its issuers file.
+
+Text to paste has places for `{command}` and `{audience}`.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+_SEPARATOR: Final = " \N{MIDDLE DOT} "
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The subjects of a provider's jobs, which begin with `prefix`.
+
+    `label` is a subject's repository and ref, or None for another subject; `candidates` are
+    the subjects that may have that repository and ref. If the subject names its repository, it
+    does so directly after `prefix`.
+    """
+
+    prefix: str
+    names_repository: bool = False
+    label: Callable[[str], tuple[str, str] | None] = lambda _: None
+    candidates: Callable[[str, str], list[str]] = lambda _path, _ref: []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CiFacts:
+    """What there is to know about a provider.
+
+    `name` is the suffix of `actor_source`, `label` the short name and `product` the one that
+    its CI has. A job's environment has the variable and value `marker`; `advice` says what to
+    add to a job that has no token. `job` is a job that installs, `request_lines` lines that put the
+    job's token into COUNTERSIGN_ID_TOKEN, unless the job's own settings do. If it
+    `has_masks`, a line of output hides a value from the log.
+    """
+
+    name: str
+    label: str
+    product: str
+    job: str
+    request_lines: str = ""
+    marker: tuple[str, str] | None = None
+    advice: str = ""
+    subjects: Subjects | None = None
+    has_masks: bool = False
+
+
+_GITHUB_JOB: Final = re.compile(r"repo:(?P<path>[^:]+):(?P<rest>.+)", re.DOTALL)
+_GITHUB_REFS: Final = {
+    "ref:refs/heads/": "",
+    "ref:refs/tags/": "tag ",
+    "environment:": "environment ",
+}
+"""The ways in which a subject of GitHub Actions names its ref or environment, and their labels."""
+
+_GITLAB_JOB: Final = re.compile(
+    r"project_path:(?P<path>[^:]+):ref_type:(?P<type>branch|tag):ref:(?P<ref>.+)", re.DOTALL
+)
+
+
+def _github_label(subject: str) -> tuple[str, str] | None:
+    match = _GITHUB_JOB.fullmatch(subject)
+    if match is None:
+        return None
+    rest = match["rest"]
+    for prefix, label in _GITHUB_REFS.items():
+        if rest.startswith(prefix):
+            return match["path"], f"{label}{rest.removeprefix(prefix)}"
+    return match["path"], rest
+
+
+def _github_candidates(path: str, ref: str) -> list[str]:
+    return [
+        f"repo:{path}:{ref}",
+        f"repo:{path}:ref:refs/heads/{ref}",
+        f"repo:{path}:ref:refs/tags/{ref.removeprefix('tag ')}",
+        f"repo:{path}:environment:{ref.removeprefix('environment ')}",
+    ]
+
+
+def _gitlab_label(subject: str) -> tuple[str, str] | None:
+    match = _GITLAB_JOB.fullmatch(subject)
+    if match is None:
+        return None
+    return match["path"], f"{'tag ' if match['type'] == 'tag' else ''}{match['ref']}"
+
+
+def _gitlab_candidates(path: str, ref: str) -> list[str]:
+    return [
+        f"project_path:{path}:ref_type:branch:ref:{ref}",
+        f"project_path:{path}:ref_type:tag:ref:{ref.removeprefix('tag ')}",
+    ]
+
+
+class CiProvider(Enum):
+    """The CI provider that runs a job."""
+
+    GITHUB = CiFacts(
+        name="github",
+        label="GitHub",
+        product="GitHub Actions",
+        marker=("GITHUB_ACTIONS", "true"),
+        advice=(
+            "the job may not request tokens: add `permissions: {id-token: write, contents: read}`"
+            " to it (GitHub never lets pull requests from forks)"
+        ),
+        subjects=Subjects(
+            "repo:", names_repository=True, label=_github_label, candidates=_github_candidates
+        ),
+        job="""\
+permissions:
+  contents: read
+  id-token: write
+jobs:
+  build:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - run: {command}
+        env:
+          COUNTERSIGN_API_KEY: ${{{{ secrets.COUNTERSIGN_API_KEY }}}}
+""",
+        request_lines="""\
+COUNTERSIGN_ID_TOKEN=$(curl -sS --fail -H "Authorization: bearer $ACTIONS_ID_TOKEN_REQUEST_TOKEN" \\
+  "$ACTIONS_ID_TOKEN_REQUEST_URL&audience={audience}" | jq -r .value)
+echo "::add-mask::$COUNTERSIGN_ID_TOKEN"
+""",
+        has_masks=True,
+    )
+    GITLAB = CiFacts(
+        name="gitlab",
+        label="GitLab",
+        product="GitLab CI",
+        marker=("GITLAB_CI", "true"),
+        advice=(
+            "the job has no token: add"
+            " `id_tokens: {COUNTERSIGN_ID_TOKEN: {aud: countersign}}` to it"
+        ),
+        subjects=Subjects(
+            "project_path:",
+            names_repository=True,
+            label=_gitlab_label,
+            candidates=_gitlab_candidates,
+        ),
+        job="""\
+build:
+  id_tokens:
+    COUNTERSIGN_ID_TOKEN:
+      aud: {audience}
+  script:
+    - {command}
+""",
+    )
+    CIRCLECI = CiFacts(
+        name="circleci",
+        label="CircleCI",
+        product="CircleCI",
+        marker=("CIRCLECI", "true"),
+        advice=(
+            "the job has no token: before this command, `export COUNTERSIGN_ID_TOKEN=$(circleci run"
+            """ oidc get --claims '{"aud": "countersign"}')`"""
+        ),
+        subjects=Subjects("org/"),
+        job="""\
+jobs:
+  build:
+    docker:
+      - image: cimg/base:current
+    steps:
+      - checkout
+      - run: |
+          export COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
+          {command}
+workflows:
+  build:
+    jobs:
+      - build:
+          context: countersign
+""",
+        request_lines="""\
+COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
+""",
+    )
+    OTHER = CiFacts(
+        name="other",
+        label="another provider",
+        product="another provider",
+        job="""\
+# COUNTERSIGN_ID_TOKEN: an OIDC token of the job with the audience {audience}
+{command}
+""",
+    )
+
+    @property
+    def facts(self) -> CiFacts:
+        """What there is to know about it."""
+        facts: CiFacts = self.value
+        return facts
+
+
+KNOWN: Final = tuple(provider.facts for provider in CiProvider if provider is not CiProvider.OTHER)
+"""The providers that an issuer can have."""
+
+CI_LABELS: Final = {provider.name: provider.label for provider in KNOWN}
+
+SUBJECTS: Final = tuple(provider.subjects for provider in KNOWN if provider.subjects is not None)
+
+
+def job_label(subject: str) -> str | None:
+    """The repository and ref of a CI subject, `acme/app · main`; None for other subjects."""
+    for subjects in SUBJECTS:
+        if label := subjects.label(subject):
+            return _SEPARATOR.join(label)
+    return None
+
+
+def job_subjects(label: str) -> list[str]:
+    """The CI subjects that `job_label` may have shown as `label`; empty if there are none."""
+    path, separator, ref = label.partition(_SEPARATOR)
+    if not path or not separator or not ref:
+        return []
+    candidates = [subject for subjects in SUBJECTS for subject in subjects.candidates(path, ref)]
+    return [subject for subject in candidates if job_label(subject) == label]
