@@ -1613,8 +1613,8 @@ GUARDS: Final = [
     ),
     Guard(
         "manifests are durable before a snapshot names them",
-        "analytics/open_table/metadata_files.py::_write_and_sync",
-        DropCall("fsync"),
+        "analytics/open_table/metadata_files.py::LocalMetadataFiles.sync",
+        DropCall("in_parallel"),
         "tests/analytics/open_table/test_metadata_files.py::test_new_files_are_synced_with_their_names",
     ),
     Guard(

@@ -37,8 +37,7 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from analytics.open_table.iceberg_entries import Entry, new_entry
-from analytics.open_table.iceberg_manifests import ManifestFolder
+from analytics.open_table.iceberg_manifests import Entry, ManifestFolder, new_entry
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS, PROPERTIES
 from analytics.open_table.metadata_files import MetadataFiles
 from analytics.open_table.storage_faults import StorageFailed, reports_codes_only
@@ -320,11 +319,11 @@ def _summary(
     """The summary of a snapshot, in the terms of Iceberg's specification."""
     figures = {
         "added-data-files": len(added),
-        "added-records": sum(entry.rows for entry in added),
-        "added-files-size": sum(entry.size for entry in added),
+        "added-records": sum(entry.file.record_count for entry in added),
+        "added-files-size": sum(entry.file.file_size_in_bytes for entry in added),
         "deleted-data-files": len(removed),
-        "deleted-records": sum(entry.rows for entry in removed),
-        "removed-files-size": sum(entry.size for entry in removed),
+        "deleted-records": sum(entry.file.record_count for entry in removed),
+        "removed-files-size": sum(entry.file.file_size_in_bytes for entry in removed),
         "changed-partition-count": len(
             {(entry.tenant_id, entry.day) for entry in (*added, *removed)}
         ),

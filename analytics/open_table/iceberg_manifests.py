@@ -7,33 +7,33 @@ manifest is written once; a change puts the files that stay in it into a new one
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
-    UNASSIGNED_SEQ,
-    ManifestContent,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
+    write_manifest,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.types import DateType, PrimitiveType, StringType
-from pyiceberg.utils.datetime import date_to_days
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, LongType, PrimitiveType, StringType, TimestamptzType
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
-from analytics.open_table.iceberg_entries import (
-    ADDED,
-    DELETED,
-    EXISTING,
-    Entry,
-    encode_manifest,
-    live_entries,
-)
+from analytics.model.schema import COLUMNS
 from analytics.open_table.iceberg_schema import PARTITIONS
-from analytics.open_table.metadata_files import MetadataFiles
+from analytics.open_table.metadata_files import PARALLEL_MAX, MetadataFiles, in_parallel
+from analytics.open_table.storage_faults import StorageFailed
+from analytics.storage.segment_metadata import Segment
 
 ENTRIES_MAX: Final = 500
 """Files in a manifest: a reader decodes it as a whole, in some ten milliseconds."""
@@ -49,8 +49,67 @@ _TENANT: Final = 0
 _DAY: Final = 1
 """The places in a partition."""
 
+_FORMAT_VERSION: Final = 2
+_IDS: Final = {column.name: column.field_id for column in COLUMNS}
+_SEQ: Final = _IDS["seq"]
+_CREATED_AT: Final = _IDS["created_at"]
+
 _Partition = tuple[str, int]
 """A tenant and a day, counted since 1970."""
+
+
+class Entry(NamedTuple):
+    """A data file in a manifest, and the snapshot that added it."""
+
+    file: DataFile
+    snapshot_id: int
+    sequence_number: int | None = None
+    file_sequence_number: int | None = None
+    """The numbers are None in an entry that is written by the snapshot that adds it."""
+    is_deleted: bool = False
+
+    @property
+    def uri(self) -> str:
+        """Where the file is."""
+        return str(self.file.file_path)
+
+    @property
+    def tenant_id(self) -> str:
+        """The tenant whose rows it has."""
+        return self.file.partition[_TENANT] or ""
+
+    @property
+    def day(self) -> int:
+        """The day of its rows, counted since 1970."""
+        return int(self.file.partition[_DAY])
+
+
+def new_entry(segment: Segment, uri: str, snapshot_id: int) -> Entry:
+    """The entry that adds the file of `segment` at `uri`, from what the catalog knows.
+
+    Its partition is the tenant and the day. Bounds are those of `seq` and `created_at`, which the
+    catalog has; the file has statistics of these, of `event` and of `decision`.
+    """
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=uri,
+        file_format=FileFormat.PARQUET,
+        partition=Record(segment.tenant_id, date_to_days(segment.day)),
+        record_count=segment.rows,
+        file_size_in_bytes=segment.size,
+        value_counts={_SEQ: segment.rows, _CREATED_AT: segment.rows},
+        null_value_counts={_SEQ: 0, _CREATED_AT: 0},
+        lower_bounds=_bounds(segment.min_seq, segment.min_created_at),
+        upper_bounds=_bounds(segment.max_seq, segment.max_created_at),
+    )
+    return Entry(file, snapshot_id)
+
+
+def _bounds(seq: int, created_at: datetime) -> dict[int, bytes]:
+    return {
+        _SEQ: to_bytes(LongType(), seq),
+        _CREATED_AT: to_bytes(TimestamptzType(), datetime_to_micros(created_at)),
+    }
 
 
 @dataclass(frozen=True)
@@ -72,9 +131,8 @@ class ManifestFolder:
 
     def entries(self, manifests: Sequence[ManifestFile]) -> Iterator[list[Entry]]:
         """The files that each of `manifests` has."""
-        contents = self.files.get_all([manifest.manifest_path for manifest in manifests])
-        for manifest, content in zip(manifests, contents, strict=True):
-            yield live_entries(manifest, content, self.io)
+        for start in range(0, len(manifests), PARALLEL_MAX):
+            yield from in_parallel(self._read, manifests[start : start + PARALLEL_MAX])
 
     def change(
         self,
@@ -113,21 +171,59 @@ class ManifestFolder:
             for entries in self.entries(list(merged)):
                 loose += entries
             groups = pack(loose)
-        changed = [_as_of(snapshot_id, group) for group in groups]
-        changed += _chunks([_deleted(entry, snapshot_id) for entry in deleted], ENTRIES_MAX)
-        return NextManifests(self._write(changed, snapshot_id) + kept, deleted)
+        groups += _chunks([entry._replace(is_deleted=True) for entry in deleted], ENTRIES_MAX)
+        return NextManifests(self._write(groups, snapshot_id) + kept, deleted)
+
+    def _read(self, manifest: ManifestFile) -> list[Entry]:
+        """The entries of `manifest` but those that it deletes. Raises StorageFailed."""
+        try:
+            entries = manifest.fetch_manifest_entry(self.io)
+        except OSError:
+            raise
+        except Exception as error:  # of any kind, since the bytes may be anything
+            raise StorageFailed(f"{manifest.manifest_path}: the manifest is damaged") from error
+        return [
+            Entry(
+                entry.data_file,
+                entry.snapshot_id or 0,
+                entry.sequence_number,
+                entry.file_sequence_number,
+            )
+            for entry in entries
+        ]
 
     def _write(self, groups: Sequence[Sequence[Entry]], snapshot_id: int) -> list[ManifestFile]:
         commit = uuid.uuid4()
-        contents = [
-            (f"{self.folder}/{commit}-m{number}.avro", encode_manifest(group, self.schema))
-            for number, group in enumerate(groups)
-        ]
-        self.files.write_new(contents)
-        return [
-            _manifest(uri, len(content), group, snapshot_id)
-            for (uri, content), group in zip(contents, groups, strict=True)
-        ]
+        written = in_parallel(
+            lambda numbered: self._write_one(
+                f"{self.folder}/{commit}-m{numbered[0]}.avro", numbered[1], snapshot_id
+            ),
+            enumerate(groups),
+        )
+        self.files.sync(manifest.manifest_path for manifest in written)
+        return written
+
+    def _write_one(self, uri: str, entries: Sequence[Entry], snapshot_id: int) -> ManifestFile:
+        output = self.io.new_output(uri)
+        with write_manifest(
+            _FORMAT_VERSION, PARTITIONS, self.schema, output, snapshot_id, "deflate"
+        ) as writer:
+            for entry in entries:
+                writer.add_entry(_written(entry, snapshot_id))
+        return writer.to_manifest_file()
+
+
+def _written(entry: Entry, snapshot_id: int) -> ManifestEntry:
+    """`entry` as a manifest of that snapshot has it: what others added is existing."""
+    is_new = entry.sequence_number is None and entry.snapshot_id == snapshot_id
+    status = ManifestEntryStatus.ADDED if is_new else ManifestEntryStatus.EXISTING
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.DELETED if entry.is_deleted else status,
+        snapshot_id=snapshot_id if entry.is_deleted else entry.snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.file,
+    )
 
 
 def pack(entries: Iterable[Entry]) -> list[list[Entry]]:
@@ -163,66 +259,6 @@ def _to_merge(kept: list[ManifestFile], groups: list[list[Entry]]) -> set[Manife
         return set(crowd)
     small = [manifest for manifest in kept if _files(manifest) < ENTRIES_MAX // 2]
     return set(small) if len(small) > TABLE_SLACK else set()
-
-
-def _as_of(snapshot_id: int, entries: list[Entry]) -> list[Entry]:
-    """`entries` as a manifest of that snapshot has them: what others added is existing."""
-    return [
-        entry
-        if entry.status == ADDED and entry.snapshot_id == snapshot_id
-        else entry._replace(status=EXISTING)
-        for entry in entries
-    ]
-
-
-def _deleted(entry: Entry, snapshot_id: int) -> Entry:
-    return entry._replace(status=DELETED, snapshot_id=snapshot_id)
-
-
-def _manifest(uri: str, size: int, entries: Sequence[Entry], snapshot_id: int) -> ManifestFile:
-    """What the list of manifests says of the one at `uri`."""
-
-    def count(status: int) -> tuple[int, int]:
-        rows = [entry.rows for entry in entries if entry.status == status]
-        return len(rows), sum(rows)
-
-    (added, added_rows), (existing, existing_rows) = count(ADDED), count(EXISTING)
-    deleted, deleted_rows = count(DELETED)
-    numbers = [
-        entry.sequence_number
-        for entry in entries
-        if entry.sequence_number is not None and entry.status != DELETED
-    ]
-    return ManifestFile.from_args(
-        manifest_path=uri,
-        manifest_length=size,
-        partition_spec_id=PARTITIONS.spec_id,
-        content=ManifestContent.DATA,
-        # Assigned with the list of manifests; entries without a number of their own inherit it.
-        sequence_number=UNASSIGNED_SEQ,
-        min_sequence_number=min(numbers, default=UNASSIGNED_SEQ),
-        added_snapshot_id=snapshot_id,
-        added_files_count=added,
-        existing_files_count=existing,
-        deleted_files_count=deleted,
-        added_rows_count=added_rows,
-        existing_rows_count=existing_rows,
-        deleted_rows_count=deleted_rows,
-        partitions=[
-            _summary(StringType(), [entry.tenant_id for entry in entries]),
-            _summary(DateType(), [entry.day for entry in entries]),
-        ],
-        key_metadata=None,
-    )
-
-
-def _summary(kind: PrimitiveType, values: Sequence[str] | Sequence[int]) -> PartitionFieldSummary:
-    return PartitionFieldSummary.from_args(
-        contains_null=False,
-        contains_nan=False,
-        lower_bound=to_bytes(kind, min(values)),
-        upper_bound=to_bytes(kind, max(values)),
-    )
 
 
 def partition_of(uri: str) -> _Partition:

@@ -1,7 +1,7 @@
 """Operations on the files of tables' metadata that the formats' own libraries lack."""
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -42,14 +42,6 @@ class MetadataFiles(Protocol):
         """The content of the file `uri`. Raises FileNotFoundError."""
         ...
 
-    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
-        """`get` of each of `uris`, some of them at a time."""
-        ...
-
-    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Create files, URI and content, some of them at a time; they are durable afterwards."""
-        ...
-
     def read(self, uri: str) -> bytes | None:
         """The content of the file `uri`; None if it is not there."""
         ...
@@ -87,8 +79,7 @@ class LocalMetadataFiles:
     def sync(self, uris: Iterable[str]) -> None:
         """See `MetadataFiles`."""
         paths = [local_path(uri) for uri in uris]
-        for path in paths:
-            fsync(path)
+        in_parallel(fsync, paths)
         for folder in sorted({path.parent for path in paths}):
             # Contents first: a durable name must not stand for bytes that are not.
             fsync(folder)
@@ -101,16 +92,6 @@ class LocalMetadataFiles:
     def get(self, uri: str) -> bytes:
         """See `MetadataFiles`."""
         return local_path(uri).read_bytes()
-
-    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
-        """See `MetadataFiles`."""
-        return map(self.get, uris)
-
-    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """See `MetadataFiles`."""
-        in_parallel(_write_and_sync, files)
-        for folder in sorted({local_path(uri).parent for uri, _ in files}):
-            fsync(folder)
 
     def read(self, uri: str) -> bytes | None:
         """See `MetadataFiles`."""
@@ -150,13 +131,6 @@ class LocalMetadataFiles:
         path = local_path(uri)
         if path.is_dir():
             shutil.rmtree(path)
-
-
-def _write_and_sync(file: tuple[str, bytes]) -> None:
-    uri, content = file
-    path = local_path(uri)
-    path.write_bytes(content)
-    fsync(path)
 
 
 def in_parallel(

@@ -3,13 +3,12 @@
 Credentials are those that AWS clients find: AWS_* variables, a web identity, or the machine's role.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from pyarrow import fs
 
-from analytics.open_table.metadata_files import PARALLEL_MAX, in_parallel
 from analytics.open_table.storage_faults import StorageFailed
 
 _SCHEME: Final = "s3://"
@@ -82,16 +81,6 @@ class S3MetadataFiles:
         """See `MetadataFiles`."""
         with self._files.open_input_stream(_key(uri)) as stream:
             return bytes(stream.read())
-
-    def get_all(self, uris: Sequence[str]) -> Iterator[bytes]:
-        """See `MetadataFiles`."""
-        for start in range(0, len(uris), PARALLEL_MAX):
-            yield from in_parallel(self.get, uris[start : start + PARALLEL_MAX])
-
-    def write_new(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """See `MetadataFiles`."""
-        in_parallel(lambda file: self.write_atomically(*file), files)
-        self.sync([uri for uri, _ in files])
 
     def read(self, uri: str) -> bytes | None:
         """See `MetadataFiles`."""

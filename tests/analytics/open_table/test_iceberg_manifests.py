@@ -1,31 +1,15 @@
-"""Manifests are what pyiceberg would write, and those of a week lie together by tenant."""
+"""Manifests: what they say of a file, and those of a week lie together by tenant."""
 
-import zlib
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.conversions import to_bytes
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    write_manifest,
-)
 from pyiceberg.table import StaticTable
-from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, TimestamptzType
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+from pyiceberg.utils.datetime import date_to_days
 
-from analytics.open_table.avro import AvroReader, DamagedAvro, encoded_long, read_container
 from analytics.open_table.iceberg import IcebergTable
-from analytics.open_table.iceberg_entries import encode_manifest, live_entries, new_entry
 from analytics.open_table.iceberg_manifests import WEEK_SLACK
-from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS
-from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri
+from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri, local_path
 from analytics.open_table.storage_faults import StorageFailed
 from analytics.open_table.table_format import Change
 from analytics.storage.segment_metadata import Segment
@@ -34,7 +18,6 @@ MONDAY = date(2026, 3, 5)
 """The first day of a week that is counted since 1970."""
 
 AT = datetime(2026, 4, 1, tzinfo=UTC)
-SNAPSHOT = 8_123_456_789_012_345_678
 
 
 def segment(number: int, tenant: int = 0, day: int = 0) -> Segment:
@@ -59,98 +42,37 @@ def uri(segment: Segment) -> str:
     return file_uri(segment.path(Path("/audit")))
 
 
-def by_pyiceberg(segment: Segment) -> DataFile:
-    """The same file in pyiceberg's own terms."""
-
-    def bounds(seq: int, at: datetime) -> dict[int, bytes]:
-        return {
-            1: to_bytes(LongType(), seq),
-            2: to_bytes(TimestamptzType(), datetime_to_micros(at)),
-        }
-
-    return DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=uri(segment),
-        file_format=FileFormat.PARQUET,
-        partition=Record(segment.tenant_id, date_to_days(segment.day)),
-        record_count=segment.rows,
-        file_size_in_bytes=segment.size,
-        value_counts={1: segment.rows, 2: segment.rows},
-        null_value_counts={1: 0, 2: 0},
-        lower_bounds=bounds(segment.min_seq, segment.min_created_at),
-        upper_bounds=bounds(segment.max_seq, segment.max_created_at),
-    )
-
-
-def written_by_pyiceberg(path: Path, segments: list[Segment], codec: str = "gzip"):
-    """A manifest, and what a list of manifests says of it."""
-    output = PyArrowFileIO().new_output(file_uri(path))
-    with write_manifest(2, PARTITIONS, ICEBERG_SCHEMA, output, SNAPSHOT, codec) as writer:
-        for one in segments:
-            entry = ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED, data_file=by_pyiceberg(one)
-            )
-            writer.add(entry)
-    manifest = writer.to_manifest_file()
-    manifest.sequence_number = 3
-    return manifest
-
-
-def values_of(content: bytes) -> tuple[dict[str, bytes], bytes]:
-    """The metadata of a manifest, and all its values encoded."""
-    metadata, blocks = read_container(content)
-    return metadata, b"".join(reader.take(len(reader._content)) for _, reader in blocks)
-
-
-def test_a_manifest_is_the_one_that_pyiceberg_writes(tmp_path):
-    """Byte for byte, but for the size of its blocks."""
-    segments = [segment(number, tenant=number % 7, day=number % 3) for number in range(40)]
-    written_by_pyiceberg(tmp_path / "theirs.avro", segments)
-    theirs = values_of((tmp_path / "theirs.avro").read_bytes())
-
-    entries = [new_entry(one, uri(one), SNAPSHOT) for one in segments]
-    ours = values_of(encode_manifest(entries, ICEBERG_SCHEMA))
-
-    assert ours == theirs
-
-
-@pytest.mark.parametrize("codec", ["gzip", "null"])
-def test_what_pyiceberg_wrote_is_read(tmp_path, codec):
-    """Also a manifest of another codec, whose entries then are encoded again."""
-    segments = [segment(number) for number in range(3)]
-    manifest = written_by_pyiceberg(tmp_path / "theirs.avro", segments, codec)
-
-    content = (tmp_path / "theirs.avro").read_bytes()
-    entries = live_entries(manifest, content, PyArrowFileIO())
-
-    assert entries == [
-        new_entry(one, uri(one), SNAPSHOT)._replace(sequence_number=3, file_sequence_number=3)
-        for one in segments
-    ]
-
-
-@pytest.mark.parametrize("value", [0, -1, 1, 63, -64, 64, 2**31, -(2**31), 2**63 - 1, -(2**63)])
-def test_integers_of_any_size_are_kept(value):
-    """As Avro has them: the sign in the lowest bit, seven bits a byte."""
-    assert AvroReader(encoded_long(value)).long() == value
-
-
-def test_a_manifest_that_ends_too_early_is_damaged():
-    """It is never a shorter list of files."""
-    content = encode_manifest([new_entry(segment(1), uri(segment(1)), 1)], ICEBERG_SCHEMA)
-
-    with pytest.raises((DamagedAvro, zlib.error)):
-        values_of(content[:-20])
-
-
 @pytest.mark.parametrize("end", [-1, -20, -60])
-def test_a_damaged_manifest_of_ours_is_a_failure_of_the_storage(tmp_path, end):
+def test_a_damaged_manifest_is_a_failure_of_the_storage(tmp_path, end):
     """Publishing ends without a change, and says which file it is."""
-    manifest = written_by_pyiceberg(tmp_path / "theirs.avro", [segment(1)])
-    content = encode_manifest([new_entry(segment(1), uri(segment(1)), 1)], ICEBERG_SCHEMA)
+    lake = Lake(tmp_path)
+    lake.write([segment(1)])
+    manifest = local_path(lake.manifests()[0].manifest_path)
+    manifest.write_bytes(manifest.read_bytes()[:end])
 
     with pytest.raises(StorageFailed, match="the manifest is damaged"):
-        live_entries(manifest, content[:end], PyArrowFileIO())
+        lake.table.read(lake.head.version)
+
+
+def test_an_entry_says_what_the_catalog_knows(tmp_path):
+    """Readers choose files by partition and bounds, and count rows without opening them."""
+    lake = Lake(tmp_path)
+    one = segment(7, tenant=3, day=2)
+    lake.write([one])
+
+    found = StaticTable.from_metadata(lake.head.version)
+    file = found.inspect.files().to_pylist()[0]
+    bounds = file["readable_metrics"]
+
+    assert (file["record_count"], file["file_size_in_bytes"]) == (one.rows, one.size)
+    assert file["partition"] == {"tenant": "org_003", "created_at_day": one.day}
+    assert (bounds["seq"]["lower_bound"], bounds["seq"]["upper_bound"]) == (
+        one.min_seq,
+        one.max_seq,
+    )
+    assert bounds["created_at"]["lower_bound"] == one.min_created_at
+    assert bounds["created_at"]["upper_bound"] == one.max_created_at
+    assert bounds["seq"]["value_count"], bounds["seq"]["null_value_count"] == (one.rows, 0)
 
 
 class Lake:
