@@ -48,7 +48,7 @@ from service.core.ids import new_request_id
 from service.core.paths import BindingName, RowName
 from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
-from service.orgs.keys.routes import blueprint as api_keys
+from service.orgs.key_api import resource as api_keys
 from service.packages.install_tokens.routes import blueprint as install_tokens
 from service.packages.policy.blocklist_api import CHECK_PATH, SENT_SBOM_BYTES_MAX
 from service.packages.policy.blocklist_api import resource as blocklist
@@ -204,7 +204,7 @@ _BLUEPRINTS: Final = (
     exports.blueprint,
     ingest,
     install_tokens,
-    api_keys,
+    api_keys.blueprint,
     proxy_pypi,
     proxy_npm,
     proxy_blocked,

@@ -42,8 +42,8 @@ from service.core.metrics import Metrics
 from service.core.process_metrics import METRICS_FOLDER
 from service.core.secrets import derive_key
 from service.core.settings import Settings
-from service.orgs.api_keys import KeyTerms, count_expiring_keys
-from service.orgs.keys.routes import ApiKeyServices
+from service.orgs.api_keys import count_expiring_keys
+from service.orgs.services import OrgServices
 from service.packages.install_tokens.authorization import InstallAuthorizer
 from service.packages.install_tokens.exchange import Exchange
 from service.packages.install_tokens.services import InstallTokenServices
@@ -152,7 +152,7 @@ class Services:
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
             InstallTokenServices(self.exchange),
-            ApiKeyServices(self.clock, self.access, self.store, KeyTerms.of(self.settings)),
+            OrgServices(self.settings, self.clock, self.access, self.store),
             self.proxy,
             policy,
             BlocklistServices(self.clock, self.access, self.store, self.settings.blocklist_stale_s),

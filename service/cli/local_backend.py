@@ -42,7 +42,7 @@ from service.orgs.api_keys import (
     revoke_api_key,
     rotate_api_key,
 )
-from service.orgs.keys.forms import ApiKeyList, issued_key, key_entry, parse_key_request
+from service.orgs.key_api import ApiKeyList, issued_key, key_entry, parse_key_request
 from service.packages.policy.exceptions import (
     LISTED_MAX,
     ExceptionForm,

@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.rows import AuditContext, VerdictSource
 from service.access.authorization import Authorizer
 from service.access.callers import ApiKeyPrincipal, Caller
-from service.access.roles import Capability
+from service.access.roles import KEY_SCOPES, Capability
 from service.core.errors import (
     BODY_REFUSALS,
     Forbidden,
@@ -31,12 +31,13 @@ from service.core.errors import (
     NotAnObject,
     OrgNotFound,
     Refusal,
+    SignInAgain,
     UnknownParameter,
 )
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
-from service.web.documentation import JSON, MEMBERS, MediaTypes, Tag, documented
+from service.web.documentation import JSON, MEMBERS, READERS, MediaTypes, Tag, documented
 from service.web.models import Answer, Body, Precondition, Request, model_of, parsed_body
 from service.web.request_parsing import json_object, query_parameters
 from service.web.responses import json_answer
@@ -288,6 +289,7 @@ class _Reads(Generic[_S]):
                 querystring=query,
                 refusals=_refusals(refuses, has_query=query is not None, has_body=body is not None),
                 headers=headers,
+                credentials=READERS if needs in KEY_SCOPES else MEMBERS,
             )
             self.resource.add(path, self.method, handler, describe(route))
             return handler
@@ -312,6 +314,7 @@ class _Changes(Generic[_S]):
         returns: type[_Answer],
         status: int = 200,
         is_sensitive: bool = False,
+        is_secret: bool = False,
         refuses: Sequence[type[Refusal]] = (),
     ) -> Callable[
         [Callable[Concatenate[WriteCall[_S], _Variables], Awaitable[_Answer]]],
@@ -330,6 +333,7 @@ class _Changes(Generic[_S]):
         example: Mapping[str, object],
         status: int = 200,
         is_sensitive: bool = False,
+        is_secret: bool = False,
         if_match: type[Precondition] | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
@@ -349,21 +353,23 @@ class _Changes(Generic[_S]):
         example: Mapping[str, object] | None = None,
         status: int = 200,
         is_sensitive: bool = False,
+        is_secret: bool = False,
         if_match: type[Precondition] | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
     ) -> Callable[[Handler], Action[_S, Any, Any]]:
         """Register a handler for callers with `needs`; None: for every member. See the module.
 
-        A change that `is_sensitive` gives access: it needs a recent sign-in. With `if_match`, the
-        handler finds in `call.replaces` the revision that the caller has seen. `headers` are those
-        of the answer, with their meanings.
+        A change that `is_sensitive` gives access: it needs a recent sign-in. An answer that
+        `is_secret` is stored by no cache. With `if_match`, the handler finds in `call.replaces` the
+        revision that the caller has seen. `headers` are those of the answer, with their meanings.
         """
         if is_sensitive and needs is None:
             raise TypeError("a sensitive change needs a capability")
 
         def register(handler: Handler) -> Action[_S, Any, Any]:
             check_signature(handler, path, 1 + (body is not None))
+            again = (SignInAgain,) if is_sensitive else ()
             action = Action(handler, self.resource.services, needs, body, is_sensitive)
 
             async def route(slug: str, **variables: str) -> Response:
@@ -372,7 +378,10 @@ class _Changes(Generic[_S]):
                 replaces = _replaced(if_match)
                 given = {} if body is None else await json_object(request)
                 answer = await action.run(caller, org, given, variables, replaces=replaces)
-                return answered(answer, status)
+                response = answered(answer, status)
+                if is_secret:
+                    response.headers["cache-control"] = "no-store"
+                return response
 
             describe = documented(
                 operation,
@@ -382,7 +391,7 @@ class _Changes(Generic[_S]):
                 request_example=example,
                 request_headers=if_match,
                 refusals=[
-                    *_refusals(refuses, has_body=body is not None),
+                    *_refusals(again + tuple(refuses), has_body=body is not None),
                     *(() if if_match is None else (if_match.missing,)),
                 ],
                 headers=headers,

@@ -1,1 +1,0 @@
-"""The API of API keys: list, issue, rotate and revoke them."""
