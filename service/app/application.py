@@ -48,7 +48,13 @@ from service.core.ids import new_request_id
 from service.core.paths import BindingName, RowName
 from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
+from service.orgs.domains import resource as domains
 from service.orgs.key_api import resource as api_keys
+from service.orgs.members import resource as members
+from service.orgs.organisations import resource as organisation
+from service.orgs.projects import resource as projects
+from service.orgs.roles import resource as roles
+from service.orgs.teams import resource as teams
 from service.packages.install_tokens.routes import blueprint as install_tokens
 from service.packages.policy.blocklist_api import CHECK_PATH, SENT_SBOM_BYTES_MAX
 from service.packages.policy.blocklist_api import resource as blocklist
@@ -204,6 +210,12 @@ _BLUEPRINTS: Final = (
     exports.blueprint,
     ingest,
     install_tokens,
+    organisation.blueprint,
+    members.blueprint,
+    domains.blueprint,
+    teams.blueprint,
+    projects.blueprint,
+    roles.blueprint,
     api_keys.blueprint,
     proxy_pypi,
     proxy_npm,

@@ -36,7 +36,9 @@ _SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.A
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
     name: name for name in get_args(IdentityProviderName)
 }
-_EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
+EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
+EMAIL_INVALID: Final = "email must be an address such as ada@example.com"
+_EMAIL: Final = re.compile(EMAIL_PATTERN)
 
 
 async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:
@@ -137,7 +139,7 @@ async def add_member(
 ) -> Member:
     """Create a member. Raises Invalid, Conflict."""
     if not _EMAIL.fullmatch(email) or not email.isprintable():
-        raise Invalid("email must be an address such as ada@example.com", field="email")
+        raise Invalid(EMAIL_INVALID, field="email")
     provider = parse_provider(identity_provider)
     if await find_member(work.session, org, email) is not None:
         raise Conflict(f"{email} is already a member of {org.slug}")
@@ -246,6 +248,11 @@ async def _insert(
 ) -> None:
     session.add(row)
     await session.flush()
+
+
+def parse_role(name: str) -> Role:
+    """The role of this name. Raises Invalid."""
+    return Role(_choice("role", name, Role))
 
 
 def parse_provider(idp: str) -> IdentityProviderName:

@@ -7,16 +7,56 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import SignInDomainChanged
 from analytics.model.rows import AuditContext
+from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.orgs.changes import parse_provider
+from service.orgs.services import OrgServices
 from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource
+from service.web.models import Answer
+from service.web.parameter_types import TimestampMs
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)
 _DOMAIN_CHARS_MAX: Final = 190
+
+resource = Resource("domains", "/domains", Tag.ORGANISATION, OrgServices)
+
+
+class DomainEntry(Answer):
+    """A domain whose users may join by signing in with this identity provider."""
+
+    domain: str
+    idp: str
+    added_at: TimestampMs
+
+
+class DomainList(Answer):
+    """The domains whose users need no invitation, by domain and provider."""
+
+    org: str
+    domains: list[DomainEntry]
+
+
+@resource.get("list_domains", needs=Capability.ORG_ADMIN, returns=DomainList)
+async def list_(call: Call[OrgServices]) -> DomainList:
+    """List the domains whose users need no invitation. Only the operator changes them."""
+    async with call.read() as session:
+        domains = await list_domains(session, call.org)
+    entries = [
+        DomainEntry(
+            domain=domain.domain,
+            idp=domain.identity_provider,
+            added_at=format_ms(domain.added_at),
+        )
+        for domain in domains
+    ]
+    return DomainList(org=call.org.slug, domains=entries)
 
 
 async def set_domain(

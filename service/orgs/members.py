@@ -1,12 +1,270 @@
-"""Members of an organisation."""
+"""Members: invited, given roles, signed out and removed, within the role of the caller."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Annotated, ClassVar, Final, Self
 
+from msgspec import Meta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.roles import Role
+from analytics.model.instants import format_ms, optional_ms
+from analytics.model.org_envelopes import IdentityProviderName
+from service.access.passkeys.changes import remove_all_passkeys
+from service.access.passkeys.repository import count_passkeys
+from service.access.roles import Capability, Role
+from service.access.sessions import find_last_seen
+from service.core.errors import Conflict, Invalid, NotFound
+from service.orgs.changes import (
+    EMAIL_INVALID,
+    EMAIL_PATTERN,
+    add_member,
+    end_sessions,
+    issue_sign_in,
+    remove_member,
+    set_role,
+)
+from service.orgs.lists import ListQuery, list_page
+from service.orgs.services import OrgServices
+from service.store.organisations import get_member, list_members_from, list_team_offices
 from service.store.tables import Member, Organisation
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Request
+from service.web.parameter_types import TimestampMs
+
+_ADMIN: Final = Capability.ORG_ADMIN
+
+resource = Resource("members", "/members", Tag.ORGANISATION, OrgServices)
+
+
+class Invitation(Request):
+    """A person to invite. Their account is linked at their first sign-in."""
+
+    texts: ClassVar = {"email": EMAIL_INVALID}
+
+    email: Annotated[str, Meta(pattern=EMAIL_PATTERN)]
+    idp: Annotated[IdentityProviderName, Meta(description="The provider that they sign in with.")]
+    role: Role = Role.MEMBER
+
+
+class NewRole(Request):
+    """The role that a member gets."""
+
+    role: Role
+
+
+class MemberEntry(Answer):
+    """A member. `idp` is the identity provider that they sign in with."""
+
+    id: str
+    email: str
+    role: str
+    idp: str
+    created_at: TimestampMs
+
+    @classmethod
+    def of(cls, member: Member) -> Self:
+        """A member in the API's representation."""
+        return cls(**_facts(member))
+
+
+class ListedMember(MemberEntry):
+    """A member, and what is known of them."""
+
+    linked: Annotated[bool, Meta(description="They have signed in with an account.")]
+    passkeys: int
+    last_seen_at: TimestampMs | None
+    teams: Annotated[list[str], Meta(description="The names of the teams they administer.")]
+
+
+class MemberList(Answer):
+    """The present members, by address. `next_cursor` is null on the last page."""
+
+    org: str
+    members: list[ListedMember]
+    next_cursor: str | None
+
+
+class EndedSessions(Answer):
+    """The member's id, and how many of their sessions were ended."""
+
+    member: str
+    sessions: int
+
+
+class RemovedPasskeys(Answer):
+    """The member's id, and how many of their passkeys were removed."""
+
+    member: str
+    passkeys: int
+
+
+class SignInLink(Answer):
+    """A link that signs its holder in as the member, once. It is in this answer only."""
+
+    member: str
+    email: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFacts:
+    """A member with their passkeys, when they were last seen, and the names of their teams."""
+
+    member: Member
+    passkeys: int
+    last_seen_at: datetime | None
+    teams: list[str]
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether an account is linked: they have signed in before."""
+        return self.member.identity_subject is not None
+
+
+@resource.get("list_members", needs=_ADMIN, query=ListQuery, returns=MemberList)
+async def list_(call: Call[OrgServices], query: ListQuery) -> MemberList:
+    """List the present members, by address."""
+    async with call.read() as session:
+        load = partial(list_members_from, session, call.org)
+        members, next_cursor = await list_page(session, call.org, Member, query, load)
+        listed = await member_facts(session, call.org, members)
+    return MemberList(
+        org=call.org.slug, members=[_listed(facts) for facts in listed], next_cursor=next_cursor
+    )
+
+
+@resource.post(
+    "invite_member",
+    needs=_ADMIN,
+    body=Invitation,
+    example={"email": "ada@example.com", "idp": "github", "role": "auditor"},
+    returns=MemberEntry,
+    status=201,
+    is_sensitive=True,
+    refuses=[Conflict],
+)
+async def invite(call: WriteCall[OrgServices], body: Invitation) -> MemberEntry:
+    """Invite a member, with a role within the caller's own. No email is sent."""
+    call.caller.require_outranks(body.role, call.org)
+    role = body.role.value
+    return MemberEntry.of(
+        await add_member(call.work, call.org, body.email, role, body.idp, call.by)
+    )
+
+
+@resource.post(
+    "set_member_role",
+    "/<member_id>/role",
+    needs=_ADMIN,
+    body=NewRole,
+    example={"role": "admin"},
+    returns=MemberEntry,
+    is_sensitive=True,
+    refuses=[NotFound],
+)
+async def give_role(call: WriteCall[OrgServices], body: NewRole, member_id: str) -> MemberEntry:
+    """Change a member's role; neither the old nor the new one may exceed the caller's.
+
+    If the new one allows more, they have to sign in again.
+    """
+    member = await managed_member(call, member_id)
+    call.caller.require_outranks(body.role, call.org)
+    await set_role(call.work, call.org, member, body.role.value, call.by)
+    return MemberEntry.of(member)
+
+
+@resource.delete(
+    "remove_member", "/<member_id>", needs=_ADMIN, returns=MemberEntry, refuses=[Invalid, NotFound]
+)
+async def remove(call: WriteCall[OrgServices], member_id: str) -> MemberEntry:
+    """End a membership, its sessions, sign-in links and team admin roles."""
+    member = await managed_member(call, member_id)
+    await remove_member(call.work, call.org, member, call.by)
+    return MemberEntry.of(member)
+
+
+@resource.post(
+    "end_member_sessions",
+    "/<member_id>/sign-out",
+    needs=_ADMIN,
+    returns=EndedSessions,
+    refuses=[NotFound],
+)
+async def sign_out(call: WriteCall[OrgServices], member_id: str) -> EndedSessions:
+    """End all sessions of a member, and the sign-in links they have not used."""
+    member = await managed_member(call, member_id)
+    ended = await end_sessions(call.work, call.org, member, call.by)
+    return EndedSessions(member=member.id, sessions=ended)
+
+
+@resource.post(
+    "remove_member_passkeys",
+    "/<member_id>/remove-passkeys",
+    needs=_ADMIN,
+    returns=RemovedPasskeys,
+    is_sensitive=True,
+    refuses=[NotFound],
+)
+async def remove_passkeys(call: WriteCall[OrgServices], member_id: str) -> RemovedPasskeys:
+    """Remove all passkeys of a member. Their sessions stay active."""
+    member = await managed_member(call, member_id)
+    removed = await remove_all_passkeys(call.work, member, call.by)
+    return RemovedPasskeys(member=member.id, passkeys=removed)
+
+
+@resource.post(
+    "issue_sign_in_link",
+    "/<member_id>/link",
+    needs=_ADMIN,
+    returns=SignInLink,
+    status=201,
+    is_sensitive=True,
+    is_secret=True,
+    refuses=[NotFound],
+)
+async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink:
+    """Issue a link that signs in as the member, once, within ten minutes."""
+    member = await managed_member(call, member_id)
+    token = await issue_sign_in(call.work, call.org, member, call.by)
+    link = f"{call.services.settings.public_url}/sign-in?token={token}"
+    return SignInLink(member=member.id, email=member.email, link=link)
+
+
+async def managed_member(call: WriteCall[OrgServices], name: str) -> Member:
+    """The member with this id or address, if the caller may manage them.
+
+    Raises NotFound, Forbidden. Changes get members only here, so that none skips the check.
+    """
+    member = await get_member(call.session, call.org, name)
+    call.caller.require_outranks(Role(member.role), call.org)
+    return member
+
+
+async def member_facts(
+    session: AsyncSession, org: Organisation, members: Sequence[Member]
+) -> list[MemberFacts]:
+    """What is known of these members of the organisation."""
+    ids = [member.id for member in members]
+    is_among = Member.id.in_(ids)
+    seen = await find_last_seen(session, ids)
+    passkeys = await count_passkeys(session, org, is_among)
+    teams: dict[str, list[str]] = defaultdict(list)
+    for team, member in await list_team_offices(session, org, is_among):
+        teams[member.id].append(team.name)
+    return [
+        MemberFacts(
+            member=member,
+            passkeys=passkeys.get(member.id, 0),
+            last_seen_at=seen.get(member.id),
+            teams=teams[member.id],
+        )
+        for member in members
+    ]
 
 
 async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> Sequence[Member]:
@@ -22,3 +280,23 @@ async def list_owners(session: AsyncSession, org: Organisation, limit: int) -> S
         .limit(limit)
     )
     return (await session.scalars(query)).all()
+
+
+def _facts(member: Member) -> dict[str, str]:
+    return {
+        "id": member.id,
+        "email": member.email,
+        "role": member.role,
+        "idp": member.identity_provider,
+        "created_at": format_ms(member.created_at),
+    }
+
+
+def _listed(facts: MemberFacts) -> ListedMember:
+    return ListedMember(
+        **_facts(facts.member),
+        linked=facts.is_linked,
+        passkeys=facts.passkeys,
+        last_seen_at=optional_ms(facts.last_seen_at),
+        teams=facts.teams,
+    )

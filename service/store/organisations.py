@@ -89,6 +89,8 @@ async def list_former_tiers(session: AsyncSession, org: Organisation) -> dict[Ti
 
 async def find_member(session: AsyncSession, org: Organisation, name: str) -> Member | None:
     """The present member with this id or email address, or None."""
+    if not name.isprintable():  # no member's is not, and a database refuses half a surrogate pair
+        return None
     return await session.scalar(
         select(Member).where(
             Member.tenant_id == org.id,

@@ -44,6 +44,7 @@ class Tag(StrEnum):
     REPORTS = "reports"
     POLICY = "policy"
     INSTALLS = "installs"
+    ORGANISATION = "organisation"
     KEYS = "keys"
     SESSIONS = "sessions"
     OPERATOR = "operator"

@@ -12,6 +12,7 @@ from msgspec.json import schema_components
 from quart import Quart
 from werkzeug.routing.rules import Rule
 
+from service.access.roles import Role
 from service.core.errors import Refusal, Unauthenticated
 from service.core.header_names import (
     ADMIN_TOKEN_HEADER,
@@ -28,8 +29,21 @@ from service.web.documentation import (
     Tag,
 )
 
-_PATH_PARAMETERS: Final[dict[str, dict[str, str]]] = {
+_PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "slug": {"description": "The organisation.", "example": "acme"},
+    "member_id": {
+        "description": "Prefix `mem_`; or the member's address.",
+        "example": "mem_7f3k9m2p4q8r1s5t",
+    },
+    "team_id": {
+        "description": "Prefix `team_`; or the team's name.",
+        "example": "team_7f3k9m2p4q8r1s5t",
+    },
+    "role": {
+        "description": "The role's name.",
+        "example": "auditor",
+        "schema": {"type": "string", "enum": [role.value for role in Role]},
+    },
     "binding_id": {"description": "Prefix `obind_`.", "example": "obind_7f3k9m2p4q8r1s5t"},
     "key_id": {"description": "Prefix `key_`.", "example": "key_7f3k9m2p4q8r1s5t"},
     "search_id": {"description": "Prefix `search_`.", "example": "search_7f3k9m2p4q8r1s5t"},
@@ -83,6 +97,7 @@ _TAGS: Final[Mapping[Tag, str]] = {
     Tag.REPORTS: "Reports for audits.",
     Tag.POLICY: "The install policy, its revisions, and requests for exceptions.",
     Tag.INSTALLS: "Tokens with which CI jobs install packages.",
+    Tag.ORGANISATION: "An organisation's members, teams, projects and roles.",
     Tag.KEYS: "API keys: credentials of machines, with what each may do.",
     Tag.SESSIONS: "Sign-in of command lines, and whose a credential is.",
     Tag.OPERATOR: "What belongs to the operator of the service, and to no organisation.",

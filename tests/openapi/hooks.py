@@ -21,6 +21,8 @@ STATE_DEPENDENT = (
     "team_id not found for this org",
     "team_id is required for origin=team_admin",
     "name must be 1 to 100 printable characters",
+    "email must be an address such as ",
+    "the last owner cannot be removed or changed",
     "query must be filters such as package=left-pad: ",
     "by must be 1 to 3 different ones of ",
     "unknown field ",

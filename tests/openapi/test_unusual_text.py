@@ -41,7 +41,15 @@ async def json_bodies(world: World, text: str) -> list[tuple[str, Any]]:
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {}).get("application/json")
             if content is not None:
-                place = path.format(slug="acme", binding_id="b" * 26, exception_id="e", key_id="k")
+                place = path.format(
+                    slug="acme",
+                    binding_id="b" * 26,
+                    exception_id="e",
+                    key_id="k",
+                    member_id=world.members["auditor"].id,
+                    team_id=world.team.id,
+                    role="auditor",
+                )
                 example, members = content["example"], members_of(content["schema"], document)
                 others = [example | {name: text} for name in members if name not in example]
                 bodies += [

@@ -70,6 +70,10 @@ class Request:
     """Not for API keys, which only read."""
     has_if_match: bool = False
     makes_exception: bool = False
+    makes_member: bool = False
+    makes_name: bool = False
+    names_member: bool = False
+    """The body names a member, who is invited for this request."""
     is_endless: bool = False
     is_form: bool = False
     """Sent empty: an allowed caller gets its page, or hears that the form was on none."""
@@ -103,6 +107,23 @@ REQUESTS: Final = {
     "audit.accepted": Request("audit:r"),
     "audit.groups": Request("audit:r", query={"by": "event"}),
     "audit.unknown": Request("audit:r"),
+    "organisation.show": Request("org:admin"),
+    "domains.list_": Request("org:admin"),
+    "members.list_": Request("org:admin"),
+    "members.invite": Request("org:admin", good=201, makes_member=True),
+    "members.give_role": Request("org:admin", body={"role": "member"}),
+    "members.remove": Request("org:admin"),
+    "members.sign_out": Request("org:admin"),
+    "members.remove_passkeys": Request("org:admin"),
+    "members.issue_link": Request("org:admin", good=201),
+    "teams.list_": Request("org:admin"),
+    "teams.create": Request("org:admin", good=201, makes_name=True),
+    "teams.appoint": Request("org:admin", names_member=True),
+    "teams.dismiss": Request("org:admin"),
+    "projects.list_": Request("org:admin"),
+    "projects.create": Request("org:admin", good=201, makes_name=True),
+    "roles.list_": Request("org:admin"),
+    "roles.grant": Request("org:admin", body={"capabilities": []}),
     "api_keys.list_": Request("org:admin"),
     "api_keys.issue": Request("org:admin", good=201, body={"name": "k", "scopes": ["audit:r"]}),
     "api_keys.rotate": Request("org:admin", good=201, body={"overlap": "1h"}),
@@ -455,6 +476,9 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
         "<search_id>": "search_0",
         "<exception_id>": "pexc_0",
         "<key_id>": "key_0",
+        "<member_id>": "mem_0",
+        "<team_id>": "team_0",
+        "<role>": "member",
     }
     if slug == "missing":
         return ids
@@ -484,6 +508,13 @@ async def stored_ids(world: World, slug: str, path: str) -> dict[str, str]:
             json={"name": "for one request", "scopes": ["audit:r"]},
         )
         ids["<key_id>"] = (await answer.get_json())["id"]
+    if "<member_id>" in path:
+        ids["<member_id>"] = await invited(world, slug)
+    if "<team_id>" in path:
+        answer = await world.client.post(
+            f"/api/v1/admin/orgs/{slug}/teams", headers=world.admin, json=new_name()
+        )
+        ids["<team_id>"] = (await answer.get_json())["id"]
     if "<export_id>" in path:
         answer = await world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit/export?format=csv", headers=world.admin
@@ -504,6 +535,26 @@ def new_exception() -> dict[str, str]:
     return {"ecosystem": "npm", "package": f"left-pad@1.0.{next(numbers)}", "reason": "needed"}
 
 
+def new_member() -> dict[str, str]:
+    """A person to invite, under an address of their own."""
+    return {"email": f"new{next(numbers)}@acme.example", "idp": "github", "role": "member"}
+
+
+def new_name() -> dict[str, str]:
+    """The name of a team or project that is no other's."""
+    return {"name": f"name {next(numbers)}"}
+
+
+async def invited(world: World, slug: str) -> str:
+    """The id of a new member of the organisation, if it exists."""
+    if slug == "missing":
+        return "mem_0"
+    answer = await world.client.post(
+        f"/api/v1/admin/orgs/{slug}/members", headers=world.admin, json=new_member()
+    )
+    return str((await answer.get_json())["id"])
+
+
 async def bound_repository(world: World, slug: str) -> dict[str, str]:
     """A repository, as a body names it, with an active binding of the organisation if it exists."""
     body = binding_body(repository_id=str(next(numbers)))
@@ -521,6 +572,12 @@ async def body_of(world: World, wanted: Request, slug: str) -> dict[str, Any]:
         body = {"form" if wanted.is_form else "json": new_search()}
     if wanted.makes_exception:
         body = {"json": new_exception()}
+    if wanted.makes_member:
+        body = {"json": new_member()}
+    if wanted.makes_name:
+        body = {"json": new_name()}
+    if wanted.names_member:
+        body = {"json": {"member": await invited(world, slug)}}
     if wanted.has_repository:
         body = {"json": await bound_repository(world, slug)}
     if wanted.form is not None:

@@ -1,0 +1,75 @@
+"""Projects: what bindings and API keys can be limited to."""
+
+from functools import partial
+from typing import Annotated, Final, Self
+
+from msgspec import Meta
+
+from analytics.model.instants import format_ms
+from service.access.roles import Capability
+from service.core.errors import Conflict
+from service.core.text_rules import NAME_MAX
+from service.orgs.changes import create_project
+from service.orgs.lists import ListQuery, list_page
+from service.orgs.services import OrgServices
+from service.store.organisations import list_named_from
+from service.store.tables import Project
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Request
+from service.web.parameter_types import TimestampMs
+
+_ADMIN: Final = Capability.ORG_ADMIN
+
+resource = Resource("projects", "/projects", Tag.ORGANISATION, OrgServices)
+
+
+class NewProject(Request):
+    """A project to create."""
+
+    name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_MAX})]
+
+
+class ProjectEntry(Answer):
+    """A project."""
+
+    id: str
+    name: str
+    created_at: TimestampMs
+
+    @classmethod
+    def of(cls, project: Project) -> Self:
+        """A project in the API's representation."""
+        return cls(id=project.id, name=project.name, created_at=format_ms(project.created_at))
+
+
+class ProjectList(Answer):
+    """The organisation's projects, by name. `next_cursor` is null on the last page."""
+
+    org: str
+    projects: list[ProjectEntry]
+    next_cursor: str | None
+
+
+@resource.get("list_projects", needs=_ADMIN, query=ListQuery, returns=ProjectList)
+async def list_(call: Call[OrgServices], query: ListQuery) -> ProjectList:
+    """List the organisation's projects, by name."""
+    async with call.read() as session:
+        load = partial(list_named_from, session, call.org, Project)
+        projects, next_cursor = await list_page(session, call.org, Project, query, load)
+    listed = [ProjectEntry.of(project) for project in projects]
+    return ProjectList(org=call.org.slug, projects=listed, next_cursor=next_cursor)
+
+
+@resource.post(
+    "create_project",
+    needs=_ADMIN,
+    body=NewProject,
+    example={"name": "checkout"},
+    returns=ProjectEntry,
+    status=201,
+    refuses=[Conflict],
+)
+async def create(call: WriteCall[OrgServices], body: NewProject) -> ProjectEntry:
+    """Create a project."""
+    return ProjectEntry.of(await create_project(call.work, call.org, body.name, call.by))

@@ -1,0 +1,168 @@
+"""Teams, and the members who administer them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Final, Self
+
+from msgspec import Meta
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from analytics.model.instants import format_ms
+from service.access.roles import Capability
+from service.core.errors import Conflict, NotFound
+from service.core.text_rules import NAME_MAX
+from service.orgs.changes import create_team, set_team_admin
+from service.orgs.lists import ListQuery, list_page
+from service.orgs.members import managed_member
+from service.orgs.services import OrgServices
+from service.store.organisations import get_team, list_named_from, list_team_offices
+from service.store.tables import Member, Organisation, Team
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Request
+from service.web.parameter_types import TimestampMs
+
+_ADMIN: Final = Capability.ORG_ADMIN
+
+resource = Resource("teams", "/teams", Tag.ORGANISATION, OrgServices)
+
+
+class NewTeam(Request):
+    """A team to create."""
+
+    name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_MAX})]
+
+
+class NewTeamAdmin(Request):
+    """The member who is to administer the team."""
+
+    member: Annotated[str, Meta(description="Their id or address.")]
+
+
+class TeamEntry(Answer):
+    """A team."""
+
+    id: str
+    name: str
+    created_at: TimestampMs
+
+    @classmethod
+    def of(cls, team: Team) -> Self:
+        """A team in the API's representation."""
+        return cls(id=team.id, name=team.name, created_at=format_ms(team.created_at))
+
+
+class TeamAdminEntry(Answer):
+    """A member who administers a team."""
+
+    id: str
+    email: str
+
+
+class ListedTeam(TeamEntry):
+    """A team and its admins."""
+
+    admins: list[TeamAdminEntry]
+
+
+class TeamList(Answer):
+    """The organisation's teams, by name. `next_cursor` is null on the last page."""
+
+    org: str
+    teams: list[ListedTeam]
+    next_cursor: str | None
+
+
+class TeamAdminChange(Answer):
+    """Whether the member, by id, now administers the team."""
+
+    team: str
+    member: str
+    is_admin: bool
+
+
+@resource.get("list_teams", needs=_ADMIN, query=ListQuery, returns=TeamList)
+async def list_(call: Call[OrgServices], query: ListQuery) -> TeamList:
+    """List the organisation's teams and who administers them, by name."""
+    async with call.read() as session:
+        load = partial(list_named_from, session, call.org, Team)
+        teams, next_cursor = await list_page(session, call.org, Team, query, load)
+        admins = await admins_of(session, call.org, teams)
+    return TeamList(
+        org=call.org.slug,
+        teams=[_listed(team, admins[team.id]) for team in teams],
+        next_cursor=next_cursor,
+    )
+
+
+@resource.post(
+    "create_team",
+    needs=_ADMIN,
+    body=NewTeam,
+    example={"name": "platform"},
+    returns=TeamEntry,
+    status=201,
+    refuses=[Conflict],
+)
+async def create(call: WriteCall[OrgServices], body: NewTeam) -> TeamEntry:
+    """Create a team."""
+    return TeamEntry.of(await create_team(call.work, call.org, body.name, call.by))
+
+
+@resource.post(
+    "add_team_admin",
+    "/<team_id>/admins",
+    needs=_ADMIN,
+    body=NewTeamAdmin,
+    example={"member": "ada@example.com"},
+    returns=TeamAdminChange,
+    is_sensitive=True,
+    refuses=[NotFound],
+)
+async def appoint(
+    call: WriteCall[OrgServices], body: NewTeamAdmin, team_id: str
+) -> TeamAdminChange:
+    """Make a member an admin of a team; their role must not exceed the caller's."""
+    return await _set_admin(call, team_id, body.member, is_admin=True)
+
+
+@resource.delete(
+    "remove_team_admin",
+    "/<team_id>/admins/<member_id>",
+    needs=_ADMIN,
+    returns=TeamAdminChange,
+    refuses=[NotFound],
+)
+async def dismiss(call: WriteCall[OrgServices], team_id: str, member_id: str) -> TeamAdminChange:
+    """Remove an admin of a team. They stay a member, and the team's bindings stay active."""
+    return await _set_admin(call, team_id, member_id, is_admin=False)
+
+
+async def admins_of(
+    session: AsyncSession, org: Organisation, teams: Sequence[Team]
+) -> defaultdict[str, list[Member]]:
+    """The admins of each of `teams` by its id, by address."""
+    admins: defaultdict[str, list[Member]] = defaultdict(list)
+    is_among = Team.id.in_([team.id for team in teams])
+    for team, member in await list_team_offices(session, org, is_among):
+        admins[team.id].append(member)
+    return admins
+
+
+def _listed(team: Team, admins: Sequence[Member]) -> ListedTeam:
+    return ListedTeam(
+        id=team.id,
+        name=team.name,
+        created_at=format_ms(team.created_at),
+        admins=[TeamAdminEntry(id=member.id, email=member.email) for member in admins],
+    )
+
+
+async def _set_admin(
+    call: WriteCall[OrgServices], team_id: str, name: str, *, is_admin: bool
+) -> TeamAdminChange:
+    team = await get_team(call.session, call.org, team_id)
+    member = await managed_member(call, name)
+    await set_team_admin(call.work, team, member, call.by, is_admin=is_admin)
+    return TeamAdminChange(team=team.id, member=member.id, is_admin=is_admin)
