@@ -84,6 +84,7 @@ _PASSKEYS = "tests/service/access/passkeys/test_signing_in.py"
 _NEW_PASSKEYS = "tests/service/access/passkeys/test_registering.py"
 _PROFILE = "tests/service/pages/profile/test_profile.py"
 _PEOPLE = "tests/service/pages/people"
+_ORGS = "tests/service/orgs"
 _ROLES = "tests/service/access/test_roles.py"
 _AUDIT_PAGE = "tests/service/pages/test_audit_page.py"
 _POSTGRES = "tests/service/store/postgres"
@@ -2971,27 +2972,33 @@ GUARDS: Final = [
     ),
     Guard(
         "no one decides over a member beyond their own role",
-        "service/pages/people/form_actions.py::Change.member",
-        DropCall("self.caller.require_outranks"),
-        f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_decides_over_a_higher_role",
+        "service/orgs/members.py::managed_member",
+        DropCall("call.caller.require_outranks"),
+        f"{_ORGS}/test_beyond_own_role.py::test_no_one_decides_over_a_higher_role",
     ),
     Guard(
         "no one gives a role beyond their own",
-        "service/pages/people/form_actions.py::Change.role",
-        DropCall("self.caller.require_outranks"),
-        f"{_PEOPLE}/test_beyond_own_role.py::test_no_one_gives_a_role_beyond_their_own",
+        "service/orgs/members.py::give_role",
+        DropCall("call.caller.require_outranks"),
+        f"{_ORGS}/test_beyond_own_role.py::test_no_one_gives_a_role_beyond_their_own",
+    ),
+    Guard(
+        "no one invites a member with a role beyond their own",
+        "service/orgs/members.py::invite",
+        DropCall("call.caller.require_outranks"),
+        f"{_ORGS}/test_beyond_own_role.py::test_no_one_gives_a_role_beyond_their_own",
     ),
     Guard(
         "no one grants a capability that they lack",
-        "service/pages/people/roles.py::grant",
-        DropCall("change.caller.require"),
-        f"{_PEOPLE}/test_roles_page.py::test_no_one_grants_what_they_lack",
+        "service/orgs/roles.py::grant",
+        DropCall("call.caller.require"),
+        f"{_ORGS}/test_roles.py::test_no_one_grants_what_they_lack",
     ),
     Guard(
         "an old page does not restore a revoked grant",
-        "service/pages/people/roles.py::grant",
+        "service/orgs/roles.py::grant",
         Drop("raise OverrideMoved"),
-        f"{_PEOPLE}/test_roles_page.py::test_an_old_page_does_not_restore_a_revoked_grant",
+        f"{_ORGS}/test_roles.py::test_a_change_based_on_older_grants_restores_none",
     ),
     Guard(
         "who runs an organisation still may when a change commits",
@@ -3004,7 +3011,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a form that shows a secret works once",
-        "service/pages/people/one_time_form.py::consume_form",
+        "service/pages/one_time_form.py::consume_form",
         Drop("not await consume(work, kept)"),
         f"{_PEOPLE}/test_members.py::test_the_same_form_makes_no_second_link",
     ),

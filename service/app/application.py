@@ -68,7 +68,11 @@ from service.packages.proxy.npm.routes import blueprint as proxy_npm
 from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
 from service.pages.evidence.routes import blueprint as evidence
 from service.pages.investigate import blueprint as investigate
-from service.pages.people.routes import blueprint as people
+from service.pages.people.keys import blueprint as dashboard_keys
+from service.pages.people.members import blueprint as dashboard_members
+from service.pages.people.projects import blueprint as dashboard_projects
+from service.pages.people.roles import blueprint as dashboard_roles
+from service.pages.people.teams import blueprint as dashboard_teams
 from service.pages.policy.check_page import blueprint as dashboard_policy_check
 from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
 from service.pages.policy.policy_page import blueprint as dashboard_policy
@@ -234,7 +238,11 @@ _BLUEPRINTS: Final = (
     dashboard_trust,
     evidence,
     dashboard_trust_changes,
-    people,
+    dashboard_members,
+    dashboard_teams,
+    dashboard_projects,
+    dashboard_keys,
+    dashboard_roles,
     dashboard_policy,
     dashboard_policy_check,
     dashboard_policy_changes,

@@ -7,7 +7,7 @@ from quart import request, url_for
 
 from service.access.callers import Caller, MemberPrincipal, is_allowed
 from service.access.csrf import csrf_token
-from service.access.roles import Capability
+from service.access.roles import Capability, Role
 from service.core.settings import Settings
 from service.store.tables import Organisation
 from service.web.templates import render_template
@@ -35,11 +35,11 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
         Destination("Explain a token", "dashboard_trust.explain_page", Capability.OIDC_READ),
     ),
     "Settings": (
-        Destination("Members", "dashboard_people.members_page", Capability.ORG_ADMIN),
-        Destination("Teams", "dashboard_people.teams_page", Capability.ORG_ADMIN),
-        Destination("Projects", "dashboard_people.projects_page", Capability.ORG_ADMIN),
-        Destination("API keys", "dashboard_people.keys_page", Capability.ORG_ADMIN),
-        Destination("Roles", "dashboard_people.roles_page", Capability.ORG_ADMIN),
+        Destination("Members", "dashboard_members.members_page", Capability.ORG_ADMIN),
+        Destination("Teams", "dashboard_teams.teams_page", Capability.ORG_ADMIN),
+        Destination("Projects", "dashboard_projects.projects_page", Capability.ORG_ADMIN),
+        Destination("API keys", "dashboard_keys.keys_page", Capability.ORG_ADMIN),
+        Destination("Roles", "dashboard_roles.roles_page", Capability.ORG_ADMIN),
         Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
         Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
     ),
@@ -55,6 +55,11 @@ _WITHIN_AUDIT: Final = ("dashboard_investigate.package_page", "dashboard_investi
 def may(caller: Caller, capability: Capability, org: Organisation) -> bool:
     """Whether `caller` has the capability. Only for display; actions are authorized again."""
     return is_allowed(caller.require, capability, org)
+
+
+def may_decide_over(caller: Caller, role: str, org: Organisation) -> bool:
+    """Whether `caller` may manage `role`. Only for display; actions are authorized again."""
+    return is_allowed(caller.require_outranks, Role(role), org)
 
 
 @dataclass(frozen=True, slots=True)

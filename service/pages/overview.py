@@ -84,7 +84,7 @@ async def first_steps(
         Step(
             "Issue an API key",
             "Your package proxy sends install rows with it.",
-            url_for("dashboard_people.keys_page", slug=org.slug),
+            url_for("dashboard_keys.keys_page", slug=org.slug),
             bool(keys),
         ),
         Step(
@@ -102,7 +102,7 @@ async def first_steps(
         Step(
             "Invite a second owner",
             "One owner who is away cannot lock the organisation out.",
-            url_for("dashboard_people.members_page", slug=org.slug),
+            url_for("dashboard_members.members_page", slug=org.slug),
             len(owners) > 1,
         ),
     ]

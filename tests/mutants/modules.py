@@ -239,7 +239,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/pages/profile/test_profile.py",
         "tests/service/pages/profile/test_reauthorized.py",
         "tests/service/pages/people/test_who.py",
-        "tests/service/pages/people/test_beyond_own_role.py",
+        "tests/service/orgs/test_beyond_own_role.py",
         "tests/service/access/passkeys/test_signing_in_again.py",
         "tests/service/ci/verifier/test_attribution.py",
         "tests/service/audit/test_fair_queries.py",

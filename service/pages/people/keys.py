@@ -6,35 +6,28 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from quart import url_for
+from quart import Blueprint, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.access.callers import Caller
 from service.access.roles import Capability
 from service.core.header_names import API_KEY_HEADER
-from service.orgs.api_keys import (
-    NEVER,
-    OVERLAP_DEFAULT,
-    KeyRequest,
-    KeyTerms,
-    expires_soon,
-    parse_overlap,
-    request_api_key,
-    revoke_api_key,
-    rotate_api_key,
-)
+from service.orgs.api_keys import NEVER, OVERLAP_DEFAULT, KeyTerms, expires_soon
+from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
 from service.pages.display_names import Person, find_names
-from service.pages.people.form_actions import Change
-from service.pages.people.page import PLACE, IssuedSecret, OrgPage
+from service.pages.form_auth import Form
+from service.pages.page import IssuedSecret, Page, View, list_part
 from service.pages.services import DashboardServices
 from service.store.organisations import (
     find_replaced,
-    get_api_key,
     list_ended_keys,
     list_live_keys,
     list_names,
 )
 from service.store.tables import ApiKey, Organisation, Project
+from service.web.endpoint import Call
+from service.web.models import form_values
+
+blueprint = Blueprint("dashboard_keys", __name__, url_prefix="/admin/ui/orgs/<slug>/keys")
 
 ENDED_MAX: Final = 100
 """How many keys that were revoked or have expired the page shows."""
@@ -73,21 +66,22 @@ class KeyRow:
     expires_soon: bool
 
 
-async def load_keys_view(
-    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
-) -> dict[str, Any]:
+async def load_keys(call: Call[DashboardServices]) -> View:
     """A part of the live keys, and the latest that have ended, newest first."""
-    now = services.clock()
-    terms = KeyTerms.of(services.settings)
-    load = partial(list_live_keys, session, org, now=now)
-    part = await KEYS.part(load, lambda key: key.id)
-    ended = await list_ended_keys(session, org, part.find, ENDED_MAX + 1, now)
-    projects = await list_names(session, org, Project)
+    org, now = call.org, call.services.clock()
+    terms = KeyTerms.of(call.services.settings)
+    async with call.read() as session:
+        part = await list_part(partial(list_live_keys, session, org, now=now), lambda key: key.id)
+        ended = await list_ended_keys(session, org, part.find, ENDED_MAX + 1, now)
+        projects = await list_names(session, org, Project)
+        live_rows = await _rows(session, org, part.rows, now)
+        ended_rows = await _rows(session, org, ended[:ENDED_MAX], now)
+        replaced = await find_replaced(session, org, [key.id for key in part.rows])
     return {
         "part": part,
-        "live": await _rows(session, org, part.rows, now),
-        "ended": await _rows(session, org, ended[:ENDED_MAX], now),
-        "replaced": await find_replaced(session, org, [key.id for key in part.rows]),
+        "live": live_rows,
+        "ended": ended_rows,
+        "replaced": replaced,
         "has_more": len(ended) > ENDED_MAX,
         "expiries": _expiries(terms),
         "expiry_default": f"{terms.default.days}d",
@@ -115,25 +109,6 @@ async def _rows(
     ]
 
 
-async def issue_key(change: Change) -> IssuedSecret:
-    """A new key, for a project or the whole organisation."""
-    asked = KeyRequest(
-        change.typed("name"),
-        change.typed("scopes").split(),
-        change.typed("project"),
-        change.typed("expires"),
-    )
-    key, secret = await request_api_key(
-        change.work,
-        change.org,
-        asked,
-        KeyTerms.of(change.settings),
-        change.by,
-        change.caller.require,
-    )
-    return IssuedSecret(f"{key.name} ({key.id})", secret, _trial(change, key, secret))
-
-
 def _expiries(terms: KeyTerms) -> list[tuple[str, str]]:
     """The expiries to choose from, the default among them."""
     most = terms.longest.days
@@ -143,49 +118,44 @@ def _expiries(terms: KeyTerms) -> list[tuple[str, str]]:
     return [*offered, *([(NEVER, NEVER)] if terms.allows_never else [])]
 
 
-async def rotate_key(change: Change, key_id: str) -> IssuedSecret:
-    """A new key in place of a live one, which works on for the chosen overlap.
-
-    The caller sees its secret, so they must be allowed to do what it may.
-    """
-    key = await get_api_key(change.work.session, change.org, key_id)
-    overlap = parse_overlap(change.typed("overlap"))
-    new, secret = await rotate_api_key(
-        change.work,
-        change.org,
-        key,
-        overlap,
-        KeyTerms.of(change.settings),
-        change.by,
-        change.caller.require,
-    )
-    return IssuedSecret(f"{new.name} ({new.id})", secret, _trial(change, new, secret))
+def _asked(form: Form) -> dict[str, Any]:
+    """The key that the form asks for; one field has all of its scopes."""
+    return form_values(NewApiKey, form) | {"scopes": form.get("scopes", "").split()}
 
 
-async def revoke_key(change: Change, key_id: str) -> str:
-    """Revoke a key."""
-    key = await get_api_key(change.work.session, change.org, key_id)
-    await revoke_api_key(change.work, change.org, key, change.by)
-    return "revoked"
+def _overlap(form: Form) -> dict[str, Any]:
+    """The overlap that the form asks for: an empty one is not the default."""
+    return {"overlap": form.get("overlap", "").strip()}
 
 
-def _trial(change: Change, key: ApiKey, secret: str) -> str:
+def _issued(call: Call[DashboardServices], key: IssuedApiKey) -> IssuedSecret:
+    return IssuedSecret(f"{key.name} ({key.id})", key.secret, _trial(call, key))
+
+
+def _trial(call: Call[DashboardServices], key: IssuedApiKey) -> str:
     """A shell command that sends one row with the key, or shows what it may read."""
+    service, credential = call.services.settings.public_url, f"-H '{API_KEY_HEADER}: {key.secret}'"
     if Capability.AUDIT_INGEST not in key.scopes:
-        return (
-            f"curl {change.public_url}{url_for('own_session.show')} -H '{API_KEY_HEADER}: {secret}'"
-        )
-    path = url_for("ingest.events", slug=change.org.slug)
+        return f"curl {service}{url_for('own_session.show')} {credential}"
+    path = url_for("ingest.events", slug=call.org.slug)
     return (
-        f"curl -X POST {change.public_url}{path}"
-        f" -H '{API_KEY_HEADER}: {secret}' -H 'content-type: application/json' -d '{_TRIAL_ROW}'"
+        f"curl -X POST {service}{path}"
+        f" {credential} -H 'content-type: application/json' -d '{_TRIAL_ROW}'"
     )
 
 
-KEYS: Final = OrgPage(
-    endpoint="dashboard_people.keys_page",
-    template="people/keys.html",
-    load=load_keys_view,
+KEYS: Final = Page(
+    blueprint,
+    "keys_page",
+    "",
+    "people/keys.html",
+    load_keys,
+    needs=Capability.ORG_ADMIN,
     done={"revoked": "The key was revoked and no longer works."},
-    place=PLACE,
+    is_list=True,
 )
+KEYS.secret_form("", "issue_key", issue, _issued, field="project", fields=_asked)
+KEYS.secret_form(
+    "/<key_id>/rotate", "rotate_key", rotate, _issued, field="overlap", fields=_overlap
+)
+KEYS.form("/<key_id>/revoke", "revoke_key", revoke, "revoked")

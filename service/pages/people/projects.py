@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncSession
+from quart import Blueprint
 
-from service.access.callers import Caller
-from service.orgs.changes import create_project
-from service.pages.people.form_actions import Change
-from service.pages.people.page import PLACE, OrgPage
+from service.access.roles import Capability
+from service.orgs.projects import create
+from service.pages.page import Page, View, list_part
 from service.pages.services import DashboardServices
 from service.store.organisations import count_live_keys, list_named_from
-from service.store.tables import Organisation, Project
+from service.store.tables import Project
 from service.trust.bindings.repository import count_active_by_project
+from service.web.endpoint import Call
+
+blueprint = Blueprint("dashboard_projects", __name__, url_prefix="/admin/ui/orgs/<slug>/projects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +27,14 @@ class ProjectRow:
     active_bindings: int
 
 
-async def load_projects_view(
-    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
-) -> dict[str, Any]:
+async def load_projects(call: Call[DashboardServices]) -> View:
     """A part of the projects, by name."""
-    load = partial(list_named_from, session, org, Project)
-    part = await PROJECTS.part(load, lambda project: project.name)
-    ids = [project.id for project in part.rows]
-    keys = await count_live_keys(session, org, ids, services.clock())
-    bindings = await count_active_by_project(session, org.id, ids)
+    async with call.read() as session:
+        load = partial(list_named_from, session, call.org, Project)
+        part = await list_part(load, lambda project: project.name)
+        ids = [project.id for project in part.rows]
+        keys = await count_live_keys(session, call.org, ids, call.services.clock())
+        bindings = await count_active_by_project(session, call.org.id, ids)
     return {
         "part": part,
         "rows": [
@@ -43,16 +44,14 @@ async def load_projects_view(
     }
 
 
-async def create(change: Change) -> str:
-    """Create a project."""
-    await create_project(change.work, change.org, change.typed("name"), change.by)
-    return "created"
-
-
-PROJECTS: Final = OrgPage(
-    endpoint="dashboard_people.projects_page",
-    template="people/projects.html",
-    load=load_projects_view,
+PROJECTS: Final = Page(
+    blueprint,
+    "projects_page",
+    "",
+    "people/projects.html",
+    load_projects,
+    needs=Capability.ORG_ADMIN,
     done={"created": "The project was created. Keys and bindings can now be limited to it."},
-    place=PLACE,
+    is_list=True,
 )
+PROJECTS.form("", "create_project", create, "created", field="name")

@@ -3,18 +3,20 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy.ext.asyncio import AsyncSession
+from quart import Blueprint
 
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.callers import Caller
 from service.access.roles import ROLE_DEFAULTS, Capability, Role, granted
-from service.core.errors import OverrideMoved
-from service.orgs.changes import set_role_override
-from service.pages.navigation import may
-from service.pages.people.form_actions import Change
-from service.pages.people.page import OrgPage, may_decide_over
+from service.orgs.roles import grant, granted_beyond
+from service.pages.form_auth import Form
+from service.pages.navigation import may, may_decide_over
+from service.pages.page import Page, View
 from service.pages.services import DashboardServices
 from service.store.tables import Organisation
+from service.web.endpoint import Call
+
+blueprint = Blueprint("dashboard_roles", __name__, url_prefix="/admin/ui/orgs/<slug>/roles")
 
 CAPABILITY_WORDS: Final[dict[Capability, str]] = {
     Capability.OIDC_READ: "see bindings and rejected subjects",
@@ -49,15 +51,12 @@ class RoleRow:
     may_change: bool
 
 
-async def load_roles_view(
-    services: DashboardServices, session: AsyncSession, caller: Caller, org: Organisation
-) -> dict[str, Any]:
+async def load_roles(call: Call[DashboardServices]) -> View:
     """Roles and their capabilities, and the retention, which members cannot change."""
-    tier = Tier(org.tier)
     return {
-        "rows": [_row(role, caller, org) for role in Role],
+        "rows": [_row(role, call.caller, call.org) for role in Role],
         "capabilities": CAPABILITY_WORDS,
-        "kept_days": RETENTION_DAYS[tier],
+        "kept_days": RETENTION_DAYS[Tier(call.org.tier)],
     }
 
 
@@ -75,33 +74,23 @@ def _row(role: Role, caller: Caller, org: Organisation) -> RoleRow:
         )
         for capability in Capability
     ]
-    return RoleRow(role, cells, _before(role, org), may_change)
+    return RoleRow(role, cells, " ".join(granted_beyond(role, org)), may_change)
 
 
-def _before(role: str, org: Organisation) -> str:
-    return " ".join(sorted(org.role_overrides.get(role, ())))
+def _ticked(form: Form) -> dict[str, Any]:
+    return {
+        "capabilities": form.getlist("capability"),
+        "before": form.get("before", "").split(),
+    }
 
 
-async def grant(change: Change, role: str) -> str:
-    """Set a role's grants beyond its defaults to those that are ticked.
-
-    Raises Forbidden for a capability that the caller lacks, and OverrideMoved if the grants have
-    changed since the page was shown: saving could restore one that was revoked concurrently.
-    """
-    chosen = change.form.getlist("capability")
-    role = change.role(role)
-    for name in set(chosen) & set(Capability):
-        change.caller.require(Capability(name), change.org)
-    # In the transaction of the change: the grants cannot change between this check and the write.
-    if change.form.get("before") != _before(role, change.org):
-        raise OverrideMoved
-    await set_role_override(change.work, change.org, role, chosen, change.by)
-    return "granted"
-
-
-ROLES: Final = OrgPage(
-    endpoint="dashboard_people.roles_page",
-    template="people/roles.html",
-    load=load_roles_view,
+ROLES: Final = Page(
+    blueprint,
+    "roles_page",
+    "",
+    "people/roles.html",
+    load_roles,
+    needs=Capability.ORG_ADMIN,
     done={"granted": "Saved. The change applies from the next request."},
 )
+ROLES.form("/<role>", "grant", grant, "granted", fields=_ticked)

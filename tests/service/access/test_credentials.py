@@ -173,26 +173,26 @@ REQUESTS: Final = {
     "dashboard_trust_changes.repository_page": Request("oidc:w"),
     "dashboard_trust_changes.revoke_repository_form": Request("oidc:w", is_form=True),
     **{
-        f"dashboard_people.{page}_page": Request("org:admin")
+        f"dashboard_{page}.{page}_page": Request("org:admin")
         for page in ("members", "teams", "projects", "keys", "roles")
     },
     **{
-        f"dashboard_people.{form}": Request("org:admin", is_form=True)
+        f"dashboard_{form}": Request("org:admin", is_form=True)
         for form in (
-            "invite",
-            "give_role",
-            "remove_member",
-            "sign_member_out",
-            "remove_passkeys",
-            "issue_link",
-            "create_team",
-            "appoint_team_admin",
-            "dismiss_team_admin",
-            "create_project",
-            "issue_key",
-            "rotate_key",
-            "revoke_key",
-            "grant",
+            "members.invite",
+            "members.give_role",
+            "members.remove_member",
+            "members.sign_member_out",
+            "members.remove_passkeys",
+            "members.issue_link",
+            "teams.create_team",
+            "teams.appoint_team_admin",
+            "teams.dismiss_team_admin",
+            "projects.create_project",
+            "keys.issue_key",
+            "keys.rotate_key",
+            "keys.revoke_key",
+            "roles.grant",
         )
     },
     "dashboard_policy.policy_page": Request("policy:r"),

@@ -14,8 +14,7 @@ from service.core.errors import Conflict, NotFound
 from service.core.paths import BindingName, RowName
 from service.core.settings import REPOSITORY
 from service.orgs.changes import create_team
-from service.pages.page import Page, View, bind_form
-from service.pages.people.page import IssuedSecret
+from service.pages.page import IssuedSecret, Page, View, bind_form
 from service.pages.services import DashboardServices
 from service.store.organisations import list_names
 from service.store.tables import Team
@@ -107,13 +106,12 @@ def declared() -> Blueprint:
         needs=Capability.POLICY_READ,
         done={},
     )
-    page.form(
+    page.secret_form(
         "/secrets",
         "issue_form",
         issue,
-        lambda created: IssuedSecret("team", created.id),
+        lambda call, created: IssuedSecret(call.org.slug, created.id),
         field="name",
-        is_once=True,
     )
     page.form("/open", "open_form", create, "made", then=other)
     bind_form(blueprint, "/bound", "bound_form", create, lambda slug, made: f"/{slug}/{made.id}")

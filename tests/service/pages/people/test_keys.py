@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from service.orgs.changes import create_project
-from service.pages.people import page as page_module
+from service.pages import page as page_module
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused, unscoped_key
 from tests.service.pages.page import ORG, Page, send_form
 from tests.service.pages.people.desk import (
