@@ -24,7 +24,7 @@ from service.app.composition import build_services
 from service.core.clock import utc_now
 from service.core.ids import new_id
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.tables import Binding, Origin
 from service.trust.bindings.rules import Draft, slot_key
 

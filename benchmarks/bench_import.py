@@ -32,7 +32,7 @@ from service.app.logs import configure_logs
 from service.audit.importer import Job, Source, Watch
 from service.core.clock import utc_now
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 
 DAYS = 10
 ROUNDS = 2

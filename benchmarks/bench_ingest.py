@@ -42,7 +42,7 @@ from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.core.clock import utc_now
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 CLIENTS = 4

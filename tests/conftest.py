@@ -31,15 +31,11 @@ from service.core.clock import Uptime
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash, with_secrets
 from service.core.settings import Settings
-from service.orgs.changes import (
-    add_member,
-    create_org,
-    create_project,
-    create_team,
-    issue_cookie,
-    set_role_override,
-    set_team_admin,
-)
+from service.orgs.members import add_member, issue_cookie
+from service.orgs.organisations import create_org
+from service.orgs.projects import create_project
+from service.orgs.roles import set_role_override
+from service.orgs.teams import create_team, set_team_admin
 from service.store.engine_factory import create_engines
 from service.store.sqlite.files import file_of, make_private
 from service.store.store import Store

@@ -2966,7 +2966,7 @@ GUARDS: Final = [
     ),
     Guard(
         "who rises has to sign in again",
-        "service/orgs/changes.py::set_role",
+        "service/orgs/members.py::set_role",
         Replace("not covers(Role(before), Role(after), org.role_overrides)", "False"),
         f"{_ROLES}::test_who_rises_has_to_sign_in_again",
     ),

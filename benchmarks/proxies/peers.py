@@ -23,7 +23,7 @@ from service.app.composition import build_services
 from service.core.clock import utc_now
 from service.core.settings import REPOSITORY, Settings
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 
 FOLDER: Final = Path(os.environ.get("PEERS") or REPOSITORY / ".peers")
 """Where setup_proxies.sh installs the peers."""

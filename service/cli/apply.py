@@ -18,18 +18,13 @@ from service.cli.context import CommandContext, on_data_dir
 from service.cli.files import errors_at
 from service.cli.root import root
 from service.core.errors import Invalid
-from service.orgs.changes import (
-    add_member,
-    create_org,
-    create_project,
-    create_team,
-    set_role,
-    set_role_override,
-    set_team_admin,
-    set_tier,
-)
 from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold
+from service.orgs.members import add_member, set_role
+from service.orgs.organisations import create_org, set_tier
+from service.orgs.projects import create_project
+from service.orgs.roles import set_role_override
+from service.orgs.teams import create_team, set_team_admin
 from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy
 from service.store.organisations import (

@@ -12,16 +12,12 @@ from service.cli.answers import Answer
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
-from service.orgs.changes import (
-    create_org,
-    create_project,
-    create_team,
-    set_role_override,
-    set_team_admin,
-    set_tier,
-)
 from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold, release
+from service.orgs.organisations import create_org, set_tier
+from service.orgs.projects import create_project
+from service.orgs.roles import set_role_override
+from service.orgs.teams import create_team, set_team_admin
 from service.store.organisations import (
     get_member,
     get_org,

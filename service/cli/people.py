@@ -15,7 +15,7 @@ from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.core.header_names import SESSION_COOKIE
-from service.orgs.changes import (
+from service.orgs.members import (
     add_member,
     end_sessions,
     issue_cookie,

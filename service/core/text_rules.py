@@ -1,6 +1,7 @@
 """Characters allowed in untrusted text: in identifiers, and in reasons that people read."""
 
 import unicodedata
+from enum import StrEnum
 from typing import Final
 
 from service.core.errors import Invalid, ReasonInvalid
@@ -68,3 +69,10 @@ def check_name(name: str) -> None:
     """Raise Invalid unless `name` is printable, trimmed, and 1 to NAME_MAX characters long."""
     if not 1 <= len(name) <= NAME_MAX or not name.isprintable() or name != name.strip():
         raise Invalid(f"name must be 1 to {NAME_MAX} printable characters", field="name")
+
+
+def check_choice(field: str, value: str, choices: type[StrEnum]) -> str:
+    """`value`, which must be one of `choices`. Raises Invalid."""
+    if value not in set(choices):
+        raise Invalid(f"{field} must be one of {', '.join(choices)}", field=field)
+    return value

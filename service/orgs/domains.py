@@ -12,7 +12,7 @@ from analytics.model.org_envelopes import SignInDomainChanged
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
 from service.core.errors import Invalid
-from service.orgs.changes import parse_provider
+from service.orgs.members import parse_provider
 from service.orgs.services import OrgServices
 from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation

@@ -1,42 +1,57 @@
 """Members: invited, given roles, signed out and removed, within the role of the caller."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Self, get_args
 
 from msgspec import Meta
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms, optional_ms
-from analytics.model.org_envelopes import IdentityProviderName
+from analytics.model.org_envelopes import (
+    IdentityProviderName,
+    MemberAdded,
+    MemberRemoved,
+    MemberRoleChanged,
+    SessionIssued,
+    SessionRevoked,
+)
+from analytics.model.rows import AuditContext
 from service.access.passkeys.changes import remove_all_passkeys
 from service.access.passkeys.repository import count_passkeys
-from service.access.roles import Capability, Role
-from service.access.sessions import find_last_seen
+from service.access.roles import Capability, Role, covers
+from service.access.sessions import find_last_seen, issue_session, revoke_sessions
+from service.access.sessions import issue_link as issue_token
 from service.core.errors import Conflict, Invalid, NotFound
-from service.orgs.changes import (
-    EMAIL_INVALID,
-    EMAIL_PATTERN,
-    add_member,
-    end_sessions,
-    issue_sign_in,
-    remove_member,
-    set_role,
-)
+from service.core.ids import new_id
+from service.core.text_rules import check_choice
 from service.orgs.lists import ListQuery, list_page
 from service.orgs.services import OrgServices
-from service.store.organisations import get_member, list_members_from, list_team_offices
-from service.store.tables import Member, Organisation
+from service.store.organisations import (
+    find_member,
+    get_member,
+    list_members_from,
+    list_team_offices,
+)
+from service.store.store import UnitOfWork
+from service.store.tables import Member, Organisation, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
 from service.web.parameter_types import TimestampMs
 
+EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
+EMAIL_INVALID: Final = "email must be an address such as ada@example.com"
+
 _ADMIN: Final = Capability.ORG_ADMIN
+_PROVIDERS: Final[dict[str, IdentityProviderName]] = {
+    name: name for name in get_args(IdentityProviderName)
+}
 
 resource = Resource("members", "/members", Tag.ORGANISATION, OrgServices)
 
@@ -233,6 +248,129 @@ async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink
     token = await issue_sign_in(call.work, call.org, member, call.by)
     link = f"{call.services.settings.public_url}/sign-in?token={token}"
     return SignInLink(member=member.id, email=member.email, link=link)
+
+
+async def add_member(
+    work: UnitOfWork,
+    org: Organisation,
+    email: str,
+    role: str,
+    identity_provider: str,
+    by: AuditContext,
+) -> Member:
+    """Create a member. Raises Invalid, Conflict."""
+    if not re.fullmatch(EMAIL_PATTERN, email) or not email.isprintable():
+        raise Invalid(EMAIL_INVALID, field="email")
+    provider = parse_provider(identity_provider)
+    if await find_member(work.session, org, email) is not None:
+        raise Conflict(f"{email} is already a member of {org.slug}")
+    member = Member(
+        id=new_id("mem"),
+        tenant_id=org.id,
+        email=email,
+        role=check_choice("role", role, Role),
+        identity_provider=identity_provider,
+        created_at=work.now,
+    )
+    work.session.add(member)
+    await work.session.flush()
+    work.record(
+        org.id,
+        MemberAdded(member_id=member.id, email=email, role=role, identity_provider=provider),
+        by,
+        subject=member.id,
+    )
+    return member
+
+
+async def set_role(
+    work: UnitOfWork, org: Organisation, member: Member, role: str, by: AuditContext
+) -> None:
+    """Change the member's role; if the new one grants more, their sessions and links end.
+
+    Raises Invalid, also for demoting the last owner.
+    """
+    before = member.role
+    after = check_choice("role", role, Role)
+    if before == after:
+        return
+    await _require_another_owner(work.session, member)
+    member.role = after
+    if not covers(Role(before), Role(after), org.role_overrides):
+        # A session that another person may be using must not gain the new role.
+        await revoke_sessions(work.session, member.id, work.now)
+    work.record(
+        org.id,
+        MemberRoleChanged(member_id=member.id, role_before=before, role_after=after),
+        by,
+        subject=member.id,
+    )
+
+
+async def remove_member(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> None:
+    """End a membership, its sessions and team admin roles. Raises Invalid for the last owner."""
+    await _require_another_owner(work.session, member)
+    member.removed_at = work.now
+    await revoke_sessions(work.session, member.id, work.now)
+    await work.session.execute(delete(TeamAdmin).where(TeamAdmin.member_id == member.id))
+    work.record(org.id, MemberRemoved(member_id=member.id, role=member.role), by, subject=member.id)
+
+
+async def issue_sign_in(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> str:
+    """Issue a single-use sign-in token for `member`."""
+    token = await issue_token(work.session, member, work.now)
+    work.record(org.id, SessionIssued(member_id=member.id, method="link"), by, subject=member.id)
+    return token
+
+
+async def issue_cookie(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> str:
+    """Start a session of `member` and return its cookie value."""
+    _, token = await issue_session(work.session, member, work.now)
+    work.record(org.id, SessionIssued(member_id=member.id, method="cookie"), by, subject=member.id)
+    return token
+
+
+async def end_sessions(
+    work: UnitOfWork, org: Organisation, member: Member, by: AuditContext
+) -> int:
+    """End all sessions of `member`; returns how many there were."""
+    ended = await revoke_sessions(work.session, member.id, work.now)
+    work.record(org.id, SessionRevoked(member_id=member.id, sessions=ended), by, subject=member.id)
+    return ended
+
+
+async def _require_another_owner(session: AsyncSession, member: Member) -> None:
+    """Raise Invalid if `member` is the only owner, so that an organisation always has one."""
+    if member.role != Role.OWNER:
+        return
+    others = await session.scalar(
+        select(func.count())
+        .select_from(Member)
+        .where(
+            Member.tenant_id == member.tenant_id,
+            Member.role == Role.OWNER,
+            Member.removed_at.is_(None),
+            Member.id != member.id,
+        )
+    )
+    if not others:
+        raise Invalid(
+            "the last owner cannot be removed or changed: make another member an owner first"
+        )
+
+
+def parse_provider(idp: str) -> IdentityProviderName:
+    """The identity provider of this name. Raises Invalid."""
+    provider = _PROVIDERS.get(idp)
+    if provider is None:
+        raise Invalid(f"idp must be one of {', '.join(_PROVIDERS)}", field="idp")
+    return provider
 
 
 async def managed_member(call: WriteCall[OrgServices], name: str) -> Member:

@@ -1,13 +1,26 @@
-"""Organisations: what their members see of them, and only the operator changes."""
+"""Organisations: their slug, tier and legal hold, which only the operator changes."""
+
+import re
+from typing import Final
 
 from analytics.model.instants import format_ms, optional_ms
+from analytics.model.org_envelopes import OrgCreated, OrgTierChanged
 from analytics.model.retention import RETENTION_DAYS, Tier
+from analytics.model.rows import AuditContext
 from service.access.roles import Capability
+from service.core.errors import Conflict, Invalid
+from service.core.ids import new_id
+from service.core.text_rules import check_choice
 from service.orgs.services import OrgServices
+from service.store.organisations import find_org
+from service.store.store import UnitOfWork
+from service.store.tables import FormerTier, Organisation
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer
 from service.web.parameter_types import TimestampMs
+
+_SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
 
 resource = Resource("organisation", "", Tag.ORGANISATION, OrgServices)
 
@@ -37,3 +50,31 @@ async def show(call: Call[OrgServices]) -> OrganisationEntry:
         held_since=optional_ms(org.held_since),
         held_reason=org.held_reason,
     )
+
+
+async def create_org(work: UnitOfWork, slug: str, tier: str, by: AuditContext) -> Organisation:
+    """Create an organisation. Raises Invalid, Conflict."""
+    if not _SLUG.fullmatch(slug):
+        raise Invalid("slug must be 1 to 64 letters, digits and inner hyphens", field="slug")
+    if await find_org(work.session, slug) is not None:
+        raise Conflict(f"organisation {slug} already exists")
+    org = Organisation(
+        id=new_id("org"),
+        slug=slug,
+        tier=check_choice("tier", tier, Tier),
+        role_overrides={},
+        created_at=work.now,
+    )
+    work.session.add(org)
+    await work.session.flush()
+    work.record(org.id, OrgCreated(slug=slug, tier=tier), by)
+    return org
+
+
+async def set_tier(work: UnitOfWork, org: Organisation, tier: str, by: AuditContext) -> None:
+    """Change the organisation's tier and record the former one. Raises Invalid."""
+    before = org.tier
+    org.tier = check_choice("tier", tier, Tier)
+    if before != org.tier:
+        await work.session.merge(FormerTier(tenant_id=org.id, tier=before, left_at=work.now))
+        work.record(org.id, OrgTierChanged(tier_before=before, tier_after=org.tier), by)

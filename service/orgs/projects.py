@@ -6,14 +6,17 @@ from typing import Annotated, Final, Self
 from msgspec import Meta
 
 from analytics.model.instants import format_ms
+from analytics.model.org_envelopes import ProjectCreated
+from analytics.model.rows import AuditContext
 from service.access.roles import Capability
 from service.core.errors import Conflict
-from service.core.text_rules import NAME_MAX
-from service.orgs.changes import create_project
+from service.core.ids import new_id
+from service.core.text_rules import NAME_MAX, check_name
 from service.orgs.lists import ListQuery, list_page
 from service.orgs.services import OrgServices
-from service.store.organisations import list_named_from
-from service.store.tables import Project
+from service.store.organisations import find_project, list_named_from
+from service.store.store import UnitOfWork
+from service.store.tables import Organisation, Project
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
@@ -73,3 +76,17 @@ async def list_(call: Call[OrgServices], query: ListQuery) -> ProjectList:
 async def create(call: WriteCall[OrgServices], body: NewProject) -> ProjectEntry:
     """Create a project."""
     return ProjectEntry.of(await create_project(call.work, call.org, body.name, call.by))
+
+
+async def create_project(
+    work: UnitOfWork, org: Organisation, name: str, by: AuditContext
+) -> Project:
+    """Create a project. Raises Invalid, Conflict."""
+    check_name(name)
+    if await find_project(work.session, org, name) is not None:
+        raise Conflict(f"project {name} already exists in {org.slug}")
+    project = Project(id=new_id("proj"), tenant_id=org.id, name=name, created_at=work.now)
+    work.session.add(project)
+    await work.session.flush()
+    work.record(org.id, ProjectCreated(project_id=project.id, name=name), by, subject=project.id)
+    return project

@@ -1,13 +1,17 @@
 """Roles of an organisation: what each may do by default, and what it is granted beyond that."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Final, Self
 
 from msgspec import Meta
 
+from analytics.model.org_envelopes import RoleOverrideChanged
+from analytics.model.rows import AuditContext
 from service.access.roles import ROLE_DEFAULTS, Capability, Role
 from service.core.errors import Conflict, OverrideMoved
-from service.orgs.changes import parse_role, set_role_override
+from service.core.text_rules import check_choice
 from service.orgs.services import OrgServices
+from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
@@ -80,7 +84,7 @@ async def grant(call: WriteCall[OrgServices], body: Grants, role: str) -> RoleEn
 
     Neither the role nor a capability may exceed the caller's own.
     """
-    to = parse_role(role)
+    to = Role(check_choice("role", role, Role))
     call.caller.require_outranks(to, call.org)
     for name in set(body.capabilities) & set(Capability):
         call.caller.require(Capability(name), call.org)
@@ -94,3 +98,21 @@ async def grant(call: WriteCall[OrgServices], body: Grants, role: str) -> RoleEn
 def granted_beyond(role: Role, org: Organisation) -> list[str]:
     """The capabilities that the organisation grants `role` beyond its defaults, in order."""
     return sorted(org.role_overrides.get(role, ()))
+
+
+async def set_role_override(
+    work: UnitOfWork, org: Organisation, role: str, capabilities: Sequence[str], by: AuditContext
+) -> None:
+    """Grant `role` exactly `capabilities` beyond its defaults. Raises Invalid."""
+    role = check_choice("role", role, Role)
+    granted = sorted({check_choice("capability", name, Capability) for name in capabilities})
+    before = org.role_overrides.get(role, [])
+    if before == granted:
+        return
+    others = {name: names for name, names in org.role_overrides.items() if name != role}
+    org.role_overrides = {**others, role: granted} if granted else others
+    work.record(
+        org.id,
+        RoleOverrideChanged(role=role, capabilities_before=before, capabilities_after=granted),
+        by,
+    )

@@ -9,15 +9,18 @@ from msgspec import Meta
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms
+from analytics.model.org_envelopes import TeamAdminChanged, TeamCreated
+from analytics.model.rows import AuditContext
 from service.access.roles import Capability
 from service.core.errors import Conflict, NotFound
-from service.core.text_rules import NAME_MAX
-from service.orgs.changes import create_team, set_team_admin
+from service.core.ids import new_id
+from service.core.text_rules import NAME_MAX, check_name
 from service.orgs.lists import ListQuery, list_page
 from service.orgs.members import managed_member
 from service.orgs.services import OrgServices
-from service.store.organisations import get_team, list_named_from, list_team_offices
-from service.store.tables import Member, Organisation, Team
+from service.store.organisations import find_team, get_team, list_named_from, list_team_offices
+from service.store.store import UnitOfWork
+from service.store.tables import Member, Organisation, Team, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
@@ -137,6 +140,38 @@ async def appoint(
 async def dismiss(call: WriteCall[OrgServices], team_id: str, member_id: str) -> TeamAdminChange:
     """Remove an admin of a team. They stay a member, and the team's bindings stay active."""
     return await _set_admin(call, team_id, member_id, is_admin=False)
+
+
+async def create_team(work: UnitOfWork, org: Organisation, name: str, by: AuditContext) -> Team:
+    """Create a team. Raises Invalid, Conflict."""
+    check_name(name)
+    if await find_team(work.session, org, name) is not None:
+        raise Conflict(f"team {name} already exists in {org.slug}")
+    team = Team(id=new_id("team"), tenant_id=org.id, name=name, created_at=work.now)
+    work.session.add(team)
+    await work.session.flush()
+    work.record(org.id, TeamCreated(team_id=team.id, name=name), by, subject=team.id)
+    return team
+
+
+async def set_team_admin(
+    work: UnitOfWork, team: Team, member: Member, by: AuditContext, *, is_admin: bool
+) -> None:
+    """Add or remove `member` as an admin of `team`; without a change no audit row is added."""
+    entry = await work.session.get(TeamAdmin, (team.id, member.id))
+    if (entry is not None) == is_admin:
+        return
+    if entry is None:
+        work.session.add(TeamAdmin(team_id=team.id, member_id=member.id))
+        await work.session.flush()
+    else:
+        await work.session.delete(entry)
+    work.record(
+        team.tenant_id,
+        TeamAdminChanged(team_id=team.id, member_id=member.id, is_admin=is_admin),
+        by,
+        subject=member.id,
+    )
 
 
 async def admins_of(

@@ -14,7 +14,9 @@ from service.app.composition import Services
 from service.core.clock import utc_now
 from service.core.metrics import Metrics
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import add_member, create_project, create_team, set_team_admin
+from service.orgs.members import add_member
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team, set_team_admin
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from service.app.composition import Services
-from service.orgs.changes import add_member, issue_sign_in
+from service.orgs.members import add_member, issue_sign_in
 from service.store.organisations import get_member, get_org
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import search

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 from sqlalchemy import select
 
 from service.app.composition import Services
-from service.orgs.changes import add_member, issue_cookie
+from service.orgs.members import add_member, issue_cookie
 from service.store.organisations import get_org
 from service.store.tables import Member
 from tests.browser.accessible import PHONE, WIDE, expect_no_violations

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from service.app.composition import Services
-from service.orgs.changes import add_member, create_team, issue_cookie, set_team_admin
+from service.orgs.members import add_member, issue_cookie
+from service.orgs.teams import create_team, set_team_admin
 from service.store.organisations import get_org
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts

@@ -8,7 +8,8 @@ from playwright.sync_api import Browser, Page, expect
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.org_envelopes import OauthLoginSucceeded
 from service.app.composition import Services
-from service.orgs.changes import add_member, create_org
+from service.orgs.members import add_member
+from service.orgs.organisations import create_org
 from service.store.organisations import get_org
 from tests.browser.chromium import needs_chromium
 from tests.budgets import only_full

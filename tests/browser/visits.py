@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from service.app.composition import Services
-from service.orgs.changes import add_member, issue_cookie
+from service.orgs.members import add_member, issue_cookie
 from service.store.organisations import get_org
 from tests.browser.accessible import WIDE
 from tests.conftest import BY_OPERATOR

@@ -22,7 +22,8 @@ from service.app.bootstrap import prepare
 from service.app.composition import Services, build_services
 from service.core.clock import utc_now
 from service.core.settings import PREFIX, Settings, load_settings
-from service.orgs.changes import add_member, create_org, issue_cookie
+from service.orgs.members import add_member, issue_cookie
+from service.orgs.organisations import create_org
 from service.store.organisations import get_org
 from service.store.tables import Session
 from tests.budgets import IS_FULL

@@ -7,7 +7,7 @@ import pytest
 
 from service.app.composition import Services
 from service.core.clock import utc_now
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.journal import append
 from service.store.organisations import get_org
 from tests.analytics.samples import sample_row

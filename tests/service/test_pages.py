@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from service.app import system
 from service.core.settings import REPOSITORY
-from service.orgs.changes import issue_sign_in
+from service.orgs.members import issue_sign_in
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, binding_body
 from tests.service.pages.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page

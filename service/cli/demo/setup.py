@@ -23,15 +23,11 @@ from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, seed
 from service.cli.demo.install_policy import install_policy
 from service.cli.demo.profile import BindingEntry, MemberEntry, Moment, Profile, Revocation
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import (
-    add_member,
-    create_org,
-    create_project,
-    create_team,
-    remove_member,
-    set_role_override,
-    set_team_admin,
-)
+from service.orgs.members import add_member, remove_member
+from service.orgs.organisations import create_org
+from service.orgs.projects import create_project
+from service.orgs.roles import set_role_override
+from service.orgs.teams import create_team, set_team_admin
 from service.packages.policy.changes import set_policy
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Origin, Project, Team

@@ -35,7 +35,7 @@ from service.core.errors import (
     SignInRefused,
 )
 from service.core.request_context import source_ip
-from service.orgs.changes import add_member
+from service.orgs.members import add_member
 from service.store.store import UnitOfWork
 from service.web.dependencies import receives
 from service.web.templates import render_template

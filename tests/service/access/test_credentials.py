@@ -23,7 +23,7 @@ from service.core.errors import (
     Unauthenticated,
 )
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import add_member, issue_cookie, remove_member
+from service.orgs.members import add_member, issue_cookie, remove_member
 from service.store.tables import Member
 from tests.budgets import budget
 from tests.conftest import (

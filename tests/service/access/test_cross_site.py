@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from service.access.csrf import csrf_token
-from service.orgs.changes import issue_sign_in
+from service.orgs.members import issue_sign_in
 from service.store.tables import Session
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 

@@ -7,7 +7,9 @@ from sqlalchemy import update
 
 from service.access.sessions import revoke_sessions
 from service.orgs.api_keys import issue_api_key, revoke_api_key
-from service.orgs.changes import remove_member, set_role, set_role_override, set_tier
+from service.orgs.members import remove_member, set_role
+from service.orgs.organisations import set_tier
+from service.orgs.roles import set_role_override
 from service.store.organisations import get_member, get_org
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation

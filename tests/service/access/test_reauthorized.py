@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from service.access.sessions import revoke_sessions
-from service.orgs.changes import remove_member, set_role, set_role_override, set_team_admin
+from service.orgs.members import remove_member, set_role
+from service.orgs.roles import set_role_override
+from service.orgs.teams import set_team_admin
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Team
 from tests.conftest import BY_OPERATOR, World, binding_body, bindings_path, grant, refused

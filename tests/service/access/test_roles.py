@@ -5,7 +5,7 @@ import pytest
 from service.access.callers import MemberPrincipal
 from service.access.roles import Capability, Role, covers
 from service.core.errors import RoleBeyondOwn
-from service.orgs.changes import issue_sign_in, set_role
+from service.orgs.members import issue_sign_in, set_role
 from service.store.tables import Member, Organisation
 from tests.conftest import BY_OPERATOR, START, World, bindings_path, grant
 

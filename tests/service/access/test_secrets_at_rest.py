@@ -4,7 +4,7 @@ import pytest
 
 from service.core.secrets import token_hash
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import issue_sign_in
+from service.orgs.members import issue_sign_in
 from tests.conftest import (
     ADMIN_TOKEN,
     BY_OPERATOR,

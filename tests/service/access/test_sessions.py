@@ -10,7 +10,7 @@ from werkzeug.datastructures import Headers
 from service.access.sessions import revoke_sessions
 from service.app.application import create_app
 from service.core.settings import Settings
-from service.orgs.changes import issue_sign_in, remove_member
+from service.orgs.members import issue_sign_in, remove_member
 from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 from tests.service.pages.page import ORG, open_page

@@ -10,7 +10,7 @@ import pytest
 
 from analytics.model.instants import format_us, parse_instant
 from analytics.storage.journal_batches import encode_days
-from service.orgs.changes import create_team
+from service.orgs.teams import create_team
 from service.store.organisations import get_org
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START

@@ -7,7 +7,7 @@ import pytest
 from service.access.callers import cli_caller
 from service.cli.context import CommandContext
 from service.cli.local_backend import LocalBackend
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused

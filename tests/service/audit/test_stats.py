@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from analytics.model.instants import format_us
 from service.audit.stats import list_stats
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.storage_stats import storage_stats_by_tenant
 from service.store.tables import JournalEntry
 from tests.analytics.samples import sample_row

@@ -8,7 +8,7 @@ import pytest
 
 from analytics.query.kept_sums import KeptSums
 from service.audit.lake import Lake
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
 from tests.polling import HANG_S

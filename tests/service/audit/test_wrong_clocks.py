@@ -22,7 +22,8 @@ from service.app.bootstrap import prepare
 from service.app.composition import Services, build_services
 from service.core.clock import Clock, Uptime, utc_now
 from service.core.errors import ClockNotTrusted
-from service.orgs.changes import create_org, create_team
+from service.orgs.organisations import create_org
+from service.orgs.teams import create_team
 from service.store.organisations import find_org, get_org
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, sample

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.orgs.changes import add_member
 from service.orgs.domains import set_domain
+from service.orgs.members import add_member
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.access.passkeys.holders import Holder
 from tests.service.orgs.desk import answered, ask, last_row

@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from tests.conftest import BY_OPERATOR, World, grant, refused
 from tests.service.orgs.desk import answered, ask, last_row
 from tests.service.pages.people.desk import actor, add_person, logged

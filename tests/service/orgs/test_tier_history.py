@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from analytics.model.retention import Tier
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from service.store.organisations import get_org, list_former_tiers
 from tests.conftest import BY_OPERATOR, START
 

@@ -9,7 +9,7 @@ import pytest
 from analytics.model.envelopes import BlocklistHit
 from service.audit.tenant_log import TenantLog
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from service.store.store import Store
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, binding_body

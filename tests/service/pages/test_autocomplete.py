@@ -6,7 +6,7 @@ import pytest
 
 from service.audit.tenant_log import TenantLog
 from service.core.errors import QueryTooSlow
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from service.pages import autocomplete
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.pages.page import AUDIT, add_install, open_page

@@ -9,7 +9,8 @@ import pytest_asyncio
 
 from service.ci.verifier.codes import Detail
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import issue_cookie, set_team_admin
+from service.orgs.members import issue_cookie
+from service.orgs.teams import set_team_admin
 from service.store.tables import Passkey
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World
 from tests.service.pages.page import AUDIT, ORG, Page, open_page, send_form

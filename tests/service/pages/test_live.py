@@ -16,7 +16,8 @@ from service.access.sessions import revoke_sessions
 from service.audit.tenant_log import TenantLog
 from service.core.errors import QueryTooSlow, ServerBusy, TooManyStreams, TooManyWaiting
 from service.core.settings import Settings
-from service.orgs.changes import remove_member, set_role, set_tier
+from service.orgs.members import remove_member, set_role
+from service.orgs.organisations import set_tier
 from service.pages import live, live_places
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world

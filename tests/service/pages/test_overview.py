@@ -30,8 +30,8 @@ from analytics.model.policy_envelopes import PolicyExceptionRequested
 from service.app.application import create_app
 from service.audit.tenant_log import TenantLog
 from service.core.errors import QueryTooSlow
-from service.orgs.changes import set_tier
 from service.orgs.holds import hold
+from service.orgs.organisations import set_tier
 from service.store.tables import Binding
 from tests.conftest import BY_OPERATOR, World, grant
 from tests.service.pages.page import AUDIT, ORG, Page, add_install, open_page

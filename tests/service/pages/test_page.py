@@ -13,7 +13,7 @@ from service.audit.services import AuditServices
 from service.core.errors import Conflict, NotFound
 from service.core.paths import BindingName, RowName
 from service.core.settings import REPOSITORY
-from service.orgs.changes import create_team
+from service.orgs.teams import create_team
 from service.pages.page import IssuedSecret, Page, View, bind_form
 from service.pages.services import DashboardServices
 from service.store.organisations import list_names

@@ -13,7 +13,7 @@ import pytest
 
 from service.app.bootstrap import prepare
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.engine_factory import create_engines
 from service.store.sqlite.engine import SqliteEngines
 from service.store.sqlite.files import file_of, make_private

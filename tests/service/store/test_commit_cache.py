@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import event, select
 
 from service.core.errors import OrgNotFound
-from service.orgs.changes import set_tier
+from service.orgs.organisations import set_tier
 from service.store.commit_cache import CommitCache
 from service.store.engines import Engines
 from service.store.organisations import get_org, read_org

@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select
 from analytics.model.org_envelopes import OrgCreated, SignedOut
 from analytics.storage.journal_batches import EncodedBatch, decode_batches, encode_days
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.journal import (
     JournalSize,
     append,

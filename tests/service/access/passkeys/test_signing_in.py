@@ -9,7 +9,7 @@ from service.access.sign_in.completion import MEMBER_REMOVED
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.core.errors import PasskeyNotUnderWay, PasskeyRefused, TooManySignIns
 from service.core.header_names import SESSION_COOKIE
-from service.orgs.changes import remove_member
+from service.orgs.members import remove_member
 from service.store.tables import Member
 from tests.conftest import BY_OPERATOR, refused
 from tests.service.access.passkeys.authenticators import PRESENT, VERIFIED, encoded, new_key

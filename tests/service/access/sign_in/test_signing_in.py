@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from service.core.header_names import SESSION_COOKIE
-from service.orgs.changes import remove_member
+from service.orgs.members import remove_member
 from service.store.tables import Member
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, bindings_path

@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 
 from service.core.settings import Settings
-from service.orgs.changes import add_member
 from service.orgs.domains import set_domain
+from service.orgs.members import add_member
 from service.store.tables import Member, Organisation
 from tests.conftest import BY_OPERATOR, SettableClock, running_world
 from tests.service.browsing import Browser

@@ -15,7 +15,8 @@ from service.app.composition import EXTENSION, Services
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.settings import REPOSITORY
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from service.store.store import SyncUnitOfWork, UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.trust.bindings.changes import add_binding, revoke_binding

@@ -14,7 +14,7 @@ from analytics.model.envelopes import (
 )
 from analytics.model.org_envelopes import OrgCreated, ProjectCreated
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import remove_member
+from service.orgs.members import remove_member
 from service.pages.evidence import reports_page
 from service.pages.evidence.reports_page import RIGHTS, SIGN_INS, VIEWS
 from service.store.tables import Organisation

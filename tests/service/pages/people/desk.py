@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.orgs.changes import add_member, issue_cookie
+from service.orgs.members import add_member, issue_cookie
 from tests.conftest import BY_OPERATOR, World
 from tests.service.pages.page import ORG, OWN_PAGE, Page, send
 

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from service.orgs.changes import create_project
+from service.orgs.projects import create_project
 from service.pages import page as page_module
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, World, grant, refused, unscoped_key
 from tests.service.pages.page import ORG, Page, send_form

@@ -3,8 +3,8 @@
 import pytest
 
 from service.access.roles import Capability
-from service.orgs.changes import set_tier
 from service.orgs.holds import hold
+from service.orgs.organisations import set_tier
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World, bindings_path, grant
 from tests.service.pages.page import ORG, Page, send_form

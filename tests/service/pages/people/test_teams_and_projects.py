@@ -3,7 +3,8 @@
 import pytest
 
 from service.orgs.api_keys import issue_api_key
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from service.pages import page as page_module
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, World, bindings_path, grant
 from tests.service.pages.page import ORG, send_form

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from service.orgs.changes import set_role_override
+from service.orgs.roles import set_role_override
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World, grant
 from tests.service.pages.page import FORM_TYPE, ORG, OWN_PAGE

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from service.core.header_names import SESSION_COOKIE
-from service.orgs.changes import issue_cookie, issue_sign_in
+from service.orgs.members import issue_cookie, issue_sign_in
 from service.pages.profile import browser_words
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, refused

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.orgs.changes import create_team
+from service.orgs.teams import create_team
 from service.store.tables import Team
 from tests.conftest import BY_OPERATOR, World, bindings_path
 from tests.service.pages.page import ORG, Page, open_page

@@ -3,7 +3,8 @@
 import pytest
 
 from service.core import errors
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, ISSUER, World, grant
 from tests.service.pages.page import OWN_PAGE, Page, open_page, send_form

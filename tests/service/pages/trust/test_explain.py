@@ -12,7 +12,7 @@ from service.ci.verifier.parsing import TOKEN_CHARS_MAX
 from service.core import errors
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.settings import Settings
-from service.orgs.changes import create_project
+from service.orgs.projects import create_project
 from service.pages.trust.explain_page import RULE_WORDS
 from service.pages.trust.failures import FAILURES
 from service.store.tables import Organisation

@@ -12,7 +12,8 @@ from service.core.errors import (
     TooManyEventNames,
     UnknownField,
 )
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from tests.conftest import BY_OPERATOR, ISSUER, World, refused
 from tests.service.trust.bindings.texts import documented
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.orgs.changes import create_team, set_team_admin
+from service.orgs.teams import create_team, set_team_admin
 from tests.conftest import BY_OPERATOR, World, bindings_path, grant, refused
 
 LACKS = (403, "missing capability: oidc:w")

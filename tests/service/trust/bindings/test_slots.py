@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from service.core.settings import Settings
-from service.orgs.changes import create_project, create_team
+from service.orgs.projects import create_project
+from service.orgs.teams import create_team
 from tests.conftest import BY_OPERATOR, ISSUER, World, binding_body, bindings_path, refused
 
 TAKEN = (409, "An active binding already exists for this (issuer, sub, repository_id)")

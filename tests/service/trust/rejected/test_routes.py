@@ -10,7 +10,7 @@ import pytest
 from service.ci.verifier.candidates import ActiveBinding, Candidates, candidates_of
 from service.ci.verifier.codes import Detail, FailureCode
 from service.core.settings import Settings
-from service.orgs.changes import create_team
+from service.orgs.teams import create_team
 from service.trust.rejected.subjects import KEPT_FOR
 from tests.conftest import (
     BY_OPERATOR,

@@ -19,7 +19,7 @@ from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.core.settings import Settings
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.trust.rejected.subjects import (
     ENTRIES_PER_ORG_MAX,
     KEPT_FOR,

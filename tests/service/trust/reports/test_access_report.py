@@ -10,14 +10,9 @@ import pytest
 from analytics.model.instants import format_us
 from service.access.roles import Capability, Role
 from service.orgs.api_keys import KeyTerms, issue_api_key, revoke_api_key, rotate_api_key
-from service.orgs.changes import (
-    add_member,
-    create_team,
-    remove_member,
-    set_role,
-    set_role_override,
-    set_team_admin,
-)
+from service.orgs.members import add_member, remove_member, set_role
+from service.orgs.roles import set_role_override
+from service.orgs.teams import create_team, set_team_admin
 from service.store.journal import append
 from service.store.organisations import get_org_by_id, list_members, list_team_offices, list_teams
 from service.store.tables import ApiKey, Organisation
