@@ -10,7 +10,7 @@ from quart.typing import TestClientProtocol as Client
 from analytics.model.retention import Tier
 from service.audit.services import AuditServices
 from service.core.errors import Conflict
-from service.orgs.changes import create_org
+from service.orgs.organisations import create_org
 from service.store.organisations import list_orgs
 from service.web.documentation import Tag
 from service.web.models import Answer, Raw, Request
