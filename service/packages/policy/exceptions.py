@@ -159,9 +159,8 @@ class Decision(NamedTuple):
 
 def parse_request(given: dict[str, Any]) -> AskedRelease:
     """The release and the reason in a request's body. Raises Invalid."""
-    body = ExceptionRequest.parse(given)
-    reason = partial(check_line, "reason", body.reason, REASON_MAX)
-    return AskedRelease(*parse_both(partial(_asked_release, body), reason))
+    # Apart, so that a form shows what is wrong with either at once.
+    return AskedRelease(*parse_both(partial(_asked_release, given), partial(_reason, given)))
 
 
 def parse_decision(given: dict[str, Any]) -> Decision:
@@ -171,7 +170,14 @@ def parse_decision(given: dict[str, Any]) -> Decision:
     return Decision(_DECISIONS[body.decision], reason)
 
 
-def _asked_release(body: ExceptionRequest) -> Release:
+def _reason(given: dict[str, Any]) -> str:
+    text = given.get("reason")
+    # One that is no text is a fault of the request's fields.
+    return check_line("reason", text, REASON_MAX) if isinstance(text, str) else ""
+
+
+def _asked_release(given: dict[str, Any]) -> Release:
+    body = ExceptionRequest.parse(given)
     release = parse_release(body.ecosystem, body.package, body.version, None)
     try:
         parse_version(release.ecosystem, release.version)

@@ -97,6 +97,14 @@ async def test_all_errors_are_at_their_fields(world: World):
     assert await world.audit() == before
 
 
+async def test_a_wrong_ecosystem_hides_no_other_error(world: World):
+    """Browsers offer two; another program may send any."""
+    page = await shown(await ask(world, ecosystem=HOSTILE, reason=" "), 400)
+
+    assert "must be one of pypi, npm" in fault_of(page, "ask-ecosystem")
+    assert "reason" in fault_of(page, "ask-reason")
+
+
 async def test_a_release_is_asked_for_once(world: World):
     """The second person learns that it waits."""
     await ask(world)
