@@ -23,7 +23,8 @@ import msgspec
 
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
 from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits
 from analytics.query.planner import Planner

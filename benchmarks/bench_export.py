@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.export.compression import Compression
+from analytics.export.formats import ExportFormat
 from analytics.export.wire import wire_table
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.writers import FileForm, export_pieces
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import Engine, EngineLimits

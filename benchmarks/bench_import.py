@@ -15,7 +15,8 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
 from analytics.imports.chunks import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits

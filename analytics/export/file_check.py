@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.model.errors import ARROW_FAULTS
 
 _CHUNK_BYTES: Final = 1024 * 1024
@@ -48,19 +48,15 @@ def examine(
 def _count_rows(
     file: BinaryIO, export_format: ExportFormat, compression: Compression | None
 ) -> int:
-    if export_format is ExportFormat.PARQUET:
+    if not export_format.facts.is_text:
         return int(pq.ParquetFile(pa.PythonFile(file, mode="r")).metadata.num_rows)
     stream: Any = file
     if compression is not None:
         stream = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), compression.value)
     chunks = _chunks(stream.read)
-    match export_format:
-        case ExportFormat.CSV:
-            return _csv_lines(chunks) - 1  # without the header
-        case ExportFormat.JSON:
-            return max(_lines(chunks) - 2, 0)  # without the lines of the brackets; none has one
-        case _:
-            return _lines(chunks)
+    facts = export_format.facts
+    lines = _lines_outside_quotes(chunks) if facts.has_quotes else _lines(chunks)
+    return max(lines - facts.frame_lines, 0)
 
 
 def _chunks(read: Callable[[int], bytes]) -> Iterator[bytes]:
@@ -72,7 +68,7 @@ def _lines(chunks: Iterator[bytes]) -> int:
     return sum(chunk.count(b"\n") for chunk in chunks)
 
 
-def _csv_lines(chunks: Iterator[bytes]) -> int:
+def _lines_outside_quotes(chunks: Iterator[bytes]) -> int:
     """The line breaks outside quotes. A quote in a value is doubled, so it changes nothing."""
     lines, is_quoted = 0, False
     for chunk in chunks:

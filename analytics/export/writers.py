@@ -7,7 +7,6 @@ is not closed, the Parquet file has no footer, the compressed stream no end.
 import hashlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from analytics.export.compression import ByteSink, Compression, compressor
 from analytics.export.csv_json import CsvSpelling, JsonSpelling
+from analytics.export.formats import ExportFormat
 from analytics.export.prefetch import prefetch
 from analytics.export.text_encoder import TextEncoder
 from analytics.export.wire import WIRE_SCHEMA, wire_table
@@ -43,15 +43,6 @@ _PARQUET_OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-class ExportFormat(StrEnum):
-    """The format of a file of rows."""
-
-    CSV = "csv"
-    JSON = "json"
-    NDJSON = "ndjson"
-    PARQUET = "parquet"
-
-
 @dataclass(frozen=True, slots=True)
 class FileForm:
     """The form of a file, and how it is transferred.
@@ -67,8 +58,8 @@ class FileForm:
     is_raw: bool = False
 
     def __post_init__(self) -> None:
-        if self.format is ExportFormat.PARQUET and (self.compression or self.coding):
-            raise ValueError("a Parquet file is not compressed again")
+        if not self.format.facts.is_text and (self.compression or self.coding):
+            raise ValueError(f"a {self.format.facts.label} file is not compressed again")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
 from analytics.imports.segment_buffer import WRITTEN_TOGETHER
 from analytics.model.cursors import Position
 from analytics.query.aggregates import TOP_MAX

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.model.columns import Column, FilterParameter, TextRule
 from analytics.model.decision_reason import DECISION_REASON_MAX
 from analytics.model.filters import FILTER_COLUMNS, VALUES_MAX, Order

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta
 from quart import Response
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.model.instants import format_us, optional_us
 from service.access.roles import Capability
 from service.audit.export_entries import (

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from quart import Request, Response, request, url_for
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
@@ -24,14 +25,6 @@ from service.web.documentation import MediaTypes
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
-_PARQUET_TYPE: Final = "application/vnd.apache.parquet"
-_NDJSON_TYPE: Final = "application/x-ndjson"
-_TYPES: Final = {
-    ExportFormat.CSV: "text/csv; charset=utf-8",
-    ExportFormat.JSON: JSON_TYPE,
-    ExportFormat.NDJSON: _NDJSON_TYPE,
-    ExportFormat.PARQUET: _PARQUET_TYPE,
-}
 _COMPRESSED_TYPES: Final = {
     Compression.GZIP: "application/gzip",
     Compression.ZSTD: "application/zstd",
@@ -44,11 +37,13 @@ _FORM_PARAMETERS: Final = frozenset({"format", "compress", "raw"})
 _DIGITS: Final[Mapping[str | None, str]] = {"1": "true", "0": "false"}
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
+_SCHEMAS: Final[Mapping[ExportFormat, Any]] = {
+    ExportFormat.CSV: str,
+    ExportFormat.JSON: list[AuditEntry],
+}
+
 EXPORT_MEDIA: Final[MediaTypes] = {
-    "text/csv": str,
-    JSON_TYPE: list[AuditEntry],
-    _NDJSON_TYPE: None,
-    _PARQUET_TYPE: None,
+    **{each.facts.media_type.partition(";")[0]: _SCHEMAS.get(each) for each in ExportFormat},
     **dict.fromkeys(_COMPRESSED_TYPES.values()),
 }
 """The possible content types of an export and their schemas, for the OpenAPI document."""
@@ -84,7 +79,7 @@ async def answer_export(services: AuditServices, slug: str, origin: VerdictSourc
     receipt = url_for("exports.receipt", slug=slug, export_id=begun.export_id)
     response = Response(
         await services.exporter.stream(begun),
-        content_type=_TYPES[form.format]
+        content_type=form.format.facts.media_type
         if form.compression is None
         else _COMPRESSED_TYPES[form.compression],
         headers={
@@ -115,15 +110,16 @@ def _file_form(request: Request, parameters: Mapping[str, Sequence[str]]) -> Fil
     export_format = _choice("format", only(parameters, "format"), ExportFormat)
     compress, raw = only(parameters, "compress"), only(parameters, "raw")
     compression = None if compress is None else _choice("compress", compress, Compression)
-    is_compressed = export_format is ExportFormat.PARQUET or compression is not None
-    if export_format is ExportFormat.PARQUET and compression is not None:
+    is_text = export_format.facts.is_text
+    if not is_text and compression is not None:
         raise Invalid(
-            "compress does not go with parquet, which is compressed already", field="compress"
+            f"compress does not go with {export_format}, which is compressed already",
+            field="compress",
         )
     return FileForm(
         format=export_format,
         compression=compression,
-        coding=None if is_compressed else content_coding(request),
+        coding=content_coding(request) if is_text and compression is None else None,
         is_raw=parse_flag("raw", _DIGITS.get(raw, raw)) or False,
     )
 

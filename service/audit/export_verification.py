@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from analytics.export.compression import Compression
 from analytics.export.file_check import FileFacts, examine
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from service.audit.export_api import RECEIPT_VERSION, Receipt, receipt_digest
 from service.core.errors import Invalid
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from analytics.export.formats import ExportFormat
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.model.schema import FILTER_PARAMETERS
 from analytics.query.executor import ScanReport
@@ -34,7 +35,6 @@ from service.core.errors import Refusal
 from service.store.organisations import get_org
 
 LIMIT_MAX: Final = 1_000
-_FORMATS: Final = ("csv", "json", "ndjson", "parquet")
 _COMPRESSIONS: Final = ("gzip", "zstd")
 
 
@@ -196,7 +196,7 @@ async def audit_show(backend: Backend, slug: str, audit_id: str) -> Answer:
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(_FORMATS),
+    type=click.Choice([each.value for each in ExportFormat]),
     required=True,
     help="Format of the file.",
 )
@@ -230,8 +230,10 @@ async def audit_export(
     `audit exports receipt` prints the receipt to keep beside it, `audit verify-export` compares
     the two.
     """
-    if file_format == "parquet" and compress:
-        raise click.UsageError("--compress cannot be used with parquet: it is compressed already")
+    if not ExportFormat(file_format).facts.is_text and compress:
+        raise click.UsageError(
+            f"--compress cannot be used with {file_format}: it is compressed already"
+        )
     form = ExportForm(file_format, compress, is_raw)
     parameters = as_parameters(given)
     # A wrong filter is refused before FILE is opened.

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import optional_us
 from service.audit.export_api import export_form, list_form, receipt_of

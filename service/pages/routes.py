@@ -12,6 +12,7 @@ from quart import (
 )
 from quart.typing import ResponseReturnValue
 
+from analytics.export.formats import ExportFormat, format_label
 from analytics.model.filters import InvalidQuery, literal
 from analytics.model.labels import EVENT_LABELS, FILTER_LABELS
 from analytics.model.rows import VerdictSource
@@ -39,8 +40,14 @@ from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard", __name__)
 
-for text_filter in (pretty_json, cut, grouped, literal):
+for text_filter in (pretty_json, cut, grouped, literal, format_label):
     blueprint.add_app_template_filter(text_filter)
+
+
+@blueprint.app_template_global()
+def export_formats() -> list[ExportFormat]:
+    """The formats in which rows can be exported."""
+    return list(ExportFormat)
 
 
 @blueprint.get("/")

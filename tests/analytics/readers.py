@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us
 

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.filters import parse_query
 from analytics.model.rows import AuditContext, VerdictSource, audit_row

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.imports.chunks import ImportFormat
 from analytics.model.schema import SCHEMA_VERSION
 from service.audit.backup.create import take_backup

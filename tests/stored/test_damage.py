@@ -23,7 +23,8 @@ from sqlalchemy import select, update
 from structlog.testing import capture_logs
 
 from analytics.cache.lru import ByteCache
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import parse_query
 from analytics.storage.segment_metadata import Segment

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.imports.chunks import ImportFormat
 from analytics.model.instants import parse_instant
 from analytics.model.schema import COLUMNS, SCHEMA_VERSION

@@ -8,7 +8,7 @@ from hashlib import sha256
 from random import Random
 from typing import Final
 
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from analytics.model.events import Envelope
 from analytics.model.instants import midnight
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished

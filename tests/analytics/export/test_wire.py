@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analytics.export.formats import ExportFormat
 from analytics.export.wire import json_objects
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.writers import FileForm, export_pieces
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us, parse_instant
 from analytics.model.rows import AuditRow

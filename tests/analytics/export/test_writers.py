@@ -11,7 +11,8 @@ import pytest
 
 from analytics.export import writers
 from analytics.export.compression import Compression
-from analytics.export.writers import ROW_GROUP_ROWS, ExportFormat, FileForm, Piece, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import ROW_GROUP_ROWS, FileForm, Piece, export_pieces
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import TENANT, sample_row, table_of

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics.export.compression import Compression, compressor
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
 from analytics.imports import chunks as chunks_module
 from analytics.imports.chunks import Chunk, FileKind, ImportFormat, UnreadableFile, file_kind
 from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem

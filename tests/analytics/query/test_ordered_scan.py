@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.export.writers import ExportFormat, FileForm, export_pieces
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, QueryStopped

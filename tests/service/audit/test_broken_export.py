@@ -12,7 +12,8 @@ from hypercorn.asyncio import serve
 from structlog.testing import capture_logs
 
 from analytics.export import writers
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.filters import Query
 from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file

@@ -9,7 +9,8 @@ from contextlib import aclosing
 import pytest
 
 from analytics.export import writers
-from analytics.export.writers import ExportFormat, FileForm, Piece
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, Piece
 from analytics.model.filters import Query
 from analytics.query.reader import Reader
 from service.audit import lake as lake_module

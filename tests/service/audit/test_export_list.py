@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.filters import parse_query
 from service.app.background_jobs import close_broken_exports
 from service.audit import export_entries

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from msgspec import structs
 
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from service.core.errors import TooManyExportsOfAll, TooManyOwnExports

@@ -18,7 +18,8 @@ import pytest
 from sqlalchemy import event, func, select
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.imports.chunks import FileKind, ImportFormat, UnreadableFile
 from analytics.imports.validation import Refused
 from analytics.model.envelopes import BlocklistHit, CooldownActive, OidcBindingCreated

@@ -6,7 +6,7 @@ import click
 from msgspec import structs
 
 from analytics.export.compression import Compression
-from analytics.export.writers import ExportFormat
+from analytics.export.formats import ExportFormat
 from service.access.sessions import SESSION_PREFIX
 from service.audit import query_service
 from service.cli import audit, bindings, credentials, login, rejected

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.export.writers import ExportFormat, FileForm
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
 from analytics.model.filters import parse_query
 from service.audit.export_entries import SILENT_AFTER
 from service.pages.display_names import Names
