@@ -2808,8 +2808,8 @@ GUARDS: Final = [
         "Microsoft's word for an address is xms_edov",
         "service/access/sign_in/identity.py::identity_of",
         Replace(
-            "claims.members.get('xms_edov')",
-            "claims.members.get('xms_edov') or claims.members.get('email_verified')",
+            "claims.members.get(provider.verified_claim)",
+            "claims.members.get(provider.verified_claim) or claims.members.get('email_verified')",
         ),
         f"{_SIGN_IN_ATTACKS}::test_microsoft_vouches_for_an_address_in_one_way",
     ),

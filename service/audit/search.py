@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, get_args
 
 from analytics.model.columns import FilterParameter
 from analytics.model.events import Decision
 from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
 from analytics.model.labels import EVENT_LABELS
+from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.rows import Ecosystem
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 from service.ci.providers import SUBJECTS, job_subjects
@@ -31,7 +32,7 @@ _FIELDS: Final = {
 _EVENTS: Final = {label.casefold(): event for event, label in EVENT_LABELS.items()}
 _DECISIONS: Final = {decision.casefold(): decision for decision in Decision}
 _ID_FIELDS: Final = {"obind_": "oidc_binding_id", "req_": "request_id", "key_": "actor"}
-_ACTOR_PREFIXES: Final = ("github:", "google:", "microsoft:", "system:")
+_ACTOR_PREFIXES: Final = tuple(f"{name}:" for name in (*get_args(IdentityProviderName), "system"))
 _SUBJECT_PREFIXES: Final = tuple(subjects.prefix for subjects in SUBJECTS)
 _RUN_ID: Final = re.compile(r"[0-9]{6,}", re.ASCII)
 _SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)

@@ -1,14 +1,16 @@
 """Labels of the pages: providers in plain words, and shortened values."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import DEFAULT_ICON, Event
 from analytics.model.schema import FILTER_PARAMETERS
+from service.access.sign_in.providers import LABELS
 from service.ci.providers import CI_LABELS
 
-PROVIDER_WORDS: Final = {"github": "GitHub", "google": "Google", "microsoft": "Microsoft"}
+PROVIDER_WORDS: Final[Mapping[str, str]] = LABELS
 """Names of the identity providers for sign-in."""
 
 CI_SOURCE_PREFIX: Final = "oidc_"

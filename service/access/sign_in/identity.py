@@ -32,26 +32,17 @@ class Identity:
 
 
 def identity_of(provider: Provider, subject: str, claims: Claims) -> Identity:
-    """The identity in the verified claims of an id token.
-
-    Google sets `email_verified` for private accounts, too, whose address may once have been a
-    company's; `hd` means that the company's Workspace manages the account. Microsoft verifies an
-    address only if the app requests `xms_edov`: otherwise a tenant's admin can set any address.
-    """
+    """The identity in the verified claims of an id token, as the provider's tokens are read."""
     email = claims.text("email")
-    if provider.name == "microsoft":
-        is_verified = _is_yes(claims.members.get("xms_edov"))
-        is_of_domain = is_verified
-    else:
-        is_verified = _is_yes(claims.members.get("email_verified"))
-        is_of_domain = is_verified and claims.text("hd") is not None
+    is_verified = _is_yes(claims.members.get(provider.verified_claim))
+    is_managed = provider.domain_claim is None or claims.text(provider.domain_claim) is not None
     return Identity(
         provider.name,
         claims.text("iss") or provider.namespace,
         subject,
         email,
         is_verified=is_verified,
-        is_of_domain=is_of_domain,
+        is_of_domain=is_verified and is_managed,
     )
 
 

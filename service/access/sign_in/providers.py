@@ -1,9 +1,9 @@
 """The identity providers that users sign in with, from the settings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from analytics.model.org_envelopes import IdentityProviderName
 from service.ci.issuers.urls import key_url_fault
@@ -20,6 +20,11 @@ _PERSONAL_TENANT: Final = "9188040d-6c67-4c5b-b112-36a304b66dad"
 
 _TENANT: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _SEVERAL_TENANTS: Final = frozenset({"common", "organizations"})
+
+
+_GOOGLE: Final = "Google"
+_GITHUB: Final = "GitHub"
+_MICROSOFT: Final = "Microsoft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,13 @@ class Provider:
 
     If `endpoints` is None they are read from the configuration that `id_tokens` publishes. If
     `id_tokens` is None it is GitHub, which issues none; the user is then looked up at `api_url`.
+
+    The claim `verified_claim` says that the address of a user is verified. With `domain_claim`
+    the owner of the address's domain manages the account; if it is None, that is so of every
+    verified one. Google sets `email_verified` for private accounts, too, whose address may once
+    have been a company's; `hd` means that the company's Workspace manages the account. Microsoft
+    verifies an address only if the app requests `xms_edov`: otherwise a tenant's admin can set
+    any address.
     """
 
     name: IdentityProviderName
@@ -61,6 +73,8 @@ class Provider:
     endpoints: Endpoints | None = None
     id_tokens: IdTokenIssuer | None = None
     api_url: str = ""
+    verified_claim: str = "email_verified"
+    domain_claim: str | None = "hd"
 
 
 Providers = Mapping[str, Provider]
@@ -69,7 +83,7 @@ Providers = Mapping[str, Provider]
 
 def load_providers(settings: Settings) -> Providers:
     """The providers configured in `settings`. Raises InvalidSetting, naming the variable."""
-    providers = (_google(settings), _github(settings), _microsoft(settings))
+    providers = (load(settings) for _, load in _KINDS.values())
     return {provider.name: provider for provider in providers if provider is not None}
 
 
@@ -86,7 +100,7 @@ def _google(settings: Settings) -> Provider | None:
     issuer = _url("google_issuer", settings.oauth_google_issuer)
     return Provider(
         name="google",
-        label="Google",
+        label=_GOOGLE,
         client_id=settings.oauth_google_client_id,
         client_secret=settings.oauth_google_client_secret,
         namespace=issuer,
@@ -102,7 +116,7 @@ def _github(settings: Settings) -> Provider | None:
     url = _url("github_url", settings.oauth_github_url)
     return Provider(
         name="github",
-        label="GitHub",
+        label=_GITHUB,
         client_id=settings.oauth_github_client_id,
         client_secret=settings.oauth_github_client_secret,
         namespace=url,
@@ -127,7 +141,7 @@ def _microsoft(settings: Settings) -> Provider | None:
     issuer = f"{url}/{_tenant_in_issuer(tenant)}/v2.0"
     return Provider(
         name="microsoft",
-        label="Microsoft",
+        label=_MICROSOFT,
         client_id=settings.oauth_microsoft_client_id,
         client_secret=settings.oauth_microsoft_client_secret,
         namespace=issuer,
@@ -140,7 +154,20 @@ def _microsoft(settings: Settings) -> Provider | None:
             jwks_uri=f"{url}/{tenant}/discovery/v2.0/keys",
             refused_tenants=frozenset({_PERSONAL_TENANT} if tenant == "organizations" else ()),
         ),
+        verified_claim="xms_edov",
+        domain_claim=None,
     )
+
+
+_KINDS: Final[Mapping[IdentityProviderName, tuple[str, Callable[[Settings], Provider | None]]]] = {
+    "google": (_GOOGLE, _google),
+    "github": (_GITHUB, _github),
+    "microsoft": (_MICROSOFT, _microsoft),
+}
+"""The label of each, and what reads its settings, in the order in which they are shown."""
+
+LABELS: Final = {name: _KINDS[name][0] for name in get_args(IdentityProviderName)}
+"""Names of the providers, whether they are configured or not."""
 
 
 def _tenant_in_issuer(tenant: str) -> str:
