@@ -9,12 +9,17 @@ ROWS: Final = 17
 FILES_MAX: Final = 3
 
 
-def table_rows() -> list[str]:
-    """The second cell of each row of "To change X, open Y"."""
+def rows_by_task() -> dict[str, str]:
+    """The cells of each row of "To change X, open Y"."""
     page = (REPOSITORY / "CONTRIBUTING.md").read_text()
     section = page.split("## To change X, open Y\n")[1].split("\n## ")[0]
-    _, _, *rows = re.findall(r"^\| .+ \| (.+) \|$", section, re.MULTILINE)
-    return rows
+    _, _, *rows = re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE)
+    return dict(rows)
+
+
+def table_rows() -> list[str]:
+    """The second cell of each row."""
+    return list(rows_by_task().values())
 
 
 def named_files(cell: str) -> list[str]:

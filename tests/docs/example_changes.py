@@ -1,0 +1,81 @@
+"""What the example changes do: run in a copy of the code that has them, by `test_changes`."""
+
+from pathlib import Path
+from typing import get_args
+
+from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm, export_pieces
+from analytics.imports.items import ITEM_COLUMNS, PLAIN_COLUMNS
+from analytics.model.envelopes import ADMIN_EVENTS
+from analytics.model.ingest_validation import INGESTIBLE
+from analytics.model.labels import EVENT_LABELS
+from analytics.model.org_envelopes import IdentityProviderName
+from analytics.model.schema import SCHEMA_VERSION, WIRE_COLUMNS
+from analytics.storage.segment_index import INDEXED_COLUMNS
+from service.access.sign_in.providers import LABELS, load_providers
+from service.ci.issuers.issuers import load_issuers
+from service.ci.issuers.run_links import run_link
+from service.ci.providers import CiProvider
+from service.core.settings import REPOSITORY, Settings
+from service.packages.proxy.clients import Client, ProxyAddress
+from service.packages.proxy.snippets import job_snippet
+from service.pages.labels import FILTERS, ci_words, icon_of
+from service.pages.rows import DETAILS
+from tests.analytics.samples import NOON, sample_row, table_of
+from tests.conftest import World
+
+
+def test_a_column_is_stored_imported_indexed_and_shown() -> None:
+    assert (SCHEMA_VERSION, list(WIRE_COLUMNS)[-1]) == (4, "example_column")
+    assert "example_column" in ITEM_COLUMNS
+    assert "example_column" in {column.name for column in PLAIN_COLUMNS}
+    assert "example_column" in INDEXED_COLUMNS
+    assert "example_column" in {parameter.name for parameter in FILTERS}
+    assert "Example" in {column.label for columns in DETAILS.values() for column in columns}
+
+
+def test_an_event_has_its_words() -> None:
+    assert EVENT_LABELS["example_happened"] == "Example happened"
+    assert icon_of("example_happened") == "alert"
+    assert "example_happened" in INGESTIBLE
+    assert "example_happened" in ADMIN_EVENTS
+
+
+def test_a_ci_provider_has_issuers_links_and_snippets() -> None:
+    issuers = load_issuers(REPOSITORY / "data" / "issuers.toml")
+    link = run_link(issuers.values(), "example", "example:acme/app:main", "7")
+    address = ProxyAddress("https://audit.example", "acme")
+
+    assert link == "https://ci.example/acme/app/7"
+    assert ci_words("oidc_example") == "Example"
+    assert "npm ci" in job_snippet(Client.NPM, CiProvider["EXAMPLE"], address).text
+
+
+def test_an_identity_provider_can_be_configured(tmp_path: Path) -> None:
+    settings = Settings(
+        data_dir=tmp_path, oauth_example_client_id="id", oauth_example_client_secret="secret"
+    )
+
+    assert "example" in get_args(IdentityProviderName)
+    assert LABELS["example"] == "Example"
+    assert [one.label for one in load_providers(settings).values()] == ["Example"]
+
+
+def test_rows_are_exported_in_a_format_with_a_column() -> None:
+    rows = table_of([sample_row(NOON, example_column="one")])
+    pieces = export_pieces([rows], "org_acme", FileForm(ExportFormat("txt")))
+
+    assert b'"example_column":"one"' in b"".join(piece.content for piece in pieces)
+
+
+async def test_the_api_documents_all(world: World) -> None:
+    document = await (await world.client.get("/openapi.json")).get_json()
+    entry = document["components"]["schemas"]["AuditEntry"]
+    paths = document["paths"]
+    export = next(paths[path]["get"] for path in paths if path.endswith("/audit/export"))
+    parameters = {parameter["name"]: str(parameter) for parameter in export["parameters"]}
+
+    assert "example_column" in entry["properties"]
+    assert {"example_column", "example_filter"} <= set(parameters)
+    assert "example_happened" in parameters["event"]
+    assert "text/x-example" in export["responses"]["200"]["content"]

@@ -1,0 +1,71 @@
+"""CONTRIBUTING.md names the files that its changes touch: examples are made, tested and dropped."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.core.settings import REPOSITORY
+from tests.docs.changes import CHANGES, Change
+from tests.docs.test_contributing import named_files, rows_by_task
+
+PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
+FILES_MAX = {
+    "Add an audit column": 3,
+    "Add an audit filter": 1,
+    "Add an event": 1,
+    "Add a CI provider": 2,
+    "Add an identity provider for sign-in": 3,
+    "Add or change an export format": 2,
+}
+BESIDE = {"analytics/model/log_envelopes.py": "analytics/model/envelopes.py"}
+"""Files that a row names by the one that they stand beside."""
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.task)
+def test_a_change_touches_the_files_of_its_row_alone(change: Change) -> None:
+    named = named_files(rows_by_task()[change.task])
+
+    assert {BESIDE.get(file, file) for file in change.files} <= set(named)
+    assert len(change.files) <= FILES_MAX[change.task]
+
+
+def changed_copy(folder: Path) -> None:
+    """Copy the code to `folder`, with all changes made."""
+    ignored = shutil.ignore_patterns("__pycache__", "local")
+    for part in PARTS:
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)
+    shutil.copy(REPOSITORY / "pyproject.toml", folder)
+    for change in CHANGES:
+        for name, added in change.lines.items():
+            code = (folder / name).read_text()
+            for before, lines in added.items():
+                assert code.count(before) == 1, f"{name} has {before!r} not exactly once"
+                code = code.replace(before, before + lines)
+            (folder / name).write_text(code)
+
+
+@pytest.mark.slow
+def test_no_other_file_has_to_change(tmp_path: Path) -> None:
+    """Or the fact would have a second declaration, which this copy lacks."""
+    changed_copy(tmp_path)
+    plugins = ("no:cacheprovider", "pytest_asyncio.plugin", "pytest_timeout")
+    command = [sys.executable, "-m", "pytest", "-q", *(f"-p{plugin}" for plugin in plugins)]
+    ran = subprocess.run(
+        [*command, "tests/docs/example_changes.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(tmp_path),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the rest take longer than the tests
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stdout
+    assert " passed" in ran.stdout
