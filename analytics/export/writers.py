@@ -6,8 +6,9 @@ is not closed, the Parquet file has no footer, the compressed stream no end.
 
 import hashlib
 from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,6 @@ import pyarrow.parquet as pq
 from analytics.export.compression import ByteSink, Compression, compressor
 from analytics.export.csv_json import CsvSpelling, JsonSpelling
 from analytics.export.formats import ExportFormat
-from analytics.export.prefetch import prefetch
 from analytics.export.text_encoder import TextEncoder
 from analytics.export.wire import WIRE_SCHEMA, wire_table
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS
@@ -181,3 +181,20 @@ def _gathered(
             held, count, size = [], 0, 0
     if held:
         yield pa.concat_tables(held)
+
+
+_Item = TypeVar("_Item")
+
+
+def prefetch(items: Iterator[_Item]) -> Generator[_Item, None, None]:
+    """`items`, none of which is None; a thread prepares the next item, but no further ones.
+
+    An exception of `items` is raised in place of the item. Closing this waits for the item being
+    prepared and ends the thread.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+            del item  # not kept alive while waiting for the next one

@@ -1,9 +1,10 @@
 """Answers to queries over one snapshot of one tenant: planned first, then executed."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from analytics.query.buckets import Bucket
 from analytics.query.engine import Cancellation
 from analytics.query.executor import Executor, ScanReport
 from analytics.query.planner import Planner
-from analytics.query.read_ahead import ahead
 from analytics.query.scans import (
     CachedRowsScan,
     CatalogAnswer,
@@ -24,6 +24,7 @@ from analytics.query.scans import (
     Work,
 )
 from analytics.statistics.top_values import SegmentHead, short_values, top_values
+from analytics.storage.segment_store import SegmentStore
 from analytics.storage.snapshot import Snapshot
 
 
@@ -213,3 +214,36 @@ class Reader:
     def _by_seq(self, part: Snapshot, query: Query, first: int, limit: int) -> pa.Table:
         scan = self.planner.rows(part, query)
         return scan.by_seq(self.resources, first, limit, Work())
+
+
+SEGMENTS_AHEAD: Final = 16
+"""Segments of an export that are on their way while one is being read."""
+
+
+class Scan(Protocol):
+    """A scan of the rows of one part of a snapshot."""
+
+    @property
+    def part(self) -> Snapshot:
+        """What it covers."""
+
+
+_Scan = TypeVar("_Scan", bound=Scan)
+
+
+def ahead(scans: Iterable[_Scan], segments: SegmentStore) -> Iterator[_Scan]:
+    """`scans`; while one is read, `segments` fetches what the next ones read."""
+    coming: deque[_Scan] = deque()
+    if segments.is_local:
+        yield from scans
+        return
+    count = 0
+    for scan in scans:
+        segments.fetch_ahead(scan.part.segments)
+        coming.append(scan)
+        count += len(scan.part.segments)
+        while coming and count > SEGMENTS_AHEAD:
+            scan = coming.popleft()
+            count -= len(scan.part.segments)
+            yield scan
+    yield from coming

@@ -11,9 +11,8 @@ from threading import Lock
 from typing import Final, TypeVar
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
-from analytics.model.filters import Condition
+from analytics.model.filters import Condition, Term
 from analytics.model.schema import schema_of
-from analytics.statistics.value_ranges import value_ranges
 from analytics.storage.index_blocks import DamagedIndex
 from analytics.storage.segment_index import (
     GROUP_BITS,
@@ -242,3 +241,46 @@ def _count(reader: IndexReader, segment: Segment, condition: Condition) -> Value
         rows = list(map(add, rows, column.nulls))
         groups = ALL_GROUPS  # the positions of nulls are not stored
     return ValueCounts(directory.kinds, tuple(rows), groups, directory.groups_a_bit)
+
+
+Range = tuple[bytes, bytes]
+"""All values from the first, inclusive, to the second, exclusive, in the order of their UTF-8."""
+
+_BEYOND_ALL = b"\xff"
+"""No UTF-8 begins with this byte."""
+
+
+def value_ranges(condition: Condition) -> list[Range]:
+    """The values that meet `condition`, as disjoint ranges in order.
+
+    Null is in none of them. A condition without positive terms begins with all values.
+    """
+    wanted = _union([_range(term) for term in condition.wanted]) or [(b"", _BEYOND_ALL)]
+    for term in condition.unwanted:
+        wanted = _without(wanted, _range(term))
+    return wanted
+
+
+def _range(term: Term) -> Range:
+    low = term.text.encode(errors="surrogatepass")
+    if not term.is_prefix:
+        return low, low + b"\0"  # nothing lies between a value and itself with a zero byte behind
+    return low, low[:-1] + bytes([low[-1] + 1]) if low else _BEYOND_ALL
+
+
+def _union(ranges: list[Range]) -> list[Range]:
+    joined: list[Range] = []
+    for low, high in sorted(ranges):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _without(ranges: list[Range], removed: Range) -> list[Range]:
+    low, high = removed
+    parts = [
+        part for start, end in ranges for part in ((start, min(end, low)), (max(start, high), end))
+    ]
+    return [(start, end) for start, end in parts if start < end]

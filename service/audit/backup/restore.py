@@ -5,6 +5,7 @@ No service runs meanwhile, so all of this is synchronous.
 
 import asyncio
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,11 +18,10 @@ from sqlalchemy import URL, inspect
 
 from analytics.model.errors import StoreFault
 from analytics.storage.file_copy import FileCopy, SourceFault
-from analytics.storage.fsync import fsync, sync_folders
+from analytics.storage.fsync import fsync, sync_folders, write_synced
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
 from analytics.storage.verified_files import COPY_MODE
-from service.audit.backup.attempt import RestoreAttempt
 from service.audit.backup.databases import is_postgresql
 from service.audit.backup.folders import check_apart, check_room, part_of
 from service.audit.backup.manifest import AUDIT, DATABASE, DUMP, Manifest, read_manifest
@@ -42,12 +42,46 @@ from service.audit.backup.refusals import (
 from service.audit.installation import renew_installation
 from service.audit.segment_stores import open_objects
 from service.core.clock import utc_now
+from service.core.ids import new_id
 from service.core.settings import Settings
 from service.store.engine_factory import create_engines
 from service.store.faults import store_faults
 from service.store.lease import end_leases
 from service.store.sqlite.files import file_of, is_in_use, url_of
 from service.store.store import Store
+
+
+class RestoreAttempt:
+    """An attempt to restore a backup as the data dir at `data_dir`.
+
+    Its installation is not that of the backup, which may still be running, nor that of an earlier
+    restore that ended: each of these may remove objects of the other. It is that of an attempt
+    that was killed, so that the next one may go on with the objects that are there. A file beside
+    the data dir has it until then.
+    """
+
+    def __init__(self, manifest: Manifest, data_dir: Path) -> None:
+        self._file = data_dir.with_name(f".{data_dir.name}.restore")
+        self._backup = manifest.digest
+        self.installation = self._left_behind() or new_id("inst")
+
+    def begin(self) -> None:
+        """Leave the id to the next attempt, from now on."""
+        content = {"backup": self._backup, "installation": self.installation}
+        write_synced(self._file, json.dumps(content).encode(), 0o600)
+
+    def end(self) -> None:
+        """Leave it no longer: the installation will be in place next, or it has no objects."""
+        self._file.unlink(missing_ok=True)
+        fsync(self._file.parent)
+
+    def _left_behind(self) -> str:
+        """The id of an earlier attempt with the same backup, or ""."""
+        try:
+            content = json.loads(self._file.read_bytes())
+            return str(content["installation"]) if content["backup"] == self._backup else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.prefetch import prefetch
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileForm, export_pieces, prefetch
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full, sample
 from tests.polling import eventually

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.imports import lines as lines_module
-from analytics.imports.lines import Lines, LineTooLong
+from analytics.imports import readers as lines_module
+from analytics.imports.readers import Lines, LineTooLong
 
 
 @given(st.binary().map(lambda text: text.replace(b"\xef\xbb\xbf", b"")), st.integers(1, 5))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
-from analytics.query.day_windows import day_windows
 from analytics.query.engine import Engine
+from analytics.query.planner import day_windows
 from analytics.statistics import top_values
 from analytics.storage import index_builder
 from analytics.storage.snapshot import Snapshot

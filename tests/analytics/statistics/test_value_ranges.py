@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.filters import Condition, Term
-from analytics.statistics.value_ranges import value_ranges
+from analytics.statistics.value_index import value_ranges
 
 TEXTS = ["", "a", "ab", "a\x00", "abc", "b", "é", "😀", "z"]
 TERMS = st.builds(Term, st.sampled_from(TEXTS), st.booleans(), st.booleans())
