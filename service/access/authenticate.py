@@ -12,6 +12,7 @@ from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
 from service.access.admin_tokens import AdminTokens
 from service.access.callers import (
+    OPERATOR_SCOPE,
     ApiKeyPrincipal,
     Caller,
     IngestPrincipal,
@@ -70,8 +71,12 @@ class Authenticator:
 
         An admin-token header alone decides: falling back to a cookie would let a request with a
         mistyped token act as the member. The same goes for an API key with scopes. Keys and bearer
-        tokens are accepted only by the API, not by pages.
+        tokens are accepted only by the API, not by pages. A command in this process has no
+        credential: its operator is in the scope, see `OPERATOR_SCOPE`.
         """
+        operator = request.scope.get(OPERATOR_SCOPE)
+        if isinstance(operator, Operator) and origin is VerdictSource.ADMIN_API:
+            return _named_in_logs(operator)
         entrance = self.origin(request, origin)
         tokens = request.headers.getlist(ADMIN_TOKEN_HEADER)
         if tokens:

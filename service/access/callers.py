@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from analytics.model.rows import AuditContext, VerdictSource
 from service.access.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
@@ -25,6 +25,12 @@ from service.store.tables import Organisation
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
 CLI_ACTOR = "system:cli"
 MAINTENANCE_ACTOR = "system:maintenance"
+
+OPERATOR_SCOPE: Final = "countersign.operator"
+"""The member of an ASGI scope that names the operator of a command in this process.
+
+A server fills scopes with members of its own, none of which a client names.
+"""
 
 
 def is_allowed(check: Callable[..., None], *arguments: object) -> bool:
@@ -204,6 +210,11 @@ class Operator(_FromRequest):
     actor: str
     actor_source: str
     actor_tenant_id: str | None = None
+
+    @property
+    def is_platform(self) -> bool:
+        """True if the operator acts for the platform, not in the organisation's own name."""
+        return self.actor_tenant_id is not None
 
     @property
     def limited_as(self) -> str:

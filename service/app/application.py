@@ -326,6 +326,14 @@ def create_app(
     Issuers are asked for their keys through `transport`; None is the network. `jobs` are those of
     the data dir that this process does itself, beside those of each process.
     """
+    app = app_of(build_services(settings, clock, transport))
+    _run_in_background(app, jobs)
+    return app
+
+
+def app_of(services: Services, answer: Callable[[Quart], None] = answer_errors) -> Quart:
+    """The app over `services`, without background jobs; `answer` says what becomes of errors."""
+    settings = services.settings
     app = _App(
         "service",
         template_folder=str(_TEMPLATES),
@@ -339,15 +347,13 @@ def create_app(
     app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
-    services = build_services(settings, clock, transport)
     app.extensions[EXTENSION] = services
     provide(app, services.groups())
     for blueprint in _BLUEPRINTS:
         app.register_blueprint(blueprint)
-    answer_errors(app)
+    answer(app)
     _frame_requests(app)
     compress_answers(app)
-    _run_in_background(app, jobs)
     # Quart's own way to put something in front of an app.
     headers = _headers(settings)
     app.asgi_app = with_headers(guarded(app.asgi_app), headers)  # type: ignore[assignment, method-assign]

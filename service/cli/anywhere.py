@@ -9,15 +9,17 @@ from typing import Any, Concatenate, Final, ParamSpec
 import click
 
 from service.cli.answers import Answer
-from service.cli.backend import Backend
+from service.cli.client import Client
 from service.cli.commands import Place, current_run, declare
 from service.cli.context import CommandContext, within_data_dir
+from service.cli.nearest import did_you_mean
 from service.cli.target import ORG_VARIABLE, Remote
+from service.core.errors import OrgNotFound
 from service.core.exit_codes import WrongUsage
 from service.core.settings import load_settings
 
 _Parameters = ParamSpec("_Parameters")
-Command = Callable[Concatenate[Backend, _Parameters], Awaitable[Answer]]
+Command = Callable[Concatenate[Client, _Parameters], Awaitable[Answer]]
 
 
 class OrgMissing(WrongUsage):
@@ -29,7 +31,7 @@ class OrgMissing(WrongUsage):
 def anywhere_command(
     group: click.Group, name: str, *, changes: bool = False, needs_org: bool = True
 ) -> Callable[[Command[_Parameters]], Command[_Parameters]]:
-    """Register an async function of a Backend, which returns an Answer, in `group`.
+    """Register an async function of a Client, which returns an Answer, in `group`.
 
     With `needs_org` it receives `slug`, which is that of the login if none is named.
     """
@@ -41,7 +43,7 @@ def anywhere_command(
             target = current_run().target
             if isinstance(target, Remote):
                 with _expected_answers(target):
-                    return asyncio.run(_on_server(target, work))
+                    return asyncio.run(_on_server(target, work, options.get("slug")))
             return asyncio.run(_on_data_dir(work, options))
 
         run.__dict__["__click_params__"] = [*getattr(function, "__click_params__", ())]
@@ -64,16 +66,16 @@ _ORG_OPTION: Final = click.option(
 async def _named(
     function: Callable[..., Awaitable[Answer]],
     options: dict[str, Any],
-    backend: Backend,
+    client: Client,
     *,
     needs_org: bool,
 ) -> Answer:
     if needs_org:
-        slug = options["slug"] or await backend.default_org()
+        slug = options["slug"] or await client.default_org()
         if slug is None:
             raise OrgMissing
         options = options | {"slug": slug}
-    return await function(backend, **options)
+    return await function(client, **options)
 
 
 def _expected_answers(target: Remote) -> AbstractContextManager[None]:
@@ -82,26 +84,27 @@ def _expected_answers(target: Remote) -> AbstractContextManager[None]:
     return expected_answers(target.server)
 
 
-async def _on_server(target: Remote, work: Callable[[Backend], Awaitable[Answer]]) -> Answer:
-    from service.cli.remote_backend import RemoteBackend
-    from service.cli.server_client import ServerClient
+async def _on_server(
+    target: Remote, work: Callable[[Client], Awaitable[Answer]], slug: str | None
+) -> Answer:
+    from service.cli.server_failures import ServerRefusal
 
-    sign_in_again = None
-    if target.is_stored and target.credential.kind == "session":
-        from service.cli.login import renew_login
-
-        sign_in_again = functools.partial(renew_login, target.server)
-    async with ServerClient(target.server, target.credential, sign_in_again) as client:
-        return await work(RemoteBackend(client, target.org))
+    async with Client.of_server(target) as client:
+        try:
+            return await work(client)
+        except ServerRefusal as refusal:
+            if refusal.code != OrgNotFound.text or client.known_org is None:
+                raise
+            text = did_you_mean(str(refusal), slug or "", [client.known_org])
+            raise ServerRefusal(text, status=refusal.answered_status) from refusal
 
 
 async def _on_data_dir(
-    work: Callable[[Backend], Awaitable[Answer]], options: dict[str, Any]
+    work: Callable[[Client], Awaitable[Answer]], options: dict[str, Any]
 ) -> Answer:
     async def run(context: CommandContext) -> Answer:
-        from service.cli.local_backend import LocalBackend
-
-        async with context.nearest_org(options.get("slug")):
-            return await work(LocalBackend(context))
+        nearest_org = context.nearest_org(options.get("slug"))
+        async with nearest_org, Client.of_data_dir(context) as client:
+            return await work(client)
 
     return await within_data_dir(load_settings(), run)

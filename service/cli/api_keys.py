@@ -7,7 +7,7 @@ import click
 from service.access.roles import KEY_SCOPES
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
-from service.cli.backend import Backend
+from service.cli.client import Client, given, org_path
 from service.cli.root import root
 from service.cli.tables import Table
 
@@ -46,7 +46,7 @@ def apikey() -> None:
     " Default: in 90 days.",
 )
 async def apikey_issue(
-    backend: Backend,
+    client: Client,
     slug: str,
     name: str,
     scopes: tuple[str, ...],
@@ -57,9 +57,8 @@ async def apikey_issue(
 
     On a server you can issue keys that may do what you may do yourself.
     """
-    given = {"name": name, "scopes": list(scopes), "project": project, "expires": expires}
-    asked = {member: value for member, value in given.items() if value is not None}
-    return _issued(await backend.issue_api_key(slug, asked))
+    body = given(name=name, scopes=scopes, project=project, expires=expires)
+    return _issued(await client.post(_path(slug), body))
 
 
 def _issued(key: dict[str, Any]) -> Answer:
@@ -69,9 +68,9 @@ def _issued(key: dict[str, Any]) -> Answer:
 
 
 @anywhere_command(apikey, "list")
-async def apikey_list(backend: Backend, slug: str) -> Answer:
+async def apikey_list(client: Client, slug: str) -> Answer:
     """List API keys with owner, last use and expiry, ended ones included."""
-    form = await backend.list_api_keys(slug)
+    form = await client.get(_path(slug))
     keys = form["api_keys"]
     shown = [key | {"scopes": key["scopes"] or None, "note": _note(key)} for key in keys]
     table = Table.of(f"API keys of {slug}", shown, _COLUMNS, _COLUMNS[4:7])
@@ -96,12 +95,12 @@ def _note(key: dict[str, Any]) -> str | None:
     metavar="LENGTH",
     help="How long the old key works beside the new one: 0, 12h or 7d, at most 90d.",
 )
-async def apikey_rotate(backend: Backend, slug: str, key_id: str, overlap: str) -> Answer:
+async def apikey_rotate(client: Client, slug: str, key_id: str, overlap: str) -> Answer:
     """Issue a key in place of KEY_ID; its value is shown only once.
 
     It has the same name, project, scopes and length of life. The old key ends after the overlap.
     """
-    new = await backend.rotate_api_key(slug, key_id, overlap)
+    new = await client.post(_path(slug, key_id, "rotate"), {"overlap": overlap})
     issued = _issued(new)
     ends = f"{key_id} is refused from {new['replaced_until']} on."
     return Answer(issued.data, [*issued.lines, ends])
@@ -109,7 +108,11 @@ async def apikey_rotate(backend: Backend, slug: str, key_id: str, overlap: str) 
 
 @anywhere_command(apikey, "revoke", changes=True)
 @click.argument("key_id")
-async def apikey_revoke(backend: Backend, slug: str, key_id: str) -> Answer:
+async def apikey_revoke(client: Client, slug: str, key_id: str) -> Answer:
     """Revoke an API key, with immediate effect."""
-    await backend.revoke_api_key(slug, key_id)
+    await client.delete(_path(slug, key_id))
     return Answer({"id": key_id}, [f"Revoked {key_id}."])
+
+
+def _path(slug: str, *parts: str) -> str:
+    return org_path(slug, "api-keys", *parts)

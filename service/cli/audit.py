@@ -1,6 +1,7 @@
 """`countersign audit`: query, follow, show and export the log."""
 
 import asyncio
+import hashlib
 import json
 import shlex
 import sys
@@ -9,7 +10,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -21,13 +22,14 @@ from service.audit.query_service import parse_page_request
 from service.cli.answers import Answer, Output, one_line
 from service.cli.anywhere import anywhere_command
 from service.cli.audit_rows import entry_lines, page_table, row_line
-from service.cli.backend import Backend, Exported, ExportForm, ExportScope, ExportSink, Parameters
+from service.cli.client import Client, given, org_path
 from service.cli.commands import current_run
 from service.cli.context import CommandContext
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.progress import row_progress
 from service.cli.proposals import printable
 from service.cli.root import root
+from service.cli.server_client import ExportScope
 from service.cli.tables import Table
 from service.cli.terminal import is_terminal
 from service.cli.times import INSTANT
@@ -35,6 +37,7 @@ from service.core.errors import Refusal
 from service.store.organisations import get_org
 
 LIMIT_MAX: Final = 1_000
+Parameters = Mapping[str, list[str]]
 _COMPRESSIONS: Final = ("gzip", "zstd")
 
 
@@ -119,7 +122,8 @@ _NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
     "--explain", is_flag=True, help="Show the query plan, with estimates, instead of the rows."
 )
 async def audit_query(
-    backend: Backend,
+    client: Client,
+    /,  # `client` is a filter, too
     slug: str,
     search: str | None,
     *,
@@ -138,27 +142,27 @@ async def audit_query(
     if is_followed:
         if explain or {"until", "order", "cursor"} & parameters.keys():
             raise click.UsageError("--follow goes with filters, --since and --limit only")
-        await follow(backend, slug, parameters, current_run().output)
+        await follow(client, slug, parameters, current_run().output)
     if explain:
-        return await plan_answer(backend.data_dir("audit query --explain"), slug, parameters)
-    page = await backend.audit_page(slug, parameters)
+        return await plan_answer(client.data_dir("audit query --explain"), slug, parameters)
+    page = await client.get(_path(slug), parameters)
     lines = _next_page(page, parameters)
     if not page["entries"] and "cursor" not in parameters:
-        await _tell_unknown(backend, slug, parameters)
-    return Answer(page, lines=lines, table=page_table(page, slug, backend.place))
+        await _tell_unknown(client, slug, parameters)
+    return Answer(page, lines=lines, table=page_table(page, slug, client.at_place))
 
 
-async def _tell_unknown(backend: Backend, slug: str, parameters: Parameters) -> None:
+async def _tell_unknown(client: Client, slug: str, parameters: Parameters) -> None:
     """Say on standard error which values no row has: an empty page is no all-clear."""
     asked = {name: each for name, each in parameters.items() if name not in _NOT_LOOKED_UP}
-    for unknown in await backend.unknown_values(slug, asked):
+    for unknown in (await client.get(_path(slug, "unknown-values"), asked))["unknown"]:
         hint = f"; the nearest is {unknown['nearest']}" if unknown["nearest"] else ""
         others = "".join(f"; it occurs as {name}" for name in unknown["also_in"])
         line = f"no row of {slug} has {unknown['parameter']} {unknown['value']}{hint}{others}"
         click.echo(f"countersign: {printable(line)}", err=True)
 
 
-def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> list[str]:
+def _next_page(page: dict[str, Any], parameters: Parameters) -> list[str]:
     """How to ask for the next page: an age such as 24h must be repeated as its instant."""
     if page["next_cursor"] is None:
         return []
@@ -173,22 +177,23 @@ def _next_page(page: dict[str, Any], parameters: Mapping[str, list[str]]) -> lis
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
 async def audit_list(
-    backend: Backend,
+    client: Client,
+    /,  # `client` is a filter, too
     slug: str,
     search: str | None,
     **given: Any,  # noqa: ANN401 - click's own values
 ) -> Answer:
     """Print the newest rows: `audit query` without its rarer options."""
     return await audit_query(
-        backend, slug, search, explain=False, is_followed=False, cursor=None, **given
+        client, slug, search, explain=False, is_followed=False, cursor=None, **given
     )
 
 
 @anywhere_command(audit, "show")
 @click.argument("audit_id", metavar="ID")
-async def audit_show(backend: Backend, slug: str, audit_id: str) -> Answer:
+async def audit_show(client: Client, slug: str, audit_id: str) -> Answer:
     """Print one row, with everything that it says."""
-    entry = await backend.audit_entry(slug, audit_id)
+    entry = await client.get(_path(slug, audit_id))
     return Answer(entry, list(entry_lines(entry)))
 
 
@@ -215,7 +220,8 @@ async def audit_show(backend: Backend, slug: str, audit_id: str) -> Answer:
     "path", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True, dir_okay=False)
 )
 async def audit_export(
-    backend: Backend,
+    client: Client,
+    /,  # `client` is a filter, too
     slug: str,
     file_format: str,
     compress: str | None,
@@ -223,7 +229,7 @@ async def audit_export(
     *,
     is_raw: bool,
     is_forced: bool,
-    **given: Any,  # noqa: ANN401
+    **filters: Any,  # noqa: ANN401
 ) -> Answer:
     """Export rows to FILE, all or none; - is standard output.
 
@@ -234,18 +240,34 @@ async def audit_export(
         raise click.UsageError(
             f"--compress cannot be used with {file_format}: it is compressed already"
         )
-    form = ExportForm(file_format, compress, is_raw)
-    parameters = as_parameters(given)
+    parameters = as_parameters(filters)
     # A wrong filter is refused before FILE is opened.
     parse_query({name: each for name, each in parameters.items() if name != "q"})
+    form = given(format=file_format, compress=compress, raw="1" if is_raw else None)
+    digest, size = hashlib.sha256(), 0
     with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
-        sink = ExportSink(file, lambda scope: _announce(slug, parameters, scope), show)
-        done = await backend.audit_export(slug, parameters, form, sink)
-    return _exported(slug, path, file_format, parameters, done)
+        async with client.download(_path(slug, "export"), parameters | form) as download:
+            _announce(slug, parameters, download.scope)
+            show(0, download.scope.rows)
+            async for chunk in download.chunks:
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+        show(download.scope.rows, download.scope.rows)
+    sent = _Sent(download.scope, size, digest.hexdigest())
+    return _exported(slug, path, file_format, parameters, sent)
+
+
+class _Sent(NamedTuple):
+    """A file that was sent as a whole."""
+
+    scope: ExportScope
+    bytes: int
+    sha256: str
 
 
 def _exported(
-    slug: str, path: Path, file_format: str, parameters: Parameters, done: Exported
+    slug: str, path: Path, file_format: str, parameters: Parameters, done: _Sent
 ) -> Answer:
     scope = done.scope
     return Answer(
@@ -302,9 +324,7 @@ _AT_ONCE: Final = 1_000
 _RETRY_MAX_S: Final = 30.0
 
 
-async def follow(
-    backend: Backend, slug: str, parameters: Mapping[str, list[str]], output: Output
-) -> NoReturn:
+async def follow(client: Client, slug: str, parameters: Parameters, output: Output) -> NoReturn:
     """Print the last rows of the query, then new ones until the process is interrupted.
 
     A failure that may pass, such as a server that restarts, is noted on standard error.
@@ -312,8 +332,8 @@ async def follow(
     limit = parameters.get("limit", [str(FIRST_ROWS)])
     filters = {name: values for name, values in parameters.items() if name != "limit"}
     # First the place to continue from: what is accepted meanwhile is on the page and follows too.
-    last = (await backend.audit_accepted(slug, filters))["last"]
-    page = await backend.audit_page(slug, filters | {"limit": limit})
+    last = (await client.get(_path(slug, "accepted"), filters))["last"]
+    page = await client.get(_path(slug), filters | {"limit": limit})
     shown = {entry["id"] for entry in page["entries"]}
     for entry in reversed(page["entries"]):
         _print(entry, output)
@@ -321,7 +341,7 @@ async def follow(
     while True:
         try:
             asked = filters | {"after": [last], "limit": [str(_AT_ONCE)]}
-            found = await backend.audit_accepted(slug, asked)
+            found = await client.get(_path(slug, "accepted"), asked)
         except Refusal as refusal:
             if not refusal.is_temporary:
                 raise
@@ -335,6 +355,10 @@ async def follow(
         last, pause_s = found["last"], POLL_S
         if len(found["entries"]) < _AT_ONCE:
             await asyncio.sleep(pause_s)
+
+
+def _path(slug: str, *parts: str) -> str:
+    return org_path(slug, "audit", *parts)
 
 
 def _print(entry: dict[str, Any], output: Output) -> None:
@@ -360,9 +384,7 @@ _COLUMNS: Final = {
 }
 
 
-async def plan_answer(
-    context: CommandContext, slug: str, parameters: Mapping[str, list[str]]
-) -> Answer:
+async def plan_answer(context: CommandContext, slug: str, parameters: Parameters) -> Answer:
     """The plan of a page's query, with one object per scan in the order in which they ran."""
     services = context.services
     async with services.store.read() as session:

@@ -17,11 +17,10 @@ _BLOCKED: Final = "BLOCKED"
 _LABEL_WIDTH: Final = 17
 
 
-def page_table(page: dict[str, Any], slug: str, place: str | None) -> Table:
-    """A page of rows. `place` is the server they come from."""
-    where = "" if place is None else f" at {place}"
+def page_table(page: dict[str, Any], slug: str, at_place: str) -> Table:
+    """A page of rows. `at_place` names the server they come from, see `Client.at_place`."""
     rows = [entry | {"package": package_of(entry)} for entry in page["entries"]]
-    return Table.of(f"Audit log of {slug}{where}, times in UTC", rows, _COLUMNS, ["created_at"])
+    return Table.of(f"Audit log of {slug}{at_place}, times in UTC", rows, _COLUMNS, ["created_at"])
 
 
 def package_of(entry: dict[str, Any]) -> str | None:

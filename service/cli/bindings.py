@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.asking import confirm, has_terminal, yes_option
-from service.cli.backend import Backend, BindingDraft, Form
+from service.cli.client import Client, Form, given, org_path
 from service.cli.context import CommandContext
-from service.cli.local_backend import binding_form, parse_instant_option
 from service.cli.proposals import printable
 from service.cli.root import root
 from service.cli.tables import Table, padded
@@ -23,8 +23,10 @@ from service.core.errors import Invalid, NotFound
 from service.core.exit_codes import WrongUsage
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_org, get_org_by_id
-from service.store.tables import Organisation
+from service.store.tables import Binding, Organisation, Origin
 from service.trust.bindings.changes import revoke_binding
+from service.trust.bindings.forms import listed_form
+from service.trust.bindings.listing import parse_as_of
 from service.trust.bindings.repository import BindingState, list_by_repository
 from service.trust.bindings.rules import parse_repository_id
 
@@ -59,7 +61,7 @@ def bindings() -> None:
 )
 @click.option("--team", metavar="TEAM", help="As a binding of this team (id), on a server.")
 async def bindings_add(
-    backend: Backend,
+    client: Client,
     slug: str,
     issuer: str,
     sub: str,
@@ -73,16 +75,29 @@ async def bindings_add(
     On a server the binding is the organisation's (org_admin), or its team's. On a data dir it is
     the platform's (platform_admin).
     """
-    draft = BindingDraft(
+    body = given(
         issuer=issuer,
         sub_pattern=sub,
         repository_id=repository_id,
         event_names=events,
-        project=project,
-        team=team,
+        origin=_origin(client, team).value,
+        project_id=None if project is None else await client.project_id(slug, project),
+        team_id=team,
     )
-    form = await backend.create_binding(slug, draft)
+    form = await client.post(_path(slug), body)
+    if client.context is not None:  # with all its fields
+        form = await client.get(_path(slug, form["id"]))
+    form = {"org": slug, **form}
     return Answer(form, [f"{slug} now trusts {sub}: {form['id']}"])
+
+
+def _origin(client: Client, team: str | None) -> Origin:
+    """On whose behalf a binding is created. Raises WrongUsage."""
+    if client.context is None:
+        return Origin.ORG_ADMIN if team is None else Origin.TEAM_ADMIN
+    if team is not None:
+        raise WrongUsage("a team's bindings are created by its admins, on a server")
+    return Origin.PLATFORM_ADMIN
 
 
 @anywhere_command(bindings, "list", needs_org=False)
@@ -101,7 +116,7 @@ async def bindings_add(
     help="At an instant such as 2026-01-31T08:00:00Z; 7d is that long ago.",
 )
 async def bindings_list(
-    backend: Backend,
+    client: Client,
     slug: str | None,
     repository_id: str | None,
     state: str | None,
@@ -116,25 +131,26 @@ async def bindings_list(
     if all_orgs and (repository_id is None or slug is not None):
         raise WrongUsage("--all-orgs goes with --repository-id, and without --org")
     if not all_orgs:
-        slug = slug or await _default_org(backend)
+        slug = slug or await _default_org(client)
     if slug is None and repository_id is None:
         raise WrongUsage(f"give --org, --repository-id or {ORG_VARIABLE}")
     if repository_id is not None:
         state = state or "active"
     if slug is None:
-        context = backend.data_dir("bindings list --all-orgs")
-        return _listed(await list_repository(context, str(repository_id), state, as_of), None)
-    found = await backend.list_bindings(slug, state, as_of)
+        context = client.data_dir("bindings list --all-orgs")
+        return _listed(await list_repository(context, str(repository_id), state, as_of), "")
+    listed = await client.get(_path(slug), given(state=state, asOf=as_of))
+    found = [{"org": slug, **form} for form in listed["bindings"]]
     if repository_id is not None:
         found = [form for form in found if form["repositoryId"] == repository_id.lstrip("0")]
-    return _listed(found, backend.place)
+    return _listed(found, client.at_place)
 
 
 @anywhere_command(bindings, "show")
 @click.argument("binding_id", metavar="ID")
-async def bindings_show(backend: Backend, slug: str, binding_id: str) -> Answer:
+async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
     """Print one binding, active or revoked, with all its fields."""
-    form = await backend.get_binding(slug, binding_id)
+    form = {"org": slug, **await client.get(_path(slug, binding_id))}
     lines = [
         f"{padded(name, _LABEL_WIDTH)}{printable(value)}"
         for name, value in form.items()
@@ -152,7 +168,7 @@ async def bindings_show(backend: Backend, slug: str, binding_id: str) -> Answer:
 @click.option("--reason", help="Why; stored with each binding.")
 @yes_option
 async def bindings_revoke(
-    backend: Backend,
+    client: Client,
     binding_id: str | None,
     slug: str | None,
     repository_id: str | None,
@@ -168,11 +184,11 @@ async def bindings_revoke(
     repository, after its compromise, are listed first, and need --yes without a terminal.
     """
     if not all_orgs:
-        slug = slug or await _default_org(backend)
+        slug = slug or await _default_org(client)
     if binding_id is not None and repository_id is None and slug is not None:
         if has_terminal():
             confirm(f"Revoke {binding_id} of {slug}?", is_sure=is_sure)
-        await backend.revoke_binding(slug, binding_id, reason)
+        await client.delete(_path(slug, binding_id), given(reason=reason))
         return revoked([(slug, binding_id)])
     if repository_id is None or binding_id is not None:
         raise WrongUsage("give --org and BINDING_ID, or --repository-id with --issuer")
@@ -181,7 +197,7 @@ async def bindings_revoke(
     if all_orgs == (slug is not None):
         raise WrongUsage("--repository-id needs either --org or --all-orgs")
 
-    context = backend.data_dir("bindings revoke --repository-id")
+    context = client.data_dir("bindings revoke --repository-id")
     done = await revoke_repository(
         context,
         repository_id,
@@ -206,14 +222,22 @@ def revoked(done: Sequence[tuple[str, str]]) -> Answer:
     return Answer({"revoked": [binding_id for _, binding_id in done]}, lines)
 
 
-async def _default_org(backend: Backend) -> str | None:
+async def _default_org(client: Client) -> str | None:
     """COUNTERSIGN_ORG, or that of the login."""
-    return os.environ.get(ORG_VARIABLE) or await backend.default_org()
+    return os.environ.get(ORG_VARIABLE) or await client.default_org()
 
 
-def _listed(forms: list[Form], place: str | None) -> Answer:
-    title = "Bindings" if place is None else f"Bindings at {place}"
-    return Answer({"bindings": forms}, table=binding_table(title, forms))
+def _listed(forms: list[Form], at_place: str) -> Answer:
+    return Answer({"bindings": forms}, table=binding_table(f"Bindings{at_place}", forms))
+
+
+def _form(slug: str, binding: Binding) -> Form:
+    """A binding as the API's list has it, with its organisation."""
+    return {"org": slug, **msgspec.to_builtins(listed_form(binding))}
+
+
+def _path(slug: str, *parts: str) -> str:
+    return org_path(slug, "oidc-bindings", *parts)
 
 
 def binding_table(title: str, forms: Sequence[dict[str, Any]]) -> Table:
@@ -226,7 +250,7 @@ async def list_repository(
 ) -> list[Form]:
     """Its bindings in all organisations; by default the active ones."""
     wanted = BindingState(state) if state else BindingState.ACTIVE
-    instant = parse_instant_option(as_of)
+    instant = parse_as_of(as_of)
     async with context.services.store.read() as session:
         bindings = await list_by_repository(
             session, parse_repository_id(repository_id), wanted, instant
@@ -235,7 +259,7 @@ async def list_repository(
             tenant_id: (await get_org_by_id(session, tenant_id)).slug
             for tenant_id in {binding.tenant_id for binding in bindings}
         }
-    return [binding_form(slugs[binding.tenant_id], binding) for binding in bindings]
+    return [_form(slugs[binding.tenant_id], binding) for binding in bindings]
 
 
 async def revoke_repository(
@@ -283,7 +307,7 @@ class _Repository:
         for binding in await list_by_repository(session, self.repository_id):
             if binding.issuer == self.issuer and (only is None or binding.tenant_id == only.id):
                 org = await get_org_by_id(session, binding.tenant_id)
-                bindings.append((org, binding_form(org.slug, binding)))
+                bindings.append((org, _form(org.slug, binding)))
         if not bindings:
             # Most likely a typo, which must not look like success during an incident.
             where = "any organisation" if self.slug is None else self.slug

@@ -12,10 +12,10 @@ from typing import Any, Final
 import click
 
 from service.cli.answers import Answer
-from service.cli.api_paths import install_tokens_path
 from service.cli.child import NOT_EXECUTABLE, NOT_FOUND, Child
 from service.cli.ci_environment import BYPASSES, install_environment, shown_variables
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
+from service.cli.client import install_tokens_path
 from service.cli.commands import Place, declare
 from service.cli.credentials import Credential, credential_of
 from service.cli.root import root

@@ -1,5 +1,6 @@
 """`countersign explain`, and `bindings explain`: why a CI token is not trusted, and a remedy."""
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,8 @@ import click
 
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
-from service.cli.backend import Backend, TokenOrClaims
 from service.cli.bindings import bindings
+from service.cli.client import Client, org_path
 from service.cli.files import STANDARD_INPUT
 from service.cli.proposals import printable, proposal_lines
 from service.cli.root import root
@@ -31,7 +32,7 @@ _MARGIN: Final = " " * 12
 @click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
 @click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
 async def explain(
-    backend: Backend,
+    client: Client,
     slug: str,
     project: str | None,
     token_file: str | None,
@@ -52,8 +53,12 @@ async def explain(
     if token_file is not None and claims_file is not None:
         raise WrongUsage("give either --token-file or --claims")
     raw = _read(claims_file or token_file or STANDARD_INPUT).strip()
-    asked = TokenOrClaims(raw, claims_file is not None, project)
-    form = await backend.explain(slug, asked)
+    # Claims as they were read: the service judges them, duplicate members included.
+    body = _member("claims", raw) if claims_file is not None else _member("token", _json(raw))
+    if project is not None:
+        project_id = await client.project_id(slug, project)
+        body += b"," + _member("project_id", _json(project_id.encode()))
+    form = await client.post(org_path(slug, "oidc-bindings", "explain"), b"{" + body + b"}")
     return Answer(
         form,
         list(_lines(slug, form)),
@@ -72,6 +77,14 @@ def _read(name: str) -> bytes:
     if len(raw) > _BYTES_MAX:
         raise Invalid(f"over {_BYTES_MAX} bytes: not a token")
     return raw
+
+
+def _member(name: str, value: bytes) -> bytes:
+    return f'"{name}":'.encode() + value
+
+
+def _json(text: bytes) -> bytes:
+    return json.dumps(text.decode(errors="replace")).encode()
 
 
 def _row(rule: dict[str, Any]) -> list[object]:

@@ -14,7 +14,7 @@ from service.audit.export_verification import compare_file, read_receipt
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
-from service.cli.backend import Backend
+from service.cli.client import Client, given, org_path
 from service.cli.commands import Place, current_run, declare
 from service.cli.context import CommandContext, on_data_dir
 from service.cli.tables import Table
@@ -50,35 +50,32 @@ def exports() -> None:
     help="Exports on a page.",
 )
 @click.option("--cursor", help="The next_cursor of the page before.")
-async def exports_list(backend: Backend, slug: str, limit: int, cursor: str | None) -> Answer:
+async def exports_list(client: Client, slug: str, limit: int, cursor: str | None) -> Answer:
     """List an organisation's exports, newest first."""
-    parameters = {"limit": [str(limit)]} | ({"cursor": [cursor]} if cursor else {})
-    page = await backend.exports_page(slug, parameters)
+    page = await client.get(org_path(slug, "exports"), given(limit=limit, cursor=cursor or None))
     next_cursor = page["next_cursor"]
-    where = f" at {backend.place}" if backend.place else ""
+    title = f"Exports of {slug}{client.at_place}, times in UTC"
     return Answer(
         page,
         lines=[f"More: --cursor {shlex.quote(next_cursor)}"] if next_cursor else [],
-        table=Table.of(
-            f"Exports of {slug}{where}, times in UTC", page["exports"], _COLUMNS, ["started"]
-        ),
+        table=Table.of(title, page["exports"], _COLUMNS, ["started"]),
     )
 
 
 @anywhere_command(exports, "show")
 @click.argument("export_id")
-async def exports_show(backend: Backend, slug: str, export_id: str) -> Answer:
+async def exports_show(client: Client, slug: str, export_id: str) -> Answer:
     """Show one export: its filters, its window, and what was sent."""
-    shown = await backend.export_entry(slug, export_id)
+    shown = await client.get(org_path(slug, "exports", export_id))
     width = max(map(len, shown))
     return Answer(shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()])
 
 
 @anywhere_command(exports, "receipt")
 @click.argument("export_id")
-async def exports_receipt(backend: Backend, slug: str, export_id: str) -> Answer:
+async def exports_receipt(client: Client, slug: str, export_id: str) -> Answer:
     """Print the receipt of a finished export, to keep beside its file."""
-    receipt = await backend.export_receipt(slug, export_id)
+    receipt = await client.get(org_path(slug, "exports", export_id, "receipt"))
     text = receipt_text(msgspec.convert(receipt, Receipt))
     # The output stays JSON: characters that a terminal could interpret are escaped as in JSON.
     lines = "".join(

@@ -8,8 +8,8 @@ import click
 from service.ci.verifier.codes import FailureCode
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
-from service.cli.backend import Backend
 from service.cli.bindings import bindings
+from service.cli.client import Client, given, org_path
 from service.cli.proposals import printable, proposal_lines
 from service.cli.tables import Table
 from service.cli.times import INSTANT
@@ -45,7 +45,7 @@ _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count",
     help="How many entries, newest first.",
 )
 async def bindings_rejected(
-    backend: Backend,
+    client: Client,
     slug: str,
     is_verified: bool | None,
     code: str | None,
@@ -59,10 +59,8 @@ async def bindings_rejected(
     made up the others.
     """
     verified = None if is_verified is None else str(is_verified).lower()
-    given = {"verified": verified, "code": code, "since": since, "limit": str(limit)}
-    form = await backend.rejected(
-        slug, {name: [value] for name, value in given.items() if value is not None}
-    )
+    parameters = given(verified=verified, code=code, since=since, limit=limit)
+    form = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
     rows = [_row(entry) for entry in form["rejected"]]
     return Answer(
         form, list(_lines(slug, form)), Table("Rejected subjects", _COLUMNS, rows, ["lastAt"])

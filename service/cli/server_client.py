@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from service.cli.backend import ExportScope
 from service.cli.credentials import Credential
 from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import parse_server
@@ -30,9 +29,26 @@ ANSWER_BYTES_MAX: Final = 64 * 2**20
 _OURS: Final = "req_"
 """Begins the `x-request-id` of every answer of this service."""
 
-Parameters = Mapping[str, str | Sequence[str]]
+Parameters = Mapping[str, str | int | Sequence[str]]
 Answered = dict[str, Any]
 """Every answer of the API is a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportScope:
+    """Which rows an export has. `since` and `until` are the bounds that applied.
+
+    `lost_rows` of the days in between were given up.
+
+    Values that a server does not state are None, and so are missing bounds and floors.
+    """
+
+    rows: int
+    export_id: str | None
+    since: str | None
+    until: str | None
+    retention_floor: str | None
+    lost_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +67,24 @@ class ServerClient:
         server: str,
         credential: Credential | None,
         sign_in_again: Callable[[], Awaitable[Credential]] | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        """`sign_in_again` is called once if the server requires a recent sign-in."""
+        """`sign_in_again` is called once if the server requires a recent sign-in.
+
+        Without `transport` requests go over the network.
+        """
         self.server = server
         self._credential = credential
         self._sign_in_again = sign_in_again
         host = urlsplit(server).hostname or ""
         self._http = httpx2.AsyncClient(
             base_url=server,
-            headers={"user-agent": user_agent(), "accept": "application/json"},
+            headers=_headers(is_remote=transport is None),
             timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             follow_redirects=False,
-            verify=client_tls(),
+            # Which takes 30 ms to read, and is only for the network.
+            verify=client_tls() if transport is None else True,
+            transport=transport,
             # A proxy for outside hosts must not get requests to this machine.
             trust_env=not is_loopback(host),
         )
@@ -83,11 +105,15 @@ class ServerClient:
         return await self._json("GET", path, params=_query(parameters))
 
     async def post(
-        self, path: str, body: bytes, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: bytes | Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
     ) -> Answered:
-        """The JSON answer to a POST of the JSON `body`. Raises ServerRefusal."""
+        """The JSON answer to a POST of `body`, bytes of JSON or an object. Raises ServerRefusal."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"content-type": "application/json", **(headers or {})}
-        return await self._json("POST", path, content=body, headers=headers)
+        return await self._json("POST", path, content=content, headers=headers)
 
     async def post_form(self, path: str, form: Mapping[str, str]) -> Answered:
         """The JSON answer to a POST of a form. Raises ServerRefusal."""
@@ -222,6 +248,11 @@ _UNAUTHORIZED: Final = {
 }
 
 
+def _headers(*, is_remote: bool) -> dict[str, str]:
+    headers = {"user-agent": user_agent(), "accept": "application/json"}
+    return headers if is_remote else {**headers, "accept-encoding": "identity"}
+
+
 def user_agent() -> str:
     """The program, its version, the system and the host name: a reminder for the member."""
     host = "".join(c for c in platform.node() if (c.isascii() and c.isalnum()) or c in "-._")
@@ -231,7 +262,7 @@ def user_agent() -> str:
 def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for name, value in (parameters or {}).items():
-        values = [value] if isinstance(value, str) else value
+        values = [str(value)] if isinstance(value, str | int) else value
         pairs += [(name, value) for value in values]
     return pairs
 

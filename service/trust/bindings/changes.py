@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
-from service.access.callers import Caller
+from service.access.callers import Caller, Operator
 from service.ci.issuers.issuers import Issuers
 from service.core.errors import BindingExists, BindingNotFound, OutsideEnvelope, TooManyBindings
 from service.core.ids import new_id
@@ -25,6 +25,11 @@ from service.trust.bindings.repository import (
 )
 from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.trust.bindings.slots import stored_slot_rule
+
+
+def origins_of(by: Caller) -> Container[str]:
+    """The origins that a request by `by` may name: the platform's only by the platform itself."""
+    return frozenset(Origin) if isinstance(by, Operator) and by.is_platform else HTTP_ORIGINS
 
 
 async def add_binding(

@@ -28,7 +28,7 @@ from service.core.errors import (
 )
 from service.core.text_rules import parse_reason
 from service.store.tables import Binding
-from service.trust.bindings.changes import add_binding, revoke_binding
+from service.trust.bindings.changes import add_binding, origins_of, revoke_binding
 from service.trust.bindings.effectiveness import find_ineffective_reason
 from service.trust.bindings.forms import (
     REPLACE_EXAMPLE,
@@ -101,7 +101,7 @@ async def create(services: BindingServices, slug: str) -> ResponseReturnValue:
     query_parameters(request, ())
     body = await json_object(request)
     async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
-        binding = await add_binding(work, org, body, caller, services.issuers)
+        binding = await add_binding(work, org, body, caller, services.issuers, origins_of(caller))
     return _created(slug, binding, created_form(binding))
 
 
@@ -148,7 +148,9 @@ async def replace(services: BindingServices, slug: str, binding_id: str) -> Resp
     query_parameters(request, ())
     body = await json_object(request)
     async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, caller, org):
-        binding = await replace_binding(work, org, binding_id, body, caller, services.issuers)
+        binding = await replace_binding(
+            work, org, binding_id, body, caller, services.issuers, origins_of(caller)
+        )
     return _created(slug, binding, replaced_form(binding, binding_id))
 
 

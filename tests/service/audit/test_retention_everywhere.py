@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from service.access.callers import cli_caller
+from service.cli.client import Client, org_path
 from service.cli.context import CommandContext
-from service.cli.local_backend import LocalBackend
 from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
@@ -78,7 +78,8 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
     summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
     desk = CommandContext(audit.services, cli_caller("org_platform"))
-    said = await LocalBackend(desk).audit_page("acme", {"event": [EVENT]})
+    async with Client.of_data_dir(desk) as client:
+        said = await client.get(org_path("acme", "audit"), {"event": [EVENT]})
 
     assert len(page["entries"]) == is_there
     assert summary["total"] == is_there
