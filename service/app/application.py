@@ -51,6 +51,7 @@ from service.core.settings import REPOSITORY, Settings
 from service.orgs.domains import resource as domains
 from service.orgs.key_api import resource as api_keys
 from service.orgs.members import resource as members
+from service.orgs.operated import resource as organisations
 from service.orgs.organisations import resource as organisation
 from service.orgs.projects import resource as projects
 from service.orgs.roles import resource as roles
@@ -221,6 +222,7 @@ _BLUEPRINTS: Final = (
     projects.blueprint,
     roles.blueprint,
     api_keys.blueprint,
+    organisations.blueprint,
     proxy_pypi,
     proxy_npm,
     proxy_blocked,

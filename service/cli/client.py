@@ -27,6 +27,12 @@ def org_path(slug: str, *parts: str) -> str:
     return _below("/api/v1/admin/orgs", slug, *parts)
 
 
+def operator_path(slug: str | None = None, *parts: str) -> str:
+    """The API's path for organisations as the operator sees them; each part is escaped."""
+    root = "/api/v1/operator/orgs"
+    return root if slug is None else _below(root, slug, *parts)
+
+
 def install_tokens_path(slug: str) -> str:
     """The endpoint at which CI jobs of an organisation get install tokens."""
     return _below("/api/v1/orgs", slug, "install-tokens")

@@ -1,20 +1,20 @@
 """`countersign org`, `project` and `team`."""
 
-from typing import Any, get_args
+from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms, optional_ms
+from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
 from service.cli.answers import Answer
+from service.cli.anywhere import anywhere_command
+from service.cli.client import Client, given, operator_path
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
-from service.orgs.domains import list_domains, set_domain
-from service.orgs.holds import hold, release
-from service.orgs.organisations import create_org, set_tier
+from service.orgs.domains import list_domains
 from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
 from service.orgs.teams import create_team, set_team_admin
@@ -22,7 +22,6 @@ from service.store.organisations import (
     get_member,
     get_org,
     get_team,
-    list_orgs,
     list_projects,
     list_team_offices,
     list_teams,
@@ -36,7 +35,7 @@ def org() -> None:
     """Organisations: the tenants of this service."""
 
 
-@command(org, "add", changes=True)
+@anywhere_command(org, "add", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option(
     "--tier",
@@ -45,30 +44,16 @@ def org() -> None:
     show_default=True,
     help="Determines how far back its audit log can be read.",
 )
-async def org_add(context: CommandContext, slug: str, tier: str) -> Answer:
+async def org_add(client: Client, slug: str, tier: str) -> Answer:
     """Create the organisation SLUG."""
-    async with context.services.store.write() as work:
-        created = await create_org(work, slug, tier, context.audit_context)
-    return Answer({"id": created.id, "slug": slug, "tier": tier}, [f"Created {slug} ({tier})."])
+    created = await client.post(operator_path(), given(slug=slug, tier=tier))
+    return Answer(created, [f"Created {slug} ({tier})."])
 
 
-@command(org, "list")
-async def org_list(context: CommandContext) -> Answer:
+@anywhere_command(org, "list", needs_org=False)
+async def org_list(client: Client) -> Answer:
     """List all organisations."""
-    async with context.services.store.read() as session:
-        orgs = await list_orgs(session)
-    rows: list[dict[str, Any]] = [
-        {
-            "id": org.id,
-            "slug": org.slug,
-            "tier": org.tier,
-            "role_overrides": org.role_overrides,
-            "created_at": format_ms(org.created_at),
-            "held_since": optional_ms(org.held_since),
-            "held_reason": org.held_reason,
-        }
-        for org in orgs
-    ]
+    listed = await client.get(operator_path())
     columns = {
         "slug": "slug",
         "tier": "tier",
@@ -77,56 +62,46 @@ async def org_list(context: CommandContext) -> Answer:
         "held for": "held_reason",
         "id": "id",
     }
-    shown = [row | {"days": RETENTION_DAYS[Tier(row["tier"])]} for row in rows]
-    return Answer({"organisations": rows}, table=Table.of("Organisations", shown, columns))
+    rows = [row | {"days": RETENTION_DAYS[Tier(row["tier"])]} for row in listed["organisations"]]
+    return Answer(listed, table=Table.of(f"Organisations{client.at_place}", rows, columns))
 
 
-@command(org, "set-tier", changes=True)
+@anywhere_command(org, "set-tier", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
-async def org_set_tier(context: CommandContext, slug: str, tier: str) -> Answer:
+async def org_set_tier(client: Client, slug: str, tier: str) -> Answer:
     """Move SLUG to another TIER.
 
     How far back its audit log can be read changes immediately.
     """
-    async with context.change(slug) as (work, found):
-        await set_tier(work, found, tier, context.audit_context)
-    return Answer({"slug": slug, "tier": tier}, [f"{slug} is in tier {tier}."])
+    moved = await client.put(operator_path(slug, "tier"), given(tier=tier))
+    return Answer(moved, [f"{slug} is in tier {tier}."])
 
 
-@command(org, "hold", changes=True)
+@anywhere_command(org, "hold", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", required=True, help="The case or request; stored and audited.")
-async def org_hold(context: CommandContext, slug: str, reason: str) -> Answer:
+async def org_hold(client: Client, slug: str, reason: str) -> Answer:
     """Put SLUG under a legal hold.
 
     None of its rows are dropped until the hold is released. Rows past retention stay hidden; a
     higher tier shows them. Running this again replaces the reason, not the start of the hold.
     """
-    async with context.change(slug) as (work, found):
-        await hold(work, found, reason, context.audit_context)
-    return Answer(
-        {
-            "slug": slug,
-            "held_since": optional_ms(found.held_since),
-            "held_reason": found.held_reason,
-        },
-        [f"{slug} is under legal hold since {optional_ms(found.held_since)}: {found.held_reason}"],
-    )
+    held = await client.put(operator_path(slug, "hold"), given(reason=reason))
+    line = f"{slug} is under legal hold since {held['held_since']}: {held['held_reason']}"
+    return Answer(held, [line])
 
 
-@command(org, "release", changes=True)
+@anywhere_command(org, "release", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", help="The reason; audited.")
-async def org_release(context: CommandContext, slug: str, reason: str | None) -> Answer:
+async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
     """Release SLUG from its legal hold.
 
     The next pruning run drops what is past retention by then.
     """
-    async with context.change(slug) as (work, found):
-        await release(work, found, reason, context.audit_context)
-    data = {"slug": slug, "held_since": None, "held_reason": None}
-    return Answer(data, [f"{slug} is not under legal hold."])
+    released = await client.delete(operator_path(slug, "hold"), given(reason=reason))
+    return Answer(released, [f"{slug} is not under legal hold."])
 
 
 @command(org, "grant", changes=True)
@@ -155,7 +130,7 @@ async def org_grant(
     )
 
 
-@command(org, "allow-domain", changes=True)
+@anywhere_command(org, "allow-domain", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("domain")
 @click.option(
@@ -166,20 +141,19 @@ async def org_grant(
 )
 @click.option("--remove", is_flag=True, help="Require invitations again; members stay.")
 async def org_allow_domain(
-    context: CommandContext, slug: str, domain: str, idp: str, *, remove: bool
+    client: Client, slug: str, domain: str, idp: str, *, remove: bool
 ) -> Answer:
     """Let users of DOMAIN sign in to SLUG without an invitation.
 
     A user who signs in with a verified address of it for the first time becomes a member, with
     the role member. Removed members cannot sign in this way.
     """
-    async with context.change(slug) as (work, found):
-        await set_domain(work, found, domain, idp, context.audit_context, is_allowed=not remove)
-    rule = "need" if remove else "do not need"
-    return Answer(
-        {"slug": slug, "domain": domain.lower(), "idp": idp, "is_allowed": not remove},
-        [f"Users of {domain.lower()} {rule} an invitation to sign in to {slug} with {idp}."],
+    rule = await client.post(
+        operator_path(slug, "domains"), given(domain=domain, idp=idp, is_allowed=not remove)
     )
+    need = "need" if remove else "do not need"
+    line = f"Users of {rule['domain']} {need} an invitation to sign in to {slug} with {idp}."
+    return Answer(rule, [line])
 
 
 @command(org, "domains")

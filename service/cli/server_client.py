@@ -111,9 +111,11 @@ class ServerClient:
         headers: Mapping[str, str] | None = None,
     ) -> Answered:
         """The JSON answer to a POST of `body`, bytes of JSON or an object. Raises ServerRefusal."""
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"content-type": "application/json", **(headers or {})}
-        return await self._json("POST", path, content=content, headers=headers)
+        return await self._send_json("POST", path, body, headers)
+
+    async def put(self, path: str, body: Mapping[str, object]) -> Answered:
+        """The JSON answer to a PUT of `body`. Raises ServerRefusal."""
+        return await self._send_json("PUT", path, body)
 
     async def post_form(self, path: str, form: Mapping[str, str]) -> Answered:
         """The JSON answer to a POST of a form. Raises ServerRefusal."""
@@ -139,6 +141,17 @@ class ServerClient:
                 yield _open_download(response)
             finally:
                 await response.aclose()
+
+    async def _send_json(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Mapping[str, object],
+        headers: Mapping[str, str] | None = None,
+    ) -> Answered:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"content-type": "application/json", **(headers or {})}
+        return await self._json(method, path, content=content, headers=headers)
 
     async def _json(self, method: str, path: str, **more: Any) -> Answered:  # noqa: ANN401
         try:

@@ -209,7 +209,17 @@ REQUESTS: Final = {
 }
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
 
-OPERATED: Final = {"blocklist.status": 200, "blocklist.remove": 404, "blocklist.check": 400}
+OPERATED: Final = {
+    "blocklist.status": 200,
+    "blocklist.remove": 404,
+    "blocklist.check": 400,
+    "organisations.list_": 200,
+    "organisations.create": 400,
+    "organisations.put_tier": 400,
+    "organisations.put_hold": 400,
+    "organisations.delete_hold": 404,
+    "organisations.post_domain": 400,
+}
 """The operator's endpoints, which are of no organisation, and what an empty request is answered."""
 
 

@@ -1,0 +1,242 @@
+"""The operator's endpoints for organisations: create and list them, their tiers and legal holds."""
+
+from typing import Annotated, Final, Literal, Self
+
+from msgspec import Meta
+
+from analytics.model.instants import format_ms, optional_ms
+from analytics.model.org_envelopes import IdentityProviderName
+from analytics.model.retention import Tier
+from service.core.errors import Conflict, HoldReasonMissing, OrgNotFound
+from service.core.text_rules import REASON_MAX
+from service.orgs.domains import set_domain
+from service.orgs.holds import hold, release
+from service.orgs.organisations import create_org, set_tier
+from service.orgs.services import OrgServices
+from service.store.organisations import get_org, list_orgs
+from service.store.tables import Organisation
+from service.web.documentation import Tag
+from service.web.models import Answer, Request
+from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
+from service.web.parameter_types import TimestampMs
+
+_ONE: Final = "/<slug>"
+
+TierName = Literal["free", "team", "org", "enterprise"]
+"""A `Tier`."""
+
+Reason = Annotated[
+    str,
+    Meta(
+        description="The case or request; stored and audited.",
+        extra_json_schema={"minLength": 1, "maxLength": REASON_MAX},
+    ),
+]
+
+
+resource = OperatorResource("organisations", "/orgs", Tag.OPERATOR, OrgServices)
+
+
+class NewOrg(Request):
+    """An organisation to create."""
+
+    slug: Annotated[
+        str,
+        Meta(
+            description="Letters, digits and inner hyphens.",
+            extra_json_schema={"minLength": 1, "maxLength": 64},
+        ),
+    ]
+    tier: Annotated[
+        TierName, Meta(description="Determines how far back its audit log can be read.")
+    ] = "org"
+
+
+class NewTier(Request):
+    """The tier to move an organisation to."""
+
+    tier: TierName
+
+
+class NewHold(Request):
+    """Why no row of an organisation may be deleted."""
+
+    reason: Reason
+
+
+class DomainRule(Request):
+    """Whether users of a domain need an invitation."""
+
+    domain: Annotated[str, Meta(description="Such as example.com; in ASCII.")]
+    idp: Annotated[
+        IdentityProviderName, Meta(description="The provider that vouches for the address.")
+    ]
+    is_allowed: Annotated[bool, Meta(description="False: they need one again; members stay.")] = (
+        True
+    )
+
+
+class ReleaseQuery(Request):
+    """Why a hold ends."""
+
+    reason: Reason | None = None
+
+
+class OrgEntry(Answer):
+    """An organisation. While it is held, none of its rows are deleted."""
+
+    id: Annotated[str, Meta(description="Prefix `org_`.")]
+    slug: str
+    tier: TierName
+    role_overrides: dict[str, list[str]]
+    created_at: TimestampMs
+    held_since: TimestampMs | None
+    held_reason: str | None
+
+    @classmethod
+    def of(cls, org: Organisation) -> Self:
+        """An organisation in the API's representation."""
+        return cls(
+            id=org.id,
+            slug=org.slug,
+            tier=_tier(org),
+            role_overrides=org.role_overrides,
+            created_at=format_ms(org.created_at),
+            held_since=optional_ms(org.held_since),
+            held_reason=org.held_reason,
+        )
+
+
+class OrgList(Answer):
+    """All organisations."""
+
+    organisations: list[OrgEntry]
+
+
+class CreatedOrg(Answer):
+    """The organisation that was created."""
+
+    id: str
+    slug: str
+    tier: TierName
+
+
+class OrgTier(Answer):
+    """An organisation's tier."""
+
+    slug: str
+    tier: TierName
+
+
+class OrgHold(Answer):
+    """An organisation's legal hold; without one, both fields are null."""
+
+    slug: str
+    held_since: TimestampMs | None
+    held_reason: str | None
+
+    @classmethod
+    def of(cls, org: Organisation) -> Self:
+        """The hold in the API's representation."""
+        return cls(
+            slug=org.slug, held_since=optional_ms(org.held_since), held_reason=org.held_reason
+        )
+
+
+class DomainAllowed(Answer):
+    """Whether users of the domain sign in without an invitation."""
+
+    slug: str
+    domain: str
+    idp: IdentityProviderName
+    is_allowed: bool
+
+
+@resource.get("list_orgs", returns=OrgList)
+async def list_(call: OperatorCall[OrgServices]) -> OrgList:
+    """List all organisations."""
+    async with call.read() as session:
+        return OrgList(organisations=[OrgEntry.of(org) for org in await list_orgs(session)])
+
+
+@resource.post(
+    "create_org",
+    body=NewOrg,
+    example={"slug": "acme", "tier": "org"},
+    returns=CreatedOrg,
+    status=201,
+    refuses=[Conflict],
+)
+async def create(call: OperatorWriteCall[OrgServices], body: NewOrg) -> CreatedOrg:
+    """Create an organisation."""
+    org = await create_org(call.work, body.slug, body.tier, call.by)
+    return CreatedOrg(id=org.id, slug=org.slug, tier=_tier(org))
+
+
+@resource.put(
+    "set_org_tier",
+    f"{_ONE}/tier",
+    body=NewTier,
+    example={"tier": "enterprise"},
+    returns=OrgTier,
+    refuses=[OrgNotFound],
+)
+async def put_tier(call: OperatorWriteCall[OrgServices], body: NewTier, slug: str) -> OrgTier:
+    """Move an organisation to another tier, which its audit log shows at once."""
+    org = await get_org(call.session, slug)
+    await set_tier(call.work, org, body.tier, call.by)
+    return OrgTier(slug=org.slug, tier=_tier(org))
+
+
+@resource.put(
+    "hold_org",
+    f"{_ONE}/hold",
+    body=NewHold,
+    example={"reason": "case 4711"},
+    returns=OrgHold,
+    refuses=[HoldReasonMissing, OrgNotFound],
+)
+async def put_hold(call: OperatorWriteCall[OrgServices], body: NewHold, slug: str) -> OrgHold:
+    """Put an organisation under a legal hold; again replaces the reason, not the hold's start."""
+    org = await get_org(call.session, slug)
+    await hold(call.work, org, body.reason, call.by)
+    return OrgHold.of(org)
+
+
+@resource.delete(
+    "release_org", f"{_ONE}/hold", query=ReleaseQuery, returns=OrgHold, refuses=[OrgNotFound]
+)
+async def delete_hold(
+    call: OperatorWriteCall[OrgServices], query: ReleaseQuery, slug: str
+) -> OrgHold:
+    """Release an organisation from its legal hold, if it is under one."""
+    org = await get_org(call.session, slug)
+    await release(call.work, org, query.reason, call.by)
+    return OrgHold.of(org)
+
+
+@resource.post(
+    "set_sign_in_domain",
+    f"{_ONE}/domains",
+    body=DomainRule,
+    example={"domain": "example.com", "idp": "google"},
+    returns=DomainAllowed,
+    refuses=[OrgNotFound],
+)
+async def post_domain(
+    call: OperatorWriteCall[OrgServices], body: DomainRule, slug: str
+) -> DomainAllowed:
+    """Let users of a domain sign in without an invitation, or no longer.
+
+    Who signs in with a verified address of it becomes a member, with the role member. Removed
+    members cannot.
+    """
+    org = await get_org(call.session, slug)
+    await set_domain(call.work, org, body.domain, body.idp, call.by, is_allowed=body.is_allowed)
+    return DomainAllowed(
+        slug=org.slug, domain=body.domain.lower(), idp=body.idp, is_allowed=body.is_allowed
+    )
+
+
+def _tier(org: Organisation) -> TierName:
+    return Tier(org.tier).value
