@@ -1,0 +1,149 @@
+"""The same commands on a server in another process and on a data dir, one after the other."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import ADMIN_TOKEN, ISSUER
+from tests.processes.command_line import Ran
+from tests.processes.desks import Desk, by_browser
+from tests.processes.homes import Home, Server
+
+pytestmark = pytest.mark.slow
+
+REFUSED, WRONG_USAGE, UNAVAILABLE = 1, 2, 3
+ACME = ("--org", "acme")
+BINDING = ("--issuer", ISSUER, "--sub", "repo:acme/walk", "--repository-id", "77")
+_CHANGING = re.compile(
+    r"\b[a-z]+_[A-Za-z0-9]{16,}\b|\d{4}-\d\d-\d\dT[\d:.]+Z|–|cs_\S+"
+    "|github:|system:cli"
+)
+"""Ids, instants, secrets and the actor."""
+
+_PLACE = re.compile(r" at http://[^\s,]+")
+
+Order = Callable[..., Ran]
+Ask = Callable[..., Any]
+
+
+def steps(order: Order, ask: Ask) -> list[str]:
+    """What people are told by each command, without what differs from run to run.
+
+    Each is given twice, to a script as well. Raises AssertionError where one fails.
+    """
+    told: list[str] = []
+
+    def tell(*words: str) -> Any:
+        ran = order(*words)
+        assert ran.code == 0, (words, ran)
+        out = _PLACE.sub("", ran.out)
+        told.append(" ".join(_CHANGING.sub(" ", out).split()))
+        return ran
+
+    def change(*words: str) -> Any:
+        answered = ask(*words)
+        told.append(" ".join(sorted(answered)))
+        return answered
+
+    key = change("apikey", "issue", *ACME, "--name", "walk", "--scope", "audit:r")
+    new = change("apikey", "rotate", *ACME, key["id"], "--overlap", "0")
+    assert len(ask("apikey", "list", *ACME)["api_keys"]) == 2
+    tell("apikey", "list", *ACME)
+    tell("apikey", "revoke", *ACME, new["id"])
+    binding = ask("bindings", "add", *ACME, *BINDING)
+    assert ask("bindings", "show", *ACME, binding["id"])["effective"] is True
+    told.append(" ".join(ask("bindings", "show", *ACME, binding["id"])))
+    (listed,) = ask("bindings", "list", *ACME)["bindings"]
+    assert listed["id"] == binding["id"]
+    tell("bindings", "revoke", *ACME, binding["id"])
+    tell("bindings", "rejected", *ACME)
+    tell("policy", "exceptions", "list", *ACME)
+    assert ask("policy", "exceptions", "list", *ACME) == {"org": "acme", "exceptions": []}
+    row = ask("audit", "list", *ACME, "--limit", "1", "--event", "oidc_binding_revoked")
+    told.append(" ".join(row["entries"][0]))
+    tell("audit", "exports", "list", *ACME)
+    return told
+
+
+def test_a_member_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
+    desk: Desk, server: Server, ada: str, home: Home
+) -> None:
+    """One code path: both places answer alike."""
+    assert by_browser(desk, server, ada).code == 0
+
+    assert steps(desk.order, desk.ask) == steps(home.order, home.ask)
+
+
+def operated(order: Order, ask: Ask) -> list[Any]:
+    """What the operator's commands answer to scripts and people."""
+    made = ask("org", "add", "walk", "--tier", "team")
+    assert order("org", "add", "walk").code == REFUSED
+    answers = [
+        sorted(made),
+        ask("org", "set-tier", "walk", "free"),
+        order("org", "hold", "walk", "--reason", "case 1").out[:33],
+        sorted(ask("org", "hold", "walk", "--reason", "case 2")),
+        ask("org", "release", "walk"),
+        order("org", "release", "walk").out,
+        ask("org", "allow-domain", "walk", "walk.example", "--idp", "google"),
+        order("org", "allow-domain", "walk", "walk.example", "--idp", "google", "--remove").out,
+        [sorted(each) for each in ask("org", "list")["organisations"]],
+    ]
+    people = order("org", "list").out
+    assert "walk" in people
+    return answers
+
+
+def test_the_operator_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
+    desk: Desk, server: Server, home: Home
+) -> None:
+    """With the admin token, from another machine."""
+    at = {"COUNTERSIGN_SERVER": server.url, "COUNTERSIGN_TOKEN": ADMIN_TOKEN}
+
+    def order(*words: str) -> Ran:
+        return desk.order(*words, **at)
+
+    def ask(*words: str) -> Any:
+        return desk.ask(*words, **at)
+
+    assert operated(order, ask) == operated(home.order, home.ask)
+    rows = ask("audit", "list", "--org", "walk")["entries"]
+    assert {row["actor"] for row in rows} == {"system:admin-token"}
+    assert {row["actor_tenant_id"] for row in rows} == {"org_operator"}
+    rows = home.ask("audit", "list", "--org", "walk")["entries"]
+    assert {row["actor"] for row in rows} == {"system:cli"}
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("org", "list"), "only the operator of this service may do this"),
+        (("org", "hold", "acme", "--reason", "x"), "only the operator of this service"),
+        (("apikey", "list", "--org", "other"), "Org not found"),
+        (("apikey", "list", "--org", "acmee"), "did you mean acme?"),
+        (("apikey", "revoke", "--org", "acme", "key_none"), "key_none"),
+    ],
+)
+def test_what_a_member_may_not_do_is_refused_in_one_line(
+    desk: Desk, server: Server, ada: str, words: tuple[str, ...], refusal: str
+) -> None:
+    """Exit code 1: wrong right, wrong organisation, no such thing."""
+    assert by_browser(desk, server, ada).code == 0
+
+    for json in ((), ("--json",)):
+        ran = desk.order(*words, *json)
+        assert ran.code == REFUSED
+        assert refusal in ran.refusal
+
+
+def test_a_server_that_is_gone_is_named(desk: Desk, server: Server, ada: str) -> None:
+    """Exit code 3, so that scripts try again; a command of a data dir is not for it: 2."""
+    assert by_browser(desk, server, ada).code == 0
+    server.stop()
+
+    for words in (("org", "list"), ("apikey", "list", "--org", "acme"), ("bindings", "list")):
+        ran = desk.order(*words)
+        assert (ran.code, f"cannot reach {server.url}" in ran.refusal) == (UNAVAILABLE, True)
+    assert desk.order("audit", "seal").code == WRONG_USAGE
