@@ -135,7 +135,7 @@ class ColumnEntry(msgspec.Struct, frozen=True, array_like=True):
         """Its head and its heads, which it has. Raises DamagedIndex."""
         try:
             return _head_decoder.decode(self.head), _heads_decoder.decode(self.heads)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise DamagedIndex("the heads of a column cannot be read") from error
 
 
@@ -284,7 +284,7 @@ def _read_contents(read: Callable[[int, int], bytes], segment: Segment) -> Index
         raise DamagedIndex("the directory does not match its checksum")
     try:
         directory = _decoder.decode(_CODEC.decompress(packed, plain_length, asbytes=True))
-    except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OSError) as error:
         raise DamagedIndex("the directory cannot be read") from error
     _check_owner(directory, segment)
     _check_kinds(directory)

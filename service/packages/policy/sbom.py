@@ -80,7 +80,7 @@ def parse_sbom(content: bytes) -> tuple[list[Release], int]:
     """
     try:
         document = msgspec.json.decode(content.removeprefix(BOM_UTF8), type=_Document)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid(f"not a CycloneDX document in JSON: {error}") from error
     releases, others = [], 0
     product = document.metadata.component

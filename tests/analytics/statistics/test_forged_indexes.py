@@ -65,6 +65,12 @@ def of_column(place: int, value: object) -> Change:
     return change
 
 
+def of_no_text(place: int, heads: object) -> Change:
+    """Heads of the packages whose value `??` is not UTF-8."""
+    encoded = msgspec.msgpack.encode(heads).replace(b"??", b"\xff\xfe")
+    return of_column(place, msgspec.Raw(encoded))
+
+
 def of_hours(plain: list[Any], _: bytearray) -> None:
     plain[4][0][3] = [4]
 
@@ -117,6 +123,8 @@ FORGERIES = {
     "nulls of no kind": of_column(1, []),
     "heads that are none": of_column(3, [[[1, 2]], 0]),
     "heads by decision that are none": of_column(4, [[3]]),
+    "a head that is no text": of_no_text(3, [[["??", 2]], 0]),
+    "heads by decision that are no text": of_no_text(4, [["BLOCKED", [[["??", 2]], 0]]]),
     "rows of no kind": of_block(6, []),
     "an offset before the file": of_block(1, -1),
     "an offset beyond all files": of_block(1, 2**63),

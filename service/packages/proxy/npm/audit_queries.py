@@ -56,7 +56,7 @@ def public_query(body: bytes, coding: str, path: str, hidden: tuple[NamePattern,
     query: Any
     try:
         query = msgspec.json.decode(_unpacked(body, coding, UNPACKED_BYTES_MAX))
-    except (msgspec.DecodeError, RecursionError, BodyFault) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BodyFault) as error:
         raise Invalid(f"the audit query cannot be read: {error}") from error
     if not isinstance(query, dict):
         raise Invalid("the audit query must be a JSON object")

@@ -86,7 +86,7 @@ async def test_a_name_that_no_feed_can_have_is_refused(world: World) -> None:
     assert status == 400
 
 
-async def check(world: World, content: str, kind: str = "application/json") -> Any:
+async def check(world: World, content: str | bytes, kind: str = "application/json") -> Any:
     """The answer to a bill of materials."""
     headers = world.admin | {"content-type": kind}
     return await world.client.post(f"{BLOCKLIST}/check", headers=headers, data=content)
@@ -128,11 +128,12 @@ async def test_a_comparison_with_an_empty_list_is_refused(world: World) -> None:
     [
         ('{"spdxVersion": "SPDX-2.3", "packages": []}', "application/json", 400),
         ("", "application/json", 400),
+        (b'{"bomFormat": "CycloneDX", "components": [{"purl": "\xff"}]}', "application/json", 400),
         (bill(), "text/plain", 415),
     ],
 )
 async def test_what_is_no_bill_of_materials_is_refused(
-    world: World, content: str, kind: str, status: int
+    world: World, content: str | bytes, kind: str, status: int
 ) -> None:
     assert (await refused(await check(world, content, kind)))[0] == status
 

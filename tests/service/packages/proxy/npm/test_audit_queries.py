@@ -63,3 +63,10 @@ def test_only_a_short_query_is_read_in_the_event_loop() -> None:
     assert is_short(gzip.compress(short), " GZIP ")
     assert not is_short(long, "identity")
     assert not is_short(gzip.compress(long), "gzip")
+
+
+@pytest.mark.parametrize("query", [b'{"a": ["\xff"]}', b"{", b"[" * 100_000, b""])
+def test_what_is_no_json_is_refused(query: bytes) -> None:
+    """In text that is no UTF-8, too."""
+    with pytest.raises(Invalid, match="the audit query cannot be read"):
+        public_query(query, "", "advisories/bulk", HIDDEN)
