@@ -18,6 +18,9 @@ _HERE: Final = "http://localhost"
 """The origin of requests within this process; it is not shown."""
 
 
+_PAGE: Final = 500
+"""Entries of a page: as many as the API answers at once."""
+
 Form = dict[str, Any]
 """An answer of the API."""
 
@@ -105,6 +108,25 @@ class Client(ServerClient):
             target = current_run().target
             raise WrongPlace.for_command(what, self.server, "" if target is None else target.why)
         return self.context
+
+    async def all_pages(self, path: str, member: str) -> list[Form]:
+        """All entries of a list that is answered in pages; `member` names them in an answer."""
+        entries: list[Form] = []
+        cursor = None
+        while True:
+            page = await self.get(path, given(limit=_PAGE, cursor=cursor))
+            entries += page[member]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return entries
+
+    async def part_of(self, path: str, member: str, name: str) -> str:
+        """`name` as a part of a path: one with a slash, which no part can have, by its id."""
+        if "/" in name:
+            for entry in await self.all_pages(path, member):
+                if name in {entry.get("name"), entry.get("email")}:
+                    return str(entry["id"])
+        return name
 
     async def project_id(self, slug: str, project: str) -> str:
         """The id of `project`; on a data dir it may be named. Raises NotFound."""

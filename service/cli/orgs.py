@@ -4,28 +4,14 @@ from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
-from service.cli.client import Client, given, operator_path
-from service.cli.context import CommandContext, command, org_option
+from service.cli.client import Client, Form, given, operator_path, org_path
 from service.cli.root import root
 from service.cli.tables import Table
-from service.orgs.domains import list_domains
-from service.orgs.projects import create_project
-from service.orgs.roles import set_role_override
-from service.orgs.teams import create_team, set_team_admin
-from service.store.organisations import (
-    get_member,
-    get_org,
-    get_team,
-    list_projects,
-    list_team_offices,
-    list_teams,
-)
 
 _TIERS = click.Choice([tier.value for tier in Tier])
 
@@ -104,7 +90,7 @@ async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
     return Answer(released, [f"{slug} is not under legal hold."])
 
 
-@command(org, "grant", changes=True)
+@anywhere_command(org, "grant", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("role", type=click.Choice([role.value for role in Role]))
 @click.argument(
@@ -113,16 +99,14 @@ async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
     metavar="[CAPABILITY]...",
     type=click.Choice([capability.value for capability in Capability]),
 )
-async def org_grant(
-    context: CommandContext, slug: str, role: str, capabilities: tuple[str, ...]
-) -> Answer:
+async def org_grant(client: Client, slug: str, role: str, capabilities: tuple[str, ...]) -> Answer:
     """Grant CAPABILITIES to ROLE in SLUG beyond its defaults.
 
     CAPABILITIES, such as audit:r, replace its earlier grants; without any only the defaults remain.
     The error about an unknown one lists all of them.
     """
-    async with context.change(slug) as (work, found):
-        await set_role_override(work, found, role, capabilities, context.audit_context)
+    path = org_path(slug, "roles", role)
+    await client.put(path, {"capabilities": capabilities})
     granted = sorted(capabilities)
     return Answer(
         {"slug": slug, "role": role, "capabilities": granted},
@@ -156,22 +140,14 @@ async def org_allow_domain(
     return Answer(rule, [line])
 
 
-@command(org, "domains")
+@anywhere_command(org, "domains", needs_org=False)
 @click.argument("slug")
-async def org_domains(context: CommandContext, slug: str) -> Answer:
+async def org_domains(client: Client, slug: str) -> Answer:
     """List the domains whose users need no invitation to SLUG."""
-    async with context.services.store.read() as session:
-        domains = await list_domains(session, await get_org(session, slug))
-    rows = [
-        {
-            "domain": domain.domain,
-            "idp": domain.identity_provider,
-            "added_at": format_ms(domain.added_at),
-        }
-        for domain in domains
-    ]
+    rows = (await client.get(org_path(slug, "domains")))["domains"]
     columns = {"domain": "domain", "idp": "idp", "since": "added_at"}
-    return Answer({"domains": rows}, table=Table.of(f"Domains of {slug}", rows, columns))
+    title = f"Domains of {slug}{client.at_place}"
+    return Answer({"domains": rows}, table=Table.of(title, rows, columns))
 
 
 @root.group("project")
@@ -179,24 +155,24 @@ def project() -> None:
     """Projects: what bindings and API keys can be limited to."""
 
 
-@command(project, "add", changes=True)
-@org_option
+@anywhere_command(project, "add", changes=True)
 @click.argument("name")
-async def project_add(context: CommandContext, slug: str, name: str) -> Answer:
+async def project_add(client: Client, slug: str, name: str) -> Answer:
     """Create the project NAME."""
-    async with context.change(slug) as (work, found):
-        created = await create_project(work, found, name, context.audit_context)
-    return Answer({"id": created.id, "name": name}, [f"Created project {name}: {created.id}"])
+    created = await client.post(org_path(slug, "projects"), given(name=name))
+    return Answer(_named(created), [f"Created project {name}: {created['id']}"])
 
 
-@command(project, "list")
-@org_option
-async def project_list(context: CommandContext, slug: str) -> Answer:
+@anywhere_command(project, "list")
+async def project_list(client: Client, slug: str) -> Answer:
     """List the organisation's projects."""
-    async with context.services.store.read() as session:
-        projects = await list_projects(session, await get_org(session, slug))
-    rows = [{"id": project.id, "name": project.name} for project in projects]
-    return Answer({"projects": rows}, table=Table.of(f"Projects of {slug}", rows, ["name", "id"]))
+    rows = list(map(_named, await client.all_pages(org_path(slug, "projects"), "projects")))
+    title = f"Projects of {slug}{client.at_place}"
+    return Answer({"projects": rows}, table=Table.of(title, rows, ["name", "id"]))
+
+
+def _named(entry: Form) -> Form:
+    return {"id": entry["id"], "name": entry["name"]}
 
 
 @root.group("team")
@@ -204,46 +180,39 @@ def team() -> None:
     """Teams: groups of members that can have their own bindings."""
 
 
-@command(team, "add", changes=True)
-@org_option
+@anywhere_command(team, "add", changes=True)
 @click.argument("name")
-async def team_add(context: CommandContext, slug: str, name: str) -> Answer:
+async def team_add(client: Client, slug: str, name: str) -> Answer:
     """Create the team NAME."""
-    async with context.change(slug) as (work, found):
-        created = await create_team(work, found, name, context.audit_context)
-    return Answer({"id": created.id, "name": name}, [f"Created team {name}: {created.id}"])
+    created = await client.post(org_path(slug, "teams"), given(name=name))
+    return Answer(_named(created), [f"Created team {name}: {created['id']}"])
 
 
-@command(team, "list")
-@org_option
-async def team_list(context: CommandContext, slug: str) -> Answer:
+@anywhere_command(team, "list")
+async def team_list(client: Client, slug: str) -> Answer:
     """List the organisation's teams and who administers them."""
-    async with context.services.store.read() as session:
-        found_org = await get_org(session, slug)
-        teams = await list_teams(session, found_org)
-        admins: dict[str, list[str]] = {team.id: [] for team in teams}
-        for found, person in await list_team_offices(session, found_org):
-            admins[found.id].append(person.email)
-    rows = [{"id": team.id, "name": team.name, "admins": admins[team.id]} for team in teams]
-    return Answer(
-        {"teams": rows}, table=Table.of(f"Teams of {slug}", rows, ["name", "admins", "id"])
-    )
+    rows = [
+        _named(team) | {"admins": [admin["email"] for admin in team["admins"]]}
+        for team in await client.all_pages(org_path(slug, "teams"), "teams")
+    ]
+    title = f"Teams of {slug}{client.at_place}"
+    return Answer({"teams": rows}, table=Table.of(title, rows, ["name", "admins", "id"]))
 
 
-@command(team, "set-admin", changes=True)
-@org_option
+@anywhere_command(team, "set-admin", changes=True)
 @click.argument("name")
 @click.argument("member")
 @click.option("--remove", is_flag=True, help="Remove the admin instead.")
 async def team_set_admin(
-    context: CommandContext, slug: str, name: str, member: str, *, remove: bool
+    client: Client, slug: str, name: str, member: str, *, remove: bool
 ) -> Answer:
     """Make MEMBER (id or email) an admin of the team NAME (or id)."""
-    async with context.change(slug) as (work, found):
-        chosen = await get_team(work.session, found, name)
-        person = await get_member(work.session, found, member)
-        await set_team_admin(work, chosen, person, context.audit_context, is_admin=not remove)
-    return Answer(
-        {"team": chosen.id, "member": person.id, "is_admin": not remove},
-        [f"{person.email} {'no longer administers' if remove else 'administers'} {chosen.name}."],
-    )
+    part = await client.part_of(org_path(slug, "teams"), "teams", name)
+    if remove:
+        person = await client.part_of(org_path(slug, "members"), "members", member)
+        done = await client.delete(org_path(slug, "teams", part, "admins", person))
+    else:
+        done = await client.post(org_path(slug, "teams", part, "admins"), given(member=member))
+    verb = "no longer administers" if remove else "administers"
+    data = {fact: done[fact] for fact in ("team", "member", "is_admin")}
+    return Answer(data, [f"{done['email']} {verb} {done['name']}."])

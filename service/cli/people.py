@@ -6,27 +6,22 @@ import click
 
 from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import IdentityProviderName
-from service.access.passkeys.changes import remove_all_passkeys
-from service.access.passkeys.repository import count_passkeys
 from service.access.roles import Role
 from service.access.sessions import LINK_LIFETIME, list_sessions
 from service.cli.answers import Answer
+from service.cli.anywhere import anywhere_command
+from service.cli.client import Client, given, org_path
 from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.core.header_names import SESSION_COOKIE
 from service.orgs.members import (
-    add_member,
-    end_sessions,
     issue_cookie,
     issue_sign_in,
-    remove_member,
-    set_role,
 )
 from service.store.organisations import (
     get_member,
     get_org,
-    list_members,
 )
 
 _ROLES = click.Choice([role.value for role in Role])
@@ -37,8 +32,7 @@ def member() -> None:
     """Members: the people of an organisation."""
 
 
-@command(member, "add", changes=True)
-@org_option
+@anywhere_command(member, "add", changes=True)
 @click.argument("email")
 @click.option(
     "--role",
@@ -53,77 +47,58 @@ def member() -> None:
     required=True,
     help="The identity provider the person signs in with.",
 )
-async def member_add(context: CommandContext, slug: str, email: str, role: str, idp: str) -> Answer:
+async def member_add(client: Client, slug: str, email: str, role: str, idp: str) -> Answer:
     """Make EMAIL a member."""
-    async with context.change(slug) as (work, org):
-        added = await add_member(work, org, email, role, idp, context.audit_context)
+    body = given(email=email, role=role, idp=idp)
+    added = await client.post(_path(slug), body)
     return Answer(
-        {"id": added.id, "email": email, "role": role, "idp": idp},
-        [f"{email} is {role} of {slug}: {added.id}"],
+        {"id": added["id"], "email": email, "role": role, "idp": idp},
+        [f"{email} is {role} of {slug}: {added['id']}"],
     )
 
 
-@command(member, "list")
-@org_option
-async def member_list(context: CommandContext, slug: str) -> Answer:
+_LISTED = ("id", "email", "role", "idp", "linked", "passkeys")
+
+
+@anywhere_command(member, "list")
+async def member_list(client: Client, slug: str) -> Answer:
     """List the current members, and how they can sign in."""
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        members = await list_members(session, org)
-        passkeys = await count_passkeys(session, org)
-    rows = [
-        {
-            "id": member.id,
-            "email": member.email,
-            "role": member.role,
-            "idp": member.identity_provider,
-            "linked": member.identity_subject is not None,
-            "passkeys": passkeys.get(member.id, 0),
-        }
-        for member in members
-    ]
+    found = await client.all_pages(_path(slug), "members")
+    rows = [{name: person[name] for name in _LISTED} for person in found]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
-    return Answer({"members": rows}, table=Table.of(f"Members of {slug}", shown, columns))
+    title = f"Members of {slug}{client.at_place}"
+    return Answer({"members": rows}, table=Table.of(title, shown, columns))
 
 
-@command(member, "set-role", changes=True)
-@org_option
+@anywhere_command(member, "set-role", changes=True)
 @click.argument("member_name", metavar="MEMBER")
 @click.argument("role", type=_ROLES)
-async def member_set_role(
-    context: CommandContext, slug: str, member_name: str, role: str
-) -> Answer:
+async def member_set_role(client: Client, slug: str, member_name: str, role: str) -> Answer:
     """Give MEMBER (id or email) another ROLE."""
-    async with context.change(slug) as (work, org):
-        person = await get_member(work.session, org, member_name)
-        await set_role(work, org, person, role, context.audit_context)
-    return Answer({"id": person.id, "role": role}, [f"{person.email} is {role} of {slug}."])
+    person = await client.post(await _path_of(client, slug, member_name, "role"), given(role=role))
+    data = {"id": person["id"], "role": role}
+    return Answer(data, [f"{person['email']} is {role} of {slug}."])
 
 
-@command(member, "remove", changes=True)
-@org_option
+@anywhere_command(member, "remove", changes=True)
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove(context: CommandContext, slug: str, member_name: str) -> Answer:
+async def member_remove(client: Client, slug: str, member_name: str) -> Answer:
     """End the membership and sessions of MEMBER (id or email)."""
-    async with context.change(slug) as (work, org):
-        person = await get_member(work.session, org, member_name)
-        await remove_member(work, org, person, context.audit_context)
-    return Answer({"id": person.id}, [f"{person.email} is no longer a member of {slug}."])
+    person = await client.delete(await _path_of(client, slug, member_name))
+    line = f"{person['email']} is no longer a member of {slug}."
+    return Answer({"id": person["id"]}, [line])
 
 
-@command(member, "remove-passkeys", changes=True)
-@org_option
+@anywhere_command(member, "remove-passkeys", changes=True)
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove_passkeys(context: CommandContext, slug: str, member_name: str) -> Answer:
+async def member_remove_passkeys(client: Client, slug: str, member_name: str) -> Answer:
     """Remove all passkeys of MEMBER (id or email).
 
     Their sessions stay active; end them with `session revoke`.
     """
-    async with context.change(slug) as (work, org):
-        person = await get_member(work.session, org, member_name)
-        removed = await remove_all_passkeys(work, person, context.audit_context)
-    return Answer({"member": person.id, "passkeys": removed}, [f"Removed {removed} passkeys."])
+    removed = await client.post(await _path_of(client, slug, member_name, "remove-passkeys"), b"")
+    return Answer(removed, [f"Removed {removed['passkeys']} passkeys."])
 
 
 @root.group("session")
@@ -181,12 +156,18 @@ async def session_issue(
     return Answer({"member": person.id, "link": link, "cookie": value}, lines)
 
 
-@command(session, "revoke", changes=True)
-@org_option
+@anywhere_command(session, "revoke", changes=True)
 @click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-async def session_revoke(context: CommandContext, slug: str, member_name: str) -> Answer:
+async def session_revoke(client: Client, slug: str, member_name: str) -> Answer:
     """End all sessions of a member."""
-    async with context.change(slug) as (work, org):
-        person = await get_member(work.session, org, member_name)
-        ended = await end_sessions(work, org, person, context.audit_context)
-    return Answer({"member": person.id, "sessions": ended}, [f"Ended {ended} sessions."])
+    ended = await client.post(await _path_of(client, slug, member_name, "sign-out"), b"")
+    return Answer(ended, [f"Ended {ended['sessions']} sessions."])
+
+
+def _path(slug: str, *parts: str) -> str:
+    return org_path(slug, "members", *parts)
+
+
+async def _path_of(client: Client, slug: str, member_name: str, *parts: str) -> str:
+    """The path of a member, by id or email, or of what is below it."""
+    return _path(slug, await client.part_of(_path(slug), "members", member_name), *parts)

@@ -78,10 +78,12 @@ class TeamList(Answer):
 
 
 class TeamAdminChange(Answer):
-    """Whether the member, by id, now administers the team."""
+    """Whether the member now administers the team: their ids, the team's name, the address."""
 
     team: str
+    name: str
     member: str
+    email: str
     is_admin: bool
 
 
@@ -200,4 +202,6 @@ async def _set_admin(
     team = await get_team(call.session, call.org, team_id)
     member = await managed_member(call, name)
     await set_team_admin(call.work, team, member, call.by, is_admin=is_admin)
-    return TeamAdminChange(team=team.id, member=member.id, is_admin=is_admin)
+    return TeamAdminChange(
+        team=team.id, name=team.name, member=member.id, email=member.email, is_admin=is_admin
+    )

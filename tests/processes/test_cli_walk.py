@@ -52,6 +52,28 @@ def steps(order: Order, ask: Ask) -> list[str]:
     assert len(ask("apikey", "list", *ACME)["api_keys"]) == 2
     tell("apikey", "list", *ACME)
     tell("apikey", "revoke", *ACME, new["id"])
+    project = change("project", "add", *ACME, "payments")
+    assert ask("project", "list", *ACME)["projects"] == [project]
+    tell("project", "list", *ACME)
+    change("team", "add", *ACME, "platform")
+    change("member", "add", *ACME, "bob@acme.example", "--idp", "github")
+    tell("member", "set-role", *ACME, "bob@acme.example", "admin")
+    tell("team", "set-admin", *ACME, "platform", "bob@acme.example")
+    told.append(ask("team", "list", *ACME)["teams"][0]["admins"][0])
+    tell("team", "list", *ACME)
+    tell("team", "set-admin", *ACME, "platform", "bob@acme.example", "--remove")
+    tell("session", "revoke", *ACME, "--member", "bob@acme.example")
+    change("member", "remove-passkeys", *ACME, "bob@acme.example")
+    told.append(" ".join(ask("member", "list", *ACME)["members"][0]))
+    tell("member", "remove", *ACME, "bob@acme.example")
+    ask("member", "add", *ACME, "a/b@acme.example", "--idp", "github")
+    ask("team", "add", *ACME, "a/b")
+    tell("team", "set-admin", *ACME, "a/b", "a/b@acme.example")
+    tell("team", "set-admin", *ACME, "a/b", "a/b@acme.example", "--remove")
+    tell("member", "remove", *ACME, "a/b@acme.example")
+    tell("org", "grant", "acme", "auditor", "oidc:r")
+    told.append(ask("org", "grant", "acme", "auditor")["role"])
+    tell("org", "domains", "acme")
     binding = ask("bindings", "add", *ACME, *BINDING)
     assert ask("bindings", "show", *ACME, binding["id"])["effective"] is True
     told.append(" ".join(ask("bindings", "show", *ACME, binding["id"])))
@@ -122,6 +144,8 @@ def test_the_operator_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
         (("org", "list"), "only the operator of this service may do this"),
         (("org", "hold", "acme", "--reason", "x"), "only the operator of this service"),
         (("apikey", "list", "--org", "other"), "Org not found"),
+        (("member", "remove", "--org", "acme", "eve@acme.example"), "eve@acme.example"),
+        (("team", "set-admin", "--org", "acme", "none", "eve@acme.example"), "none"),
         (("apikey", "list", "--org", "acmee"), "did you mean acme?"),
         (("apikey", "revoke", "--org", "acme", "key_none"), "key_none"),
     ],

@@ -75,7 +75,13 @@ async def test_a_team_admin_is_added_and_removed(world: World) -> None:
     removed = await answered(world, "DELETE", f"{admins}/{auditor.id}")
     again = await answered(world, "DELETE", f"{admins}/{auditor.id}")
 
-    change = {"team": world.team.id, "member": auditor.id, "is_admin": True}
+    change = {
+        "team": world.team.id,
+        "name": world.team.name,
+        "member": auditor.id,
+        "email": auditor.email,
+        "is_admin": True,
+    }
     assert (added, removed) == (change, change | {"is_admin": False})
     assert again == removed
     assert [admin["email"] for admin in team["admins"]] == [
