@@ -53,6 +53,6 @@ def test_what_the_rows_allow_the_policy_allows():
         for package in (*market.packages, *market.first_party):
             for verdict in (*package.older, package.newest):
                 wanted = release(ecosystem, verdict.package, verdict.version)
-                assert decide(AFTER, wanted).kind.value == verdict.event, verdict
+                assert decide(AFTER, wanted).kind == verdict.event, verdict
         young = release(ecosystem, market.packages[0].newest.package, "1.0", days=1)
         assert decide(AFTER, young).envelope.min_age_days == 7
