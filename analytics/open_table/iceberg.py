@@ -225,7 +225,7 @@ class IcebergTable:
             if PurePosixPath(version).name in self._files.names(self._versions):
                 raise StorageFailed(f"{version} is there and cannot be read") from None
             raise TableMissing(version) from error
-        except ValidationError as error:
+        except (ValidationError, UnicodeDecodeError) as error:
             raise StorageFailed(f"{version} is damaged") from error
         return self._table(metadata, version, at)
 
@@ -297,7 +297,15 @@ class IcebergTable:
         return self._table(response.metadata, response.metadata_location, at)
 
     def _manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
-        return list(snapshot.manifests(self._io))
+        """The manifests of `snapshot`. Raises StorageFailed."""
+        try:
+            return list(snapshot.manifests(self._io))
+        except OSError:
+            raise
+        except Exception as error:  # of any kind, since the bytes may be anything
+            raise StorageFailed(
+                f"{snapshot.manifest_list}: the manifest list is damaged"
+            ) from error
 
     def _uris(self, manifests: Sequence[ManifestFile]) -> Iterator[str]:
         """The data files of `manifests`."""

@@ -54,6 +54,29 @@ def test_a_damaged_manifest_is_a_failure_of_the_storage(tmp_path, end):
         lake.table.read(lake.head.version)
 
 
+@pytest.mark.parametrize("end", [0, 3, -1, -20])
+def test_a_damaged_list_of_manifests_is_a_failure_of_the_storage(tmp_path, end):
+    """As a damaged manifest is."""
+    lake = Lake(tmp_path)
+    lake.write([segment(1)])
+    found = StaticTable.from_metadata(lake.head.version)
+    listed = local_path(found.current_snapshot().manifest_list)
+    listed.write_bytes(listed.read_bytes()[:end])
+
+    with pytest.raises(StorageFailed, match="the manifest list is damaged"):
+        lake.table.read(lake.head.version)
+
+
+def test_metadata_that_is_no_text_is_a_failure_of_the_storage(tmp_path):
+    lake = Lake(tmp_path)
+    lake.write([segment(1)])
+    metadata = local_path(lake.head.version)
+    metadata.write_bytes(b"\xff" + metadata.read_bytes()[1:])
+
+    with pytest.raises(StorageFailed, match="is damaged"):
+        lake.table.read(lake.head.version)
+
+
 def test_an_entry_says_what_the_catalog_knows(tmp_path):
     """Readers choose files by partition and bounds, and count rows without opening them."""
     lake = Lake(tmp_path)
