@@ -11,23 +11,21 @@ import msgspec
 
 from service.audit.tenant_log import open_log
 from service.cli.answers import Answer
+from service.cli.anywhere import anywhere_command
 from service.cli.asking import confirm, yes_option
-from service.cli.context import CommandContext, command, org_option
+from service.cli.client import Client, Form, given, org_path
 from service.cli.proposals import printable
 from service.cli.root import root
-from service.core.errors import Invalid
+from service.core.errors import Invalid, Refusal, RevisionNotFound
 from service.core.exit_codes import ExitCode
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy.changes import set_policy
-from service.packages.policy.check import check_release, parse_release
+from service.packages.policy.check import parse_release
 from service.packages.policy.differences import PolicyDifference, difference
-from service.packages.policy.document import decode_document, parse_policy
+from service.packages.policy.document import parse_policy, to_json
 from service.packages.policy.model import NO_POLICY, InstallPolicy
-from service.packages.policy.policy_api import check_form, policy_form, preview_form
+from service.packages.policy.policy_api import preview_form
 from service.packages.policy.preview import preview_policy
-from service.packages.policy.repository import find_revision
 from service.store.organisations import get_org
-from service.store.tables import Organisation
 
 _PREVIEW_MAX_S = 60.0
 
@@ -37,29 +35,27 @@ def policy() -> None:
     """Install policies: which packages an organisation's builds may install."""
 
 
-@command(policy, "show")
-@org_option
+@anywhere_command(policy, "show")
 @click.option("--revision", type=click.IntRange(min=1), help="An older revision.")
-async def policy_show(context: CommandContext, slug: str, revision: int | None) -> Answer:
+async def policy_show(client: Client, slug: str, revision: int | None) -> Answer:
     """Show the policy in force. With --json its `policy` can be changed and set again."""
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        stored = await find_revision(session, org.id, revision)
-    if stored is None and revision is not None:
-        raise Invalid(f"{slug} has no revision {revision} of its policy", field="revision")
-    form = policy_form(slug, stored)
-    if stored is None:
+    try:
+        form = await client.get(org_path(slug, "policy"), given(revision=revision))
+    except Refusal as refusal:
+        if RevisionNotFound.text not in {refusal.text, getattr(refusal, "code", None)}:
+            raise
+        raise Invalid(f"{slug} has no revision {revision} of its policy") from refusal
+    if form["revision"] == 0:
         lines = [f"{slug} has no policy: the blocklist alone is in force."]
     else:
         lines = [
-            f"Revision {form.revision}, by {form.changed_by} on {form.changed_at}:",
-            *_policy_lines(decode_document(stored.document)),
+            f"Revision {form['revision']}, by {form['changed_by']} on {form['changed_at']}:",
+            *_policy_lines(parse_policy(form["policy"])),
         ]
-    return Answer(msgspec.to_builtins(form), lines)
+    return Answer(form, lines)
 
 
-@command(policy, "set", changes=True)
-@org_option
+@anywhere_command(policy, "set", changes=True)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--revision",
@@ -74,7 +70,7 @@ async def policy_show(context: CommandContext, slug: str, revision: int | None) 
 @click.option("--empty", "may_be_empty", is_flag=True, help="Take a FILE without any rule.")
 @yes_option
 async def policy_set(
-    context: CommandContext,
+    client: Client,
     slug: str,
     file: Path,
     revision: int | None,
@@ -90,29 +86,29 @@ async def policy_set(
     wanted = read_policy(file)
     if not dry_run and not may_be_empty and replace(wanted, mode=NO_POLICY.mode) == NO_POLICY:
         raise Invalid(f"{file.name} has no rule: add --empty to be left without any")
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        shown = await find_revision(session, org.id)
-    before = NO_POLICY if shown is None else decode_document(shown.document)
+    path = org_path(slug, "policy")
+    shown = await client.get(path)
+    before = parse_policy(shown["policy"])
     changes = difference(before, wanted)
+    document = to_json(wanted)
     if dry_run:
-        return await _preview(context, org, wanted, changes)
+        return _previewed(await _preview(client, slug, wanted, document), changes)
     if before != wanted:
         question = f"Replace the policy of {slug}?"
         confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
         if revision is None:
-            revision = 0 if shown is None else shown.revision  # the one that the answer is about
-    async with context.change(slug) as (work, org):
-        changed = await set_policy(work, org, wanted, context.audit_context, replaces=revision)
-    form = policy_form(slug, changed)
-    data = msgspec.to_builtins(form) | {
-        "is_changed": before != wanted,
-        "difference": asdict(changes),
-    }
+            revision = shown["revision"]  # the one that the answer is about
+    form = await client.put(path, document, _if_match(revision))
+    data = form | {"is_changed": before != wanted, "difference": asdict(changes)}
     if before == wanted:
         return Answer(data, ["Nothing to change."])
     lines = _difference_lines(changes) if is_sure else []
-    return Answer(data, [*lines, f"Revision {form.revision} is in force."])
+    return Answer(data, [*lines, f"Revision {form['revision']} is in force."])
+
+
+def _if_match(revision: int | None) -> dict[str, str]:
+    """The header that refuses the change unless `revision` is in force; None is any."""
+    return {"if-match": "*" if revision is None else f'"{revision}"'}
 
 
 def _difference_lines(changes: PolicyDifference) -> list[str]:
@@ -123,32 +119,41 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-async def _preview(
-    context: CommandContext, org: Organisation, wanted: InstallPolicy, changes: PolicyDifference
-) -> Answer:
-    services, now = context.services, context.services.clock()
+async def _preview(client: Client, slug: str, wanted: InstallPolicy, document: Form) -> Form:
+    """What `wanted` would have done. On a data dir it may take longer than a request."""
+    if client.context is None:
+        return await client.post(org_path(slug, "policy", "preview"), document)
+    services, now = client.context.services, client.context.services.clock()
+    async with services.store.read() as session:
+        org = await get_org(session, slug)
     log = await open_log(services.store, services.lake, org, now)
     previewed = await preview_policy(
         log, wanted, services.release_dates, services.worker, now, _PREVIEW_MAX_S
     )
-    form = preview_form(org.slug, previewed)
-    lines = [*_difference_lines(changes), form.summary]
+    form: Form = msgspec.to_builtins(preview_form(slug, previewed))
+    return form
+
+
+def _previewed(form: Form, changes: PolicyDifference) -> Answer:
+    lines = [*_difference_lines(changes), form["summary"]]
     lines += [
-        f"  {entry.ecosystem}:{entry.package} {entry.installs}" for entry in form.top_packages
+        f"  {entry['ecosystem']}:{entry['package']} {entry['installs']}"
+        for entry in form["top_packages"]
     ]
-    lines += [f"  {printable(entry.name)} {entry.installs}" for entry in form.top_jobs]
-    if form.first_party:
-        lines.append(f"{form.first_party} installs would have to come from an internal registry.")
-    if form.undated:
+    lines += [f"  {printable(entry['name'])} {entry['installs']}" for entry in form["top_jobs"]]
+    if form["first_party"]:
         lines.append(
-            f"{form.undated} installs would be subject to the cooldown: it is not known when their"
-            " releases were published."
+            f"{form['first_party']} installs would have to come from an internal registry."
         )
-    return Answer(msgspec.to_builtins(form) | {"difference": asdict(changes)}, lines)
+    if form["undated"]:
+        lines.append(
+            f"{form['undated']} installs would be subject to the cooldown: it is not known when"
+            " their releases were published."
+        )
+    return Answer(form | {"difference": asdict(changes)}, lines)
 
 
-@command(policy, "check")
-@org_option
+@anywhere_command(policy, "check")
 @click.argument("ecosystem", type=click.Choice([str(ecosystem) for ecosystem in Ecosystem]))
 @click.argument("package")
 @click.option("--version", "release_version", help="The version, if PACKAGE does not have it.")
@@ -160,7 +165,7 @@ async def _preview(
     help="When it was published, for the cooldown.",
 )
 async def policy_check(
-    context: CommandContext,
+    client: Client,
     slug: str,
     ecosystem: str,
     package: str,
@@ -172,25 +177,23 @@ async def policy_check(
     The exit code is 1 if it would be refused.
     """
     try:
-        release = parse_release(ecosystem, package, release_version, published)
+        parse_release(ecosystem, package, release_version, published)
     except Invalid as error:
         raise Invalid(_of_options(error.text)) from error
-    services = context.services
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    found = await services.policy_book.of(org, release.ecosystem, release.name)
-    form = check_form(slug, check_release(found, release, services.clock()), found.mode)
-    said = form.decision or "depends on its age"
-    note = (
-        " (audit mode: it is served)" if form.decision == "BLOCKED" and not form.is_refused else ""
+    asked = given(
+        ecosystem=ecosystem, package=package, version=release_version, published_at=published
     )
+    form = await client.post(org_path(slug, "policy", "check"), asked)
+    said = form["decision"] or "depends on its age"
+    is_served = form["decision"] == "BLOCKED" and not form["is_refused"]
+    note = " (audit mode: it is served)" if is_served else ""
     return Answer(
-        msgspec.to_builtins(form),
+        form,
         [
-            f"{form.package} {printable(form.version)}: {said}{note}",
-            f"  {printable(_of_options(form.reason))}",
+            f"{form['package']} {printable(form['version'])}: {said}{note}",
+            f"  {printable(_of_options(form['reason']))}",
         ],
-        code=ExitCode.FAILED if form.is_refused else ExitCode.DONE,
+        code=ExitCode.FAILED if form["is_refused"] else ExitCode.DONE,
     )
 
 

@@ -113,9 +113,11 @@ class ServerClient:
         """The JSON answer to a POST of `body`, bytes of JSON or an object. Raises ServerRefusal."""
         return await self._send_json("POST", path, body, headers)
 
-    async def put(self, path: str, body: Mapping[str, object]) -> Answered:
+    async def put(
+        self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None
+    ) -> Answered:
         """The JSON answer to a PUT of `body`. Raises ServerRefusal."""
-        return await self._send_json("PUT", path, body)
+        return await self._send_json("PUT", path, body, headers)
 
     async def post_form(self, path: str, form: Mapping[str, str]) -> Answered:
         """The JSON answer to a POST of a form. Raises ServerRefusal."""

@@ -28,12 +28,12 @@ Order = Callable[..., Ran]
 Ask = Callable[..., Any]
 
 
-def steps(order: Order, ask: Ask) -> list[str]:
+def steps(order: Order, ask: Ask, rules: str) -> list[Any]:
     """What people are told by each command, without what differs from run to run.
 
-    Each is given twice, to a script as well. Raises AssertionError where one fails.
+    `rules` is a file with a policy. Each is given twice, to a script as well.
     """
-    told: list[str] = []
+    told: list[Any] = []
 
     def tell(*words: str) -> Any:
         ran = order(*words)
@@ -74,6 +74,16 @@ def steps(order: Order, ask: Ask) -> list[str]:
     tell("org", "grant", "acme", "auditor", "oidc:r")
     told.append(ask("org", "grant", "acme", "auditor")["role"])
     tell("org", "domains", "acme")
+    tell("policy", "show", *ACME)
+    change("policy", "set", *ACME, rules, "--dry-run")
+    change("policy", "set", *ACME, rules, "--yes")
+    tell("policy", "set", *ACME, rules, "--yes")
+    tell("policy", "show", *ACME)
+    told.append(ask("policy", "show", *ACME, "--revision", "1")["policy"])
+    tell(
+        "policy", "check", *ACME, "pypi", "requests==2.32.3", "--published", "2020-01-01T00:00:00Z"
+    )
+    told.append(order("policy", "show", *ACME, "--revision", "9").refusal)
     binding = ask("bindings", "add", *ACME, *BINDING)
     assert ask("bindings", "show", *ACME, binding["id"])["effective"] is True
     told.append(" ".join(ask("bindings", "show", *ACME, binding["id"])))
@@ -94,8 +104,12 @@ def test_a_member_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
 ) -> None:
     """One code path: both places answer alike."""
     assert by_browser(desk, server, ada).code == 0
+    rules = home.folder / "rules.toml"
+    rules.write_text("cooldown.min_age_days = 7\n")
 
-    assert steps(desk.order, desk.ask) == steps(home.order, home.ask)
+    there = steps(desk.order, desk.ask, str(rules))
+
+    assert there == steps(home.order, home.ask, str(rules))
 
 
 def operated(order: Order, ask: Ask) -> list[Any]:
