@@ -38,8 +38,17 @@ from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
 from service.web.documentation import JSON, MEMBERS, READERS, MediaTypes, Tag, documented
-from service.web.models import Answer, Body, Precondition, Request, model_of, parsed_body
-from service.web.request_parsing import json_object, query_parameters
+from service.web.models import (
+    Answer,
+    Body,
+    ParsedQuery,
+    Precondition,
+    Query,
+    model_of,
+    parsed_body,
+    query_model_of,
+)
+from service.web.request_parsing import all_parameters, json_object, query_parameters
 from service.web.responses import json_answer
 
 _VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
@@ -60,7 +69,6 @@ class Services(Protocol):
 _S = TypeVar("_S", bound=Services)
 _S_co = TypeVar("_S_co", bound=Services, covariant=True)
 _Parsed = TypeVar("_Parsed")
-_Query = TypeVar("_Query", bound=Request)
 _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
 """The variables of the path, each a text."""
@@ -123,35 +131,24 @@ class Action(Generic[_S, _Parsed, _Answer]):
         given: dict[str, Any],
         variables: Mapping[str, str],
         before: Before | None = None,
-        replaces: int | None = None,
     ) -> _Answer:
         """Parse `given`, and make the change in one transaction, with `caller` authorised in it.
 
         Without a body, `given` is not looked at.
         """
         parsed = () if self.body is None else (await parsed_body(self.body, given),)
-        return await self._run(caller, org, parsed, variables, before, replaces)
+        return await self.run_parsed(caller, org, parsed, variables, before)
 
     async def run_parsed(
         self,
         caller: Caller,
         org: Organisation,
-        parsed: _Parsed,
+        parsed: Sequence[_Parsed],
         variables: Mapping[str, str],
+        before: Before | None = None,
         replaces: int | None = None,
     ) -> _Answer:
-        """As `run`, for a page that made what the body is parsed to from fields of its own."""
-        return await self._run(caller, org, (parsed,), variables, None, replaces)
-
-    async def _run(
-        self,
-        caller: Caller,
-        org: Organisation,
-        parsed: tuple[Any, ...],
-        variables: Mapping[str, str],
-        before: Before | None,
-        replaces: int | None,
-    ) -> _Answer:
+        """As `run`, with what is `parsed` already: one value, or none if the handler takes none."""
         services = group_of(self.services)
         async with self._transaction(services, caller, org) as (work, present, present_org):
             if before is not None:
@@ -172,6 +169,7 @@ class Resource(Generic[_S]):
 
     def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
         self.blueprint = Blueprint(name, __name__, url_prefix=f"/api/v1/admin/orgs/<slug>{path}")
+        self._path = path
         self.tag = tag
         self.services = services
         self.get = _Reads(self, "GET")
@@ -179,6 +177,10 @@ class Resource(Generic[_S]):
         self.post = _Changes(self, "POST")
         self.put = _Changes(self, "PUT")
         self.delete = _Changes(self, "DELETE")
+
+    def address(self, slug: str) -> str:
+        """The path of the resource in an organisation."""
+        return f"{request.root_path}/api/v1/admin/orgs/{slug}{self._path}"
 
     def add(self, path: str, method: str, handler: Handler, route: Route) -> None:
         """Register `route` under the name of `handler`, whose docstring documents it."""
@@ -205,6 +207,7 @@ class _Reads(Generic[_S]):
         media: MediaTypes | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
+        keeps_alive: bool = True,
     ) -> Callable[
         [Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]]],
         Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]],
@@ -218,14 +221,15 @@ class _Reads(Generic[_S]):
         *,
         needs: Capability,
         returns: type[_Answer],
-        query: type[_Query],
+        query: Query[_Parsed],
         alternative: Capability | None = None,
         media: MediaTypes | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
+        keeps_alive: bool = True,
     ) -> Callable[
-        [Callable[Concatenate[Call[_S], _Query, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[Call[_S], _Query, _Variables], Awaitable[_Answer | Response]],
+        [Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]],
     ]: ...
 
     @overload
@@ -242,6 +246,7 @@ class _Reads(Generic[_S]):
         media: MediaTypes | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
+        keeps_alive: bool = True,
     ) -> Callable[
         [Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]]],
         Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]],
@@ -254,19 +259,21 @@ class _Reads(Generic[_S]):
         *,
         needs: Capability,
         returns: type[Answer],
-        query: type[Request] | None = None,
+        query: Query[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
         alternative: Capability | None = None,
         media: MediaTypes | None = None,
         headers: Mapping[str, str] | None = None,
         refuses: Sequence[type[Refusal]] = (),
+        keeps_alive: bool = True,
     ) -> Callable[[Handler], Handler]:
         """Register a handler for callers with `needs`, or `alternative`. See the module.
 
         It takes a `query`, or what is asked is the `body` of a POST. `media` are further types of
         the answer; a handler of such, or of header fields of its own (`headers`, with their
-        meanings), returns a Response in place of the model.
+        meanings), returns a Response in place of the model. Requests that a page repeats by itself
+        do not keep a session alive (`keeps_alive`).
         """
 
         def register(handler: Handler) -> Handler:
@@ -275,8 +282,10 @@ class _Reads(Generic[_S]):
 
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
-                caller, org = await services.access.authorize(slug, needs, alternative=alternative)
-                asked = await sent_input(query, body)
+                caller, org = await services.access.authorize(
+                    slug, needs, alternative=alternative, keeps_alive=keeps_alive
+                )
+                asked = (*sent_query(query), *await sent_body(body))
                 call = Call(services, caller, org)
                 return answered(await handler(call, *asked, **variables), 200)
 
@@ -286,7 +295,7 @@ class _Reads(Generic[_S]):
                 answers={200: {JSON: returns, **media} if media else returns},
                 request=None if body is None else model_of(body),
                 request_example=example,
-                querystring=query,
+                querystring=query_model_of(query),
                 refusals=_refusals(refuses, has_query=query is not None, has_body=body is not None),
                 headers=headers,
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
@@ -329,6 +338,23 @@ class _Changes(Generic[_S]):
         *,
         needs: Capability | None,
         returns: type[_Answer],
+        query: Query[_Parsed],
+        status: int = 200,
+        is_sensitive: bool = False,
+        refuses: Sequence[type[Refusal]] = (),
+    ) -> Callable[
+        [Callable[Concatenate[WriteCall[_S], _Parsed, _Variables], Awaitable[_Answer]]],
+        Action[_S, _Parsed, _Answer],
+    ]: ...
+
+    @overload
+    def __call__(
+        self,
+        operation: str,
+        path: str = "",
+        *,
+        needs: Capability | None,
+        returns: type[_Answer],
         body: Body[_Parsed],
         example: Mapping[str, object],
         status: int = 200,
@@ -349,6 +375,7 @@ class _Changes(Generic[_S]):
         *,
         needs: Capability | None,
         returns: type[Answer],
+        query: Query[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
         status: int = 200,
@@ -368,17 +395,19 @@ class _Changes(Generic[_S]):
             raise TypeError("a sensitive change needs a capability")
 
         def register(handler: Handler) -> Action[_S, Any, Any]:
-            check_signature(handler, path, 1 + (body is not None))
-            again = (SignInAgain,) if is_sensitive else ()
+            check_signature(handler, path, 1 + (query is not None) + (body is not None))
+            own = (*((SignInAgain,) if is_sensitive else ()), *refuses)
             action = Action(handler, self.resource.services, needs, body, is_sensitive)
 
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
-                query_parameters(request, ())
+                asked = sent_query(query)
                 replaces = _replaced(if_match)
-                given = {} if body is None else await json_object(request)
-                answer = await action.run(caller, org, given, variables, replaces=replaces)
+                parsed = (*asked, *await sent_body(body))
+                answer = await action.run_parsed(caller, org, parsed, variables, replaces=replaces)
                 response = answered(answer, status)
+                if answer.location is not None:
+                    response.headers["location"] = self.resource.address(slug) + answer.location
                 if is_secret:
                     response.headers["cache-control"] = "no-store"
                 return response
@@ -390,8 +419,9 @@ class _Changes(Generic[_S]):
                 request=None if body is None else model_of(body),
                 request_example=example,
                 request_headers=if_match,
+                querystring=query_model_of(query),
                 refusals=[
-                    *_refusals(again + tuple(refuses), has_body=body is not None),
+                    *_refusals(own, has_query=query is not None, has_body=body is not None),
                     *(() if if_match is None else (if_match.missing,)),
                 ],
                 headers=headers,
@@ -416,15 +446,20 @@ async def _authorized(
     return caller, org
 
 
-async def sent_input(query: type[Request] | None, body: Body[Any] | None) -> tuple[Any, ...]:
-    """The current request's parameters as `query`, or its `body`, if it takes one of the two.
+def sent_query(query: Query[Any] | None) -> tuple[Any, ...]:
+    """The current request's parameters as `query`, if it takes any.
 
-    Raises UnknownParameter, Invalid and BODY_REFUSALS.
+    Raises UnknownParameter, InvalidQuery, Invalid.
     """
-    known = () if query is None else query.__struct_fields__
-    parameters = query_parameters(request, known)
-    if query is not None:
-        return (query.parse_texts(parameters),)
+    if isinstance(query, ParsedQuery) and query.checks_names:
+        return (query.parse_texts(all_parameters(request)),)
+    model = query_model_of(query)
+    parameters = query_parameters(request, () if model is None else model.__struct_fields__)
+    return () if query is None else (query.parse_texts(parameters),)
+
+
+async def sent_body(body: Body[Any] | None) -> tuple[Any, ...]:
+    """The current request's body as `body`, if it takes one. Raises Invalid and BODY_REFUSALS."""
     return () if body is None else (await parsed_body(body, await json_object(request)),)
 
 

@@ -13,6 +13,7 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    cast,
     get_args,
     get_origin,
     get_type_hints,
@@ -73,6 +74,11 @@ class Answer(Struct, kw_only=True):
         """The ETag of the response; None for none."""
         return None
 
+    @property
+    def location(self) -> str | None:
+        """Where what was created is read, below the path of its resource; None for nowhere."""
+        return None
+
 
 class Precondition(Struct, kw_only=True, rename="kebab"):
     """The revision that a change replaces: its ETag in `If-Match`, or `*` for any.
@@ -115,6 +121,26 @@ class Parsed(Generic[_Parsed]):
     is_long: bool = False
 
 
+class Query(Protocol[_Parsed_co]):
+    """How parameters are parsed: a `Request` by its fields, a `ParsedQuery` by a function."""
+
+    def parse_texts(self, given: dict[str, list[str]], /) -> _Parsed_co:
+        """What the handler receives. Raises InvalidQuery, Invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery(Generic[_Parsed]):
+    """Parameters documented as `model`; the handler receives what `parse_texts` makes of them.
+
+    For parameters with texts or an order of their own. Unless it `checks_names` itself, names
+    beside those of `model` are refused before.
+    """
+
+    model: type[Struct]
+    parse_texts: Callable[[dict[str, list[str]]], _Parsed]
+    checks_names: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Raw:
     """A JSON body that is documented as `model`; the handler receives its bytes.
@@ -136,6 +162,13 @@ async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
 def model_of(body: Body[object] | Raw) -> object:
     """The model that documents `body`."""
     return body.model if isinstance(body, Parsed | Raw) else body
+
+
+def query_model_of(query: Query[object] | None) -> type[Struct] | None:
+    """The model that documents `query`; None for none."""
+    if isinstance(query, ParsedQuery):
+        return query.model
+    return cast("type[Request] | None", query)  # the other kind of a Query
 
 
 def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, Any]:

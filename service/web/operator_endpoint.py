@@ -33,10 +33,11 @@ from service.web.endpoint import (
     Services,
     answered,
     check_signature,
-    sent_input,
+    sent_body,
+    sent_query,
 )
-from service.web.models import Answer, Body, Raw, Request, model_of
-from service.web.request_parsing import json_bytes, query_parameters
+from service.web.models import Answer, Body, Query, Raw, model_of, query_model_of
+from service.web.request_parsing import json_bytes
 
 _CREDENTIALS: Final = ("adminToken",)
 
@@ -44,7 +45,6 @@ _S = TypeVar("_S", bound=Services)
 _S_co = TypeVar("_S_co", bound=Services, covariant=True)
 _Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
-_Query = TypeVar("_Query", bound=Request)
 _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
 """The variables of the path, each a text."""
@@ -152,12 +152,12 @@ class _Endpoints(Generic[_Call]):
         path: str = "",
         *,
         returns: type[_Answer],
-        query: type[_Query],
+        query: Query[_Parsed],
         status: int = 200,
         refuses: Sequence[type[Refusal]] = (),
     ) -> Callable[
-        [Callable[Concatenate[_Call, _Query, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[_Call, _Query, _Variables], Awaitable[_Answer | Response]],
+        [Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]]],
+        Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]],
     ]: ...
 
     @overload
@@ -198,7 +198,7 @@ class _Endpoints(Generic[_Call]):
         path: str = "",
         *,
         returns: type[Answer],
-        query: type[Request] | None = None,
+        query: Query[Any] | None = None,
         body: Body[Any] | Raw | None = None,
         example: Mapping[str, object] | None = None,
         status: int = 200,
@@ -221,7 +221,7 @@ class _Endpoints(Generic[_Call]):
                 answers={status: returns},
                 request=None if body is None else model_of(body),
                 request_example=example,
-                querystring=query,
+                querystring=query_model_of(query),
                 refusals=[*_common(query, body), *refuses],
                 credentials=_CREDENTIALS,
                 ci_token=CiToken.IGNORED,
@@ -232,15 +232,15 @@ class _Endpoints(Generic[_Call]):
         return register
 
 
-async def _given(query: type[Request] | None, body: Body[Any] | Raw | None) -> tuple[Any, ...]:
+async def _given(query: Query[Any] | None, body: Body[Any] | Raw | None) -> tuple[Any, ...]:
     """What the current request sends: its parameters as `query`, its JSON as `body`, if any."""
+    asked = sent_query(query)
     if isinstance(body, Raw):
-        query_parameters(request, ())
-        return (await json_bytes(request, body.bytes_max),)
-    return await sent_input(query, body)
+        return (*asked, await json_bytes(request, body.bytes_max))
+    return (*asked, *await sent_body(body))
 
 
-def _common(query: type[Request] | None, body: Body[Any] | Raw | None) -> list[type[Refusal]]:
+def _common(query: Query[Any] | None, body: Body[Any] | Raw | None) -> list[type[Refusal]]:
     """What every endpoint that takes these refuses."""
     of_input: list[type[Refusal]] = [] if query is None and body is None else [Invalid]
     of_body: list[type[Refusal]] = [] if body is None else [NotAnObject, *BODY_REFUSALS]

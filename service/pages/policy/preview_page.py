@@ -208,7 +208,7 @@ async def save_edit(
     if number != seen:
         raise PolicyMoved(value=str(number))
     policy = await in_thread(propose, edit, _policy(current))
-    await replace.run_parsed(caller, org, policy, {}, replaces=seen)
+    await replace.run_parsed(caller, org, (policy,), {}, replaces=seen)
 
 
 def _policy(revision: PolicyRevision | None) -> InstallPolicy:

@@ -23,7 +23,7 @@ from service.orgs.api_keys import issue_api_key
 from service.web.dependencies import provide
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Request
+from service.web.models import Answer, ParsedQuery, Request
 from service.web.openapi import openapi_document
 from tests.conftest import BY_OPERATOR, World, refused
 
@@ -213,6 +213,68 @@ async def test_a_wrong_parameter_is_named(world: World, reader: Client, query: s
     )
 
     assert await refused(answer) == (400, said)
+
+
+class Created(Said):
+    """What was created."""
+
+    @property
+    def location(self) -> str:
+        return f"/{self.values[0]}"
+
+
+@pytest.fixture
+def writer(world: World) -> Client:
+    """A client of changes: one with parameters, one whose parameters are parsed by a function."""
+    resource = Resource("wanted", "/wanted", Tag.SYSTEM, AuditServices)
+    texts = ParsedQuery(Wanted, dict, checks_names=True)
+
+    @resource.delete("delete", "/<first>", needs=Capability.OIDC_WRITE, query=Wanted, returns=Said)
+    async def delete(call: WriteCall[AuditServices], query: Wanted, first: str) -> Said:
+        """Repeat what was asked."""
+        return Said(values=[first, str(query.kind), str(call.session.in_transaction())])
+
+    @resource.post("create", needs=Capability.OIDC_WRITE, query=texts, returns=Created, status=201)
+    async def create(call: WriteCall[AuditServices], query: dict[str, list[str]]) -> Created:
+        """Create what was asked."""
+        return Created(values=[*query, *query["names"]])
+
+    return served(world, resource).test_client()
+
+
+async def test_a_change_may_take_parameters(world: World, writer: Client):
+    """They are parsed before its transaction."""
+    path, owner = "/api/v1/admin/orgs/acme/wanted/x", world.session("owner")
+
+    good = await writer.delete(f"{path}?kind=a", headers=owner)
+    said = [
+        await refused(await writer.delete(f"{path}?{query}", headers=owner))
+        for query in ("kind=c", "none=1", "kind=a&kind=a")
+    ]
+
+    assert await good.get_json() == {"values": ["x", "a", "True"]}
+    assert said == [
+        (400, "kind must be one of a, b"),
+        (400, "unknown query parameter: none"),
+        (400, "kind may be given only once"),
+    ]
+
+
+async def test_a_function_may_take_parameters_of_any_name(world: World, writer: Client):
+    path, owner = "/api/v1/admin/orgs/acme/wanted", world.session("owner")
+
+    answer = await writer.post(f"{path}?names=1&none=2&names=3", headers=owner)
+
+    assert await answer.get_json() == {"values": ["names", "none", "1", "3"]}
+
+
+async def test_a_creation_says_where_its_result_is_read(world: World, writer: Client):
+    path, owner = "/api/v1/admin/orgs/acme/wanted", world.session("owner")
+
+    answer = await writer.post(f"{path}?names=1", headers=owner)
+
+    assert answer.status_code == 201
+    assert answer.headers["location"] == f"{path}/names"
 
 
 class Named(Request):
