@@ -7,7 +7,7 @@ from urllib.parse import quote
 from service.cli.commands import current_run
 from service.cli.server_client import ServerClient
 from service.cli.target import Remote, WrongPlace
-from service.core.errors import Invalid
+from service.core.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
     import httpx2
@@ -44,6 +44,10 @@ def install_tokens_path(slug: str) -> str:
 def _below(root: str, slug: str, *parts: str) -> str:
     if slug in {"", ".", ".."}:
         raise Invalid("the organisation must be a slug, such as acme")
+    for part in parts:
+        # Clients and servers resolve these: the request would go to what is above.
+        if part in {"", ".", ".."}:
+            raise NotFound(f"nothing has the id or name {part!r}")
     return "/".join([root, *(quote(part, safe="") for part in (slug, *parts))])
 
 

@@ -45,6 +45,13 @@ async def test_errors_are_those_of_the_app(client: Client, world: World) -> None
         await client.get("/api/v1/operator/orgs")
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_no_id_leads_to_what_is_above_it(client: Client, name: str) -> None:
+    """A request about `..` would be one about the organisation."""
+    with pytest.raises(NotFound, match="nothing has the id or name"):
+        await client.get(org_path("acme", "oidc-bindings", name))
+
+
 async def test_a_file_is_read_as_it_was_sent(client: Client) -> None:
     path = org_path("acme", "audit", "export")
 
