@@ -72,8 +72,9 @@ async def set_domain(
 
     Existing members stay. Without a change no audit row is added. Raises Invalid.
     """
-    domain = domain.lower()
-    if len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
+    # Before it is lower: of some other characters that is an ASCII letter.
+    is_ascii, domain = domain.isascii(), domain.lower()
+    if not is_ascii or len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
         raise Invalid(
             "domain must be one such as example.com; write non-ASCII names as xn--…",
             field="domain",
