@@ -24,10 +24,11 @@ from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_
 from service.app.composition import EXTENSION, Services, build_services
 from service.app.system import blueprint as system
 from service.audit.export_api import resource as exports
+from service.audit.export_response import blueprint as audit_export
 from service.audit.ingest_routes import INGEST_PATH_END
 from service.audit.ingest_routes import blueprint as ingest
 from service.audit.maintenance import Maintenance
-from service.audit.routes import blueprint as audit
+from service.audit.query_api import resource as audit
 from service.audit.searches.saved import resource as searches
 from service.core.clock import Clock, utc_now
 from service.core.errors import (
@@ -211,7 +212,8 @@ _BLUEPRINTS: Final = (
     policy_exceptions.blueprint,
     blocklist.blueprint,
     searches.blueprint,
-    audit,
+    audit.blueprint,
+    audit_export,
     exports.blueprint,
     ingest,
     install_tokens,

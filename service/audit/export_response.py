@@ -1,10 +1,12 @@
-"""The HTTP response of an export: its parameters, headers and body."""
+"""The endpoints of an export: its parameters, headers and file."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
-from quart import Request, Response, request, url_for
+from msgspec import UNSET, Meta
+from quart import Blueprint, Request, Response, request, url_for
 
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
@@ -13,15 +15,28 @@ from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us
 from analytics.model.rows import VerdictSource
 from service.access.roles import Capability
-from service.audit.api_schemas import AuditEntry
 from service.audit.export_api import file_name
 from service.audit.exports import Export
+from service.audit.query_api import (
+    AuditEntry,
+    OrderedWindow,
+    with_filters,
+)
 from service.audit.search_request import with_search
 from service.audit.services import AuditServices
-from service.core.errors import Invalid
+from service.core.errors import (
+    ORG_REFUSALS,
+    QUERY_REFUSALS,
+    Invalid,
+    TooManyExports,
+    TooManyExportsOfAll,
+    TooManyOwnExports,
+)
 from service.store.lost_segments import count_rows, losses_within
 from service.web.content_negotiation import content_coding
-from service.web.documentation import MediaTypes
+from service.web.dependencies import receives
+from service.web.documentation import MediaTypes, Tag, documented
+from service.web.parameter_types import Omittable
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
@@ -62,7 +77,65 @@ EXPORT_HEADERS: Final = {
 }
 
 
-async def answer_export(services: AuditServices, slug: str, origin: VerdictSource) -> Response:
+blueprint = Blueprint("audit_export", __name__)
+
+
+@with_filters
+class ExportQuery(OrderedWindow, kw_only=True):
+    """Which rows, and the format of the file."""
+
+    format: Annotated[ExportFormat, Meta(description="The file's format.")]
+    compress: Omittable[
+        Annotated[
+            Compression,
+            Meta(description="Compress the file itself; Parquet is compressed already."),
+        ]
+    ] = UNSET
+    raw: Omittable[
+        Annotated[
+            bool,
+            Meta(
+                description="`true` leaves CSV values unchanged: no protection against formulas."
+                " `1` and `0` are accepted, too."
+            ),
+        ]
+    ] = UNSET
+
+
+_documented_export = partial(
+    documented,
+    tag=Tag.EXPORTS,
+    answers={200: EXPORT_MEDIA},
+    querystring=ExportQuery,
+    refusals=[
+        Invalid,
+        *ORG_REFUSALS,
+        *QUERY_REFUSALS,
+        TooManyExports,
+        TooManyOwnExports,
+        TooManyExportsOfAll,
+    ],
+    headers=EXPORT_HEADERS,
+)
+
+
+@blueprint.get("/api/v1/admin/orgs/<slug>/audit/export")
+@_documented_export("export_audit_log")
+@receives(AuditServices)
+async def export(services: AuditServices, slug: str) -> Response:
+    """Export all rows of a query as one file; a broken connection means an incomplete file."""
+    return await _answer(services, slug, VerdictSource.ADMIN_API)
+
+
+@blueprint.get("/admin/ui/orgs/<slug>/audit/export")
+@_documented_export("export_audit_log_from_page", credentials=("adminToken", "session"))
+@receives(AuditServices)
+async def dashboard_export(services: AuditServices, slug: str) -> Response:
+    """Export all rows of a query from the audit page: the same file, recorded as such."""
+    return await _answer(services, slug, VerdictSource.DASHBOARD)
+
+
+async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> Response:
     """The requested file; its audit row is durable before this returns."""
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)

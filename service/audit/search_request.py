@@ -30,6 +30,8 @@ async def with_search(
 
     Raises InvalidQuery, whose text names `q`: beside a form's field it would say so twice.
     """
+    if SEARCH not in parameters:
+        return {name: list(values) for name, values in parameters.items()}
     only(parameters, SEARCH)  # which names the parameter itself
     try:
         search = await search_of(store, org, parameters)

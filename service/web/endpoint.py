@@ -285,7 +285,9 @@ class _Reads(Generic[_S]):
                 caller, org = await services.access.authorize(
                     slug, needs, alternative=alternative, keeps_alive=keeps_alive
                 )
-                asked = (*sent_query(query), *await sent_body(body))
+                asked = sent_query(query)
+                if body is not None:
+                    asked += await sent_body(body)
                 call = Call(services, caller, org)
                 return answered(await handler(call, *asked, **variables), 200)
 
