@@ -1,6 +1,7 @@
 """The app over a data dir in the command's own process: no sockets and no background jobs."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from typing import Any, Final, NoReturn
 
@@ -26,7 +27,7 @@ def operator_app(services: Services) -> Quart:
     A body has no limit: the operator sends it.
     """
     app = app_of(services, _raise_errors)
-    app.config["MAX_CONTENT_LENGTH"] = None
+    app.config["MAX_CONTENT_LENGTH"] = sys.maxsize  # None would mean the default of JSON bodies
     return app
 
 

@@ -12,7 +12,7 @@ from service.access.callers import cli_caller
 from service.cli.client import Client, org_path
 from service.cli.context import CommandContext
 from service.cli.in_process import AppTransport
-from service.core.errors import MethodNotAllowed, NotFound, OrgNotFound, StoreUnavailable
+from service.core.errors import Invalid, MethodNotAllowed, NotFound, OrgNotFound, StoreUnavailable
 from tests.conftest import World
 
 
@@ -43,6 +43,12 @@ async def test_errors_are_those_of_the_app(client: Client, world: World) -> None
     await world.services.store.close()
     with suppress(StoreUnavailable):
         await client.get("/api/v1/operator/orgs")
+
+
+async def test_a_body_may_be_longer_than_that_of_a_stranger(client: Client) -> None:
+    """What is wrong with it is said, not that it is long."""
+    with pytest.raises(Invalid, match="unknown field: note"):
+        await client.post("/api/v1/operator/orgs", {"slug": "new", "note": "x" * 200_000})
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])

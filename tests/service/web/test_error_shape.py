@@ -55,7 +55,7 @@ def rules(world: World) -> dict[str, set[str]]:
         "/nothing",
         "/api",
         "/api/v1",
-        "/api/v1/admin/orgs/acme",
+        "/api/v1/admin/orgs/acme/nothing",
         "/api/v2/admin/orgs/acme/oidc-bindings",
         f"{LIST}/",
         f"{LIST}/obind_0/",
