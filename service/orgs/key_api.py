@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta
 from quart import Response
 
 from analytics.model.instants import format_ms, optional_ms
-from service.access.roles import Capability
+from service.access.roles import KEY_SCOPES, Capability
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.text_rules import NAME_MAX
 from service.orgs.api_keys import (
@@ -42,7 +42,9 @@ class NewApiKey(Request):
 
     name: Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
     scopes: Annotated[
-        list[str],
+        list[
+            Annotated[str, Meta(extra_json_schema={"enum": [str(scope) for scope in KEY_SCOPES]})]
+        ],
         Meta(min_length=1, description="All that the key may do; the issuer must have each."),
     ]
     project: Omittable[Annotated[str, Meta(description="Limits the key to it: id or name.")]] = (
