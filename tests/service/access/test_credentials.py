@@ -141,8 +141,8 @@ REQUESTS: Final = {
         SENDING, items=[{"event": "install_allowed", "packageName": "left-pad"}]
     ),
     "install_tokens.issue": Request(INSTALLING),
-    "audit.export": Request("audit:export", query={"format": "json"}),
-    "audit.dashboard_export": Request("audit:export", query={"format": "json"}),
+    "audit_export.export": Request("audit:export", query={"format": "json"}),
+    "audit_export.dashboard_export": Request("audit:export", query={"format": "json"}),
     **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
     **{
         f"dashboard_evidence.{one}": Request("audit:r")
@@ -689,7 +689,7 @@ def expected_of_installing(row: Row, slug: str) -> tuple[int, str]:
 def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     """What the endpoint must answer to this credential."""
     wanted, row = REQUESTS[endpoint], TABLE[credential]
-    is_page = endpoint.startswith("dashboard") or endpoint == "audit.dashboard_export"
+    is_page = endpoint.startswith("dashboard") or endpoint == "audit_export.dashboard_export"
     if is_page and row.is_api_only:
         row = replace(row, in_acme=row.on_pages, has_scopes=False)
     if wanted.capability is SENDING:

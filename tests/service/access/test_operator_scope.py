@@ -11,9 +11,9 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 from hypercorn.asyncio import serve
-from hypercorn.config import Config
 
 from service.access.callers import OPERATOR_SCOPE, cli_caller
+from service.app.hypercorn_server import ServerConfig
 from tests.conftest import World
 
 KEYS = "/api/v1/admin/orgs/acme/api-keys"
@@ -102,7 +102,7 @@ async def test_no_request_over_http_2_is_the_operators(world: World):
 
 @asynccontextmanager
 async def served(world: World) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-    """The app behind hypercorn as it comes: the port, and the scopes that it makes."""
+    """The app behind the server of the service: the port, and the scopes that it makes."""
     scopes: list[dict[str, Any]] = []
 
     async def recorded(scope: Any, receive: Any, send: Any) -> None:
@@ -115,7 +115,7 @@ async def served(world: World) -> AsyncIterator[tuple[int, list[dict[str, Any]]]
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     port = listener.getsockname()[1]
-    config = Config()
+    config = ServerConfig()
     config.bind = [f"fd://{listener.detach()}"]
     ending = asyncio.Event()
     running = asyncio.create_task(serve(recorded, config, shutdown_trigger=ending.wait))  # type: ignore[arg-type]

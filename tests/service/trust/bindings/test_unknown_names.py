@@ -6,7 +6,7 @@ from tests.conftest import World, binding_body, bindings_path, refused
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-EXPORTS = {"audit.export", "audit.dashboard_export"}
+EXPORTS = {"audit_export.export", "audit_export.dashboard_export"}
 
 
 @pytest.mark.parametrize(
