@@ -11,9 +11,11 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 from hypercorn.asyncio import serve
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.config import Config
+from hypercorn.protocol.h11 import H11Protocol
 
 from service.access.callers import OPERATOR_SCOPE, cli_caller
-from service.app.hypercorn_server import ServerConfig
 from tests.conftest import World
 
 KEYS = "/api/v1/admin/orgs/acme/api-keys"
@@ -79,6 +81,7 @@ def _requests() -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
+@pytest.mark.usefixtures("as_it_comes")
 async def test_no_request_over_http_1_is_the_operators(world: World):
     async with served(world) as (port, scopes):
         for target, headers in _requests():
@@ -88,6 +91,7 @@ async def test_no_request_over_http_1_is_the_operators(world: World):
     assert not any(OPERATOR_SCOPE in scope for scope in scopes)
 
 
+@pytest.mark.usefixtures("as_it_comes")
 async def test_no_request_over_http_2_is_the_operators(world: World):
     """Nor by a pseudo-header of its own, of which a server may make what it likes."""
     pseudo = [(f":{name}", value) for name in (*NAMES, "operator", "state") for value in VALUES]
@@ -100,9 +104,16 @@ async def test_no_request_over_http_2_is_the_operators(world: World):
     assert not any(OPERATOR_SCOPE in scope for scope in scopes)
 
 
+@pytest.fixture
+def as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hypercorn with its own connections, which know HTTP/2 without TLS."""
+    monkeypatch.setattr("hypercorn.asyncio.run.TCPServer", TCPServer)
+    monkeypatch.setattr("hypercorn.protocol.H11Protocol", H11Protocol)
+
+
 @asynccontextmanager
 async def served(world: World) -> AsyncIterator[tuple[int, list[dict[str, Any]]]]:
-    """The app behind the server of the service: the port, and the scopes that it makes."""
+    """The app behind hypercorn as it comes: the port, and the scopes that it makes."""
     scopes: list[dict[str, Any]] = []
 
     async def recorded(scope: Any, receive: Any, send: Any) -> None:
@@ -115,7 +126,7 @@ async def served(world: World) -> AsyncIterator[tuple[int, list[dict[str, Any]]]
     listener.bind(("127.0.0.1", 0))
     listener.listen()
     port = listener.getsockname()[1]
-    config = ServerConfig()
+    config = Config()
     config.bind = [f"fd://{listener.detach()}"]
     ending = asyncio.Event()
     running = asyncio.create_task(serve(recorded, config, shutdown_trigger=ending.wait))  # type: ignore[arg-type]
