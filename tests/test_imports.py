@@ -2,6 +2,7 @@
 
 import ast
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,59 @@ def imported_parts(path: Path, package: str) -> set[str]:
             continue
         found |= {name.split(".")[1] for name in modules if name.startswith(f"{package}.")}
     return found
+
+
+WITHIN_ROOMS = {
+    "service/ci/issuers": "service.ci.verifier",
+    "service/trust/explain": "service.trust.rejected",
+}
+"""Packages that serve whatever asks about tokens, and a neighbour that each must not know."""
+
+
+@pytest.mark.parametrize("package", WITHIN_ROOMS)
+def test_what_judges_tokens_knows_nothing_of_who_asks(package: str) -> None:
+    """Keys and rules must serve admin requests, ingest, explanations and a proxy alike."""
+    modules = list((ROOT / package).rglob("*.py"))
+    neighbour = WITHIN_ROOMS[package]
+
+    offenders = [
+        module.name
+        for module in modules
+        if any(f"{name}.".startswith(f"{neighbour}.") for name in imported_modules(module))
+    ]
+
+    assert len(modules) > 3
+    assert offenders == []
+
+
+def imported_modules(path: Path) -> set[str]:
+    """What the module at `path` imports, with the names that it takes from there."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+@pytest.mark.parametrize("top", ["service", "analytics"])
+def test_no_modules_import_each_other(top: str) -> None:
+    """Not by an import inside a function either, which hides a circle and does not end it."""
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / top).rglob("*.py")
+    }
+    packages = {name for name, path in modules.items() if path.name == "__init__.py"}
+    edges = {
+        name: (imported_modules(path) & modules.keys()) - {name} - packages
+        for name, path in modules.items()
+    }
+
+    # CycleError names the modules of the cycle.
+    order = list(TopologicalSorter(edges).static_order())
+
+    assert len(order) > 80
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -11,7 +11,7 @@ from service.core.errors import Conflict, HoldReasonMissing, OrgNotFound
 from service.core.text_rules import REASON_MAX
 from service.orgs.domains import set_domain
 from service.orgs.holds import hold, release
-from service.orgs.organisations import create_org, set_tier
+from service.orgs.organisations import SLUG_PATTERN, create_org, set_tier
 from service.orgs.services import OrgServices
 from service.store.organisations import get_org, list_orgs
 from service.store.tables import Organisation
@@ -44,7 +44,7 @@ class NewOrg(Request):
         str,
         Meta(
             description="Letters, digits and inner hyphens.",
-            extra_json_schema={"minLength": 1, "maxLength": 64},
+            extra_json_schema={"minLength": 1, "maxLength": 64, "pattern": f"^{SLUG_PATTERN}$"},
         ),
     ]
     tier: Annotated[

@@ -20,7 +20,8 @@ from service.web.endpoint import Call, Resource
 from service.web.models import Answer
 from service.web.parameter_types import TimestampMs
 
-_SLUG: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?", re.ASCII)
+SLUG_PATTERN: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?"
+_SLUG: Final = re.compile(SLUG_PATTERN, re.ASCII)
 
 resource = Resource("organisation", "", Tag.ORGANISATION, OrgServices)
 

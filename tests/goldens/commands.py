@@ -108,7 +108,7 @@ class Bench:
 
     @property
     def values(self) -> dict[str, str]:
-        """What names in arguments stand for."""
+        """The values of names in arguments."""
         paths = paths_in(self.copy.folder / "files")
         return {**self.copy.ids, **paths, "server": self.url}
 

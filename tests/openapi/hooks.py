@@ -26,7 +26,6 @@ STATE_DEPENDENT = (
     "overlap must be ",
     "project must be ",
     "a key of a project cannot read",
-    "slug must be ",
     "the last owner cannot be removed or changed",
     "query must be filters such as package=left-pad: ",
     "by must be 1 to 3 different ones of ",
