@@ -6,8 +6,6 @@ import msgspec
 
 from analytics.model.events import Count, Envelope, Event
 
-IdentityProviderName = Literal["github", "google", "microsoft"]
-
 
 class OauthLoginSucceeded(Envelope, frozen=True, kw_only=True):
     """A member signed in to the dashboard through an identity provider."""
@@ -18,7 +16,7 @@ class OauthLoginSucceeded(Envelope, frozen=True, kw_only=True):
     changes_org = False
     member_id: str
     is_new_member: bool
-    provider: IdentityProviderName
+    provider: str
 
 
 class PasskeyAuthenticationSucceeded(Envelope, frozen=True, kw_only=True):
@@ -167,7 +165,7 @@ class SignInDomainChanged(Envelope, frozen=True, kw_only=True):
     event = Event("sign_in_domain_changed")
     label = "Sign-in domain changed"
     domain: str
-    identity_provider: IdentityProviderName
+    identity_provider: str
     is_allowed: bool
 
 
@@ -180,7 +178,7 @@ class MemberAdded(Envelope, frozen=True, kw_only=True):
     member_id: str
     email: str
     role: str
-    identity_provider: IdentityProviderName
+    identity_provider: str
 
 
 class MemberRoleChanged(Envelope, frozen=True, kw_only=True):

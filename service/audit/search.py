@@ -15,10 +15,10 @@ from analytics.model.columns import FilterParameter
 from analytics.model.events import Decision
 from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
 from analytics.model.labels import EVENT_LABELS
-from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.rows import Ecosystem
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 from service.ci.providers import SUBJECTS, job_subjects
+from service.core.settings import IdentityProviderName
 
 SEARCH_CHARS_MAX: Final = 4 * 1024
 TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)

@@ -8,7 +8,6 @@ from typing import Any, Final
 import click
 import msgspec
 
-from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from analytics.model.rows import AuditContext
 from service.access.roles import Role
@@ -18,6 +17,7 @@ from service.cli.context import CommandContext, on_data_dir
 from service.cli.files import errors_at
 from service.cli.root import root
 from service.core.errors import Invalid
+from service.core.settings import IdentityProviderName
 from service.orgs.domains import list_domains, set_domain
 from service.orgs.holds import hold
 from service.orgs.members import add_member, set_role

@@ -4,7 +4,6 @@ from typing import get_args
 
 import click
 
-from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
 from service.cli.answers import Answer
@@ -12,6 +11,7 @@ from service.cli.anywhere import anywhere_command
 from service.cli.client import Client, Form, given, operator_path, org_path
 from service.cli.root import root
 from service.cli.tables import Table
+from service.core.settings import IdentityProviderName
 
 _TIERS = click.Choice([tier.value for tier in Tier])
 

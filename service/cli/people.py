@@ -5,7 +5,6 @@ from typing import get_args
 import click
 
 from analytics.model.instants import format_ms
-from analytics.model.org_envelopes import IdentityProviderName
 from service.access.roles import Role
 from service.access.sessions import LINK_LIFETIME, list_sessions
 from service.cli.answers import Answer
@@ -15,6 +14,7 @@ from service.cli.context import CommandContext, command, org_option
 from service.cli.root import root
 from service.cli.tables import Table
 from service.core.header_names import SESSION_COOKIE
+from service.core.settings import IdentityProviderName
 from service.orgs.members import (
     issue_cookie,
     issue_sign_in,

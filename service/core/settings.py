@@ -44,6 +44,9 @@ Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
 ProxyConnections = Annotated[int, msgspec.Meta(ge=8, le=4096)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
+IdentityProviderName = Literal["github", "google", "microsoft"]
+"""What users sign in with; `service/access/sign_in/providers.py` makes each of its settings."""
+
 
 class InvalidSetting(Exception):
     """A setting that cannot be used; the text names the variable."""

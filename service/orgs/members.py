@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.org_envelopes import (
-    IdentityProviderName,
     MemberAdded,
     MemberRemoved,
     MemberRoleChanged,
@@ -29,6 +28,7 @@ from service.access.sessions import find_last_seen, issue_session, revoke_sessio
 from service.access.sessions import issue_link as issue_token
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
+from service.core.settings import IdentityProviderName
 from service.core.text_rules import check_choice
 from service.orgs.lists import ListQuery, list_page
 from service.orgs.services import OrgServices

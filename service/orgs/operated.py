@@ -5,9 +5,9 @@ from typing import Annotated, Final, Literal, Self
 from msgspec import Meta
 
 from analytics.model.instants import format_ms, optional_ms
-from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.retention import Tier
 from service.core.errors import Conflict, HoldReasonMissing, OrgNotFound
+from service.core.settings import IdentityProviderName
 from service.core.text_rules import REASON_MAX
 from service.orgs.domains import set_domain
 from service.orgs.holds import hold, release

@@ -109,14 +109,12 @@ run_url = "https://ci.example/{repository}/{run_id}"
     Change(
         "Add an identity provider for sign-in",
         {
-            "analytics/model/org_envelopes.py": {
-                'IdentityProviderName = Literal["github", "google", "microsoft"': ', "example"'
-            },
             "service/core/settings.py": {
+                'IdentityProviderName = Literal["github", "google", "microsoft"': ', "example"',
                 '    oauth_microsoft_url: str = "https://login.microsoftonline.com"\n': """\
     oauth_example_client_id: str = ""
     oauth_example_client_secret: str = ""
-"""
+""",
             },
             "service/access/sign_in/providers.py": {
                 '    "microsoft": (_MICROSOFT, _microsoft),\n': (

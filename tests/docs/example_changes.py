@@ -9,14 +9,13 @@ from analytics.imports.items import ITEM_COLUMNS, PLAIN_COLUMNS
 from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.ingest_validation import INGESTIBLE
 from analytics.model.labels import EVENT_LABELS
-from analytics.model.org_envelopes import IdentityProviderName
 from analytics.model.schema import SCHEMA_VERSION, WIRE_COLUMNS
 from analytics.storage.segment_index import INDEXED_COLUMNS
 from service.access.sign_in.providers import LABELS, load_providers
 from service.ci.issuers.issuers import load_issuers
 from service.ci.issuers.run_links import run_link
 from service.ci.providers import CiProvider
-from service.core.settings import REPOSITORY, Settings
+from service.core.settings import REPOSITORY, IdentityProviderName, Settings
 from service.packages.proxy.clients import Client, ProxyAddress
 from service.packages.proxy.snippets import job_snippet
 from service.pages.labels import FILTERS, ci_words, icon_of

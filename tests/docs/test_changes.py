@@ -18,7 +18,7 @@ FILES_MAX = {
     "Add an audit filter": 1,
     "Add an event": 1,
     "Add a CI provider": 2,
-    "Add an identity provider for sign-in": 3,
+    "Add an identity provider for sign-in": 2,
     "Add or change an export format": 2,
 }
 BESIDE = {"analytics/model/log_envelopes.py": "analytics/model/envelopes.py"}

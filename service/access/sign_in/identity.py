@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from analytics.model.org_envelopes import IdentityProviderName
 from service.access.sign_in.providers import Provider
 from service.ci.verifier.claims import Claims
+from service.core.settings import IdentityProviderName
 
 _YES = frozenset({True, "1", "true"})
 

@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
 
-from analytics.model.org_envelopes import IdentityProviderName
 from service.ci.issuers.urls import key_url_fault
-from service.core.settings import PREFIX, InvalidSetting, Settings
+from service.core.settings import PREFIX, IdentityProviderName, InvalidSetting, Settings
 
 ID_TOKEN_ALGORITHMS: Final = ("RS256", "PS256", "ES256")
 TENANT_PLACE: Final = "{tenantid}"

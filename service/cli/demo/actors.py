@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from analytics.model.org_envelopes import IdentityProviderName
 from service.access.callers import member_actor
 from service.ci.verifier.codes import Detail
+from service.core.settings import IdentityProviderName
 from service.store.tables import Origin
 
 

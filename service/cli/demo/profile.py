@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from analytics.model.org_envelopes import IdentityProviderName
 from service.access.roles import Capability, Role
-from service.core.settings import REPOSITORY
+from service.core.settings import REPOSITORY, IdentityProviderName
 
 DEMO_FILE: Final = REPOSITORY / "data" / "demo.toml"
 
