@@ -94,7 +94,6 @@ def test_every_test_asserts() -> None:
 
 
 def test_a_test_that_only_runs_code_is_named() -> None:
-    """Helpers count if they assert and are named so; one of the two is not enough."""
     source = """
 def assert_well(): assert True
 def check_deep(): assert_well()

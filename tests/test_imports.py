@@ -140,7 +140,7 @@ def test_no_modules_import_each_other(top: str) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_of_the_service_import_downwards(room: str) -> None:
-    """Each can be read, changed and tested without those above it; functions import likewise."""
+    """Each can be read, changed and tested without those above it."""
     modules = list((ROOT / "service" / room).rglob("*.py"))
     below = set(ROOMS[: ROOMS.index(room) + 1])
     if room in APART:
@@ -179,7 +179,6 @@ ANALYTICS = {
 
 @pytest.mark.parametrize("package", ANALYTICS)
 def test_packages_of_the_audit_lake_import_downwards(package: str) -> None:
-    """No import points upwards, so no cycle can come to be."""
     modules = list((ROOT / "analytics" / package).glob("*.py"))
 
     offenders = {
@@ -201,7 +200,7 @@ def test_the_audit_lake_is_nothing_but_its_packages() -> None:
 
 
 def test_one_module_sends_work_to_threads() -> None:
-    """The event loop never waits on a disk; service/core/threads.py is where that rule is kept."""
+    """The event loop never waits on a disk."""
     users = [
         str(module.relative_to(ROOT))
         for module in (ROOT / "service").rglob("*.py")

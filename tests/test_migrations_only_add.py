@@ -87,7 +87,6 @@ def test_migrations_only_add() -> None:
 
 
 def test_each_change_that_breaks_older_programs_is_named(tmp_path: Path) -> None:
-    """A column without a default, a new unique index, a rename, a statement: each is named."""
     migration = tmp_path / "0099_example.py"
     migration.write_text(
         "def upgrade():\n"

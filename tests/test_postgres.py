@@ -27,7 +27,6 @@ def _tables(server: PostgresServer, url: str) -> int:
 
 
 def test_a_database_has_the_schema_and_is_dropped_afterwards(postgres: PostgresServer) -> None:
-    """Each test starts with a database of its own."""
     with postgres.database() as url:
         assert _tables(postgres, url) > 20
         with postgres.database(EMPTY) as empty:
@@ -37,7 +36,6 @@ def test_a_database_has_the_schema_and_is_dropped_afterwards(postgres: PostgresS
 
 
 def test_a_server_stops_starts_and_pauses(own_postgres: PostgresServer) -> None:
-    """What was committed is there after a crash; a paused server keeps its connections."""
     name = own_postgres.create_database(EMPTY)
     url = own_postgres.url(name)
     with own_postgres.connect(name) as connection:
@@ -62,7 +60,6 @@ def test_a_server_stops_starts_and_pauses(own_postgres: PostgresServer) -> None:
 
 @only_full
 def test_a_server_ends_with_a_killed_test_process() -> None:
-    """No server is left behind, and its data goes when the next one is made."""
     script = (
         "import os, signal; from tests.postgres import PostgresServer\n"
         "server = PostgresServer(); server.start(); print(server._folder, flush=True)\n"

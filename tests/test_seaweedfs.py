@@ -31,7 +31,6 @@ def test_no_socket_is_left(tmp_path: Path) -> None:
 def test_a_paused_server_does_not_answer_until_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections stay, so only a time limit tells."""
     with running_seaweedfs(tmp_path) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)

@@ -99,7 +99,6 @@ SLOW_PEERS = [
 def test_a_peer_answers_every_question_as_we_do(
     name: str, source: Source, answers: Answers
 ) -> None:
-    """A figure of another question would be none; and a peer is afterwards as it was before."""
     peer = opened(name, source)
     try:
         for _ in range(2):
@@ -127,14 +126,12 @@ def change_and_restore(peer: StoringEngine, source: Source) -> None:
 @only_full
 @pytest.mark.slow
 def test_we_take_in_what_the_comparison_sends(ours: StoringEngine) -> None:
-    """Over HTTP, from a server that checks each item."""
     largest = INGESTS[-1]
     with ours.ingesting(largest.rows) as open_client:
         assert ingest(open_client, largest.clients, largest.rows, 0.1)["rows_per_s"] > 0
 
 
 def test_another_answer_is_detected(answers: Answers) -> None:
-    """One value that differs, one row too few, or another order."""
     newest = QUESTIONS[0]
     right = answers.rows[newest.name]
     for wrong in (right[:-1], right[::-1], [("x", *right[0][1:]), *right[1:]]):
@@ -145,7 +142,6 @@ def test_another_answer_is_detected(answers: Answers) -> None:
 
 
 def test_an_engine_that_the_disk_has_no_room_for_is_left_out(source: Source) -> None:
-    """With how much it would have taken; one that is there already needs no more room."""
     grown = tuple(replace(segment, rows=10**13) for segment in source.segments)
     vast = Source(source.folder / "elsewhere", grown)
     vast.folder.mkdir()
@@ -155,7 +151,7 @@ def test_an_engine_that_the_disk_has_no_room_for_is_left_out(source: Source) -> 
 
 
 def test_what_was_loaded_serves_a_later_run_of_the_same_version(source: Source) -> None:
-    """A large set takes an hour; and one that is set up otherwise now must not be measured."""
+    """Loading a large set takes an hour."""
     folder = source.folder / "engines" / "sqlite"
     (folder / LOADED).unlink(missing_ok=True)
     peer = engine_class("sqlite")(folder, source)
@@ -173,8 +169,6 @@ def test_what_was_loaded_serves_a_later_run_of_the_same_version(source: Source) 
 
 
 def test_a_client_that_fails_ends_the_measurement() -> None:
-    """Not in silence, and not with a figure of those that are left."""
-
     class Failing:
         def __enter__(self) -> "Failing":
             raise OSError("no connection")

@@ -45,14 +45,12 @@ def figures() -> Measured:
 
 
 def test_the_figures_of_a_run_are_found_by_their_settings(figures):
-    """Ingest at the most nodes, publishing in the slower format."""
     assert (figures.one_row_per_s, figures.slow_one_row_per_s) == (2_000, 1_000)
     assert figures.publish_ms == {100: 50, 10_000: 1_000}
     assert figures.cold_ms == {90: 90}
 
 
 def test_the_first_limit_is_the_one_that_is_used_most(figures):
-    """Ten times the mean of 317 rows a second is more than 1,000."""
     first, *others = limits(FLEET, figures)
 
     assert first.name == "commits, one row a request, slower syncs"
@@ -61,7 +59,6 @@ def test_the_first_limit_is_the_one_that_is_used_most(figures):
 
 
 def test_sizes_grow_with_tenants_and_days(figures):
-    """A file for each tenant and day."""
     use = Use(nodes=3, tenants=10, rows=10**6, days=100, busy=1, batch_rows=1)
 
     assert files_of(use) == 1_000
@@ -72,7 +69,6 @@ def test_sizes_grow_with_tenants_and_days(figures):
 
 
 def test_the_page_names_the_first_limit_and_the_installation(figures):
-    """A reader sees both before any table."""
     installation, verdict, *_ = scale_text(figures)
 
     assert "10 nodes of 2 cores, 1,000 tenants, 10,000,000,000 rows" in installation
@@ -87,7 +83,6 @@ def test_a_quick_run_is_marked():
 
 
 def test_every_part_of_a_run_is_a_table():
-    """A column for each setting that any line has."""
     made = tables({"figures": RUN})
 
     assert made[0].startswith("| page over HTTP | SQLite | PostgreSQL |")
@@ -96,7 +91,6 @@ def test_every_part_of_a_run_is_a_table():
 
 
 def test_made_up_files_have_a_tenant_a_day_each():
-    """100 days of as many tenants as the files are enough for."""
     segments = [made_up(number, 1_000) for number in range(1_000)]
 
     assert len({(segment.tenant_id, segment.day) for segment in segments}) == 1_000

@@ -16,7 +16,7 @@ ORIGINS = Origins({"registry": URL})
 
 @pytest.mark.parametrize("name", ["small", "usual-7", "part-uv0-03", "all-uv0"])
 def test_nothing_of_a_document_is_dropped(name: str) -> None:
-    """Else a proxy would be measured with less than it was sent."""
+    """Otherwise a proxy would be measured with less than it was sent."""
     count = packages.FILES.get(name.partition("-")[0], packages.OLDER + 1)
     project = parse_json(packages.simple_page(name, URL), name, f"{URL}/simple/{name}/", ORIGINS)
     versions = packages.VERSIONS.get(name.partition("-")[0], packages.OLDER + 1)
@@ -27,7 +27,6 @@ def test_nothing_of_a_document_is_dropped(name: str) -> None:
 
 
 def test_what_can_be_installed_is_what_its_document_says() -> None:
-    """By its address and digest, as a proxy asks for it."""
     page = packages.simple_page("part-pip1-00", URL)
     newest = parse_json(page, "part-pip1-00", f"{URL}/simple/part-pip1-00/", ORIGINS).files[-1]
     served, metadata = (content(newest.path + ending, URL) for ending in ("", ".metadata"))
@@ -39,6 +38,5 @@ def test_what_can_be_installed_is_what_its_document_says() -> None:
 
 
 def test_a_large_document_has_a_megabyte() -> None:
-    """As the figures say."""
     for document in (packages.simple_page("large", URL), packages.packument("large", URL)):
         assert 0.7e6 < len(document) < 1.3e6

@@ -9,7 +9,6 @@ from benchmarks.workload import EXPORTS, INGESTS, QUESTIONS, WEB_QUESTIONS
 
 
 def test_every_page_is_what_the_figures_kept_make_of_it() -> None:
-    """No figure on it was typed."""
     assert all_results()
     made = pages()
     assert {path: rewritten(path.read_text(), parts) for path, parts in made.items()} == {
@@ -18,7 +17,6 @@ def test_every_page_is_what_the_figures_kept_make_of_it() -> None:
 
 
 def test_the_plots_are_what_the_figures_kept_make_of_them() -> None:
-    """A plot says what the tables say."""
     made = plots(all_results())
 
     assert {name: (DOCS / name).read_text() for name in made} == made
@@ -31,18 +29,16 @@ def test_everything_that_is_measured_is_explained(name: str) -> None:
 
 
 def test_every_page_asked_for_over_http_is_one_of_the_questions() -> None:
-    """So that it is explained, and its rows are checked."""
     assert {one.name for one in QUESTIONS} >= set(WEB_QUESTIONS)
 
 
 def test_a_page_without_room_for_a_part_is_refused() -> None:
-    """A marker that got lost must not leave old figures standing."""
+    """A lost marker must not leave old figures standing."""
     with pytest.raises(ValueError, match="no place for figures"):
         rewritten("# Benchmarks", {"figures": "new"})
 
 
 def test_an_engine_that_was_not_run_is_named_below_the_tables() -> None:
-    """With the reason: the lines about the course of the run are far above by then."""
     (largest,) = [figures for figures in all_results() if figures["size"] == "100m"]
     absent = {name for name, engine in largest["engines"].items() if "not_run" in engine}
     last = text_tables(largest).splitlines()[-len(absent) :]

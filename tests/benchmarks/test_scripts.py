@@ -81,7 +81,6 @@ def run(script: str, *options: str, environment: dict[str, str]) -> str:
 
 
 def test_every_script_is_run_below() -> None:
-    """A new one has to say how it is made small."""
     assert {*RUNS, "measure", "peer_app", "report", "set_up"} == set(SCRIPTS)
 
 
@@ -99,7 +98,7 @@ def test_every_script_is_run_below() -> None:
 def test_a_script_runs_to_its_end(
     script: str, options: tuple[str, ...], environment: dict[str, str]
 ) -> None:
-    """With the packages that the tests have: a peer that is not installed is left out."""
+    """A peer that is not installed is left out."""
     printed = run(script, *options, environment=environment)
 
     assert printed
@@ -110,7 +109,6 @@ def test_a_script_runs_to_its_end(
 @only_full
 @pytest.mark.slow
 def test_the_report_is_made_of_the_recorded_figures(tmp_path: Path) -> None:
-    """The same pages as the recorded ones."""
     run("report", "--folder", str(tmp_path), environment=dict(os.environ))
 
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}

@@ -82,7 +82,6 @@ def first_id(page: Page) -> str:
 
 
 def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page):
-    """The question an incident begins with."""
     page = open_page()
     page.get_by_role("navigation", name="Time window").get_by_role("link", name="24 h").click()
     page.get_by_role("link", name="12 blocked").click()
@@ -98,7 +97,6 @@ def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page
 
 @only_full
 def test_typed_filters_become_chips_that_can_be_removed(open_page):
-    """The form adds; each filter goes by itself."""
     page = open_page("?last=7d")
     page.get_by_text("All fields").click()
     page.get_by_label("Package", exact=True).fill("left*")
@@ -114,7 +112,6 @@ def test_typed_filters_become_chips_that_can_be_removed(open_page):
 
 @only_full
 def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
-    """Older and newer, by links."""
     page = open_page("?event=install_allowed&limit=30")
     seen = [first_id(page)]
     for left in (30, 20):
@@ -131,7 +128,6 @@ def test_pages_are_turned_with_the_filters_kept_and_back(open_page):
 
 @only_full
 def test_a_bar_of_the_histogram_narrows_to_its_time(open_page):
-    """Click on the peak, see the peak."""
     page = open_page("?last=24h&decision=BLOCKED")
     expect(page.locator("svg.histogram a")).to_have_count(1)
     page.locator("svg.histogram a .hit").click()
@@ -143,7 +139,7 @@ def test_a_bar_of_the_histogram_narrows_to_its_time(open_page):
 
 @only_full
 def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
-    """The drawing is for the mouse alone; its table can do the same."""
+    """The drawing needs a mouse; its table does not."""
     page = open_page("?last=24h&decision=BLOCKED")
     page.locator("details.as-table summary").focus()
     page.keyboard.press("Enter")
@@ -156,7 +152,6 @@ def test_the_keyboard_narrows_by_the_table_behind_the_histogram(open_page):
 
 @only_full
 def test_a_shared_link_shows_the_same_rows_to_someone_else(open_page):
-    """The address is the page."""
     page = open_page("?last=24h")
     page.get_by_role("link", name="left-pad", exact=True).first.click()
     expect(page.get_by_role("link", name="Remove filter: Package is left-pad")).to_be_visible()
@@ -168,7 +163,6 @@ def test_a_shared_link_shows_the_same_rows_to_someone_else(open_page):
 
 @only_full
 def test_the_file_holds_what_is_seen(open_page):
-    """The file holds the rows and the number that the page names."""
     page = open_page("?decision=BLOCKED")
     page.get_by_text("Export 12 rows").click()
     with page.expect_download() as download:
@@ -182,7 +176,6 @@ def test_the_file_holds_what_is_seen(open_page):
 
 @only_full
 def test_a_faulty_filter_is_corrected_where_it_was_typed(open_page, visit):
-    """The other filters stay."""
     complaints = visit.complaints
     page = open_page("?package=evil-pad")
     page.get_by_text("All fields").click()
@@ -198,7 +191,6 @@ def test_a_faulty_filter_is_corrected_where_it_was_typed(open_page, visit):
 
 @only_full
 def test_who_may_not_see_the_page_gets_403(visit):
-    """Also when they know its address."""
     page = visit(role="member")
     visit.complaints.clear()  # the browser itself reports every status of 400 and more
     response = page.goto(visit.place.audit)
@@ -210,7 +202,6 @@ def test_who_may_not_see_the_page_gets_403(visit):
 
 @only_full
 def test_times_are_the_viewers_own_where_there_is_a_script(visit):
-    """UTC stays available; the header says which it is."""
     page = visit("?decision=BLOCKED", timezone_id="Europe/Berlin")
     time = page.locator("table.log time[data-local]").first
     utc = (time.get_attribute("datetime") or "")[:19].replace("T", " ")
@@ -239,7 +230,6 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     "name", [HOSTILE, *(pytest.param(name, marks=only_full) for name in NAMES[3:])]
 )
 def test_hostile_names_are_shown_and_do_nothing(open_page, name):
-    """No dialog, no image, no link to elsewhere, and the page keeps its width."""
     page = open_page("?event=install_allowed&limit=100")
 
     text, log = _quoted(name), "//table[contains(@class, 'log')]"
@@ -269,7 +259,6 @@ def _quoted(text: str) -> str:
     ],
 )
 def test_axe_finds_no_violations(visit, scheme, size, query):
-    """Whatever it shows: rows, none, or what is wrong with the question."""
     page = visit(query, color_scheme=scheme, viewport=size)
     visit.complaints.clear()
     expect_no_violations(page)

@@ -76,7 +76,6 @@ def page(link: str, browser: Browser, server: Server) -> Iterator[Page]:
 
 @only_full
 def test_a_signed_in_owner_finds_a_row_by_its_filters(page: Page) -> None:
-    """What happened, and who did it, is an incident's first question."""
     search(page, "Binding created")
 
     table = page.get_by_role("table")
@@ -95,7 +94,6 @@ def test_a_search_without_result_says_so(page: Page) -> None:
 
 @only_full
 def test_the_page_works_from_the_keyboard(page: Page) -> None:
-    """Search without a mouse: to the field by its key, type, Enter."""
     page.wait_for_load_state()  # the script for keys
     page.keyboard.press("/")
     page.keyboard.type("system:admin-*")
@@ -107,7 +105,6 @@ def test_the_page_works_from_the_keyboard(page: Page) -> None:
 
 @only_full
 def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
-    """The file holds the rows that are seen."""
     search(page, "Binding created")
     expect(page.get_by_text("Export 1 row", exact=True)).to_be_visible()
     page.wait_for_load_state()  # the script for keys
@@ -123,7 +120,6 @@ def test_the_csv_link_downloads_the_filtered_rows(page: Page) -> None:
 
 @only_full
 def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
-    """The cookie is gone and would not work any more; the next page asks to sign in."""
     (cookie,) = page.context.cookies()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{server.url}/")
@@ -138,7 +134,6 @@ def test_signing_out_ends_the_session(page: Page, server: Server) -> None:
 
 @only_full
 def test_the_browser_reports_no_fault(server: Server, browser: Browser) -> None:
-    """No page trips over the content security policy or asks for what is not there."""
     said: list[str] = []
     page = browser.new_page()
     page.on("console", lambda message: said.append(message.text))

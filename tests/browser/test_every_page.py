@@ -79,7 +79,6 @@ def expect_it_to_hold(visits: Visits, path: str) -> str:
 
 
 def test_every_page_opens_and_shows_names_as_text(visit: Visits) -> None:  # noqa: F811 - a fixture
-    """In one tab, as an owner walks through them; the browser complains of nothing."""
     page = visit(role="owner")
     for path in PAGES:
         page.goto(f"{visit.place.server.url}{path}")
@@ -96,7 +95,6 @@ def test_every_page_opens_and_shows_names_as_text(visit: Visits) -> None:  # noq
 @only_full
 @pytest.mark.parametrize("path", PAGES)
 def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811 - a fixture
-    """What was typed in is read there, and does nothing."""
     shown = expect_it_to_hold(visit, path)
 
     for text in TEXTS:
@@ -106,7 +104,7 @@ def test_hostile_names_are_text(visit: Visits, path: str) -> None:  # noqa: F811
 
 @only_full
 def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fixture
-    """Also the longest one, which has no place to break."""
+    """The longest name has no place to break."""
     with visit.place.server.client() as client:
         bindings = client.get(bindings_path()).json()["bindings"]
     for binding in bindings[:3]:
@@ -116,6 +114,5 @@ def test_a_hostile_binding_is_text(visit: Visits) -> None:  # noqa: F811 - a fix
 @only_full
 @pytest.mark.parametrize("path", NAMELESS)
 def test_a_page_without_names_can_be_used_by_everyone(visit: Visits, path: str) -> None:  # noqa: F811
-    """Contrast, names, roles, sizes of targets."""
     expect_it_to_hold(visit, path)
     visit.complaints = [text for text in visit.complaints if "status of 40" not in text]

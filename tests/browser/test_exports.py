@@ -41,7 +41,6 @@ def test_a_file_is_exported_and_compared_with_its_receipt(
     tmp_path: Path,
     has_scripts: bool,
 ) -> None:
-    """From the audit log to the verdict; a changed byte and a missing one are found."""
     page = visit("?last=90d", java_script_enabled=has_scripts, accept_downloads=True)
     page.locator("[data-exports] summary").click()
     page.get_by_role("link", name="What the file will hold").click()
@@ -84,7 +83,6 @@ def test_a_file_is_exported_and_compared_with_its_receipt(
 
 @only_full
 def test_a_running_export_shows_that_it_goes_on_and_how_it_ends(visit: Visits) -> None:  # noqa: F811
-    """Its page is updated while the rows are sent, and reloads with the end."""
     with visit.place.server.client() as client:
         path = "/api/v1/admin/orgs/acme/audit/export?format=json"
         with client.stream("GET", path) as response:
@@ -102,7 +100,6 @@ def test_a_running_export_shows_that_it_goes_on_and_how_it_ends(visit: Visits) -
 
 @only_full
 def test_the_pages_can_be_used_by_all(visit: Visits) -> None:  # noqa: F811 - a fixture
-    """In both lights, wide and on a phone."""
     with visit.place.server.client() as client:
         answer = client.get("/admin/ui/orgs/acme/audit/export?format=parquet&event=org_created")
         export_id = answer.headers["x-export-id"]

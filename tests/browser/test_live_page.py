@@ -52,7 +52,6 @@ def top_row(page: Page) -> Any:
 def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
     visit: Visits, place: Place
 ) -> None:
-    """Two people, two pages; both can be read by everyone."""
     for scheme, size in (("light", WIDE), ("dark", PHONE)):
         page = visit(place.overview, "owner", color_scheme=scheme, viewport=size)
         expect(page.get_by_text("MAL-1")).to_have_count(0)
@@ -69,7 +68,6 @@ def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
 
 @only_full
 def test_rows_come_in_while_the_page_is_open(visit: Visits, place: Place) -> None:
-    """On top, in the viewer's own time, told to who does not see; until the button is pressed."""
     page = visit("?last=24h&package=!noise", timezone_id="Asia/Tokyo")
     button = page.get_by_role("button", name="Live")
     before = top_row(page).get_attribute("id")
@@ -95,7 +93,6 @@ def test_rows_come_in_while_the_page_is_open(visit: Visits, place: Place) -> Non
 
 @only_full
 def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Place) -> None:
-    """A page without rows fills as they come in."""
     page = visit("?package=awaited")
     page.get_by_role("button", name="Live").click()
     expect(page.get_by_role("status")).to_contain_text("Waiting")
@@ -108,7 +105,7 @@ def test_a_page_without_rows_shows_the_first_that_comes(visit: Visits, place: Pl
 
 @only_full
 def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visits) -> None:
-    """Escape lets go; so a slip of the hand leaves the page as it was."""
+    """A slip of the hand leaves the page as it was."""
     page = visit("?last=24h&package=left-*")
     drawing = page.locator("svg.histogram")
     box = drawing.bounding_box()
@@ -145,7 +142,6 @@ def test_dragging_over_the_histogram_narrows_and_a_click_is_a_click(visit: Visit
 
 @only_full
 def test_a_field_completes_to_what_is_typed(visit: Visits) -> None:
-    """Also to what is not on the page; and what is chosen is found."""
     page = visit("?limit=1")
     page.get_by_text("All fields").click()
     field = page.get_by_label("Package", exact=True)

@@ -77,7 +77,7 @@ def context(server: tuple[Server, str], browser: Browser) -> Iterator[BrowserCon
 def test_a_form_of_another_origin_changes_nothing(
     context: BrowserContext, server: tuple[Server, str], elsewhere: Elsewhere, host: str
 ) -> None:
-    """From the same host the cookie comes along, and the origin gives it away."""
+    """From the same host the cookie comes along; the origin tells them apart."""
     ours, _ = server
     elsewhere.html = f"""<!doctype html><form method="post" action="{ours.url}/sign-out">
         <button>You have won</button></form>"""
@@ -96,7 +96,7 @@ def test_a_form_of_another_origin_changes_nothing(
 def test_no_page_of_ours_can_be_framed(
     context: BrowserContext, server: tuple[Server, str], elsewhere: Elsewhere
 ) -> None:
-    """No visitor can be led to press a hidden button."""
+    """No visitor can be made to press a hidden button."""
     ours, _ = server
     elsewhere.html = f"""<!doctype html><iframe src="{ours.url}{AUDIT}"></iframe>
         <iframe src="{ours.url}/sign-in?token=abc"></iframe>"""
@@ -115,7 +115,7 @@ def test_no_page_of_ours_can_be_framed(
 def test_another_origin_reads_nothing(
     context: BrowserContext, server: tuple[Server, str], elsewhere: Elsewhere
 ) -> None:
-    """The cookie comes along from the same host; the answer is not for the other origin."""
+    """From the same host the cookie comes along."""
     ours, _ = server
     elsewhere.html = "<!doctype html>"
     page = context.new_page()

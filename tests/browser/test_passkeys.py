@@ -121,7 +121,6 @@ def desk(place: Place, browser: Browser) -> Iterator[PasskeyPage]:
 
 
 def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -> None:
-    """Added, used; refused to a stranger's finger, to a copy, for another site; removed."""
     page = desk.page
     profile = page.get_by_role("heading", level=1, name="Your profile")
     page.get_by_label("Name of a new passkey").fill("Ada’s laptop")
@@ -166,7 +165,6 @@ def test_a_passkey_from_its_making_to_its_end(desk: PasskeyPage, place: Place) -
 
 @only_full
 def test_the_pages_can_be_used_by_everyone(desk: PasskeyPage, place: Place) -> None:
-    """Axe finds no violations, wide or narrow, light or dark; a session is ended by keyboard."""
     page = desk.page
     page.get_by_role("button", name="Add a passkey").click()
     expect(page.get_by_text("The passkey was added.")).to_be_visible()
@@ -191,7 +189,6 @@ def test_the_pages_can_be_used_by_everyone(desk: PasskeyPage, place: Place) -> N
 def test_a_passkey_confirms_in_place_and_the_form_is_sent(
     desk: PasskeyPage, place: Place, home: Home
 ) -> None:
-    """What was typed stays; the form is sent once the passkey was used."""
     page = desk.page
     page.get_by_role("button", name="Add a passkey").click()
     expect(page.get_by_text("The passkey was added.")).to_be_visible()

@@ -115,7 +115,6 @@ def use_key(page: Page, server: Server) -> int:
 @only_full
 @with_and_without_scripts
 def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scripts: bool) -> None:
-    """From the first invitation to the last revocation, and the log says so."""
     ending = "scripts" if has_scripts else "plain"
     context = place.sign_in(browser, "owner", java_script_enabled=has_scripts)
     page = context.new_page()
@@ -206,7 +205,6 @@ def test_an_owner_runs_the_organisation(place: Place, browser: Browser, has_scri
 
 @only_full
 def test_no_one_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
-    """Neither by a link nor by the address; a refusal says what is missing."""
     for who in ("auditor", "team-admin", "member"):
         context = place.sign_in(browser, who)
         page = context.new_page()
@@ -224,7 +222,6 @@ def test_no_one_else_gets_to_the_pages(place: Place, browser: Browser) -> None:
 @only_full
 @in_every_light
 def test_the_pages_are_for_everyone(place: Place, browser: Browser, scheme: Any, size: Any) -> None:
-    """As they are, with a fault in them, and with a secret on them; long names break nothing."""
     context = place.sign_in(browser, "owner", color_scheme=scheme, viewport=size)
     page = context.new_page()
     complaints: list[str] = []

@@ -72,7 +72,6 @@ def test_a_rule_is_checked_previewed_and_saved_by_keyboard(
     visit: Visits,  # noqa: F811 - a fixture
     has_scripts: bool,
 ) -> None:
-    """From "would it be allowed?" to the rule that blocks it, and to the page of one install."""
     name = "colors" if has_scripts else "color*"
     policy = f"{visit.place.overview}/policy"
     page = visit(policy, role="owner", java_script_enabled=has_scripts)
@@ -118,7 +117,6 @@ def test_a_rule_is_checked_previewed_and_saved_by_keyboard(
 
 @only_full
 def test_lines_are_copied(visit: Visits) -> None:  # noqa: F811 - a fixture
-    """By the button beside them, which appears with scripts."""
     page = visit(
         f"{visit.place.overview}/proxy?client=npm&provider=gitlab",
         role="owner",
@@ -138,7 +136,6 @@ def test_every_page_about_installs_is_for_everyone(
     scheme: str,
     size: dict[str, int],
 ) -> None:
-    """Without violations that axe finds, and no wider than the window, whatever is open."""
     page = visit(f"{visit.place.overview}/policy", role="owner", color_scheme=scheme, viewport=size)
     expect(page.locator("#blocklist")).to_contain_text("stale")
     expect_no_violations(page)

@@ -72,7 +72,6 @@ def page(server: Server, browser: Browser, request: pytest.FixtureRequest) -> Pa
 def test_an_invited_person_signs_in(
     page: Page, server: Server, idp: ProviderProcess, name: str, email: str
 ) -> None:
-    """The browser follows every redirect, brings every cookie and ends up on the overview."""
     idp.be(email=email)
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
@@ -97,7 +96,6 @@ def test_an_invited_person_signs_in(
 def test_a_person_of_two_organisations_chooses(
     page: Page, server: Server, idp: ProviderProcess
 ) -> None:
-    """By a button each, within what the content security policy lets a form do."""
     idp.be(email="di@acme.example")
     page.get_by_role("link", name="Sign in with Google").click()
     expect(page.get_by_role("button")).to_have_text(["acme", "elsewhere"])
@@ -109,7 +107,6 @@ def test_a_person_of_two_organisations_chooses(
 
 @only_full
 def test_who_is_refused_reads_why_and_can_go_back(page: Page, idp: ProviderProcess) -> None:
-    """Going back in the browser's history begins nothing again."""
     idp.be(says_no="access_denied")
 
     page.get_by_role("link", name="Sign in with Google").click()

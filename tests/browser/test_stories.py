@@ -126,7 +126,6 @@ def walk(visit: Visits, request: pytest.FixtureRequest) -> Callable[[], Walk]:
 
 
 def test_who_installed_a_malicious_version_and_what_else_in_5_actions_on_2_pages(walk, tmp_path):
-    """Who, from which job, what else its run installed, and the list as a file."""
     walker = walk()
     page = walker.page
     walker.search("event-stream@3.3.6")
@@ -157,7 +156,6 @@ def test_who_installed_a_malicious_version_and_what_else_in_5_actions_on_2_pages
 
 @only_full
 def test_a_year_of_rows_with_its_receipt_and_a_changed_byte_in_5_actions(walk, tmp_path):
-    """The file, what it was, that it is whole, and that a copy is not."""
     walker = walk()
     page = walker.page
     walker.press(page.locator("details.menu summary", has_text="Export"))
@@ -185,7 +183,6 @@ def test_a_year_of_rows_with_its_receipt_and_a_changed_byte_in_5_actions(walk, t
 
 @only_full
 def test_a_row_is_copied_as_a_link_and_as_json(visit):
-    """Both go into a ticket."""
     page = visit("?q=event-stream@3.3.6")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("table.log a.open").click()
@@ -203,7 +200,6 @@ def test_a_row_is_copied_as_a_link_and_as_json(visit):
 
 @only_full
 def test_the_keyboard_moves_through_rows_and_lists_its_keys(visit):
-    """Slash searches, j and k move, o opens, a question mark tells."""
     page = visit("")
     page.keyboard.press("j")
     page.keyboard.press("j")

@@ -100,7 +100,6 @@ def visit(place: Place, browser: Browser) -> Iterator[Callable[..., Page]]:
 @only_full
 @with_and_without_scripts
 def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
-    """Explain, create, use, revoke; and the log tells all of it."""
     name = "scripted" if has_scripts else "plain"
     token = place.issuer.sign(sub=f"repo:acme/{name}:ref:refs/heads/main")
     page = visit("bindings", java_script_enabled=has_scripts)
@@ -139,7 +138,6 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
 
 
 def test_from_a_rejected_job_to_a_binding(place, visit):
-    """What the token said is not typed again. By keyboard, and without scripts."""
     token = place.issuer.sign(sub="repo:acme/new:ref:refs/heads/main")
     assert place.send(token) is None
     page = visit("rejected", java_script_enabled=False)
@@ -160,7 +158,6 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
 
 @only_full
 def test_a_misspelt_subject_is_replaced_and_its_repository_revoked(place, visit):
-    """Two clicks to trust the job, three actions to end all trust in it."""
     earlier = place.bind("repo:acme/store:ref:refs/heads/main", repository_id="77")
     changes = {"sub": "repo:acme/Store:ref:refs/heads/main", "repository_id": "77"}
     token = place.issuer.sign(**changes)
@@ -202,7 +199,6 @@ def odd(place: Place) -> Place:
 @only_full
 @in_every_light
 def test_every_page_is_for_everyone(odd, visit, scheme, size):
-    """Without violations that axe finds, and no wider than the window, whatever it shows."""
     page = visit("bindings", color_scheme=scheme, viewport=size)
     paths = ("bindings", "bindings?asOf=2026-01-01", "bindings/new", "bindings/revoke", "rejected")
     for path in paths:

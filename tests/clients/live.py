@@ -95,7 +95,6 @@ def origin(url: str, page: str) -> str:
 
 
 def test_an_allowed_release_is_installed(stand: Stand, project: Project, manager: Manager) -> None:
-    """One row for it."""
     key = stand.key()
     project.use(documented(manager.client, stand.address, stand.install_token(key)))
     name, version = ALLOWED[manager.ecosystem]
@@ -106,7 +105,6 @@ def test_an_allowed_release_is_installed(stand: Stand, project: Project, manager
 
 
 def test_a_denied_release_is_not(stand: Stand, project: Project, manager: Manager) -> None:
-    """And the row names the rule."""
     key = stand.key()
     project.use(documented(manager.client, stand.address, stand.install_token(key)))
     name, version = DENIED[manager.ecosystem]

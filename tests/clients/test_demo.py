@@ -77,7 +77,6 @@ def paste(line: str, folder: Path) -> Done:
 
 @only_full
 def test_the_built_in_packages_are_installed_and_blocked(home: Home, tmp_path: Path) -> None:
-    """Without an upstream. The newest release of the allowed one is in its cooldown."""
     with demo(home) as (server, said):
         allowed = paste(said["installs"]["allowed"], tmp_path / "allowed")
         blocked = paste(said["installs"]["blocked"], tmp_path / "blocked")
@@ -97,7 +96,6 @@ def test_the_built_in_packages_are_installed_and_blocked(home: Home, tmp_path: P
 
 @only_full
 def test_an_upstream_that_is_configured_is_asked(home: Home, tmp_path: Path) -> None:
-    """With lines for packages of public registries."""
     with running_packages() as packages:
         packages.add_wheel("six", "1.17.0")
         packages.add_wheel("pycrypto", "2.6.1")
@@ -113,7 +111,7 @@ def test_an_upstream_that_is_configured_is_asked(home: Home, tmp_path: Path) -> 
 
 @only_full
 def test_each_start_has_a_key_of_its_own(home: Home) -> None:
-    """Which may only install, expires, and ends the one before: its secret was printed."""
+    """Its secret is printed, so it may only install, expires, and ends the one before."""
     with demo(home) as (_, first):
         (before,) = demo_keys(home)
     with demo(home) as (_, second):
@@ -126,7 +124,6 @@ def test_each_start_has_a_key_of_its_own(home: Home) -> None:
 
 
 def test_without_a_server_no_key_is_issued(home: Home) -> None:
-    """There is no proxy to install through."""
     said = home.ask("demo", "--no-serve")
 
     assert "installs" not in said
@@ -135,7 +132,6 @@ def test_without_a_server_no_key_is_issued(home: Home) -> None:
 
 @only_full
 def test_the_whole_demo_installs(tmp_path: Path) -> None:
-    """From an empty data dir, with the history's own policy."""
     home = Home(tmp_path)
     try:
         with demo(home) as (server, said):
@@ -151,7 +147,6 @@ def test_the_whole_demo_installs(tmp_path: Path) -> None:
 
 
 def test_people_are_shown_both_lines(home: Home) -> None:
-    """In the words around the sign-in link."""
     process = home.begin("demo")
     assert process.stdout is not None
     shown: list[bytes] = []

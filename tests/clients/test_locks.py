@@ -62,7 +62,6 @@ def test_a_locked_install_is_one_row(stand: Stand, project: Project, manager: Ma
 def test_a_file_with_another_digest_is_not_installed(
     stand: Stand, project: Project, manager: Manager
 ) -> None:
-    """The client compares what it gets with the lock file itself."""
     lock(stand, project, manager)
     file = project.folder / manager.lock
     changed = file.read_text()
@@ -83,7 +82,6 @@ def test_a_file_with_another_digest_is_not_installed(
 def test_a_locked_release_that_is_denied_by_now_fails_the_install(
     stand: Stand, project: Project, manager: Manager
 ) -> None:
-    """A rule reaches the lock files that are there already."""
     key = lock(stand, project, manager)
     path = "/api/v1/admin/orgs/acme/policy"
     with stand.server.client() as operator:

@@ -24,7 +24,6 @@ def key(stand: Stand, project: Project, manager: Manager) -> Key:
 
 
 def test_one_install_is_one_row(stand: Stand, project: Project, manager: Manager, key: Key) -> None:
-    """Of the newest release that the requirement and the policy allow: 1.2.0 is denied."""
     done = manager.add(project, manager.below_2("left-pad"))
 
     assert done.code == 0, done.log
@@ -46,7 +45,6 @@ def test_without_a_version_the_newest_one_allowed_is_taken(
 def test_a_denied_release_fails_the_install(
     stand: Stand, project: Project, manager: Manager, key: Key
 ) -> None:
-    """The log says which rule, and where the client prints addresses, which audit row."""
     done = manager.add(project, manager.pinned("left-pad", "1.2.0"))
     row, rule = only_row(stand, key), RULES[manager.ecosystem]
 
@@ -60,7 +58,7 @@ def test_a_denied_release_fails_the_install(
 def test_a_release_in_its_cooldown_is_left_out(
     stand: Stand, project: Project, manager: Manager, key: Key
 ) -> None:
-    """1.1.0 was published two days ago, and seven are wanted."""
+    """1.1.0 was published two days ago; the cooldown is seven days."""
     done = manager.add(project, manager.below_2("fresh"))
 
     assert done.code == 0, done.log
@@ -71,7 +69,6 @@ def test_a_release_in_its_cooldown_is_left_out(
 def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
     stand: Stand, project: Project, manager: Manager, key: Key
 ) -> None:
-    """With the reason."""
     done = manager.add(project, manager.pinned("fresh", "1.1.0"))
     row = only_row(stand, key)
 
@@ -85,7 +82,7 @@ def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
 def test_a_first_party_name_never_comes_from_upstream(
     stand: Stand, packages: PackageRegistry, project: Project, manager: Manager, key: Key
 ) -> None:
-    """A stranger's package of that name is there: neither its page nor its file is asked for."""
+    """A stranger's package of that name is upstream: neither its page nor its file is requested."""
     done = manager.add(project, "acme-internal")
 
     assert done.code != 0, done.log
@@ -113,7 +110,7 @@ def test_a_name_is_found_however_it_is_written(
 def test_extras_bring_their_packages(
     stand: Stand, project: Project, python_manager: Manager, key: Key
 ) -> None:
-    """What an extra needs is in a wheel's metadata, which the proxy reads out of it."""
+    """What an extra needs is in a wheel's metadata, which the proxy reads."""
     done = python_manager.add(project, "whole[more]>=2")
 
     assert done.code == 0, done.log
@@ -127,7 +124,6 @@ def test_extras_bring_their_packages(
 def test_a_job_s_install_names_its_run(
     stand: Stand, project: Project, manager: Manager, key: Key
 ) -> None:
-    """With an install token the row has the binding and the run."""
     token = stand.install_token(key)
     project.use(documented(manager.client, stand.address, token))
     done = manager.add(project, manager.below_2("left-pad"))

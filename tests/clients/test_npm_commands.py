@@ -36,7 +36,6 @@ COMMANDS = [
 def test_a_command_beside_installs_is_answered(
     stand: Stand, project: Project, client: type[Npm], command: Sequence[str], answer: str
 ) -> None:
-    """And leaves no row beyond that of the one install before it."""
     if not is_installed():
         pytest.fail("run sh tests/clients/install.sh first")
     manager, key = client(), stand.key()
@@ -57,7 +56,6 @@ def answer_for(template: str, key: Key) -> str:
 
 @pytest.mark.parametrize("command", [["publish"], ["search", "left-pad"], ["login"]], ids=str)
 def test_what_is_not_served_fails(stand: Stand, project: Project, command: list[str]) -> None:
-    """Publishing most of all: nothing gets past the proxy that way."""
     npm = Npm()
     npm.prepare(project)
     manifest = project.folder / "package.json"

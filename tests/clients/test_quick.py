@@ -25,7 +25,6 @@ def common(request: pytest.FixtureRequest) -> Manager:
 def test_an_install_is_decided_recorded_and_attributed(
     stand: Stand, project: Project, common: Manager
 ) -> None:
-    """A range takes the newest release that is allowed; a pinned one fails and says why."""
     key = stand.key()
     project.use(documented(common.client, stand.address, stand.install_token(key)))
     allowed = common.add(project, common.below_2("left-pad"))
@@ -44,7 +43,6 @@ def test_an_install_is_decided_recorded_and_attributed(
 def test_an_install_whose_first_requests_get_a_429_succeeds(
     stand: Stand, packages: PackageRegistry, project: Project, common: Manager
 ) -> None:
-    """The client waits, for as long as `retry-after` says or longer, and tries again."""
     is_python = common.ecosystem is Ecosystem.PYPI
     (packages.add_wheel if is_python else packages.add_tarball)("wanted", "1.0.0")
     key = stand.key()

@@ -159,7 +159,6 @@ def test_locked_installs_of_many_packages_are_within_the_limits(
     key: Key,
     authority: Path,
 ) -> None:
-    """Several jobs of one address begin `npm ci` at once, each with nothing in its cache."""
     names = [f"part-{number}" for number in range(PACKAGES)]
     for name in names:
         packages.add_tarball(name, "1.0.0")
@@ -196,7 +195,6 @@ def job_of(app: Project, folder: Path, key: Key, authority: Path) -> Project:
 def test_installs_in_a_row_get_the_same(
     secured: Stand, app: Project, key: Key, authority: Path, name: str
 ) -> None:
-    """With one row, as those are which no byte of the file is sent for."""
     manager = client(name)
     use(app, manager, key, authority)
     for _ in range(INSTALLS):
@@ -211,7 +209,6 @@ def test_installs_in_a_row_get_the_same(
 def test_a_blocked_release_is_named_with_the_operator_s_reason(
     secured: Stand, app: Project, key: Key, authority: Path, name: str
 ) -> None:
-    """Each time, wherever the client prints anything of it."""
     manager = client(name)
     use(app, manager, key, authority)
     reason = f"denied by rule {RULES[manager.ecosystem]}: {REASON}"
@@ -227,7 +224,6 @@ def test_a_blocked_release_is_named_with_the_operator_s_reason(
 def test_a_package_without_an_allowed_release_is_named_with_the_reason(
     secured: Stand, app: Project, key: Key, authority: Path, name: str
 ) -> None:
-    """And leaves a row: no client stops at the index."""
     manager = client(name)
     use(app, manager, key, authority)
     reason = f"denied by rule lookalike-{manager.ecosystem}: {LOOKALIKE}"

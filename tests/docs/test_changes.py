@@ -50,7 +50,7 @@ def changed_copy(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_no_other_file_has_to_change(tmp_path: Path) -> None:
-    """Or the fact would have a second declaration, which this copy lacks."""
+    """Otherwise the fact has a second declaration, which this copy lacks."""
     changed_copy(tmp_path)
     plugins = ("no:cacheprovider", "pytest_asyncio.plugin", "pytest_timeout")
     command = [sys.executable, "-m", "pytest", "-q", *(f"-p{plugin}" for plugin in plugins)]

@@ -106,7 +106,7 @@ def report(script: str, server: Server, key: str, folder: Path, **variables: str
 def test_each_job_reports_rows_that_name_it(
     home: Home, issuer_process: IssuerProcess, tmp_path: Path
 ) -> None:
-    """The three jobs' lines, with a stand-in for what the provider's machine offers them."""
+    """A stand-in plays what the provider's machine offers."""
     home.settings["issuers_file"] = str(issuer_process.file(home.folder))
     issued = home.run(
         "apikey", "issue", "--org", "acme", "--name", "ci", "--scope", "audit:ingest", "--json"
@@ -144,7 +144,6 @@ def test_each_job_reports_rows_that_name_it(
 
 
 def test_a_job_gets_a_token_for_this_service_alone() -> None:
-    """With the keys that each provider defines for it."""
     github, gitlab, _, bindings = documents()
 
     assert github["permissions"] == {"contents": "read", "id-token": "write"}

@@ -28,7 +28,6 @@ def named_files(cell: str) -> list[str]:
 
 
 def test_the_table_names_seventeen_changes_and_one_to_three_files_for_each() -> None:
-    """A change that takes more files than that has no home."""
     rows = table_rows()
 
     assert len(rows) == ROWS
@@ -36,7 +35,6 @@ def test_the_table_names_seventeen_changes_and_one_to_three_files_for_each() -> 
 
 
 def test_every_file_named_in_the_table_exists() -> None:
-    """A file that moves takes its line in the table along."""
     missing = [
         name
         for row in table_rows()

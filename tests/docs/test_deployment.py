@@ -68,7 +68,6 @@ def directive(name: str) -> str:
 
 
 def test_the_environment_file_has_known_settings_and_loads() -> None:
-    """Those in comments, too; sh and systemd read the same values."""
     named = re.findall(rf"^#?{PREFIX}(\w+)=", read("countersign.env"), re.MULTILINE)
     command = ["sh", "-c", f"set -a; . {FOLDER}/countersign.env; env"]
     shell = subprocess.run(command, env={}, capture_output=True, text=True, check=True).stdout
@@ -89,7 +88,6 @@ def test_the_example_serves_packages_of_both_ecosystems() -> None:
 
 
 def test_the_run_book_copies_the_database_of_the_example() -> None:
-    """The path that follows from COUNTERSIGN_DATA_DIR of the example."""
     page = (REPOSITORY / "docs" / "run-book.md").read_text()
 
     assert f"--from sqlite:///{example().data_dir}/countersign.db\n" in page
@@ -123,7 +121,6 @@ def test_every_command_on_the_page_exists_with_its_options() -> None:
 
 
 def test_the_service_unit_starts_the_service_and_lets_it_end() -> None:
-    """And writes to its data dir only."""
     service = unit("countersign.service")["Service"]
     program, *arguments = shlex.split(service["ExecStart"])
     settings = example()
@@ -157,7 +154,6 @@ def test_the_backup_unit_runs_the_backup_script() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    """Every name and value, with programs that exist on this machine."""
     for path in FOLDER.glob("countersign*.[st]*"):
         if path.suffix in {".service", ".timer"}:
             text = path.read_text().replace(PROGRAM, "/bin/true")
@@ -179,7 +175,6 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 
 def test_the_limits_of_nginx_fit_those_of_the_service() -> None:
-    """Each is the stricter or the wider one, as its comment says."""
     settings = example()
 
     assert float(directive("keepalive_timeout").removesuffix("s")) < settings.keep_alive_s
@@ -201,7 +196,6 @@ def test_the_limits_of_nginx_fit_those_of_the_service() -> None:
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
-    """Addresses, long headers, large bodies, the live stream and the log, with a real nginx."""
     folder = tmp_path / "nginx"
     folder.mkdir()
     cookie = home.change(owner_cookie)
@@ -217,7 +211,7 @@ def test_requests_through_nginx(home: Home, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_a_refusal_before_the_body_passes_nginx(home: Home, tmp_path: Path) -> None:
-    """While nginx still sends the body: a connection that is closed then becomes a 502."""
+    """While nginx still sends the body: closing the connection would become a 502."""
     https = free_port()
     server = home.serve(base_url=f"https://127.0.0.1:{https}", trusted_proxies="127.0.0.1")
     events = "/api/v1/admin/orgs/acme/audit/events"
@@ -238,7 +232,6 @@ def test_a_refusal_before_the_body_passes_nginx(home: Home, tmp_path: Path) -> N
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_nginx_accepts_no_weak_encryption(tmp_path: Path) -> None:
-    """No machine is redirected with a key that it sent in the clear; no old cipher is agreed."""
     http, https = free_port(), free_port()
     changes = {"listen 80;": f"listen 127.0.0.1:{http};"}
     with running_nginx(tmp_path, https, free_port(), changes) as certificates:
@@ -267,7 +260,6 @@ def test_nginx_accepts_no_weak_encryption(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NGINX is None, reason="no nginx here")
 def test_nginx_limits_what_an_address_sends(home: Home, tmp_path: Path) -> None:
-    """Requests and connections; with an answer that package managers try again after."""
     https = free_port()
     words = ("apikey", "issue", "--org", "acme", "--name", "npm", "--scope", "packages:install")
     key = {"x-service-api-key": home.ask(*words)["secret"]}
@@ -346,7 +338,6 @@ def image_lines(instruction: str) -> list[str]:
 
 @only_full
 def test_the_image_has_all_that_the_service_needs(empty_home: Home, tmp_path: Path) -> None:
-    """What it copies serves, with its environment, and passes its own health check."""
     root = tmp_path / "image"
     for line in image_lines("COPY "):
         *sources, target = shlex.split(line)
@@ -405,7 +396,6 @@ def test_the_image_has_all_that_the_service_needs(empty_home: Home, tmp_path: Pa
 
 @only_full
 def test_the_scripts_back_up_and_keep_the_last_good_one(home: Home, tmp_path: Path) -> None:
-    """A new backup, and only then the deletion of old ones."""
     programs = add_countersign(tmp_path)
     script = read("countersign-backup").replace(WRAPPER, f"{programs}/countersign")
     backups = tmp_path / "backups"
@@ -427,7 +417,6 @@ def test_the_scripts_back_up_and_keep_the_last_good_one(home: Home, tmp_path: Pa
 
 @only_full
 def test_the_wrapper_reads_the_settings_of_the_service(home: Home, tmp_path: Path) -> None:
-    """Its own user's environment does not matter."""
     lines = [f"{name}={value}" for name, value in home.environment().items() if PREFIX in name]
     (tmp_path / "countersign.env").write_text("\n".join(lines))
     script = read("countersign").replace("/etc/countersign/", f"{tmp_path}/")

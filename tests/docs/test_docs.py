@@ -36,7 +36,6 @@ def read(name: str) -> str:
 
 
 def test_every_setting_is_in_the_settings_table() -> None:
-    """Name and default, as the code has them."""
     for field in msgspec.structs.fields(Settings):
         line = re.search(rf"\| `{PREFIX}{field.name.upper()}` \| (.+?) \|", read("settings.md"))
 
@@ -48,14 +47,12 @@ def test_every_setting_is_in_the_settings_table() -> None:
 
 
 def test_the_settings_table_names_no_other_setting() -> None:
-    """A setting that was taken out must leave the table, too."""
     named = set(re.findall(rf"\| `{PREFIX}(\w+)` \|", read("settings.md")))
 
     assert named == {name.upper() for name in Settings.__struct_fields__}
 
 
 def test_every_event_is_documented_with_its_envelope() -> None:
-    """What can happen, and every key it carries."""
     for event in EVENTS:
         line = re.search(rf"\| `{event}` \|.*", (DOCS / "audit-rows.md").read_text())
 
@@ -65,14 +62,12 @@ def test_every_event_is_documented_with_its_envelope() -> None:
 
 
 def test_columns_are_documented_in_their_order() -> None:
-    """The order of JSON keys and CSV columns is part of the contract."""
     table = (DOCS / "audit-rows.md").read_text().split("## Events")[0]
 
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(WIRE_COLUMNS)
 
 
 def test_every_refusal_of_a_create_is_documented() -> None:
-    """A caller can look every text up."""
     for refusal in errors.CREATE_REFUSALS:
         head, _, _ = refusal.text.partition("{")
 
@@ -80,7 +75,6 @@ def test_every_refusal_of_a_create_is_documented() -> None:
 
 
 def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
-    """Which fault is named first is part of the contract."""
     listed = [
         text
         for text in re.findall(r"^\| `(.+)` \|$", (DOCS / "api.md").read_text(), re.MULTILINE)
@@ -93,13 +87,12 @@ def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
 
 
 def test_every_query_parameter_is_documented() -> None:
-    """Every filter can be looked up."""
     for name in [*FILTER_COLUMNS, "since", "until", "order", "limit", "cursor"]:
         assert f"`{name}`" in read("api.md")
 
 
 def test_every_filter_of_a_closed_set_is_documented_with_its_values() -> None:
-    """Another value is refused: what there is must be found without trying."""
+    """Other values are refused, so readers need the list."""
     for parameter in FILTER_PARAMETERS:
         page = re.search(r"### Page: .*?\n### ", (DOCS / "api.md").read_text(), re.DOTALL)
         line = re.search(rf"^\| `{parameter.name}` \|.*", page[0] if page else "", re.MULTILINE)
@@ -111,7 +104,6 @@ def test_every_filter_of_a_closed_set_is_documented_with_its_values() -> None:
 
 
 async def test_every_endpoint_is_documented(world: World) -> None:
-    """With its path, in which `<slug>` and `<id>` stand for what differs."""
     document = await (await world.client.get("/openapi.json")).get_json()
     for path in document["paths"]:
         shown = re.sub(r"\{(?!slug)\w+\}", "<id>", path.replace("{slug}", "<slug>"))
@@ -120,7 +112,6 @@ async def test_every_endpoint_is_documented(world: World) -> None:
 
 
 def test_every_role_and_capability_is_documented() -> None:
-    """Who may do what can be looked up."""
     for name in [*Role, *Capability]:
         assert f"`{name}`" in read("security-model.md")
 
@@ -144,7 +135,6 @@ def leads_somewhere(document: Path, target: str, anchor: str) -> bool:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    """No document points at a file or a heading that is not there."""
     documents = [*DOCS.glob("**/*.md"), *ROOT.glob("*.md")]
 
     broken = [
@@ -160,7 +150,6 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("name", ["run-book.md", "operations.md", "failures.md"])
 def test_the_table_of_contents_has_every_heading(name: str) -> None:
-    """In the order of the page."""
     introduction, *sections = re.split(r"^(?=## )", (DOCS / name).read_text(), flags=re.MULTILINE)
     headings = re.findall(r"^###? (.*)$", "".join(sections), re.MULTILINE)
 
@@ -168,7 +157,6 @@ def test_the_table_of_contents_has_every_heading(name: str) -> None:
 
 
 def test_the_glossary_is_in_alphabetical_order() -> None:
-    """Within each group, as the page says: a term is looked for by its name."""
     groups = (DOCS / "glossary.md").read_text().split("\n## ")[1:]
 
     assert groups
@@ -178,7 +166,6 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
 
 
 def test_every_alert_is_in_the_run_book() -> None:
-    """With what to look at, and what to do."""
     rules = (DOCS / "monitoring" / "countersign.rules.yml").read_text()
     page = (DOCS / "run-book.md").read_text()
     (table,) = re.findall(r"\n\| alert \|.*?\n\n", page, re.DOTALL)
@@ -189,13 +176,11 @@ def test_every_alert_is_in_the_run_book() -> None:
 
 
 def test_every_kind_of_finding_is_documented() -> None:
-    """The operator can read what each one means."""
     for kind in Kind:
         assert f"`{kind}`" in read("run-book.md")
 
 
 def test_every_failure_of_a_token_is_documented() -> None:
-    """Code and detail in the table, each with what it means and what to do."""
     for name in [*FailureCode, *Detail]:
         line = r"^\| `(\w+)` \| (?:`(\w+)`|–) \| .+ \| .+ \| .+ \|$"
         rows = re.findall(line, (DOCS / "ci-tokens.md").read_text(), re.MULTILINE)
@@ -216,7 +201,6 @@ async def test_every_job_is_named_where_its_alert_is(world: World) -> None:
 
 
 async def test_the_organisation_in_a_file_can_be_applied(world: World, tmp_path: Path) -> None:
-    """As it stands there; a second time there is nothing to do."""
     (declared,) = re.findall(r"```toml\n(.*?)```", (DOCS / "operations.md").read_text(), re.DOTALL)
     file = tmp_path / "orgs.toml"
     file.write_text(declared)

@@ -60,7 +60,6 @@ def run(
 def test_the_lines_of_each_provider_get_an_install_token(
     job: tuple[Server, str], issuer_process: IssuerProcess, programs: Path
 ) -> None:
-    """With a stand-in for what its machine offers; the API key is not left to install scripts."""
     server, key = job
     asked = """test "$*" = 'run oidc get --claims {"aud": "countersign"}'"""
     add_program(programs, "circleci", f"set -e\n{asked}\necho {issuer_process.sign(jti='c')}")
@@ -87,7 +86,7 @@ def test_the_lines_of_each_provider_get_an_install_token(
 def test_a_refused_job_ends_with_the_reason(
     job: tuple[Server, str], issuer_process: IssuerProcess, programs: Path
 ) -> None:
-    """In the shell that GitHub runs steps with, which does not look at the start of a pipe."""
+    """GitHub's shell ignores a failure at the start of a pipe."""
     server, key = job
     other = issuer_process.sign(sub="repo:acme/other:ref:refs/heads/main")
     variables = {"COUNTERSIGN_API_KEY": key, "COUNTERSIGN_ID_TOKEN": other}

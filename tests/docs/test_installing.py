@@ -75,7 +75,6 @@ def test_no_command_installs_countersign_by_its_name() -> None:
     ],
 )
 def test_such_a_command_is_found(command: str) -> None:
-    """Also in the middle of a sentence, and in a text of two lines."""
     assert from_an_index(f"First run `{command}`.")
 
 
@@ -89,12 +88,10 @@ def test_such_a_command_is_found(command: str) -> None:
     ],
 )
 def test_other_commands_are_not(command: str) -> None:
-    """From a checkout, and through the proxy."""
     assert not from_an_index(f"First run `{command}`.")
 
 
 def test_the_distribution_has_another_name_than_the_package_on_the_index() -> None:
-    """And the command keeps the product's."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
     assert project["name"] == "countersign-service"

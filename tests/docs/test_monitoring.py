@@ -102,7 +102,6 @@ async def test_no_label_is_one_that_prometheus_gives(world: World) -> None:
 
 
 async def test_every_job_has_an_interval_for_its_alert(world: World) -> None:
-    """The one rule for all jobs takes its limit from there, also that of an hourly one."""
     text = await exposed(world)
     tasks = {
         name: dict(re.findall(rf'^{name}\{{task="(\w+)"\}} (\S+)$', text, re.MULTILINE))
@@ -119,7 +118,6 @@ async def test_every_job_has_an_interval_for_its_alert(world: World) -> None:
 
 
 def test_every_alert_has_a_test() -> None:
-    """One that fires, in the file for promtool."""
     tests = yaml.safe_load((FOLDER / "countersign.rules.test.yml").read_text())["tests"]
     fired = {
         case["alertname"]
@@ -133,14 +131,13 @@ def test_every_alert_has_a_test() -> None:
 
 @pytest.mark.slow
 def test_promtool_accepts_the_rules_and_they_fire_when_they_should() -> None:
-    """With Prometheus' own parser and evaluation."""
     assert "SUCCESS" in promtool("check", "rules", "countersign.rules.yml")
     assert "SUCCESS" in promtool("test", "rules", "countersign.rules.test.yml")
 
 
 @pytest.mark.slow
 def test_promtool_accepts_the_scrape_of_the_docs(tmp_path: Path) -> None:
-    """With the token's file at another path: promtool wants it to be there."""
+    """The token file must exist for promtool, so its path is another."""
     (shown,) = re.findall(r"```yaml\n(rule_files.*?)```", OPERATIONS.read_text(), re.DOTALL)
     token = tmp_path / "token"
     token.write_text("metrics-token\n")
@@ -154,5 +151,4 @@ def test_promtool_accepts_the_scrape_of_the_docs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_promtool_has_no_complaint_about_the_metrics(world: World) -> None:
-    """Names, units and help texts follow Prometheus' conventions."""
     assert promtool("check", "metrics", given=(await exposed(world)).encode()) == ""

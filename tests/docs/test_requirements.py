@@ -48,7 +48,7 @@ def needs(requirements: list[str] | None) -> set[str]:
 
 
 def test_every_pin_is_that_of_the_constraints_and_has_hashes() -> None:
-    """Edited in one place alone, `make hashes` would have been left out."""
+    """A difference means that `make hashes` was not run."""
     named = pins("service", *EXTRAS, *ALONE)
 
     assert {name: version for name, (version, _) in named.items()} == constraints()

@@ -22,7 +22,6 @@ def rows_below(heading: str) -> list[list[str]]:
 
 
 def test_every_chapter_has_one_line() -> None:
-    """In the standard's order, each with what is met, tests, and what is not met."""
     rows = rows_below("OWASP ASVS 5.0")
 
     assert [row[0].split()[0] for row in rows] == [f"V{number + 1}" for number in range(CHAPTERS)]
@@ -39,7 +38,6 @@ def test_every_chapter_that_applies_names_tests() -> None:
 
 @pytest.mark.parametrize("path", sorted(set(PATH.findall(DOCUMENT))))
 def test_every_file_that_is_named_exists(path: str) -> None:
-    """Also in the rest of the document; a test that moved must be found."""
     assert (REPOSITORY / path).exists()
 
 
@@ -52,7 +50,6 @@ def test_every_requirement_is_named_in_its_own_chapter() -> None:
 
 
 def test_every_derived_key_is_in_the_inventory() -> None:
-    """By its purpose, as the code names it."""
     call = re.compile(r"(?:derive_key|Signer)\([^()]*secret_key, \"([^\"]+)\"\)")
     named = {
         purpose

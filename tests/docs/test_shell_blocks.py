@@ -157,7 +157,6 @@ CHECKS: Final[Mapping[str, Callable[[DemoReader], None]]] = {
 def test_every_block_of_a_page_works_when_pasted(
     page: str, reader: DemoReader, request: pytest.FixtureRequest
 ) -> None:
-    """In the order of the page, in a fresh shell with a fresh home folder."""
     text = "".join(block.text for block in runnable_blocks(page))
     for fixture, signs in NEEDED_BY.items():
         if any(sign in text for sign in signs):
@@ -196,7 +195,7 @@ def test_the_recipe_for_a_rejected_job_replaces_a_binding_for_other_events(
 
 
 def test_every_block_is_run_or_left_out_with_a_reason() -> None:
-    """The count, and what is left out, are printed (`pytest -rP` shows them)."""
+    """`pytest -rP` shows the count and what is left out."""
     blocks = [block for page in pages() for block in shell_blocks(page)]
     named = [entry for block in blocks for entry in left_out(block)]
     run = [block for page in pages() for block in runnable_blocks(page)]

@@ -92,7 +92,7 @@ def banned_words(text: str, banned: re.Pattern[str] = _BANNED) -> Iterator[str]:
     ("globs", "banned"), [(GLOBS, _BANNED), (TEST_GLOBS, _BANNED_IN_TESTS)], ids=["code", "tests"]
 )
 def test_no_banned_word_occurs(globs: Sequence[str], banned: re.Pattern[str]) -> None:
-    """Each of them makes a sentence a riddle; the field has a term for what is meant."""
+    """The field has a term for what each of them means."""
     found = {
         str(path.relative_to(REPOSITORY)): words
         for path in checked_files(globs)
@@ -104,7 +104,6 @@ def test_no_banned_word_occurs(globs: Sequence[str], banned: re.Pattern[str]) ->
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=str)
 def test_lists_have_no_blank_lines(path: str) -> None:
-    """One in the middle separates what belongs together."""
     text = (REPOSITORY / path).read_text()
     gaps = [text.count("\n", 0, gap.end()) for gap in _GAP.finditer(text)]
 
@@ -120,11 +119,9 @@ def test_every_glob_names_a_file() -> None:
     "text", ["Nobody", "is mended", "turned\naway", "kept for good.", "is_nobody"]
 )
 def test_a_banned_word_is_found(text: str) -> None:
-    """In any case, and across a line break."""
     assert list(banned_words(text))
 
 
 @pytest.mark.parametrize("text", ["amend", "recommended", "considered", "for goods", "beside"])
 def test_a_word_that_contains_a_banned_one_is_not(text: str) -> None:
-    """Whole words alone count."""
     assert not list(banned_words(text))

@@ -27,7 +27,6 @@ S3_OPTIONS = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "format_"), READS)
 async def test_an_engine_says_what_countersign_says(lakes, name, format_):
-    """After seal, merge, import and prune: counts, also by tenant, a histogram, min and max."""
     ENGINES[name].require()
     for stage in STAGES:
         await getattr(lakes, stage)()
@@ -74,7 +73,6 @@ async def test_an_organisations_own_table_is_read_from_its_own_folders(lakes, bu
 
 @pytest.mark.parametrize("format_", ["iceberg", "delta"])
 async def test_polars_says_what_countersign_says(lakes, format_, monkeypatch):
-    """In the same environment, with every `make test`."""
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     for variable, value in lakes.environment.items():
         monkeypatch.setenv(variable, value)

@@ -55,7 +55,6 @@ def assert_says(printed: str, counts: dict[str, int]) -> None:
 
 
 def test_each_engine_has_an_example_for_each_place():
-    """And each example an engine that runs it, in each format that it reads."""
     assert set(EXAMPLES) == {*NAMES, *(f"{name} in a bucket" for name in NAMES)}
     with_delta = {name for name, text in EXAMPLES.items() if len(DELTA.findall(text)) == 1}
     assert set(EXAMPLES) - with_delta == {"spark", "spark in a bucket"}
@@ -63,7 +62,6 @@ def test_each_engine_has_an_example_for_each_place():
 
 @pytest.mark.parametrize("format_", ["iceberg", pytest.param("delta", marks=only_full)])
 async def test_the_example_of_polars_runs(lakes, tmp_path, format_):
-    """With every `make test`."""
     await lakes.seal()
     await lakes.publish()
 
@@ -84,7 +82,6 @@ async def test_the_example_of_polars_runs(lakes, tmp_path, format_):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "format_"), READS)
 async def test_an_example_runs(lakes, tmp_path, name, format_):
-    """It prints the blocked installs of each organisation."""
     ENGINES[name].require()
     await lakes.seal()
     await lakes.publish()

@@ -27,7 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def test_every_node_works_again_after_a_hang(
     shared_fleet: Fleet, hang: Callable[[Faults], None], seconds: int
 ) -> None:
-    """Nothing is lost or doubled, no answer is missing, and a stop in the hang has exit code 0."""
     fleet, name = shared_fleet, f"{hang.__name__}-{seconds}"
     writers = [Writer(f"{name}-writer-{number}", fleet.url) for number in range(2)]
     clients = [*writers, Reader("reader", fleet.url)]
@@ -54,7 +53,7 @@ def test_every_node_works_again_after_a_hang(
 
 
 def test_a_stop_does_not_wait_for_a_bucket_that_hangs(shared_fleet: Fleet) -> None:
-    """It has its grace, and ten seconds; here a request to the bucket may take an hour."""
+    """A request to the bucket may take an hour here."""
     node, other = shared_fleet.nodes
     assert (node.stop(), other.stop()) == (0, 0)
     node.start(segments_wait_s="3600", shutdown_grace_s="0.5")
@@ -78,7 +77,6 @@ def test_a_stop_does_not_wait_for_a_bucket_that_hangs(shared_fleet: Fleet) -> No
 def test_a_node_is_stopped_and_started_during_a_hang(
     shared_fleet: Fleet, place: str, workers: str
 ) -> None:
-    """Each stop has exit code 0, also that of a node which waits for the database to start."""
     server = shared_fleet.postgres if place == "database" else shared_fleet.objects
     node = shared_fleet.nodes[0]
 

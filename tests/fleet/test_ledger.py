@@ -71,11 +71,7 @@ def assert_received_in_order(rows: list[dict[str, Any]]) -> None:
 
 
 def test_every_acknowledged_row_is_there_once_whatever_dies(fleet: Fleet) -> None:
-    """Nodes, the database and the bucket are killed, hung, stopped and rolled under clients.
-
-    Every node works again, ordered stops have exit code 0, and every 503 has a Retry-After. How
-    long each recovery took is printed with `pytest -s`.
-    """
+    """How long each recovery took is printed with `pytest -s`."""
     faults = Faults(fleet, random.Random(SEED), hang_s)
     writers = [Writer(f"writer-{number}", fleet.url) for number in range(WRITERS)]
     clients = [*writers, *(Reader(f"reader-{number}", fleet.url) for number in range(2))]

@@ -31,7 +31,6 @@ def upgrade(postgres: PostgresServer, database: str) -> None:
 
 
 def test_nodes_of_this_version_serve_while_the_next_one_arrives(fleet: Fleet) -> None:
-    """No request fails; a node of this version that starts later says what to do instead."""
     writers = [Writer(f"writer-{number}", fleet.url) for number in range(2)]
     for writer in writers:
         writer.start()

@@ -38,7 +38,6 @@ async def test_each_endpoint_is_called_with_a_value_for_each_parameter(world: Wo
 
 
 def test_each_command_can_be_called() -> None:
-    """A new one is called with its required parameters: each needs a value, or it needs cases."""
     commands = leaves()
     names = dict.fromkeys((*ID_NAMES, *paths_in(Path()), "server"), "x")
 
@@ -74,7 +73,6 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
 @only_full
 @pytest.mark.slow
 async def test_all_goldens_are_equal_and_complete(tmp_path: Path, world: World) -> None:
-    """Each endpoint, page and command has one, and most commands show how they succeed."""
     one, other = (all_files(written(tmp_path / name, "")) for name in ("one", "other"))
 
     assert one == other

@@ -23,7 +23,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
 
 
 def test_tests_of_a_statement_are_in_the_order_of_the_table_and_the_quickest_first() -> None:
-    """Those behind them that start processes: what a process does is not seen."""
+    """Those that start processes come last: what a process does is not seen."""
     (module, (first, second, *_)) = next(item for item in MODULES.items() if len(item[1]) > 1)
     reach = Reach()
     name = f"{module} f:123"

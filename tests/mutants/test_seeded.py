@@ -57,7 +57,7 @@ def test_blocks_are_statements_of_their_own() -> None:
 
 
 def test_a_name_stays_where_other_code_changes() -> None:
-    """Equal statements of one function are told apart by their number."""
+    """Equal statements of one function are distinguished by their number."""
     code = "def f():\n    a(1)\n    a(1)\n"
     moved = "def g():\n    b(2)\n\n\n" + code.replace("    a(1)\n", "    a( 1 )  # why\n")
 
@@ -68,7 +68,6 @@ def test_a_name_stays_where_other_code_changes() -> None:
 
 
 def test_marked_code_says_which_statements_it_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the names that their mutants give."""
     code = "def f(a):\n  if a > 1:\n    return 2\n  else:\n    raise KeyError\n  return 3\n"
     reached: list[str] = []
     monkeypatch.setattr(builtins, "reached", reached.append, raising=False)
@@ -83,7 +82,6 @@ def test_marked_code_says_which_statements_it_reaches(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_mutant_of_a_core_module_is_code(module: str) -> None:
-    """And other code than the module's; each has a name of its own."""
     code = (REPOSITORY / module).read_text()
     mutants = mutants_of(code)
     same = ast.dump(ast.parse(code))

@@ -68,7 +68,6 @@ def _operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 async def test_the_document_is_valid(document: Any) -> None:
-    """By its own meta-schema, and each reference resolves. Others check it in test_validators."""
     openapi_spec_validator.validate(document)
 
 
@@ -124,7 +123,6 @@ async def test_every_operation_has_a_name_and_a_tag(document: Any) -> None:
 async def test_routes_accept_the_parameters_of_the_document_and_no_others(
     world: World, document: Any
 ) -> None:
-    """Each endpoint is sent every name that any of them has, and says which it does not know."""
     queries = {
         (path, method): {each["name"] for each in operation["parameters"] if each["in"] == "query"}
         for path, method, operation in _operations(document)
@@ -145,7 +143,7 @@ async def test_routes_accept_the_parameters_of_the_document_and_no_others(
 
 
 async def test_every_endpoint_for_scripts_is_described(world: World, document: Any) -> None:
-    """A new endpoint cannot be forgotten: the list comes from the app's own routes."""
+    """The list comes from the app's own routes, so a new endpoint cannot be forgotten."""
     routes = {
         (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
         for rule in world.app.url_map.iter_rules()
@@ -167,7 +165,6 @@ async def test_every_endpoint_for_scripts_is_described(world: World, document: A
 
 
 async def test_every_answer_is_described_down_to_its_errors(document: Any) -> None:
-    """Each operation names its errors in the one shape they have, with their texts."""
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path
@@ -184,7 +181,6 @@ async def test_every_answer_is_described_down_to_its_errors(document: Any) -> No
 
 
 async def test_a_create_shows_every_text_it_can_refuse_with(document: Any) -> None:
-    """The error table of the specification, in the document a client is generated from."""
     create = document["paths"]["/api/v1/admin/orgs/{slug}/oidc-bindings"]["post"]
     content = create["responses"]["400"]["content"]["application/json"]
 
@@ -198,7 +194,6 @@ async def test_a_create_shows_every_text_it_can_refuse_with(document: Any) -> No
 async def test_the_example_of_a_create_fits_its_schema_and_works(
     world: World, document: Any
 ) -> None:
-    """Sending the example creates a binding."""
     schema = {"$ref": "#/components/schemas/BindingRequest", "components": document["components"]}
 
     jsonschema_rs.validate(schema, REQUEST_EXAMPLE)
@@ -208,7 +203,6 @@ async def test_the_example_of_a_create_fits_its_schema_and_works(
 
 
 async def test_every_example_of_a_body_fits_its_schema(document: Any) -> None:
-    """Of requests and of errors, which have their examples beside the schema."""
     checked = 0
     for node in _nodes(document["paths"]):
         examples = (
@@ -242,7 +236,7 @@ def _described(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 async def test_every_example_fits_its_schema(document: Any) -> None:
-    """An example is copied before anything is read."""
+    """Examples are copied before anything is read."""
     described = [
         (schema, example)
         for schema, example in _described(document["paths"] | document["components"]["schemas"])
@@ -263,7 +257,7 @@ async def test_every_example_fits_its_schema(document: Any) -> None:
 def test_every_instant_that_is_accepted_fits_the_schema(
     at: datetime, zone: str, separator: str, digits: int
 ) -> None:
-    """The 29th to 31st and offsets over 12 hours, too; a generated client checks before it asks."""
+    """A generated client checks before it sends: also the 31st, and offsets over 12 hours."""
     fraction = f".{at.microsecond:06}"[: digits + 1] if digits else ""
     text = f"{at:%H:%M:%S}{fraction}{zone}"
     instant = f"{at.year:04}-{at:%m-%d}{separator}{text}"
@@ -275,13 +269,11 @@ def test_every_instant_that_is_accepted_fits_the_schema(
 
 @given(st.from_regex(INSTANT_OR_DATE_PATTERN, fullmatch=True))
 def test_every_instant_that_fits_the_schema_is_accepted(text: str) -> None:
-    """No 30 February and no year 0."""
     assert parse_since(text.rstrip("\n"))
     assert parse_until(text.rstrip("\n"))
 
 
 def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
-    """The document's regular expression and the code's rule agree on every code point."""
     pattern = re.compile(PLAIN_PATTERN)
 
     disagreeing = [

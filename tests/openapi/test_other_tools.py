@@ -43,7 +43,6 @@ async def document(world: World, tmp_path: Path) -> Path:
 def test_other_validators_accept_the_document(
     command: list[str | Path], accepts: str, document: Path
 ) -> None:
-    """Neither an error nor a warning."""
     ran = run(*command, document, folder=document.parent)
 
     told = ran.stdout + ran.stderr
@@ -61,7 +60,6 @@ def desk(tmp_path: Path) -> Path:
 
 
 def test_the_types_of_typescript_fit_a_program(home: Home, desk: Path) -> None:
-    """The lines of the docs generate them; the program reads pages, and writes what is accepted."""
     made = run("sh", "-euc", block_of_docs("sh", "npx"), folder=desk, url=home.serve().url)
     assert made.returncode == 0, made.stdout + made.stderr
 

@@ -95,7 +95,6 @@ def generated(
 def test_a_generated_client_goes_from_sign_in_to_export(
     empty_home: Home, server: Server, generated: Generated, tmp_path: Path
 ) -> None:
-    """A member signs in, trusts a job, sets a policy, finds an install in the log, exports it."""
     has_every_operation(server, generated)
     member = Member(generated, signed_in(empty_home, server, generated))
     whose = member.get("sessions", "get_own_session")

@@ -81,7 +81,6 @@ async def send(world: World, place: str, body: Any) -> Any:
     "text", [SURROGATE, pytest.param(NUL, marks=only_full)], ids=["surrogate", "NUL"]
 )
 async def test_no_text_in_a_body_is_an_error_of_ours(world: World, text: str) -> None:
-    """A caller can send it; the answer says what is wrong, or it is stored as it is."""
     bodies = await json_bodies(world, text)
     assert len({place for place, _ in bodies}) >= 11
     wrong: list[str] = []
@@ -106,7 +105,6 @@ async def test_no_text_in_a_body_is_an_error_of_ours(world: World, text: str) ->
     ids=["mode", "name of a member", "ecosystem", "id", "reason", "package"],
 )
 async def test_a_policy_names_the_field(world: World, body: Any, field: str) -> None:
-    """As for any other mistake in it."""
     answer = await send(world, "put /api/v1/admin/orgs/acme/policy", body)
 
     assert answer.status_code == 400

@@ -68,7 +68,6 @@ def split(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[s
 
 
 async def test_pages_and_filters_read_old_rows_as_null(data_dir, entries):
-    """In the journal, beside sealed rows, sealed with them, and merged into one file."""
     assert SCHEMA_VERSION == 4
     async with opened(data_dir) as audit:
         assert await versions(audit) == {1, SCHEMA_VERSION - 1}
@@ -88,7 +87,6 @@ async def test_pages_and_filters_read_old_rows_as_null(data_dir, entries):
 @pytest.mark.parametrize("is_merged", [False, True])
 @pytest.mark.parametrize("file_format", ExportFormat)
 async def test_exports_have_the_column(data_dir, entries, file_format, is_merged):
-    """Of old and new rows, in every format."""
     async with opened(data_dir) as audit:
         await add(audit, "a", None)
         if is_merged:
@@ -104,7 +102,6 @@ async def test_exports_have_the_column(data_dir, entries, file_format, is_merged
 
 @pytest.mark.parametrize("file_format", ImportFormat)
 async def test_exports_of_both_versions_are_imported(data_dir, entries, file_format):
-    """What they say of the column is kept; what they do not say is null."""
     async with opened(data_dir) as audit:
         await add(audit, "a", None)
         response = await audit.export(format=file_format, package="new")
@@ -123,7 +120,6 @@ async def test_exports_of_both_versions_are_imported(data_dir, entries, file_for
 
 
 async def test_backups_keep_the_column(data_dir, tmp_path, entries):
-    """Of rows in the journal and in segments."""
     async with opened(data_dir) as audit:
         await add(audit, "a")
         await audit.seal()

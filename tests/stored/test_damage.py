@@ -406,7 +406,6 @@ def verified(file: Path, receipt: Path) -> Receipt | Named:
 
 @pytest.mark.parametrize("place", ["folder"], indirect=True)
 async def test_each_damage_of_an_export_or_its_receipt_is_harmless_or_named(evidence):
-    """A later verification never takes another file, or another statement, for right."""
     right = {receipt: verified(file, receipt) for file, receipt in evidence}
     assert not any(isinstance(said, Named) for said in right.values())
     outcomes = Counter[str]()
@@ -460,7 +459,6 @@ async def backed_up(audit: AuditWorld, target: Path) -> str:
 
 @pytest.mark.parametrize("change", [flipped, cut, overwritten], ids=lambda change: change.__name__)
 async def test_no_operation_makes_damage_permanent(filled, place, tmp_path, change):
-    """What is damaged is named and left out; all else is merged, indexed and copied."""
     chance = random.Random(SEED)
     root = filled.services.settings.audit_dir
     segments = await live(filled)
@@ -492,7 +490,6 @@ async def test_no_operation_makes_damage_permanent(filled, place, tmp_path, chan
 
 @pytest.mark.parametrize("place", ["bucket"], indirect=True)
 async def test_a_damaged_file_is_not_uploaded(filled, place):
-    """A data dir that had no bucket before: what it could not send is named, and sent later."""
     victim = (await live(filled))[0]
     root = filled.services.settings.audit_dir
     path = victim.path(root)

@@ -122,7 +122,6 @@ def ran(later: Path, stored: Path) -> subprocess.CompletedProcess[str]:
 @only_full
 @pytest.mark.slow
 def test_a_later_version_reads_what_this_one_wrote(ran):
-    """Journal, segments, merges, exports, imports, backups, pages and filters."""
     assert ran.returncode == 0, ran.stdout
     assert " passed" in ran.stdout
 
@@ -131,7 +130,7 @@ def test_a_later_version_reads_what_this_one_wrote(ran):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["journalled", "sealed"])
 async def test_what_a_later_version_wrote_is_refused_here(ran, stored, name):
-    """With the cause and the remedy: a page without the rows of that version would be a lie."""
+    """A page without the rows of that version would mislead."""
     assert ran.returncode == 0, ran.stdout
     async with opened(stored / name) as audit:
         snapshot = await audit.services.store.snapshot(audit.world.acme.id)

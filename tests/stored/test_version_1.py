@@ -62,7 +62,6 @@ async def old(stored: Path) -> AsyncIterator[AuditWorld]:
 
 
 async def test_it_opens_and_answers_the_same_rows(old, entries):
-    """Page by page, both ways, with every key in its place."""
     assert await versions(old) == {1}
     assert await old.pages(limit=40) == entries
     assert await old.pages(limit=40, order="asc") == entries[::-1]
@@ -72,7 +71,7 @@ async def test_it_opens_and_answers_the_same_rows(old, entries):
 
 
 async def test_new_rows_are_received_after_all_of_its_rows(old, entries):
-    """Also under a clock that is behind: the database did not say when the last one was."""
+    """The database does not record the time of the last one; the clock may be behind."""
     old.clock.now = parse_instant(entries[-1]["received_at"])
     item = b'[{"event": "install_allowed", "packageName": "new"}]'
     response = await old.world.client.post(
@@ -88,7 +87,6 @@ async def test_new_rows_are_received_after_all_of_its_rows(old, entries):
 
 
 async def test_a_filter_on_a_later_column_finds_none_of_its_rows(old, entries):
-    """They are null there: no value is theirs, and every negation holds."""
     for name in LATER:
         value = "0" * 64 if name == "file_sha256" else "npm"
         assert await old.pages(**{name: value}) == []
@@ -99,7 +97,6 @@ async def test_a_filter_on_a_later_column_finds_none_of_its_rows(old, entries):
 
 
 async def test_its_journal_is_sealed_and_its_files_are_merged(old, entries):
-    """Into files of this version, whose rows all have their own seq; what they say is the same."""
     async with old.services.store.read() as session:
         assert len(await list_batches(session, old.world.acme.id)) == 7
         assert any(segment.seq_base for segment in await list_live_segments(session))
@@ -123,7 +120,7 @@ async def test_its_journal_is_sealed_and_its_files_are_merged(old, entries):
 @sample(3)
 @pytest.mark.parametrize("steps", range(0, 45, 3))
 async def test_a_merge_of_its_files_that_is_cut_is_completed(old, entries, steps):
-    """They have no checksums of pages, and do not say whose they are."""
+    """They have no page checksums, and do not name their owner."""
     await old.seal()
     old.clock.advance(days=1)
     with suppress(PowerCut), power_cut_after(steps, old.services.store):
@@ -140,7 +137,6 @@ async def test_a_merge_of_its_files_that_is_cut_is_completed(old, entries, steps
 @pytest.mark.parametrize("is_sealed", [False, True])
 @pytest.mark.parametrize("file_format", ExportFormat)
 async def test_it_is_exported_in_every_format(old, entries, file_format, is_sealed):
-    """In order from its files, and put in order: each row with every column."""
     if is_sealed:
         await old.seal()
         old.clock.advance(days=1)
@@ -155,7 +151,6 @@ async def test_it_is_exported_in_every_format(old, entries, file_format, is_seal
 
 
 async def test_an_export_of_then_can_be_imported_now(old, entries, stored):
-    """What a CI token said is in the payload there, and gets its columns."""
     content = (stored / "entries.ndjson").read_bytes()
 
     result = await imported(old, old.world.other, ImportFormat.NDJSON, content)
@@ -187,7 +182,6 @@ async def test_an_answer_that_was_kept_is_still_given(old, entries):
 
 
 async def test_new_rows_stand_beside_the_old_ones(old, entries):
-    """In one page, one file and one filter."""
     item = {"event": "install_allowed", "packageName": "requests", "ecosystem": "pypi"}
     response = await old.world.client.post(
         "/api/v1/admin/orgs/acme/audit/events", headers=old.world.admin, json=[item]
@@ -206,7 +200,6 @@ async def test_new_rows_stand_beside_the_old_ones(old, entries):
 
 @pytest.mark.parametrize("is_of_then", [True, False], ids=["taken then", "taken now"])
 async def test_its_backup_is_restored(stored, entries, is_of_then):
-    """One that the first version took, and one that this one takes of its data dir."""
     source, place = stored / "backup", stored / "restored"
     if not is_of_then:
         source = stored / "new"

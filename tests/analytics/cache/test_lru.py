@@ -4,7 +4,6 @@ from analytics.cache.lru import ByteCache
 
 
 def test_a_cache_keeps_to_its_bytes_and_lets_go_what_was_used_longest_ago():
-    """Memory has a stated bound."""
     cache = ByteCache(10)
     for key in "abc":
         cache.get(key, lambda: ("value", 4))
@@ -19,7 +18,6 @@ def test_a_cache_keeps_to_its_bytes_and_lets_go_what_was_used_longest_ago():
 
 
 def test_what_is_kept_again_takes_the_place_of_what_was_there():
-    """And its room: a value that is renewed for years must not push everything else out."""
     cache = ByteCache(10)
     cache.keep("a", "old", 4)
     for _ in range(10):

@@ -33,7 +33,6 @@ def seqs(lake: SampleLake, snapshot: Snapshot, **more: list[str]) -> list[int]:
 
 
 def test_the_second_search_for_rare_rows_opens_no_file(lake, asked):
-    """Nor do another window, the other order, a count or what comes after."""
     rare_rows(lake, 6)
     expected = seqs(lake, lake.snapshot())
     assert len(expected) == 12
@@ -77,7 +76,6 @@ def test_indexes_that_lack_a_value_are_asked_for_it_once(lake, monkeypatch):
 
 
 def test_a_stream_keeps_what_indexes_lack_once(lake, monkeypatch):
-    """Each time takes as long as there are segments: not once for each of thousands of days."""
     for day in range(6):
         lake.add([sample_row(MIDNIGHT - timedelta(days=day))], is_sealed=True)
     add, added = ResultCache.add, []
@@ -93,7 +91,6 @@ def test_a_stream_keeps_what_indexes_lack_once(lake, monkeypatch):
 
 
 def test_rows_of_files_that_were_merged_are_shown_once(lake):
-    """Those of the files before it are still held; the snapshot names them no more."""
     rare_rows(lake, 6)
     expected = seqs(lake, lake.snapshot())
     lake.segments[:2] = [merge_segments(lake.root, lake.segments[:2], "seg_merged")]
@@ -102,7 +99,6 @@ def test_rows_of_files_that_were_merged_are_shown_once(lake):
 
 
 def test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen(lake):
-    """What is held says nothing about what may be shown."""
     rare_rows(lake, 6)
     assert len(seqs(lake, lake.snapshot())) == 12
 
@@ -113,7 +109,6 @@ def test_rows_of_a_pruned_day_are_gone_and_those_past_the_watermark_unseen(lake)
 
 
 def test_later_pages_show_no_row_accepted_after_the_first(lake):
-    """The cursor says up to where, also when what is held goes further."""
     rare_rows(lake, 6)
     everything = seqs(lake, lake.snapshot())
     behind = Position(10, MIDNIGHT + timedelta(days=1), 1)
@@ -125,7 +120,6 @@ def test_later_pages_show_no_row_accepted_after_the_first(lake):
 
 @pytest.mark.parametrize("bytes_max", [0, 10_000])
 def test_rows_that_take_too_much_are_found_again(lake, monkeypatch, bytes_max):
-    """What is kept is bounded; what is shown is not."""
     monkeypatch.setattr(results_module, "RESULT_BYTES_MAX", bytes_max)
     rare_rows(lake, 6)
     for _ in range(2):
@@ -134,7 +128,6 @@ def test_rows_that_take_too_much_are_found_again(lake, monkeypatch, bytes_max):
 
 
 def test_each_tenant_sees_its_own(lake):
-    """The same search of two organisations."""
     rare_rows(lake, 2)
     mine = seqs(lake, lake.snapshot())
     of_other_tenant = Snapshot("org_other", lake.last_seq, (), ())

@@ -19,7 +19,6 @@ BATCHES = st.lists(st.integers(1, 20), max_size=70).map(
 
 @given(batches=BATCHES, rows_max=st.integers(1, 200))
 def test_runs_are_all_batches_in_their_order(batches, rows_max):
-    """Each once; and none holds more rows than it may, unless it is a single batch."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoded_module, "RUN_ROWS_MAX", rows_max)
         runs = list(in_runs(batches))
@@ -29,7 +28,7 @@ def test_runs_are_all_batches_in_their_order(batches, rows_max):
 
 
 def test_runs_are_few_and_most_stay_when_a_batch_is_added():
-    """So a page after a commit joins again what is at the end, and not the whole journal."""
+    """A page after a commit then joins only the last runs again, not the whole journal."""
     batches = [SimpleNamespace(rows=1) for _ in range(1_000)]
     made = set()
     for count in range(1, 1_001):
@@ -41,7 +40,6 @@ def test_runs_are_few_and_most_stay_when_a_batch_is_added():
 
 
 def test_a_run_is_newest_first(lake: SampleLake):
-    """Whatever order its rows came in; of one instant the one accepted last comes first."""
     hours = [5, 7, 7, 1]
     batches = [
         batch_of([sample_row(MIDNIGHT + timedelta(hours=hour))], seq)
@@ -57,7 +55,6 @@ def test_a_run_is_newest_first(lake: SampleLake):
 
 
 def test_the_rows_of_several_days_are_one_table(lake: SampleLake):
-    """Runs are of one day, as what is asked of the journal mostly is."""
     rows = [sample_row(MIDNIGHT + timedelta(hours=hours)) for hours in (-1, 1, -2, 2)]
     batches = [batch_of([row], seq) for seq, row in enumerate(rows, start=1)]
 

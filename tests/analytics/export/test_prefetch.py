@@ -53,12 +53,11 @@ class Numbers:
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_every_item_comes_in_its_place(count):
-    """None is lost at either end."""
     assert list(prefetch(iter(Numbers(count)))) == [*range(count)]
 
 
 def test_one_item_is_made_ahead_and_no_more():
-    """Memory holds two items, however slow the one is who uses them."""
+    """Memory holds two items, however slow the consumer is."""
     numbers = Numbers(5)
     items = prefetch(iter(numbers))
     assert numbers.made == []
@@ -71,7 +70,6 @@ def test_one_item_is_made_ahead_and_no_more():
 
 
 def test_items_are_made_in_a_thread_while_one_is_used():
-    """Both halves have a core."""
     used = threading.Event()
 
     def waiting() -> Iterator[str]:
@@ -87,7 +85,6 @@ def test_items_are_made_in_a_thread_while_one_is_used():
 
 
 def test_a_fault_comes_where_its_item_would_have_been():
-    """After all that came before it, as itself, and nothing after it."""
     items = prefetch(iter(Numbers(3, OSError("gone"))))
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="gone"):
@@ -98,7 +95,6 @@ def test_a_fault_comes_where_its_item_would_have_been():
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
 def test_what_is_closed_midway_asks_for_nothing_more(taken):
-    """Its source is closed as well: files and cursors go."""
     numbers = Numbers(100)
     items = prefetch(iter(numbers))
     for _ in range(taken):
@@ -111,7 +107,6 @@ def test_what_is_closed_midway_asks_for_nothing_more(taken):
 
 
 def test_a_fault_behind_what_was_taken_is_not_raised():
-    """The item being made when it is closed."""
     items = prefetch(iter(Numbers(1, OSError("gone"))))
     assert next(items) == 0
     items.close()
@@ -124,7 +119,6 @@ def test_a_fault_behind_what_was_taken_is_not_raised():
 @pytest.mark.parametrize("export_format", ExportFormat)
 @pytest.mark.parametrize("taken", [1, *(pytest.param(n, marks=only_full) for n in (0, 2))])
 def test_an_export_that_is_left_midway_closes_what_it_reads(export_format, taken):
-    """Both of its threads end, and with them the reading."""
     is_closed = []
 
     def tables() -> Iterator[object]:
@@ -145,7 +139,6 @@ def test_an_export_that_is_left_midway_closes_what_it_reads(export_format, taken
 
 @pytest.mark.parametrize("export_format", ExportFormat)
 def test_an_export_that_is_dropped_ends_as_well(export_format):
-    """Whatever forgets to close it."""
     for piece in export_pieces([table_of([sample_row()])] * 9, "org_acme", FileForm(export_format)):
         assert piece.content
         break

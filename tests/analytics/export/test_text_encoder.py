@@ -134,7 +134,6 @@ def exported(rows: list[pa.Table], tenant_id: str, form: FileForm) -> bytes:
 @settings(max_examples=budget(12, 60), deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=2), TENANTS, st.booleans())
 def test_csv_is_what_a_plain_encoder_writes(several, tenant_id, is_raw):
-    """Whatever is in the rows, and however they lie in memory."""
     first, *more = [plain_csv(rows, tenant_id, is_raw=is_raw) for rows in several]
     expected = first + b"".join(text.partition(b"\n")[2] for text in more)
 
@@ -145,7 +144,6 @@ def test_csv_is_what_a_plain_encoder_writes(several, tenant_id, is_raw):
 @settings(max_examples=budget(12, 60), deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=2), TENANTS)
 def test_json_is_what_a_plain_encoder_writes(several, tenant_id):
-    """As an array, and a line each."""
     objects = [text for rows in several for text in plain_objects(rows, tenant_id)]
 
     lines = "".join(f"{text}\n" for text in objects).encode()
@@ -162,7 +160,6 @@ REQUESTS = [
 
 @pytest.mark.parametrize("is_one_unlike", [False, True])
 def test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed(is_one_unlike):
-    """One row in the middle of a request that says something else keeps its own words."""
     rows = table_of(REQUESTS)
     if is_one_unlike:
         subjects = rows["subject"].to_pylist()
@@ -179,7 +176,6 @@ def test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed(is_o
 
 @pytest.mark.parametrize("bytes_max", [1, 1_000, 5_000])
 def test_a_piece_holds_whole_rows_and_no_more_bytes_than_it_may(monkeypatch, bytes_max):
-    """However long the text of all rows is: that bounds memory. One row is always a piece."""
     monkeypatch.setattr(gather, "PIECE_BYTES_MAX", bytes_max)
     rows = table_of(REQUESTS)
     expected = plain_csv(rows, "org_acme", is_raw=False)

@@ -100,7 +100,6 @@ def unguarded(value: str) -> str:
 @settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_json_reads_back_as_what_was_stored(rows):
-    """Every key there in its order, null apart from empty, the payload an object."""
     objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
 
     assert objects == wire(rows)
@@ -116,7 +115,6 @@ def as_lines(table) -> bytes:
 @settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_a_page_and_an_export_spell_a_row_alike(rows):
-    """To the byte, although they are made by different means."""
     table = table_of(rows)
 
     assert "\n".join(json_objects(table, "org_acme")).encode() == as_lines(table)
@@ -125,7 +123,6 @@ def test_a_page_and_an_export_spell_a_row_alike(rows):
 @sample(29)
 @pytest.mark.parametrize("first", range(0, 0x110000, 0x4000))
 def test_a_page_and_an_export_spell_every_character_alike(first):
-    """Whatever is escaped, and how."""
     characters = (chr(one) for one in range(first, first + 0x4000) if not 0xD800 <= one < 0xE000)
     table = table_of([sample_row(NOON, actor="".join(characters))])
 
@@ -136,7 +133,6 @@ def test_a_page_and_an_export_spell_every_character_alike(first):
     "at", ["0001-01-01T00:00:00.000000Z", "1969-12-31T23:59:59.999999Z", "9999-12-31T00:00:00.5Z"]
 )
 def test_a_page_and_an_export_spell_every_instant_alike(at):
-    """Always six digits of a second, whatever the year."""
     table = table_of([sample_row(parse_instant(at))])
 
     (shown,) = json_objects(table, "org_acme")
@@ -146,7 +142,6 @@ def test_a_page_and_an_export_spell_every_instant_alike(at):
 
 
 def test_no_rows_are_no_objects():
-    """Nor a fault."""
     assert json_objects(AUDIT_SCHEMA.empty_table(), "org_acme") == []
 
 
@@ -154,7 +149,6 @@ def test_no_rows_are_no_objects():
 @settings(max_examples=budget(10, 50))
 @given(rows=ROWS)
 def test_every_format_reads_back_as_what_was_stored(export_format, rows):
-    """Whatever the pieces it comes in; in CSV the payload is a JSON string, null an empty field."""
     expected = [as_read(entry, export_format) for entry in wire(rows)]
 
     assert read_file(exported(rows, export_format), export_format) == expected
@@ -163,7 +157,6 @@ def test_every_format_reads_back_as_what_was_stored(export_format, rows):
 @settings(max_examples=budget(10, 50))
 @given(ROWS)
 def test_taking_the_guard_away_restores_every_value(rows):
-    """The guard is lossless: guarded and raw files say the same."""
     guarded = read_csv(exported(rows, ExportFormat.CSV, is_raw=False))
     raw = read_csv(exported(rows, ExportFormat.CSV))
 
@@ -176,7 +169,6 @@ def test_taking_the_guard_away_restores_every_value(rows):
 @pytest.mark.parametrize("value", AWKWARD)
 @pytest.mark.parametrize("export_format", ExportFormat)
 def test_an_awkward_value_survives(value, export_format):
-    """Quotes, newlines, emoji and control characters."""
     content = exported([sample_row(package_name=value)], export_format)
 
     assert [row["packageName"] for row in read_file(content, export_format)] == [value]
@@ -184,7 +176,7 @@ def test_an_awkward_value_survives(value, export_format):
 
 @pytest.mark.parametrize("value", FORMULAS)
 def test_a_formula_gets_an_apostrophe_unless_raw(value):
-    """A spreadsheet must not run what a package calls itself."""
+    """A spreadsheet must not run a package name as a formula."""
     rows = [sample_row(package_name=value)]
 
     (guarded,) = read_csv(exported(rows, ExportFormat.CSV, is_raw=False))
@@ -203,14 +195,12 @@ def test_a_semicolon_is_within_quotes():
 
 @pytest.mark.parametrize("value", ["a=b", "1-1", "user@host", "it's", "x\ty", ""])
 def test_a_harmless_value_is_left_as_it_is(value):
-    """Only the first character can start a formula."""
     (row,) = read_csv(exported([sample_row(package_name=value)], ExportFormat.CSV, is_raw=False))
 
     assert row["packageName"] == value
 
 
 def test_null_and_empty_are_told_apart():
-    """In JSON by null, in CSV by quotes."""
     rows = [sample_row(package_name=None), sample_row(package_name="")]
     _, *lines = exported(rows, ExportFormat.CSV).decode().splitlines()
     objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
@@ -221,7 +211,6 @@ def test_null_and_empty_are_told_apart():
 
 @pytest.mark.parametrize("column", NULLABLE)
 def test_a_null_column_keeps_its_key(column):
-    """Every key is always present."""
     (text,) = json_objects(table_of([sample_row(**{column: None})]), "org_acme")
     name = next(name for name, stored in WIRE_COLUMNS.items() if stored == column)
 
@@ -229,7 +218,6 @@ def test_a_null_column_keeps_its_key(column):
 
 
 def test_without_rows_a_file_is_still_a_file():
-    """An empty array, a header alone, no line, or columns without rows."""
     assert exported([], ExportFormat.JSON) == b"[]\n"
     assert exported([], ExportFormat.CSV) == (",".join(WIRE_COLUMNS) + "\n").encode()
     assert exported([], ExportFormat.NDJSON) == b""
@@ -239,7 +227,6 @@ def test_without_rows_a_file_is_still_a_file():
 
 @pytest.mark.parametrize("payload", ['{\n  "a": "b"\n}', '{"a":\r\n"b"}'])
 def test_a_payload_on_several_lines_is_one_line_of_ndjson(payload):
-    """Each line is one row."""
     content = exported([sample_row(payload=payload)], ExportFormat.NDJSON)
 
     assert [row["payload"] for row in read_file(content, ExportFormat.NDJSON)] == [{"a": "b"}]
@@ -256,7 +243,6 @@ def test_a_payload_on_several_lines_is_one_line_of_ndjson(payload):
     ],
 )
 def test_an_instant_has_microseconds_and_a_z(instant, text):
-    """Exact, so that the order of rows can be read off."""
     (entry,) = json_objects(table_of([sample_row(instant)]), "org_acme")
 
     assert json.loads(entry)["created_at"] == text

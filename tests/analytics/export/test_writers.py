@@ -52,7 +52,6 @@ def file_of(pieces: list[Piece], form: FileForm) -> bytes:
 
 @forms
 def test_rows_size_and_digest_are_those_of_the_file_that_is_kept(form):
-    """A coding is gone once the file has arrived; compression of its own is part of it."""
     pieces = made(form)
     file = file_of(pieces, form)
 
@@ -63,7 +62,7 @@ def test_rows_size_and_digest_are_those_of_the_file_that_is_kept(form):
 
 @forms
 def test_no_piece_is_empty_and_none_goes_back(form):
-    """An empty piece ends a chunked transfer in some clients' eyes."""
+    """Some clients read an empty piece as the end of a chunked transfer."""
     pieces = made(form)
 
     assert all(piece.content for piece in pieces)
@@ -80,7 +79,6 @@ def test_the_same_rows_make_the_same_file(form):
 @pytest.mark.parametrize("compression", Compression)
 @pytest.mark.parametrize("export_format", TEXT_FORMATS)
 def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
-    """For the keeper and for the transfer alike."""
     plain = sent(made(FileForm(export_format)))
 
     for form in (
@@ -92,7 +90,7 @@ def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
 
 @pytest.mark.parametrize("compression", Compression)
 def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
-    """A reader sees rows while the export goes on, and the row count of a broken one is true."""
+    """A reader sees rows while the export goes on."""
     monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     pieces = made(FileForm(ExportFormat.NDJSON, coding=compression))
     stream = pa.CompressedInputStream(pa.BufferReader(pieces[0].content), compression.value)
@@ -101,7 +99,6 @@ def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
 
 
 def test_small_tables_become_text_together(monkeypatch):
-    """The same bytes in fewer pieces; what is typed otherwise stays apart."""
     tables = three_tables()
     place = tables[4].schema.get_field_index("actor")
     tables[4] = tables[4].set_column(place, "actor", tables[4]["actor"].dictionary_encode())
@@ -115,7 +112,6 @@ def test_small_tables_become_text_together(monkeypatch):
 
 
 def test_days_with_few_rows_share_a_larger_table(monkeypatch):
-    """Of 4 rows up to 20 are joined, of 6 no more than 10, which one day may have alone."""
     monkeypatch.setattr(writers, "TEXT_ROWS", 10)
     monkeypatch.setattr(writers, "SHORT_TEXT_ROWS", 20)
     few, more = (table_of([sample_row()] * rows) for rows in (4, 6))
@@ -138,7 +134,6 @@ def test_a_parquet_file_takes_no_second_compression():
 
 
 def test_a_parquet_file_has_typed_columns_in_the_wire_order():
-    """Instants stay instants; what JSON nests is JSON text."""
     schema = pq.read_schema(io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET)))))
 
     assert schema.names == list(WIRE_COLUMNS)
@@ -149,7 +144,6 @@ def test_a_parquet_file_has_typed_columns_in_the_wire_order():
 
 
 def test_a_parquet_file_is_read_by_duckdb(tmp_path):
-    """The tool it will most likely meet."""
     path = tmp_path / "audit.parquet"
     path.write_bytes(sent(made(FileForm(ExportFormat.PARQUET))))
     with duckdb.connect() as connection:
@@ -163,7 +157,6 @@ def test_a_parquet_file_is_read_by_duckdb(tmp_path):
 
 
 def test_parquet_row_groups_are_neither_tiny_nor_unbounded():
-    """Days with few rows share one; a long export never holds more than one in memory."""
     day = table_of([sample_row()] * 1_000)
     few = made(FileForm(ExportFormat.PARQUET), [day] * 10)
     many = made(FileForm(ExportFormat.PARQUET), [day] * 200)
@@ -177,7 +170,7 @@ def test_parquet_row_groups_are_neither_tiny_nor_unbounded():
 
 
 def test_wide_rows_end_a_row_group_early():
-    """What bounds memory is bytes, not rows."""
+    """Memory is bounded by bytes, not by rows."""
     wide = table_of([sample_row(payload=json.dumps({"a": "x" * 5_000_000}))])
     metadata = pq.ParquetFile(
         io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET), [wide] * 14)))
@@ -193,7 +186,6 @@ def test_wide_rows_end_a_row_group_early():
     ids=str,
 )
 def test_a_file_without_its_last_piece_cannot_be_read(form):
-    """Besides the broken transfer: no array end, no footer, no end of the compressed stream."""
     pieces = made(form)
     assert len(file_of(pieces, form)) == pieces[-1].size
 
@@ -209,8 +201,6 @@ def _read(pieces: list[Piece], form: FileForm) -> None:
 
 
 def test_a_fault_midway_ends_the_pieces():
-    """What was read is not ended as if it were all."""
-
     def tables():
         yield table_of([sample_row()])
         raise OSError("gone")
@@ -224,7 +214,6 @@ def test_a_fault_midway_ends_the_pieces():
 
 @forms
 def test_an_empty_table_in_the_middle_leaves_no_trace(form):
-    """Days without a matching row hand over nothing, not so much as a comma."""
     file = file_of(made(form), form)
     plain = decompressed(file, form.compression) if form.compression else file
 

@@ -12,7 +12,6 @@ from analytics.imports.readers import Lines, LineTooLong
 
 @given(st.binary().map(lambda text: text.replace(b"\xef\xbb\xbf", b"")), st.integers(1, 5))
 def test_lines_are_those_of_the_whole(content, block):
-    """Blocks end anywhere, also between a line and its line feed."""
     whole = content.split(b"\n")
     is_torn = bool(whole[-1])
     lines = Lines(_Slow(content, block))

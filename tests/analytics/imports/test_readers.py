@@ -122,7 +122,6 @@ LINE = json.dumps(dict(zip(HEADER, GOOD, strict=True))).encode() + b"\n"
 @settings(max_examples=budget(5, 20))
 @given(rows=ROWS)
 def test_what_an_export_wrote_makes_the_same_rows(form, rows):
-    """All that a row says of what happened; the reason is rebuilt from the payload."""
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
 
     made, refused = row_importer.rows(entries_of(file_of(rows, form), kind_of(form)))
@@ -135,13 +134,11 @@ def test_what_an_export_wrote_makes_the_same_rows(form, rows):
 
 
 def test_every_column_of_an_export_can_be_imported():
-    """Or a file of ours would be refused."""
     assert set(WIRE_COLUMNS) <= {*ITEM_COLUMNS, *IGNORED}
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_positions_rise_to_the_end_of_the_file(form, monkeypatch):
-    """What a progress bar shows; and no chunk is larger than it may be."""
     monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 3)
     content = file_of([sample_row(package_name=f"p{n}") for n in range(8)], form)
 
@@ -155,7 +152,7 @@ def test_positions_rise_to_the_end_of_the_file(form, monkeypatch):
 
 
 def test_long_rows_end_a_chunk_early(monkeypatch):
-    """What bounds memory is bytes, not rows."""
+    """Memory is bounded by bytes, not by rows."""
     row = ["x" * 60, "y", "z"]
     for content, kind, length in [
         (LINE * 5, FileKind(NDJSON), len(LINE)),
@@ -206,7 +203,6 @@ class TestCompression:
 
     @pytest.mark.parametrize("compression", [None, *Compression])
     def test_the_file_stays_open_for_its_owner(self, compression):
-        """Who digests it again must find it."""
         stream = compressor(compression)
         file = io.BytesIO(stream.add(LINE) + stream.finish())
         for _ in range(2):
@@ -217,7 +213,6 @@ class TestCompression:
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("content", [b"", b"\n", LINE])
     def test_a_name_that_is_wrong_is_told(self, compression, content):
-        """An empty file of that name is a broken one."""
         fault = fault_of_file(content, FileKind(NDJSON, compression))
 
         assert fault == f"the file is not {compression}, although its name says otherwise"
@@ -226,7 +221,6 @@ class TestCompression:
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("file_format", [CSV, NDJSON])
     def test_a_stream_that_breaks_off_or_is_damaged_is_told(self, compression, file_format):
-        """Wherever it breaks off, and though the lines so far are whole."""
         chance = random.Random(7)
         names = (f"{chance.random()}" for _ in range(400))
         rows = [sample_row(package_name=name) for name in names]
@@ -242,7 +236,6 @@ class TestCompression:
             entries_of(damaged, kind)
 
     def test_several_members_are_one_file(self):
-        """As `cat a.gz b.gz` makes it."""
         content = gzip.compress(LINE) + gzip.compress(LINE * 2)
 
         assert len(entries_of(content, FileKind(NDJSON, Compression.GZIP))) == 3
@@ -254,7 +247,6 @@ class TestNdjson:
     KIND = FileKind(NDJSON)
 
     def test_refused_lines_are_told_with_their_numbers(self):
-        """Empty lines count and say nothing."""
         content = LINE + b"\n" + b"x\n" + LINE + b"\xff\n  \r\n" + b'{"a":1}\n' + LINE + b"a\0b\n"
         numbers = [number for number, _ in faults_of(content, self.KIND)]
 
@@ -285,7 +277,6 @@ class TestNdjson:
         assert faults_of(content, self.KIND) == []
 
     def test_a_line_without_end_is_a_fault_of_the_file_behind_what_came_before(self):
-        """The rows before it are judged all the same."""
         content = LINE + b"bad\n" + b"[" * (17 * 2**20) + b"\n"
         seen = []
         chunks = read_chunks(io.BytesIO(content), len(content), self.KIND)
@@ -300,7 +291,6 @@ class TestCsv:
     KIND = FileKind(CSV)
 
     def test_rows_are_told_by_the_line_they_begin_in(self):
-        """Cells have line breaks in them; the header is line 1."""
         content = csv_of(
             HEADER, GOOD, [AT, "nothing", "a\nb\nc"], GOOD, [AT, "x"], [], [AT, "x", "y", "z"], GOOD
         )
@@ -328,7 +318,6 @@ class TestCsv:
         ],
     )
     def test_the_guard_is_undone_unless_raw(self, cell, guarded, raw):
-        """What no export of ours could have guarded stays as it is."""
         content = csv_of(HEADER, [*GOOD[:2], cell])
         for kind, expected in [(self.KIND, guarded), (FileKind(CSV, is_raw=True), raw)]:
             ((_, item),) = entries_of(content, kind)
@@ -372,7 +361,6 @@ class TestCsv:
         [(b"\xff", "the row is not UTF-8"), (b"\0", "the row has a NUL byte")],
     )
     def test_bad_bytes_refuse_their_row(self, bad, error):
-        """Also in a column that is read over, and in a line that goes on."""
         content = csv_of(["id", *HEADER], ["a\nBAD", *GOOD], ["", *GOOD]).replace(b"BAD", bad)
 
         assert faults_of(content, self.KIND) == [(2, error)]
@@ -385,7 +373,7 @@ class TestCsv:
         assert "longer than 16777216 bytes" in fault_of_file(content, self.KIND)
 
     def test_a_payload_may_be_long(self):
-        """Longer than what csv takes of itself."""
+        """Python's csv module has a lower limit of its own."""
         payload = json.dumps({"rule_id": "x" * 300_000, "source": "osv"})
         content = csv_of([*HEADER, "payload"], [AT, "blocklist_hit", "x", payload])
 
@@ -400,7 +388,6 @@ class TestParquet:
     @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
     @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
     def test_instants_of_any_unit_and_zone_are_instants(self, unit, zone):
-        """Without a zone they are UTC, like text."""
         at = NOON.replace(microsecond=0)
         column = pa.array([at.replace(tzinfo=None)], pa.timestamp(unit)).cast(pa.timestamp(unit))
         column = column.view(pa.timestamp(unit, zone))
@@ -484,7 +471,6 @@ class TestParquet:
         assert entries_of(content, self.KIND) == []
 
     def test_a_damaged_file_is_told(self):
-        """Cut off, overwritten, or something else altogether: never more than a line of text."""
         chance = random.Random(20261120)
         rows = [sample_row(package_name=f"{chance.random()}") for _ in range(300)]
         content = file_of(rows, FileForm(ExportFormat.PARQUET))

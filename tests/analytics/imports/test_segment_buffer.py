@@ -62,7 +62,6 @@ BATCHES = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_siz
 @settings(max_examples=budget(8, 40))
 @given(batches=BATCHES, bytes_max=st.sampled_from([0, 1, 500, 2_000, 5_000, ROOMY]))
 def test_any_bound_and_any_split_give_the_same_rows(tmp_path_factory, batches, bytes_max):
-    """Each row once, numbered as it came, in segments of its day."""
     root = tmp_path_factory.mktemp("audit")
     count = itertools.count()
     rows = [
@@ -93,7 +92,6 @@ def test_the_largest_days_go_first_and_half_of_the_room_is_made(tmp_path):
 
 
 def test_what_is_discarded_leaves_no_file(tmp_path):
-    """And no row to commit."""
     segment_buffer = gathered(
         tmp_path, [[sample_row(NOON)], [sample_row(NOON - timedelta(days=1))]], 0
     )
@@ -112,7 +110,6 @@ BAD = RowRefused("bad")
 @pytest.mark.parametrize("is_partial", [True, False])
 @pytest.mark.parametrize("bytes_max", [0, ROOMY])
 def test_one_refused_row_holds_up_the_others_unless_partial(tmp_path, is_partial, bytes_max):
-    """Also those that were written before it; and the rows behind it are judged nevertheless."""
     segment_buffer = SegmentBuffer(LocalFolder(tmp_path).claim(3600.0), TENANT, names(), bytes_max)
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOON, None))
     chunks = [

@@ -97,7 +97,6 @@ def envelope_of(event: Event) -> dict[str, Any]:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_every_event_can_be_imported_with_its_envelope(event):
-    """History has admins and sign-ins in it, too; the reason is rebuilt."""
     keys = envelope_of(event)
     row = row_of(item(event=event, payload=keys, decision=ENVELOPES[event].decision))
 
@@ -108,7 +107,6 @@ def test_every_event_can_be_imported_with_its_envelope(event):
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_envelope_is_checked_key_by_key(event):
-    """Like that of an ingested row: every key there that all rows have, and no other."""
     keys = envelope_of(event)
     required = {f.encode_name for f in msgspec.structs.fields(ENVELOPES[event]) if f.required}
 
@@ -126,7 +124,6 @@ def test_an_envelope_is_checked_key_by_key(event):
 
 
 def test_the_shape_of_ingest_is_taken_as_well():
-    """`envelope` is another name of `payload`; of both, one is enough."""
     keys = GOOD["payload"]
 
     assert row_of(item(payload=..., envelope=keys)) == row_of(GOOD)
@@ -136,7 +133,6 @@ def test_the_shape_of_ingest_is_taken_as_well():
 
 
 def test_created_at_and_event_are_all_that_some_rows_need():
-    """What happened, and when; the import itself is who told us."""
     row = row_of({"created_at": "2026-03-03T08:00:00Z", "event": "install_allowed"})
 
     assert (row.actor, row.actor_source) == ("system:cli", "system")
@@ -149,7 +145,6 @@ def test_created_at_and_event_are_all_that_some_rows_need():
 
 
 def test_what_is_given_of_the_other_columns_is_kept():
-    """Who acted, through which door, on what."""
     row = row_of(item(**WHO, version="1.3.0", decision="BLOCKED"))
 
     assert {name: getattr(row, name) for name in WHO} == WHO
@@ -157,7 +152,6 @@ def test_what_is_given_of_the_other_columns_is_kept():
 
 
 def test_what_the_service_alone_says_is_read_over():
-    """In any of these: the id, the tenant, when it was received, the shortened reason."""
     ignored = {"id": "aud_1", "tenant_id": 7, "received_at": [], "decision_reason": {"a": 1}}
 
     assert row_of(item(**ignored)) == row_of(GOOD)
@@ -179,7 +173,6 @@ class TestKeys:
         assert fault_of(f"{{{', '.join(twice)}}}".encode()) == f"duplicate key: {key}"
 
     def test_columns_without_a_value_are_no_second_ones(self):
-        """As an export has them: every column, many of them null, JSON in the reason."""
         nulls = dict.fromkeys([name for name in WHO if not name.startswith("actor")])
         reason = compact(GOOD["payload"])
 
@@ -195,7 +188,6 @@ class TestKeys:
         ],
     )
     def test_no_key_of_an_envelope_is_given_twice(self, name, keys):
-        """At any depth, and also when the row is no line of NDJSON."""
         members = {**item(payload=...), **BY_CI}
         line = f'{json.dumps(members)[:-1]}, "{name}": {{{keys}}}}}'
         cell = ImportItem(
@@ -229,7 +221,7 @@ class TestActor:
 
     @pytest.mark.parametrize("column", ["actor_source", "actor_tenant_id"])
     def test_without_an_actor_nothing_is_said_of_one(self, column):
-        """Or the operator would seem to have come with another's credentials."""
+        """Otherwise the operator would appear with another's credentials."""
         assert fault_of(item(**{column: "session"})) == (
             "actor_source and actor_tenant_id need an actor"
         )
@@ -274,7 +266,6 @@ class TestCi:
 
     @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
     def test_no_one_else_was_a_ci_job(self, who):
-        """Checked for each row, also when the same payload was good a line before."""
         row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
         good = item(payload={**GOOD["payload"], "ci": CI})
         row_of({**good, **BY_CI}, row_importer)
@@ -295,7 +286,6 @@ class TestCi:
         assert columns_of(row) == (None, None, None)
 
     def test_the_columns_may_be_given_as_well(self):
-        """As an export has both; or alone, of a job whose token is not in the payload."""
         ci = {key: value for key, value in CI.items() if key != "run_id"}
         given = {"repository_id": "123456789", "run_id": "9", "token_id": "a-b-c"}
 
@@ -309,7 +299,7 @@ class TestCi:
     @pytest.mark.parametrize("column", CI_COLUMNS)
     @pytest.mark.parametrize("claim", ["another", "\0"])
     def test_the_two_agree(self, column, claim):
-        """Else a filter would find a row that shows something else."""
+        """Otherwise a filter would find a row that shows something else."""
         ci = CI | {"jti" if column == "token_id" else column: claim}
 
         assert fault_of(
@@ -319,7 +309,6 @@ class TestCi:
     @pytest.mark.parametrize("column", CI_COLUMNS)
     @pytest.mark.parametrize("who", [{}, {"actor": "key_1", "actor_source": "api_key"}])
     def test_only_a_ci_job_has_the_columns(self, column, who):
-        """They say what an issuer signed."""
         assert fault_of(item(**{column: "7"}, **who)) == (
             f"{column} is only for rows whose actor_source is oidc_<provider>"
         )
@@ -331,7 +320,6 @@ class TestCi:
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("wrong", ["ALLOWED", "BLOCKED", "", "MAYBE"])
 def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
-    """Admin events come with none."""
     settled = ENVELOPES[event].decision
     if wrong == settled:
         return
@@ -392,7 +380,7 @@ class TestText:
     @pytest.mark.parametrize("column", ["packageName", "version"])
     @pytest.mark.parametrize("text", [" ", " left-pad", "left-pad ", "\tleft-pad", "x\xa0"])
     def test_white_space_around_a_name_is_refused(self, column, text):
-        """As at ingest: a filter for the package would not find the row."""
+        """A filter for the package would not find the row."""
         assert fault_of(item(**{column: text})) == (
             f"{column} must not begin or end with white space"
         )
@@ -452,7 +440,6 @@ class TestInstant:
     ],
 )
 def test_a_line_that_is_no_json_object_is_refused(line):
-    """Never with a traceback, also where the bad bytes are in a column that is read over."""
     assert fault_of(line) == f"the line {NOT_AN_OBJECT}"
 
 
@@ -467,7 +454,6 @@ def test_an_unknown_column_is_refused_by_name(name):
 
 
 def test_deep_nesting_in_an_envelope_is_refused():
-    """A hundred thousand brackets are no stack overflow."""
     deep = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
     line = json.dumps(item(payload=...)).encode()[:-1] + b',"payload":' + deep + b"}"
 
@@ -475,7 +461,6 @@ def test_deep_nesting_in_an_envelope_is_refused():
 
 
 def test_what_is_remembered_is_bounded():
-    """A file in which no two rows are alike needs no more memory than another."""
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
     for number in range(MEMO_MAX + 10):
         row = row_of(item(payload={"rule_id": f"r{number}", "source": "osv"}), row_importer)
@@ -485,7 +470,6 @@ def test_what_is_remembered_is_bounded():
 
 
 def test_an_error_does_not_repeat_a_whole_file():
-    """A name of a million characters is cut."""
     row_importer = RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))
     rows, refused = row_importer.rows([(7, RowRefused("x" * 1_000_000))])
 

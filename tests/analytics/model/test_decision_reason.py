@@ -92,7 +92,6 @@ def test_numbers_and_booleans_are_never_altered(keys):
 
 @given(any_envelope())
 def test_a_shortened_string_is_a_beginning_and_an_ellipsis(keys):
-    """What is left of a value still identifies it."""
     parsed = json.loads(decision_reason(keys))
 
     for key, value in keys.items():

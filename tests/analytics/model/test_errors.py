@@ -64,7 +64,6 @@ def test_a_damaged_file_is_a_fault_in_every_answer(lake, damage, answer):
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_damaged_journal_batch_is_a_fault_in_every_answer(lake, answer):
-    """The journal is as much a part of the log as its files."""
     lake.add([sample_row()] * ROWS, is_sealed=False)
     (whole,) = lake.batches
     lake.batches[0] = replace(whole, data=whole.data[: len(whole.data) // 2])
@@ -76,10 +75,7 @@ def test_a_damaged_journal_batch_is_a_fault_in_every_answer(lake, answer):
 @sample(24)
 @pytest.mark.parametrize("place", range(50))
 def test_one_flipped_byte_is_a_fault_or_still_a_page_of_rows(lake, place):
-    """Never an empty page, and never an unexpected error.
-
-    Not every flip is found: neither Parquet's writer nor DuckDB keeps a checksum of values.
-    """
+    """Not every flip is found: neither Parquet's writer nor DuckDB keeps a checksum of values."""
     _seal_distinct(lake)
     path = lake.segments[0].path(lake.root)
     content = bytearray(path.read_bytes())

@@ -87,14 +87,12 @@ def test_the_catalogue_is_the_specifications_and_ours():
 
 @pytest.mark.parametrize(("event", "keys"), SPEC_ENVELOPES.items())
 def test_a_specified_envelope_has_the_specified_keys_in_order(event, keys):
-    """The published table, key by key."""
     assert list(ENVELOPES[Event(event)].__struct_fields__) == list(keys)
     assert msgspec.to_builtins(parse_envelope(Event(event), keys)) == keys
 
 
 @pytest.mark.parametrize(("event", "keys"), SPEC_PAYLOADS.items())
 def test_a_binding_event_has_the_specified_payload_keys(event, keys):
-    """The keys that clients were promised."""
     assert set(ENVELOPES[Event(event)].__struct_fields__) == keys
 
 
@@ -106,7 +104,6 @@ def test_a_binding_event_has_the_specified_payload_keys(event, keys):
     ],
 )
 def test_a_closed_set_takes_its_members_and_no_other_value(event, key, allowed):
-    """Two sources, three identity providers; case counts."""
     for value in allowed:
         assert parse_envelope(Event(event), SPEC_ENVELOPES[event] | {key: value})
     for value in (*(member.upper() for member in allowed), "", "other"):
@@ -116,7 +113,7 @@ def test_a_closed_set_takes_its_members_and_no_other_value(event, key, allowed):
 
 @pytest.mark.parametrize(("event", "key"), KEYS)
 def test_a_missing_key_is_refused_by_name(event, key):
-    """Every key is always there: readers of envelopes need no defaults."""
+    """Readers of envelopes then need no defaults."""
     keys = {name: value for name, value in SPEC_ENVELOPES[event].items() if name != key}
 
     with pytest.raises(msgspec.ValidationError, match=key):
@@ -125,7 +122,6 @@ def test_a_missing_key_is_refused_by_name(event, key):
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_extra_key_is_refused_for_every_event(event):
-    """Undeclared keys are not read."""
     with pytest.raises(msgspec.ValidationError, match="surplus"):
         parse_envelope(event, {"surplus": 1})
 
@@ -139,21 +135,19 @@ def test_an_extra_key_is_refused_for_every_event(event):
     ],
 )
 def test_a_value_of_another_type_is_refused_and_never_converted(event, key, value):
-    """A boolean is no integer, a digit string no number, and a count fits the column."""
     with pytest.raises(msgspec.ValidationError, match=key):
         parse_envelope(Event(event), SPEC_ENVELOPES[event] | {key: value})
 
 
 @pytest.mark.parametrize("keys", [None, [], "", 1, [("registry", "npm")]])
 def test_an_envelope_is_an_object(keys):
-    """Nothing else has keys."""
     with pytest.raises(msgspec.ValidationError):
         parse_envelope(OssFirstParty.event, keys)
 
 
 @pytest.mark.parametrize(("before", "after"), [(7, 7), (7, 6), (7, 9), (0, 0), (0, 2)])
 def test_a_passkeys_counter_goes_up_by_exactly_one(before, after):
-    """`counter_after` is counter_before + 1; anything else may be a cloned key."""
+    """Anything else may be a cloned key."""
     counters = {"counter_before": before, "counter_after": after}
 
     with pytest.raises(msgspec.ValidationError, match=r"counter_before \+ 1"):
@@ -167,7 +161,7 @@ def test_a_passkeys_counter_goes_up_by_exactly_one(before, after):
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-31", "2026-01-31T08:00:60Z"])
 def test_published_at_is_a_timestamp(text):
-    """A timestamp string, so that the cooldown can be checked from the row."""
+    """The cooldown can then be checked from the row."""
     with pytest.raises(msgspec.ValidationError):
         parse_envelope(
             CooldownActive.event, SPEC_ENVELOPES["cooldown_active"] | {"published_at": text}
@@ -177,7 +171,6 @@ def test_published_at_is_a_timestamp(text):
 
 
 def test_only_installs_have_a_decision_and_come_from_outside():
-    """No one writes admin or sign-in history from outside."""
     installs = {
         OssFirstParty.event: Decision.ALLOWED,
         InstallAllowed.event: Decision.ALLOWED,

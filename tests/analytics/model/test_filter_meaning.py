@@ -114,7 +114,6 @@ PARAMETERS = st.fixed_dictionaries(
 @settings(max_examples=budget(10, 50))
 @given(wishes=PARAMETERS)
 def test_the_reader_finds_what_the_rules_say(stored, wishes):
-    """Sealed and journalled rows alike, and the count agrees with the page."""
     parameters = {name: [wish.written() for wish in some] for name, some in wishes.items()}
 
     expected = [seq for seq, row in enumerate(ROWS, start=1) if is_wanted(row, wishes)]
@@ -145,7 +144,6 @@ def test_the_reader_finds_what_the_rules_say(stored, wishes):
     ],
 )
 def test_the_rules_by_example(stored, parameters, packages):
-    """Nulls stay in on a negation; prefixes take `%` and `_` for themselves; é is no e + accent."""
     expected = [seq for seq, row in enumerate(ROWS, start=1) if row.package_name in packages]
 
     assert found(stored, parameters) == expected

@@ -99,14 +99,12 @@ def fault_of(one: bytes | dict[str, Any]) -> str:
 
 
 def test_the_events_to_be_sent_are_the_installs():
-    """No sender writes the history of admins and sign-ins from outside."""
     assert set(INGESTIBLE) == set(INSTALLS)
 
 
 @pytest.mark.parametrize("event", INSTALLS)
 @pytest.mark.parametrize("says_decision", [True, False])
 def test_an_install_becomes_a_row(event, says_decision):
-    """The event alone settles the decision; a sender may repeat it."""
     decision, envelope = INSTALLS[event]
     row = row_of(item(event=event, envelope=envelope, decision=decision if says_decision else ...))
 
@@ -143,7 +141,6 @@ def test_a_decision_that_disagrees_with_its_event_is_refused(event, wrong):
 
 @pytest.mark.parametrize("event", sorted(set(EVENTS) - set(INSTALLS)))
 def test_every_other_event_is_refused_by_name(event):
-    """Also with the envelope that such an event would have."""
     keys = {key.encode_name: "x" for key in msgspec.structs.fields(ENVELOPES[event])}
 
     for envelope in ({}, keys):
@@ -153,12 +150,10 @@ def test_every_other_event_is_refused_by_name(event):
 
 @pytest.mark.parametrize("event", ["", "Blocklist_Hit", "blocklist_hit ", "nothing", "\0"])
 def test_an_event_that_does_not_exist_is_refused(event):
-    """Exactly and case-sensitively."""
     assert fault_of(item(event=event)).startswith("event must be one of ")
 
 
 def test_the_sender_does_not_set_the_columns_of_the_server():
-    """Who acted, through which door, and what the row is about."""
     row = row_of(GOOD)
 
     assert (row.actor, row.actor_source, row.verdict_source) == ("key_1", "api_key", "proxy")
@@ -169,13 +164,11 @@ def test_the_sender_does_not_set_the_columns_of_the_server():
 @pytest.mark.parametrize("key", SERVER_KEYS)
 @pytest.mark.parametrize("value", ["text", None])
 def test_an_unknown_key_is_refused_by_name(key, value):
-    """What is the server's to say, and every misspelling."""
     assert fault_of(item(**{key: value})) == f"unknown field: {key}"
 
 
 @pytest.mark.parametrize("key", ["event", "packageName"])
 def test_a_key_that_is_needed_is_named_when_it_is_missing(key):
-    """Nothing is guessed."""
     assert fault_of(item(**{key: ...})) == f"{key} is required"
 
 
@@ -191,7 +184,6 @@ def test_a_key_that_is_needed_is_named_when_it_is_missing(key):
     ],
 )
 def test_a_value_of_another_type_is_refused_by_name(key, is_optional):
-    """JSON types are not converted; null stands for a missing value only where one may miss."""
     for value in (1, 1.5, True, ["x"], {"x": 1}, "x", None):
         if isinstance(value, dict if key == "envelope" else str):
             continue
@@ -206,7 +198,6 @@ class TestText:
 
     @pytest.mark.parametrize(("key", "longest"), [("packageName", 512), ("version", 256)])
     def test_length_is_counted_in_code_points(self, key, longest):
-        """Both sides of each limit."""
         for character in ("a", "ä", "🦊"):
             row = row_of(item(**{key: character * longest}))
             assert character * longest in {row.package_name, row.version}
@@ -232,14 +223,13 @@ class TestText:
         [" ", "   ", " left-pad", "left-pad ", "\tleft-pad", "left-pad\n", "\u3000x", "x\xa0"],
     )
     def test_white_space_around_a_name_is_refused(self, key, text):
-        """It looks like the package it is not, and no filter for that finds it."""
+        """The name looks like another package's, and no filter for that finds it."""
         assert fault_of(item(**{key: text})) == f"{key} must not begin or end with white space"
 
     @pytest.mark.parametrize(
         "text", ["@babel/core", "a b", "a  b", "=cmd()", "日本語", "🦊", "'; --"]
     )
     def test_what_can_be_seen_is_kept_as_it_is(self, text):
-        """No normalisation, no trimming."""
         row = row_of(item(packageName=text, version=text))
 
         assert (row.package_name, row.version) == (text, text)
@@ -252,13 +242,12 @@ class TestText:
         assert fault_of(item(envelope={"\ud800": 1})) == NOT_JSON
 
     def test_a_surrogate_pair_is_one_character(self):
-        """As every JSON writer that keeps to ASCII spells it."""
         raw = json.dumps(item(packageName="🦊"), ensure_ascii=True).encode()
 
         assert row_of(raw).package_name == "🦊"
 
     def test_control_characters_of_an_envelope_stay_escaped(self):
-        """The payload is JSON: nothing of it reaches a terminal raw."""
+        """The payload is JSON: none of it reaches a terminal raw."""
         row = row_of(item(envelope={"rule_id": "\0\x1b[2J\n🦊", "source": "osv"}))
 
         assert json.loads(row.payload)["rule_id"] == "\0\x1b[2J\n🦊"
@@ -266,7 +255,6 @@ class TestText:
         assert row.decision_reason == row.payload
 
     def test_a_long_envelope_is_whole_in_the_payload_and_short_in_the_reason(self):
-        """256 code points, and never cut in the middle."""
         row = row_of(item(envelope={"rule_id": "\x01" * 600, "source": "osv"}))
 
         assert json.loads(row.payload)["rule_id"] == "\x01" * 600
@@ -281,20 +269,17 @@ class TestEnvelope:
         ("event", "key"), [(event, key) for event, (_, keys) in INSTALLS.items() for key in keys]
     )
     def test_a_missing_key_is_named(self, event, key):
-        """Half a reason is none."""
         envelope = {name: value for name, value in INSTALLS[event][1].items() if name != key}
 
         assert fault_of(item(event=event, envelope=envelope)) == (f"envelope.{key} is required")
 
     @pytest.mark.parametrize("event", INSTALLS)
     def test_an_unknown_key_is_named(self, event):
-        """Also on the event whose envelope is empty."""
         envelope = INSTALLS[event][1] | {"event": event}
 
         assert fault_of(item(event=event, envelope=envelope)) == ("unknown field: envelope.event")
 
     def test_without_an_envelope_it_is_empty(self):
-        """Good where nothing is to be said, and only there."""
         assert row_of(item(event="install_allowed", envelope=...)).payload == "{}"
         assert fault_of(item(envelope=...)).startswith("envelope.")
 
@@ -317,7 +302,6 @@ class TestEnvelope:
         ],
     )
     def test_a_wrong_value_is_refused_by_name(self, event, key, wrong):
-        """Strictly: a number in quotes is a string."""
         error = fault_of(item(event=event, envelope=INSTALLS[event][1] | {key: wrong}))
 
         assert error.startswith("envelope")
@@ -325,7 +309,6 @@ class TestEnvelope:
 
     @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5000, "NaN", "Infinity", "01"])
     def test_what_no_number_type_holds_is_refused(self, number):
-        """However it is spelt, it never reaches a column."""
         raw = json.dumps(
             item(event="cooldown_active", envelope=INSTALLS["cooldown_active"][1])
         ).replace(": 7", f": {number}")
@@ -333,7 +316,6 @@ class TestEnvelope:
         assert fault_of(raw.encode()).startswith(("envelope", NOT_JSON))
 
     def test_the_largest_count_is_taken(self):
-        """The last number that a signed 64-bit column holds."""
         envelope = INSTALLS["cooldown_active"][1] | {"min_age_days": 2**63 - 1}
 
         row = row_of(item(event="cooldown_active", envelope=envelope))
@@ -345,14 +327,12 @@ class TestInstant:
     """When it happened: by the sender's clock, within what ours finds believable."""
 
     def test_without_one_it_is_the_servers_now(self):
-        """Most senders report at once."""
         assert row_of(GOOD).created_at == NOW
 
     @pytest.mark.parametrize(
         "created_at", [FLOOR, FLOOR + MICROSECOND, NOW, NOW + timedelta(seconds=60)]
     )
     def test_inside_the_window_it_is_kept_to_the_microsecond(self, created_at):
-        """Both ends belong to it; when the row came in is kept beside it."""
         row = row_of(item(created_at=created_at.isoformat()))
 
         assert (row.created_at, row.received_at) == (created_at, NOW)
@@ -372,7 +352,6 @@ class TestInstant:
         assert fault_of(item(created_at=created_at.isoformat())) == error
 
     def test_without_a_retention_floor_any_past_is_taken(self):
-        """The unlimited tier."""
         raw = json.dumps(item(created_at="0001-01-01T00:00:00Z")).encode()
 
         rows, rejected = read_items([raw], AUDIT_CONTEXT, AcceptedInterval(NOW, None))
@@ -382,7 +361,6 @@ class TestInstant:
 
     @pytest.mark.parametrize("text", ["2026-03-04T14:00:00+02:00", "2026-03-04 12:00:00"])
     def test_zones_are_converted_and_none_means_utc(self, text):
-        """As in a query."""
         assert row_of(item(created_at=text)).created_at == NOW.replace(microsecond=0)
 
     @pytest.mark.parametrize(
@@ -397,7 +375,6 @@ class TestInstant:
         ],
     )
     def test_what_is_no_instant_is_refused(self, text):
-        """A date alone does not say when."""
         assert fault_of(item(created_at=text)) == "created_at must be an RFC 3339 instant"
 
 
@@ -418,7 +395,6 @@ class TestInstant:
     ],
 )
 def test_what_is_not_json_does_not_stop_the_others(raw):
-    """A line that was cut off in transport, or sent to do harm."""
     error = fault_of(raw)
 
     assert error == NOT_JSON or "unknown field" in error
@@ -426,7 +402,6 @@ def test_what_is_not_json_does_not_stop_the_others(raw):
 
 @pytest.mark.parametrize("raw", [b"null", b"1", b'"text"', b"[]", b"[{}]", b"true"])
 def test_what_is_no_object_is_refused(raw):
-    """An item is an object, and not a list of them."""
     assert fault_of(raw).startswith("item must be a JSON object, not ")
 
 
@@ -447,7 +422,7 @@ NAMED_TWICE = [
 @pytest.mark.parametrize("member", NAMED_TWICE)
 @pytest.mark.parametrize("rest", [{}, {"version": None}, {"version": 'a"b', "decision": "BLOCKED"}])
 def test_a_key_that_is_given_twice_is_refused(member, rest):
-    """Another reader of the same line takes the other value, and sees another package."""
+    """Another reader of the same line would take the other value, and see another package."""
     good = json.dumps(item(**rest))
     assert row_of(good.encode())
 
@@ -459,7 +434,6 @@ def test_a_key_that_is_given_twice_is_refused(member, rest):
 @pytest.mark.parametrize("value", [None, "again"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_no_key_of_an_item_is_given_twice(key, value, is_first):
-    """Not even as null, before or behind the value that counts."""
     good = item(version="1", created_at=NOW.isoformat(), decision="BLOCKED")
     if value is None and key in {"event", "packageName"}:
         value = good[key]
@@ -526,7 +500,6 @@ def spelt_items(draw: st.DrawFn) -> tuple[str, bool]:
 
 @given(spelt_items())
 def test_an_item_is_refused_exactly_if_a_key_is_in_it_twice(spelt):
-    """However it is written: with spaces, escapes, nulls, quotation marks in its values."""
     text, is_twice = spelt
     rows, rejected = read(text.encode())
 
@@ -535,7 +508,6 @@ def test_an_item_is_refused_exactly_if_a_key_is_in_it_twice(spelt):
 
 
 def test_every_bad_item_is_reported_with_its_own_index():
-    """In their order, counted from 0, the good ones included."""
     rows, rejected = read(b"x", GOOD, item(actor="me"), GOOD, item(packageName=""))
 
     assert len(rows) == 2
@@ -560,7 +532,6 @@ ALMOST = st.builds(
 
 @given(JSON | ALMOST, st.booleans())
 def test_any_json_value_makes_a_row_or_a_rejection(value, is_ascii):
-    """Never an exception, never both; and what was taken can be stored."""
     raw = json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
 
     rows, rejected = read_items([raw], AUDIT_CONTEXT, WINDOW)
@@ -572,7 +543,6 @@ def test_any_json_value_makes_a_row_or_a_rejection(value, is_ascii):
 
 @given(st.binary())
 def test_any_bytes_make_a_row_or_a_rejection(raw):
-    """A line of newline-delimited JSON can be anything at all."""
     rows, rejected = read_items([raw], AUDIT_CONTEXT, WINDOW)
 
     assert len(rows) + len(rejected) == 1
@@ -580,7 +550,7 @@ def test_any_bytes_make_a_row_or_a_rejection(raw):
 
 @pytest.mark.parametrize("letter", ["a", "é", "🦊"])
 def test_an_envelope_is_bounded_in_bytes(letter):
-    """One row must not be as long as a request: rows are what the journal is bounded by."""
+    """Rows bound the journal, so one row must not be as long as a request."""
     room = ENVELOPE_BYTES_MAX - len('{"registry":""}')
     fits = letter * (room // len(letter.encode()))
 
@@ -606,7 +576,7 @@ def test_an_envelope_is_bounded_in_bytes(letter):
     ],
 )
 def test_a_plain_item_is_read_once(monkeypatch, members):
-    """To look for a key that is there twice takes as long again as all else."""
+    """Looking for repeated keys takes as long as everything else."""
 
     def read_again(raw: bytes) -> None:
         raise AssertionError("read twice")

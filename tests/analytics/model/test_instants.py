@@ -35,7 +35,6 @@ BOUNDS = pytest.mark.parametrize("parse", [parse_instant, parse_since, parse_unt
 )
 @BOUNDS
 def test_a_fraction_has_up_to_six_digits(parse, fraction, microseconds):
-    """Rows are kept to the microsecond; every shorter form names the same scale."""
     expected = EIGHT + timedelta(microseconds=microseconds)
 
     assert parse(f"2026-01-31T08:00:00{fraction}Z") == expected
@@ -58,7 +57,6 @@ def test_a_fraction_has_up_to_six_digits(parse, fraction, microseconds):
 )
 @BOUNDS
 def test_an_offset_moves_the_instant_and_no_zone_means_utc(parse, text):
-    """RFC 3339, plus what URL decoding does to a `+`."""
     instant = parse(text)
 
     assert instant == EIGHT
@@ -118,14 +116,12 @@ def test_anything_else_is_refused_and_never_guessed(parse, text):
 
 
 def test_a_bare_date_is_its_midnight_for_since_and_its_end_for_until():
-    """since=until=the same date is that whole day."""
     assert parse_since("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_until("2026-01-31") == datetime(2026, 2, 1, tzinfo=UTC)
     assert parse_until("2024-02-28") == datetime(2024, 2, 29, tzinfo=UTC)
 
 
 def test_a_bare_date_is_no_instant():
-    """Only a bound has a side to take."""
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_instant("2026-01-31")
 
@@ -152,7 +148,7 @@ def test_milliseconds_are_cut_and_never_rounded_up(instant):
 
 @given(st.text(max_size=40))
 def test_no_text_makes_the_parser_fail_otherwise_than_by_refusing(text):
-    """Any other error would be a 500 in the caller's hands."""
+    """Any other error would be a 500."""
     for parse in (parse_instant, parse_since, parse_until):
         try:
             assert parse(text).tzinfo is UTC

@@ -15,12 +15,10 @@ LIMITED = [("free", 7), ("team", 30), ("org", 365)]
 
 @pytest.mark.parametrize(("tier", "days"), LIMITED)
 def test_a_tier_looks_back_this_many_days_to_the_microsecond(tier, days):
-    """The tier's days, applied to the instant, not to the day."""
     assert retention_floor(Tier(tier), NOW) == NOW - timedelta(days=days)
 
 
 def test_enterprise_looks_back_without_limit():
-    """No floor at all, rather than a very old one."""
     assert retention_floor(Tier.ENTERPRISE, NOW) is None
 
 
@@ -48,7 +46,6 @@ def test_a_day_may_be_dropped_once_its_last_microsecond_is_past_the_floor(
 
 
 def test_the_longest_retention_decides():
-    """Whichever order they come in; one without a limit keeps everything."""
     assert prunable_before([Tier.FREE, Tier.ORG, Tier.TEAM], NOW) == date(2025, 3, 4)
     assert prunable_before([Tier.ORG, Tier.FREE], NOW) == date(2025, 3, 4)
     assert prunable_before([Tier.FREE], NOW) == date(2026, 2, 25)
@@ -66,12 +63,10 @@ def test_the_longest_retention_decides():
     ],
 )
 def test_a_tier_that_was_left_counts_for_seven_days(ago, counts):
-    """The seventh day's end included; also one left in what is the future by now."""
     held = tiers_held(Tier.FREE, {Tier.ORG: NOW - ago}, NOW)
 
     assert held == ({Tier.FREE, Tier.ORG} if counts else {Tier.FREE})
 
 
 def test_coming_back_to_a_tier_is_no_reason_to_forget_it():
-    """It is held now, however long ago it was left before that."""
     assert tiers_held(Tier.ORG, {Tier.ORG: NOW - WEEK * 9}, NOW) == {Tier.ORG}

@@ -28,7 +28,6 @@ AUDIT_CONTEXT = AuditContext(
 
 
 def test_a_row_says_who_did_what_when_and_through_which_door():
-    """The stamp's columns are the same for all rows of one request."""
     row = audit_row(
         SignedOut(member_id="mem_1", session_id="ses_1"), AUDIT_CONTEXT, NOON, subject="mem_1"
     )
@@ -64,7 +63,6 @@ def test_a_row_says_who_did_what_when_and_through_which_door():
     ],
 )
 def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: dict[str, str]):
-    """Beside the envelope's own keys, and not in the reason; who acted stays the credential."""
     audit_context = AUDIT_CONTEXT.of_ci_job(
         "github", "obind_1", VerifiedCi(sub="repo:a/b", run_id="7", jti="j")
     )
@@ -80,7 +78,7 @@ def test_a_row_of_a_ci_job_says_what_its_token_said(envelope: Envelope, keys: di
 
 @pytest.mark.parametrize("claim", ["", None, msgspec.UNSET, "a\0b", "\u202e7", "x" * 257])
 def test_a_column_has_no_claim_that_cannot_be_typed(claim):
-    """The payload keeps it as it was; a filter needs text that looks like what it is."""
+    """The payload keeps it; a filter needs text that looks like what it is."""
     columns = ci_columns(VerifiedCi(sub="s", repository_id=claim, run_id=claim, jti=claim))
 
     assert columns == (None, None, None)
@@ -88,14 +86,13 @@ def test_a_column_has_no_claim_that_cannot_be_typed(claim):
 
 
 def test_an_install_carries_the_decision_of_its_event():
-    """Event and decision cannot disagree: one follows from the other."""
     row = audit_row(BlocklistHit(rule_id="r", source="osv"), AUDIT_CONTEXT, NOON)
 
     assert (row.event, row.decision) == ("blocklist_hit", "BLOCKED")
 
 
 def test_what_the_reason_has_no_room_for_the_payload_keeps():
-    """The column is for people; the evidence is whole."""
+    """The column is for people; the payload is the whole evidence."""
     revoked = OidcBindingRevoked(binding_id="b", revoked_reason="x" * 1024, by_user_id="u")
 
     row = audit_row(revoked, AUDIT_CONTEXT, NOON)
@@ -107,7 +104,6 @@ def test_what_the_reason_has_no_room_for_the_payload_keeps():
 
 
 def test_rows_become_a_table_in_their_order():
-    """Of the journal's schema, without a row as well."""
     rows = [sample_row(package_name=name) for name in ("b", "a", None)]
 
     assert to_table(rows).to_pylist() == [msgspec.structs.asdict(row) for row in rows]
@@ -131,7 +127,6 @@ SOME = st.sampled_from([None, "", "a", "é"])
     )
 )
 def test_what_rows_have_in_common_is_stored_like_what_they_have_not(rows):
-    """A column of one value is built at once, with the same result."""
     table = to_table(rows)
 
     table.validate(full=True)
@@ -141,6 +136,5 @@ def test_what_rows_have_in_common_is_stored_like_what_they_have_not(rows):
 
 @pytest.mark.parametrize("name", ["proxy", "admin_api", "dashboard", "cli", "system"])
 def test_these_surfaces_produce_rows(name):
-    """The values of verdict_source."""
     assert replace(AUDIT_CONTEXT, verdict_source=VerdictSource(name)).verdict_source == name
     assert len(VerdictSource) == 5

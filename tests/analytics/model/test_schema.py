@@ -21,7 +21,7 @@ SEQS = st.integers(min_value=0, max_value=2**63 - 1)
 
 
 def test_the_wire_has_one_order_and_one_spelling():
-    """JSON keys and CSV headers: the audit row as docs/audit-rows.md lists it."""
+    """The audit row as docs/audit-rows.md lists it."""
     assert list(WIRE_COLUMNS) == [
         "id",
         "created_at",
@@ -52,7 +52,7 @@ def test_the_wire_has_one_order_and_one_spelling():
 
 
 def test_every_stored_column_leaves_under_exactly_one_name():
-    """Nothing stored is hidden from an export; only the tenant is added on the way out."""
+    """Nothing stored is hidden from an export; only the tenant is added."""
     stored = [column for column in WIRE_COLUMNS.values() if column]
 
     assert sorted(stored) == sorted(AUDIT_SCHEMA.names)
@@ -92,7 +92,6 @@ def test_the_row_has_these_columns_and_no_tenant_or_day():
 
 
 def test_what_every_row_must_say_cannot_be_null():
-    """Who did what, when, through which surface."""
     required = {field.name for field in AUDIT_SCHEMA if not field.nullable}
 
     assert required == {
@@ -107,12 +106,11 @@ def test_what_every_row_must_say_cannot_be_null():
 
 
 def test_a_journal_row_is_an_audit_row_without_its_place():
-    """`seq` comes with the commit."""
     assert JOURNAL_SCHEMA.names == AUDIT_SCHEMA.names[1:]
 
 
 def test_a_column_keeps_its_number():
-    """Parquet readers find columns by it: one that is ever given again would mix two columns."""
+    """Parquet readers find columns by it: reused, it would mix two columns."""
     assert {column.name: column.field_id for column in COLUMNS} == {
         "seq": 1,
         "created_at": 2,
@@ -171,7 +169,6 @@ def test_ids_sort_as_rows_were_accepted(one, other):
 
 @given(SEQS)
 def test_an_id_leads_back_to_its_row(seq):
-    """GET audit/<id> finds what a page showed."""
     assert parse_audit_id(audit_id(seq)) == seq
 
 

@@ -44,7 +44,7 @@ class Item(msgspec.Struct, forbid_unknown_fields=True):
     ],
 )
 def test_a_fault_names_its_field_and_the_rule(raw: str, text: str) -> None:
-    """The library's own words speak of Python's types and of `$`."""
+    """The library's own texts speak of Python's types and of `$`."""
     with pytest.raises(msgspec.ValidationError) as raised:
         msgspec.json.decode(raw, type=Item)
 
@@ -52,7 +52,6 @@ def test_a_fault_names_its_field_and_the_rule(raw: str, text: str) -> None:
 
 
 def test_a_member_s_fault_has_the_path_from_the_item() -> None:
-    """What is read by itself is part of an item all the same."""
     with pytest.raises(msgspec.ValidationError) as raised:
         msgspec.json.decode('{"count": "1"}', type=Inner)
 

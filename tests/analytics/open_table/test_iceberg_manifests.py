@@ -44,7 +44,6 @@ def uri(segment: Segment) -> str:
 
 @pytest.mark.parametrize("end", [-1, -20, -60])
 def test_a_damaged_manifest_is_a_failure_of_the_storage(tmp_path, end):
-    """Publishing ends without a change, and says which file it is."""
     lake = Lake(tmp_path)
     lake.write([segment(1)])
     manifest = local_path(lake.manifests()[0].manifest_path)
@@ -56,7 +55,6 @@ def test_a_damaged_manifest_is_a_failure_of_the_storage(tmp_path, end):
 
 @pytest.mark.parametrize("end", [0, 3, -1, -20])
 def test_a_damaged_list_of_manifests_is_a_failure_of_the_storage(tmp_path, end):
-    """As a damaged manifest is."""
     lake = Lake(tmp_path)
     lake.write([segment(1)])
     found = StaticTable.from_metadata(lake.head.version)
@@ -133,7 +131,6 @@ class Lake:
 
 
 def test_the_week_of_a_tenant_is_in_few_manifests(tmp_path):
-    """However many tenants there are."""
     lake = Lake(tmp_path)
     lake.write([segment(28 * t + d, tenant=t, day=d) for t in range(100) for d in range(28)])
 
@@ -142,7 +139,6 @@ def test_the_week_of_a_tenant_is_in_few_manifests(tmp_path):
 
 
 def test_small_changes_do_not_pile_up_manifests(tmp_path):
-    """Each adds one; before there are many, they are merged, and what is removed stays removed."""
     lake = Lake(tmp_path)
     lake.write([segment(number, tenant=number) for number in range(300)])
     for number in range(300, 314):

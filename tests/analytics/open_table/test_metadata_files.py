@@ -9,7 +9,6 @@ __all__ = ["file_steps"]
 
 
 def test_new_files_are_synced_with_their_names(tmp_path, file_steps):
-    """Each as a whole, and then the folder that they are in."""
     paths = [tmp_path / f"{number}.avro" for number in range(20)]
     for path in paths:
         path.write_bytes(b"content")
@@ -22,7 +21,6 @@ def test_new_files_are_synced_with_their_names(tmp_path, file_steps):
 
 
 def test_a_file_that_is_not_there_is_reported(tmp_path):
-    """Whichever of those that are synced at a time it is."""
     missing = tmp_path / "missing" / "1.avro"
 
     with pytest.raises(FileNotFoundError):

@@ -61,7 +61,6 @@ def read(table: TableFormat) -> None:
 @pytest.mark.parametrize("name", FormatName)
 @pytest.mark.parametrize("work", [begin, read])
 def test_an_answer_of_the_server_is_not_repeated(endpoint, name, work):
-    """Neither in the text nor in what a traceback shows."""
     table = s3_places("s3://lake/prefix", endpoint, 4.0).table(TableKey(name))
 
     with pytest.raises(OSError, match="the storage of s3://lake/prefix") as failed:
@@ -73,7 +72,6 @@ def test_an_answer_of_the_server_is_not_repeated(endpoint, name, work):
 
 
 def test_the_code_of_an_answer_is_told():
-    """So that an operator knows what to look for."""
     with (
         pytest.raises(OSError, match=r"s3://lake failed: InvalidAccessKeyId$"),
         storage_faults("s3://lake"),

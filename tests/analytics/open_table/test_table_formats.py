@@ -72,7 +72,6 @@ def made_up(number: int) -> Segment:
 
 
 def test_a_table_that_was_written_is_read_the_same(table, root):
-    """Also what the snapshot says of itself."""
     segment = sealed(root / "audit", "seg_1", [sample_row()])
 
     head = table.write(None, change(root, segment))
@@ -87,7 +86,6 @@ def test_there_is_no_table_before_it_is_written(table):
 
 
 def test_a_table_whose_metadata_is_gone_is_missing(table, root):
-    """It was published once: then the caller starts over."""
     head = table.write(None, change(root, made_up(1)))
     table.remove()
 
@@ -128,7 +126,7 @@ def test_many_partitions_change_at_once(table, root):
 
 
 def test_a_change_of_one_day_rewrites_few_manifests(root):
-    """However many files there are: a manifest is read and written again as a whole."""
+    """A manifest is read and written as a whole."""
     table = IcebergTable(file_uri(root / "lake" / "audit"), LocalMetadataFiles(root))
     head = table.write(None, change(root, *(made_up(number) for number in range(2_000))))
 
@@ -145,7 +143,6 @@ def test_a_change_of_one_day_rewrites_few_manifests(root):
 
 
 def test_snapshots_expire_when_they_were_superseded_long_ago(table, root):
-    """The current one never does."""
     head = table.write(None, change(root, made_up(1)))
     head = table.write(head, replace(change(root, made_up(2)), at=AT + timedelta(hours=2)))
     head = table.write(head, replace(change(root, removed=("seg_1",)), at=AT + timedelta(hours=4)))
@@ -163,7 +160,7 @@ def test_snapshots_expire_when_they_were_superseded_long_ago(table, root):
 
 
 def test_files_without_field_ids_are_read_by_name(root):
-    """Iceberg's readers that know name mappings do so; the publisher rewrites such files."""
+    """Iceberg's readers use name mappings; the publisher rewrites such files."""
     table = IcebergTable(file_uri(root / "lake" / "audit"), LocalMetadataFiles(root))
     old = sealed_by_version_1(root / "audit", sealed(root / "audit", "seg_1", [sample_row()]))
     assert not old.is_portable
@@ -175,7 +172,6 @@ def test_files_without_field_ids_are_read_by_name(root):
 
 
 def test_field_ids_are_those_in_the_files():
-    """And the tenant's is none of them, now or later."""
     columns = {field.name: field.field_id for field in ICEBERG_SCHEMA.fields}
 
     assert columns.pop("tenant") == TENANT_ID > 1_000
@@ -183,7 +179,6 @@ def test_field_ids_are_those_in_the_files():
 
 
 def test_an_iceberg_table_gets_columns_that_came_later(root, monkeypatch):
-    """Under the ids that files have them by."""
     files = LocalMetadataFiles(root)
     fields = [field for field in ICEBERG_SCHEMA.fields if field.name != "token_id"]
     with monkeypatch.context() as patch:
@@ -220,7 +215,7 @@ def test_a_delta_table_gets_columns_that_came_later(root, monkeypatch):
 
 
 def test_the_difference_is_of_what_is_there_and_what_is_wanted():
-    """By the ids of segments, which are never used twice."""
+    """Ids of segments are never used twice."""
     head = Head("1", "1", {"seg_1": "file:///1", "seg_2": "file:///2"}, 0, 1)
 
     assert difference(None, ["seg_1", "seg_2"]) == (["seg_1", "seg_2"], frozenset())

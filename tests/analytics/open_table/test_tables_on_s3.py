@@ -20,7 +20,6 @@ AT = datetime(2026, 3, 10, tzinfo=UTC)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FormatName)
 def test_a_table_in_a_bucket_is_as_one_on_a_disk(bucket: Any, name: FormatName, tmp_path):
-    """Written, changed, expired, read by its library, and removed."""
     import obstore
     from obstore.store import S3Store
 

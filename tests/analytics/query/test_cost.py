@@ -32,7 +32,7 @@ def large(tmp_path: Path) -> Snapshot:
     ],
 )
 def test_a_page_is_long_if_no_index_knows_its_values(large, given, is_long):
-    """They may be rare, and then every row is looked at."""
+    """They may be rare, and then every row is read."""
     assert is_long_page(large, parse_query(given)) is is_long
 
 

@@ -39,7 +39,7 @@ def engine(data_dir: Path) -> Iterator[Engine]:
 
 
 def test_an_engine_that_cannot_be_opened_is_a_storage_fault(data_dir):
-    """Both ahead of the first query and by it: a page then says that storage is at fault."""
+    """The page then says that the storage is at fault."""
     engine = Engine(data_dir / "audit", data_dir / "tmp", replace(LIMITS, threads=0))
     with pytest.raises(StoreFault, match="at least 1 thread"):
         engine.open()
@@ -48,7 +48,6 @@ def test_an_engine_that_cannot_be_opened_is_a_storage_fault(data_dir):
 
 
 def test_the_audit_folder_can_be_read(engine, data_dir):
-    """The valid case: an explicit file, bound as a parameter."""
     file = str(data_dir / "audit" / "rows.parquet")
 
     rows = engine.select("SELECT sum(n)::INT AS n FROM read_parquet($files)", {"files": [file]}, {})
@@ -99,7 +98,7 @@ def test_the_audit_folder_can_be_read(engine, data_dir):
     ],
 )
 def test_nothing_else_can_be_reached_or_unlocked(engine, data_dir, sql):
-    """Should SQL ever be injected, this is where it ends: in a fault."""
+    """Injected SQL would end here."""
     before = sorted(data_dir.rglob("*"))
 
     with pytest.raises(StoreFault):
@@ -149,7 +148,7 @@ def test_every_query_runs_under_these_settings(engine, setting, value):
 
 
 def test_python_variables_are_no_tables(engine):
-    """A name in SQL never reaches into the program's own frames."""
+    """A name in SQL must not reach into the program's frames."""
     local_table = pa.table({"n": [1]})
 
     with pytest.raises(StoreFault, match="local_table"):
@@ -172,7 +171,6 @@ def test_two_queries_never_see_each_others_tables(engine):
 
 
 def test_a_stream_is_handed_over_in_bounded_tables(engine):
-    """Memory stays flat, however long the export."""
     rows = 3 * STREAM_BATCH_ROWS + 1
     tables = list(engine.stream(f"SELECT range AS n FROM range({rows})", {}, {}))
 
@@ -192,7 +190,7 @@ ENDLESS = "SELECT count(*) FROM range(1_000_000_000) a, range(1_000_000_000) b W
 
 
 def test_a_stopped_query_ends_and_no_other_one_does(engine):
-    """Each runs on a cursor of its own; the time limit of one interrupts no other."""
+    """The time limit of one interrupts no other."""
     stop, others = Cancellation(), Cancellation()
     with ThreadPoolExecutor(1) as threads:
         endless = threads.submit(engine.select, ENDLESS, {}, {}, stop)
@@ -216,7 +214,7 @@ def test_a_stopped_stream_is_no_fault_of_the_storage(engine):
 
 
 def test_a_stream_that_fails_midway_is_a_fault_of_the_storage(engine):
-    """Arrow hands on what DuckDB says as an OSError, which would be a fault of this program."""
+    """Arrow passes DuckDB's errors on as OSError, which would be a fault of this program."""
     failing = engine.stream(
         "SELECT CASE WHEN range = 90_000 THEN error('damaged') ELSE 'ok' END AS n"
         " FROM range(100_000)",
@@ -229,7 +227,7 @@ def test_a_stream_that_fails_midway_is_a_fault_of_the_storage(engine):
 
 
 def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
-    """A summary asks several; the rest of them must not run with no client waiting."""
+    """A summary runs several queries; the rest must not run without a client."""
     stop = Cancellation()
     stop.set()
 
@@ -238,7 +236,6 @@ def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
 
 
 def test_instants_are_read_in_utc_whatever_the_machines_zone(data_dir, monkeypatch):
-    """A server in Oslo prints the same audit log."""
     monkeypatch.setenv("TZ", "Europe/Oslo")
     engine = Engine(data_dir / "audit", data_dir / "tmp", LIMITS)
 

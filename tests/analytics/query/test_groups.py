@@ -30,7 +30,6 @@ def accepted(lake):
 @pytest.mark.parametrize("kind", ["cached", "duckdb"])
 @pytest.mark.parametrize("parameters", [{}, {"package": ["p1"]}, {"package": ["none"]}])
 def test_groups_are_counted_as_in_a_list(lake, accepted, kind, parameters):
-    """Whichever scan counts them; null is a group of its own, and the last one of equals."""
     query = parse_query(parameters)
     expected = defaultdict(list)
     for row in matching(accepted, query, 10**6).values():
@@ -54,7 +53,6 @@ def test_groups_are_counted_as_in_a_list(lake, accepted, kind, parameters):
 @pytest.mark.parametrize("kind", ["cached", "duckdb"])
 @pytest.mark.parametrize("parameters", [{}, {"package": ["p1"]}, {"version": ["1.1"]}])
 def test_several_columns_are_counted_as_each_alone(lake, accepted, kind, parameters):
-    """Read once, and the same: also for a column with nulls, and for one alone."""
     query = parse_query(parameters)
     reader, snapshot = forced(lake.reader, kind), lake.snapshot()
     columns = ["package_name", "version", "actor", "ecosystem"]

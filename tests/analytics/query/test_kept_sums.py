@@ -190,7 +190,6 @@ def windows(floor: datetime) -> list[tuple[datetime | None, datetime | None]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(budget(8, 60)))
 def test_a_kept_sum_is_a_fresh_count_whatever_came_and_went(tmp_path, monkeypatch, seed):
-    """Seals, merges, prunes, imports, lost indexes and ingest in any order, and looks between."""
     chance = random.Random(seed)
     monkeypatch.setattr(index_builder, "HEAD_VALUES", 3)
     monkeypatch.setattr(index_builder, "HEAD_COLUMNS", HEAD_COLUMNS)  # sets it back in the end
@@ -264,7 +263,7 @@ def put(living: LivingLake, *instants: datetime, is_sealed: bool = False) -> Non
 
 
 def test_what_came_since_is_added_at_once_and_no_file_is_read(living):
-    """A summary of a log that grows costs what has come."""
+    """A summary of a growing log costs only what is new."""
     put(living, MIDNIGHT, MIDNIGHT + HOUR, is_sealed=True)
     assert sum_of(living.sums, living.look(), Query()) is not None
     for segment, _ in living.segments.values():
@@ -281,7 +280,7 @@ def test_what_came_since_is_added_at_once_and_no_file_is_read(living):
 
 
 def test_a_merge_changes_no_sum_and_no_file_is_read(living, monkeypatch):
-    """Those that were merged may be gone: else each merge would have all others counted again."""
+    """Otherwise each merge would have all others counted again."""
     for hour in range(3):
         put(living, MIDNIGHT + hour * HOUR, is_sealed=True)
     put(living, MIDNIGHT + DAY, is_sealed=True)
@@ -302,7 +301,7 @@ def test_a_merge_changes_no_sum_and_no_file_is_read(living, monkeypatch):
 
 
 def test_a_row_that_comes_late_is_not_counted_before_the_floor(living):
-    """The floor has gone on since the rows of its day were counted."""
+    """The floor has moved since the rows of its day were counted."""
     put(living, MIDNIGHT + 12 * HOUR, is_sealed=True)
     assert sum_of(living.sums, living.look(), Query(since=MIDNIGHT + HOUR)) is not None
     put(living, MIDNIGHT + 2 * HOUR)
@@ -316,7 +315,6 @@ def test_a_row_that_comes_late_is_not_counted_before_the_floor(living):
 
 
 def test_there_is_no_sum_where_too_many_rows_would_be_counted(living, monkeypatch):
-    """The rows of a day that a bound cuts; whole days and the journal are as many as they are."""
     monkeypatch.setattr(closed_sums, "CUT_ROWS_MAX", 2)
     put(living, *[MIDNIGHT + n * HOUR for n in range(3)], is_sealed=True)
 
@@ -325,7 +323,6 @@ def test_there_is_no_sum_where_too_many_rows_would_be_counted(living, monkeypatc
 
 
 def test_a_sum_is_of_no_watermark_but_that_of_all_rows(living):
-    """Of an earlier one the rows are counted."""
     put(living, MIDNIGHT, MIDNIGHT + HOUR, is_sealed=True)
     put(living, MIDNIGHT)
     snapshot = living.look()

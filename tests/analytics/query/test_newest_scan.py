@@ -58,7 +58,6 @@ def seqs(lake: SampleLake, query: Query, limit: int, after: Position | None = No
 def test_the_short_path_finds_what_duckdb_finds(
     tmp_path_factory, runs, since, until, conditions, limit, after, group_rows
 ):
-    """Cold and warm, whatever of the page it leaves to DuckDB: every column of every row."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
@@ -107,7 +106,6 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.parametrize("is_sealed", [True, False])
 def test_a_page_of_newest_rows_needs_no_engine(lake, no_engine, is_sealed, parameters):
-    """That is what the short path is for."""
     lake.add([sample_row(MIDNIGHT)] * 20, is_sealed=is_sealed)
 
     assert seqs(lake, parse_query(parameters), 5) == [20, 19, 18, 17, 16]
@@ -125,7 +123,7 @@ def test_decoded_rows_answer_without_their_file(lake, no_engine):
 
 
 def test_a_rare_value_is_left_to_duckdb(lake, monkeypatch):
-    """Looking on through row group after row group would cost more than its answer."""
+    """Scanning row group after row group would cost more than DuckDB's answer."""
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     lake.add([sample_row(MIDNIGHT - timedelta(seconds=n)) for n in range(40)], is_sealed=True)
     lake.add([sample_row(MIDNIGHT - timedelta(minutes=1), package_name="rare")], is_sealed=True)
@@ -154,7 +152,7 @@ def test_rows_that_do_not_fit_are_read_each_time(lake):
 
 @pytest.mark.parametrize("per_batch", [1, 100])
 def test_a_newest_page_decodes_only_the_batches_that_can_hold_its_rows(lake, per_batch):
-    """A journal under ingest is long, and the last commit is what is asked for."""
+    """A journal under ingest is long, and pages show its end."""
     for number in range(40):
         at = MIDNIGHT + timedelta(minutes=number)
         lake.add([sample_row(at)] * per_batch, is_sealed=False)
@@ -171,7 +169,6 @@ def test_a_newest_page_decodes_only_the_batches_that_can_hold_its_rows(lake, per
 
 
 def test_the_journals_runs_do_not_depend_on_the_query(lake):
-    """What one query has decoded and joined serves the next one."""
     for number in range(40):
         lake.add([sample_row(MIDNIGHT + timedelta(minutes=number))], is_sealed=False)
     lake.reader.page(lake.snapshot(), Query(), 1_000, None)

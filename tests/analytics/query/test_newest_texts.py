@@ -69,7 +69,6 @@ class Pages:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(budget(12, 300)))
 def test_a_kept_page_is_a_fresh_one_whatever_came_and_went(tmp_path, monkeypatch, seed):
-    """Late rows, seals, merges, imports, prunes and lost segments in any order."""
     chance = random.Random(seed)
     monkeypatch.setattr(index_builder, "HEAD_COLUMNS", HEAD_COLUMNS)  # sets it back in the end
     monkeypatch.setattr(newest_texts, "ROWS_MAX", chance.choice([3, 12, 1_000]))
@@ -101,7 +100,6 @@ def pages(tmp_path, monkeypatch) -> Pages:
 
 
 def test_pages_by_cursor_follow_as_far_as_rows_are_known(pages):
-    """What is known grows with each page that was read."""
     for _ in range(8):
         pages.lake.ingest()
     assert not pages.ask(Query(), 4)
@@ -115,7 +113,6 @@ def test_pages_by_cursor_follow_as_far_as_rows_are_known(pages):
 
 
 def test_a_seal_a_merge_and_an_import_of_old_days_change_nothing(pages):
-    """The rows are the same ones, or are older than all that is kept."""
     for _ in range(12):
         pages.lake.ingest()
     assert not pages.ask(Query(), 2)
@@ -150,7 +147,6 @@ def test_too_much_to_add_at_once_is_read_by_a_scan(pages, monkeypatch):
 
 @pytest.mark.parametrize("parameters", [{"order": ["asc"]}, {"event": ["org_created"]}])
 def test_what_has_another_order_or_a_filter_is_not_kept(pages, parameters):
-    """Both are answers of their own."""
     pages.lake.ingest()
 
     assert not pages.ask(parse_query(parameters), 4)
@@ -158,7 +154,6 @@ def test_what_has_another_order_or_a_filter_is_not_kept(pages, parameters):
 
 
 def test_what_one_tenant_has_is_not_shown_to_another(pages):
-    """A snapshot says whose it is."""
     pages.lake.ingest()
     assert not pages.ask(Query(), 1)
 

@@ -64,7 +64,6 @@ def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[s
 @QUERIES
 @pytest.mark.parametrize("held_back", [0, 1, 250])
 def test_every_row_is_the_engines(days, parameters, order, held_back):
-    """In its order, up to the watermark, all 17 columns."""
     parameters = parameters | {"order": [order]}
     snapshot = replace(days.snapshot(), watermark=600 - held_back)
     query = parse_query(parameters)
@@ -77,7 +76,7 @@ def test_every_row_is_the_engines(days, parameters, order, held_back):
 @sample(2)
 @pytest.mark.parametrize("export_format", ExportFormat)
 def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_format):
-    """Digests of two exports of the same rows are alike, also when files were merged meanwhile."""
+    """Two exports of the same rows have the same digest, also when files were merged meanwhile."""
 
     def exported() -> bytes:
         tables = days.reader.stream(days.snapshot(), parse_query({}))
@@ -90,7 +89,7 @@ def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_f
 
 
 def test_tables_are_as_large_as_the_engines(lake):
-    """Row groups of another size must not make another Parquet file."""
+    """Row groups of another size would make another Parquet file."""
     count = 2 * STREAM_BATCH_ROWS + 3
     lake.add([sample_row(NOON + timedelta(microseconds=n)) for n in range(count)], is_sealed=True)
     tables = lake.reader.stream(lake.snapshot(), parse_query({}))
@@ -99,7 +98,7 @@ def test_tables_are_as_large_as_the_engines(lake):
 
 
 def test_files_that_share_an_instant_do_not_lie_apart(days):
-    """Among rows of one instant `seq` decides, and those of the two files may take turns."""
+    """Among rows of one instant `seq` decides, so rows of both files may alternate."""
     first, second, third = days.segments
 
     def moved(segment: Segment, by_s: float) -> Segment:
@@ -118,7 +117,6 @@ def test_files_that_share_an_instant_do_not_lie_apart(days):
 
 @ORDERS
 def test_rows_of_files_that_share_an_instant_take_turns(lake, order):
-    """Imported long after, a row of the same instant comes where its seq puts it."""
     for _ in range(3):
         lake.add([sample_row(NOON), sample_row(NOON + timedelta(seconds=1))], is_sealed=True)
     tables = lake.reader.stream(lake.snapshot(), parse_query({"order": [order]}))
@@ -128,7 +126,6 @@ def test_rows_of_files_that_share_an_instant_take_turns(lake, order):
 
 
 def test_it_ends_when_it_is_stopped(days):
-    """With the next row group, though DuckDB has no part in it, and every file was verified."""
     list(days.reader.stream(days.snapshot(), parse_query({})))
     stop = Cancellation()
     tables = days.reader.cancelled_by(stop).stream(days.snapshot(), parse_query({}))
@@ -141,7 +138,7 @@ def test_it_ends_when_it_is_stopped(days):
 def test_a_query_that_finds_most_rows_is_read_straight_and_one_that_finds_few_is_not(
     lake, monkeypatch
 ):
-    """The index tells: DuckDB skips rows that need not be read, and sorts what it returns."""
+    """DuckDB skips rows that need not be read, and sorts what it returns."""
     for day in range(3):
         rows = [sample_row(NOON + timedelta(days=day, seconds=n)) for n in range(9)]
         rows.append(sample_row(NOON + timedelta(days=day), package_name="rare"))

@@ -60,7 +60,7 @@ def mixed(lake: SampleLake, seed: int, days: int = 9, rows: int = 200) -> dict[i
     [(0, []), (1, [1]), (2, [1, 1]), (5, [1, 4]), (6, [1, 4, 1]), (30, [1, 4, 16, 9])],
 )
 def test_windows_widen_from_the_first_day_on(days, lengths):
-    """What is asked for most often lies in the first; a rare value is found in few steps."""
+    """Most queries end in the first window; a rare value is found in few steps."""
     asked = [date(2026, 1, 1) + timedelta(days=n) for n in range(days)]
     cut = list(day_windows(asked, 50, lambda day: None))
 
@@ -72,7 +72,6 @@ def test_windows_widen_from_the_first_day_on(days, lengths):
 @ORDERS
 @pytest.mark.parametrize("limit", [1, 7, pytest.param(50, marks=only_full), 1000])
 def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
-    """No row twice, none missing, whatever the page size, ties and windows included."""
     accepted = mixed(lake, seed=limit, rows=60 if limit == 1 else 200)
 
     assert paged(lake, parse_query({"order": [order]}), limit) == expected(accepted, order)
@@ -80,7 +79,7 @@ def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
 
 @ORDERS
 def test_a_page_boundary_may_fall_between_rows_of_one_instant(lake, order):
-    """Then seq decides, so a thousand rows of one bulk insert page as well as any."""
+    """Then `seq` decides: a thousand rows of one bulk insert page like any."""
     accepted = lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
     accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
     accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
@@ -90,7 +89,6 @@ def test_a_page_boundary_may_fall_between_rows_of_one_instant(lake, order):
 
 @ORDERS
 def test_a_filtered_list_pages_like_the_whole(lake, order):
-    """The filter is applied before the limit."""
     accepted = mixed(lake, seed=3)
     wanted = {seq: row for seq, row in accepted.items() if row.package_name == "p1"}
     query = parse_query({"order": [order], "package": ["p1"]})
@@ -101,7 +99,6 @@ def test_a_filtered_list_pages_like_the_whole(lake, order):
 @ORDERS
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_what_is_accepted_later_follows_in_the_order_of_acceptance(lake, order, limit):
-    """Whatever the query's own order, and wherever the last look ended: within a file, too."""
     accepted = mixed(lake, seed=limit, rows=40)
     wanted = [seq for seq, row in sorted(accepted.items()) if row.package_name == "p1"]
     query = parse_query({"package": ["p1"], "order": [order]})
@@ -112,7 +109,6 @@ def test_what_is_accepted_later_follows_in_the_order_of_acceptance(lake, order, 
 
 @ORDERS
 def test_a_stream_is_the_whole_list_and_the_count_is_its_length(lake, order):
-    """What an export says it holds is what it holds."""
     accepted = mixed(lake, seed=4)
     query = parse_query({"order": [order]})
 
@@ -127,7 +123,6 @@ def test_a_stream_is_the_whole_list_and_the_count_is_its_length(lake, order):
 
 
 def test_rows_come_back_with_every_column_as_it_was_accepted(lake):
-    """Sealed or not: what was appended is what is read."""
     rows = [sample_row(MIDNIGHT), sample_row(MIDNIGHT, package_name=None, subject="", payload="é")]
     lake.add(rows, is_sealed=True)
     lake.add(rows, is_sealed=False)
@@ -157,7 +152,6 @@ ROWS_AT = st.lists(
 def test_any_window_over_any_mixture_equals_the_model(
     tmp_path_factory, runs, order, limit, since, length
 ):
-    """The bound `since` is inclusive and `until` exclusive, wherever in a day they fall."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     accepted: dict[int, AuditRow] = {}
     for half_days, seconds, is_sealed in runs:
@@ -184,7 +178,6 @@ def test_any_window_over_any_mixture_equals_the_model(
 
 @ORDERS
 def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
-    """A page does not shift when rows are added between two requests."""
     accepted = mixed(lake, seed=5)
     query = parse_query({"order": [order]})
     first = lake.reader.page(lake.snapshot(), query, 100).to_pylist()
@@ -199,7 +192,7 @@ def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
 
 
 def test_a_snapshot_shows_nothing_above_its_own_watermark(lake):
-    """Also where a file holds later rows already, as an import's or a compacted one may."""
+    """A file of an import or a merge may hold later rows already."""
     lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
     earlier = Snapshot(TENANT, 3, tuple(lake.segments), ())
 
@@ -239,14 +232,12 @@ def test_the_widest_window_there_is_is_answered(lake, parameters):
     "parameters", [{"until": ["0001-01-01T00:00:00Z"]}, {"since": ["9999-12-31"]}]
 )
 def test_a_window_without_rows_is_an_empty_page(lake, parameters):
-    """Empty because nothing is there, and only then."""
     lake.add([sample_row(MIDNIGHT)], is_sealed=True)
 
     assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 0
 
 
 def test_a_tenant_without_rows_has_empty_answers(lake):
-    """No file to open is no fault."""
     snapshot = lake.snapshot()
 
     assert lake.reader.page(snapshot, Query(), 10).num_rows == 0
@@ -264,7 +255,6 @@ def test_a_tenant_without_rows_has_empty_answers(lake):
     ],
 )
 def test_a_file_that_the_catalog_rules_out_is_not_opened(lake, parameters):
-    """The result would be the same if its bytes were missing."""
     allowed = sample_row(MIDNIGHT, event="install_allowed", decision="ALLOWED")
     lake.add([allowed], is_sealed=True)
     accepted = lake.add([sample_row(MIDNIGHT + timedelta(seconds=2))], is_sealed=True)
@@ -298,7 +288,7 @@ def test_many_imported_files_are_one_scan(lake, order):
 
 
 def test_short_columns_of_equally_frequent_values_are_told_by_their_indexes(lake, monkeypatch):
-    """Their heads bound too little, and to read all rows would take several times as long."""
+    """Their heads bound too little, and reading all rows would take several times as long."""
     monkeypatch.setattr(index_builder, "HEAD_ROWS_MIN", 1)
     monkeypatch.setattr(top_values, "LOOKUPS_MAX", 0)
     names = [f"p{number:02}" for number in range(40)]

@@ -79,7 +79,6 @@ FILTERS = st.sampled_from(
 def test_any_summary_equals_the_model_however_its_rows_are_stored(
     tmp_path_factory, rows, filters, bucket, since, length, held_back
 ):
-    """From the catalog, from files or from the journal: one answer. Watermarks hold, too."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     accepted: dict[int, AuditRow] = {}
     for is_sealed in (True, False):
@@ -114,7 +113,6 @@ def test_buckets_have_no_gaps_and_end_with_the_rows(lake):
 
 
 def test_buckets_fill_the_window_that_was_asked_for(lake):
-    """Zeros at the ends, too: no rows is an answer. The bucket of a bound is there whole."""
     lake.add([sample_row(MIDNIGHT)], is_sealed=True)
 
     found = summary(lake, since="2026-03-02T13:00:00Z", until="2026-03-05")
@@ -126,7 +124,6 @@ def test_buckets_fill_the_window_that_was_asked_for(lake):
 
 
 def test_no_rows_and_no_window_is_no_bucket(lake):
-    """There is nothing to begin with."""
     assert summary(lake) == Summary(0, [], {name: [] for name in TOP_PARAMETERS})
 
 
@@ -134,7 +131,6 @@ def test_no_rows_and_no_window_is_no_bucket(lake):
     ("package", "days_shown"), [("nowhere", 0), ("left-pad", 1)], ids=["none", "one of three days"]
 )
 def test_what_is_known_of_files_shows_no_bucket_more(lake, package, days_shown):
-    """That a file has none of the rows is no row, whether its index says so or its rows."""
     for day, name in enumerate(["other", "left-pad", "other"]):
         lake.add([sample_row(MIDNIGHT + day * DAY, package_name=name)], is_sealed=True)
     first = summary(lake, package=package)
@@ -146,7 +142,6 @@ def test_what_is_known_of_files_shows_no_bucket_more(lake, package, days_shown):
 
 
 def test_nothing_before_the_floor_is_counted_or_shown(lake):
-    """Asked for the year 2000 or not, history begins at the floor."""
     lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)
     floor = MIDNIGHT + HOUR
     asked = parse_query({"since": ["2000-01-01"], "until": ["2026-03-05"]})
@@ -163,7 +158,7 @@ def test_nothing_before_the_floor_is_counted_or_shown(lake):
 
 @pytest.mark.parametrize("hours", [BUCKETS_MAX, BUCKETS_MAX + 1])
 def test_there_are_at_most_so_many_buckets(lake, hours):
-    """A year of hours fits; a century of them would be an answer too long to draw."""
+    """A year of hours fits; a century of them would be too long to draw."""
     bounds = {
         "since": MIDNIGHT.isoformat(),
         "until": (MIDNIGHT + hours * HOUR).isoformat(),
@@ -177,7 +172,6 @@ def test_there_are_at_most_so_many_buckets(lake, hours):
 
 
 def test_rows_far_apart_are_too_many_buckets_as_well(lake):
-    """Also where the window's ends were left to the rows."""
     lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + 500 * DAY)], is_sealed=True)
 
     with pytest.raises(TooManyBuckets):
@@ -213,7 +207,6 @@ def test_ten_values_at_most_and_those_without_one_left_out(lake):
 
 
 def test_whole_days_are_counted_without_a_look_at_decision_or_event(lake, asked):
-    """The catalog and the indexes know them; only what a bound cuts through is read."""
     lake.add([sample_row(MIDNIGHT), sample_row(MIDNIGHT + HOUR)], is_sealed=True)
     for parameters in ({}, {"decision": "BLOCKED"}, {"since": "2026-03-04", "until": "2026-03-04"}):
         asked.clear()
@@ -243,7 +236,7 @@ def test_the_snapshot_is_summed_up_and_not_what_came_after(lake):
 
 
 def test_the_most_frequent_values_are_those_of_the_window(lake):
-    """What an index says of a segment counts only if all of its rows are asked for."""
+    """An index counts all rows of its segment."""
     rows = [sample_row(MIDNIGHT, package_name="old")] * 3
     lake.add([*rows, sample_row(MIDNIGHT + HOUR, package_name="new")], is_sealed=True)
 

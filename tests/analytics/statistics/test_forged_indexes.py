@@ -180,7 +180,6 @@ def test_a_forged_index_is_reported_and_the_rows_are_read(lake, segment, change)
 
 @pytest.mark.parametrize("rewrite", [set_kind, set_text])
 def test_values_are_not_listed_from_forged_lines(lake, segment, rewrite):
-    """Of a kind that there is not, or that are no text."""
     forge(segment.index_path(lake.root), of_lines(rewrite))
     index = lake.reader.planner.index
 
@@ -189,7 +188,7 @@ def test_values_are_not_listed_from_forged_lines(lake, segment, rewrite):
 
 
 def test_an_index_with_other_bytes_and_the_same_content_is_whole(lake, segment):
-    """So that what is found above is what was forged."""
+    """The tests above fail because of what was forged."""
     forge(segment.index_path(lake.root), of_lines(keep))
 
     assert answers(lake) == RIGHT
@@ -206,7 +205,6 @@ def test_the_size_of_a_forged_directory_is_not_believed(lake, segment):
 
 
 def test_values_of_version_2_do_not_grow_without_end(lake, segment):
-    """They are spelt by what they share with the value before."""
     write_version_2(lake.root, segment)
 
     def repeat(plain: list[Any], blocks: bytearray) -> None:

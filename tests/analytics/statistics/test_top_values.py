@@ -31,7 +31,6 @@ def head_of(counts: dict[str, int], length: int, *, is_readable: bool = True) ->
     number=st.integers(1, 4),
 )
 def test_what_heads_tell_is_what_all_rows_say(segments, counted, length, number):
-    """Whatever is not in them; where they cannot tell, they do not."""
     heads = [head_of(counts, length) for counts in segments]
     everything = Counter(counted)
     for counts in segments:
@@ -85,7 +84,6 @@ def test_a_value_that_no_head_names_may_be_the_most_frequent():
 
 
 def test_skewed_values_are_told_by_short_heads():
-    """As packages and actors are."""
     segments = [{"a": 100, "b": 50, **{f"rare{n}": 1 for n in range(40)}} for _ in range(9)]
 
     found = top_values([head_of(counts, 4) for counts in segments], {"b": 3}, 2)

@@ -156,7 +156,6 @@ def test_every_answer_is_the_plain_lists(
     kept,
     bucket,
 ):
-    """With indexes whole, damaged or missing, and whatever kind of scan the planner chooses."""
     lake = open_lake(tmp_path_factory.mktemp("lake"))
     accepted: dict[int, AuditRow] = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -220,7 +219,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
 def test_a_value_that_is_nowhere_opens_no_file(lake, no_engine, order):
-    """From the first query on: the index was written with the segment."""
+    """The index was written with the segment."""
     for days in range(5):
         lake.add([sample_row(MIDNIGHT - timedelta(days=days))] * 3, is_sealed=True)
     query = parse_query({"package": ["nowhere", "no*"], "actor": ["key_1"], "order": [order]})
@@ -233,7 +232,6 @@ def test_a_value_that_is_nowhere_opens_no_file(lake, no_engine, order):
 
 
 def test_only_files_that_hold_a_rare_value_are_opened(lake, asked):
-    """In one statement, however far apart they lie."""
     for days in range(30):
         name = "rare" if days in {3, 29} else "common"
         lake.add([sample_row(MIDNIGHT - timedelta(days=days), package_name=name)], is_sealed=True)
@@ -248,7 +246,6 @@ def test_only_files_that_hold_a_rare_value_are_opened(lake, asked):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
-    """The answer is right meanwhile, and the rebuilt index serves at once."""
     for name in ("left", "right"):
         lake.add([sample_row(MIDNIGHT, package_name=name)] * 3, is_sealed=True)
     segment, index = lake.segments[0], lake.reader.planner.index
@@ -267,7 +264,7 @@ def test_a_damaged_index_is_reported_and_rebuilt(lake, damage):
 
 
 def test_no_damage_makes_one_version_of_another(lake):
-    """They are one bit apart, and a filter that is not there would say nothing."""
+    """They are one bit apart, and a filter that is missing would say nothing."""
     lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
     (segment,) = lake.segments
     path, condition = segment.index_path(lake.root), parse_query({"package": ["a"]}).conditions[0]
@@ -283,7 +280,6 @@ def test_no_damage_makes_one_version_of_another(lake):
 @pytest.mark.parametrize("write", [lambda *_: None, write_version_2])
 @pytest.mark.parametrize("number", [1, 63, 64, 127, 128, 2_049, 5_000])
 def test_values_are_found_in_blocks_of_any_length(lake, number, write):
-    """Of this version and the one before, and no other value is."""
     names = [f"p{n:05}" for n in range(number)]
     lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
     (segment,) = lake.segments
@@ -303,7 +299,6 @@ def test_values_are_found_in_blocks_of_any_length(lake, number, write):
 
 
 def test_a_value_that_the_filter_excludes_opens_no_index(lake):
-    """Once its directory is known."""
     lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
     (segment,), index = lake.segments, lake.reader.planner.index
     assert index.column(segment, "package_name").filter
@@ -317,7 +312,6 @@ def test_a_value_that_the_filter_excludes_opens_no_index(lake):
 
 
 def test_a_frequent_value_is_looked_up_where_no_head_names_it(lake, monkeypatch):
-    """That takes an index, and no row."""
     monkeypatch.setattr(index_builder, "HEAD_VALUES", 1)
     monkeypatch.setattr(index_builder, "HEAD_ROWS_MIN", 1)
     monkeypatch.setattr(top_values, "SHORT_LINES_MAX", 0)
@@ -332,7 +326,7 @@ def test_a_frequent_value_is_looked_up_where_no_head_names_it(lake, monkeypatch)
 
 @pytest.mark.parametrize("start", [0, 1, 3])
 def test_lines_are_encoded_from_where_they_begin(start):
-    """A table may be a part of another one."""
+    """A table may be a slice of another one."""
     lines = [
         {"value": f"v{number}", "kind": number % 3, "bit": 1 << number, "rows": number + 1}
         for number in range(6)
@@ -345,7 +339,6 @@ def test_lines_are_encoded_from_where_they_begin(start):
 
 
 def test_hours_need_no_row(lake, no_engine):
-    """Also under conditions on decisions and events; a day that a bound cuts is counted."""
     for day in range(3):
         lake.add(
             [
@@ -376,7 +369,7 @@ def test_hours_need_no_row(lake, no_engine):
 
 
 def test_a_column_that_came_later_needs_no_new_index(lake, monkeypatch):
-    """All rows of an older segment are null there, though its index does not say so."""
+    """All rows of an older segment are null there."""
     with monkeypatch.context() as patch:
         columns = tuple(name for name in INDEXED_COLUMNS if name != "file_sha256")
         patch.setattr(index_builder, "INDEXED_COLUMNS", columns)
@@ -396,7 +389,6 @@ def test_a_column_that_came_later_needs_no_new_index(lake, monkeypatch):
 
 
 def test_an_index_that_was_rebuilt_is_read_again(lake):
-    """What was read of the file before says nothing of the blocks of this one."""
     lake.add([sample_row(MIDNIGHT, package_name="a")] * 3, is_sealed=True)
     (segment,), index = lake.segments, lake.reader.planner.index
     condition = Condition("package_name", (Term("a", is_prefix=False, is_negated=False),))
@@ -412,7 +404,6 @@ def test_an_index_that_was_rebuilt_is_read_again(lake):
 
 
 def test_no_flipped_bit_of_a_block_changes_a_count(lake):
-    """Each block has its checksum: what does not match it says nothing."""
     names = ["a", "ab", "abc", "b"]
     lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
     (segment,) = lake.segments
@@ -429,7 +420,6 @@ def test_no_flipped_bit_of_a_block_changes_a_count(lake):
 
 @pytest.mark.parametrize("write", [lambda *_: None, write_version_2])
 def test_no_flipped_cut_or_added_byte_changes_an_answer(lake, write):
-    """Each is the right one or none, whatever part of the file was hit."""
     names = [f"p{number % 90:03}" for number in range(300)]
     lake.add([sample_row(MIDNIGHT, package_name=name) for name in names], is_sealed=True)
     (segment,) = lake.segments
@@ -457,7 +447,6 @@ def test_no_flipped_cut_or_added_byte_changes_an_answer(lake, write):
 
 
 def test_an_index_that_cannot_be_read_says_nothing(lake):
-    """As on a disk with a bad sector: the rows are read instead, and the index is built again."""
     lake.add([sample_row(MIDNIGHT, package_name="a")], is_sealed=True)
     (segment,) = lake.segments
     path, condition = segment.index_path(lake.root), parse_query({"package": ["a*"]}).conditions[0]
@@ -483,7 +472,6 @@ def test_a_column_whose_values_differ_from_row_to_row_is_not_indexed(lake, monke
 
 
 def test_a_value_too_long_for_the_format_is_found_all_the_same(lake, monkeypatch):
-    """The column is left out of the index."""
     monkeypatch.setattr(index_builder, "VALUE_BYTES_MAX", 3)
     lake.add([sample_row(MIDNIGHT, subject="long", package_name="abc")], is_sealed=True)
 
@@ -492,7 +480,6 @@ def test_a_value_too_long_for_the_format_is_found_all_the_same(lake, monkeypatch
 
 
 def test_row_groups_share_bits_where_there_are_many(lake, monkeypatch):
-    """No row group with a match is left out, however many there are."""
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 1)
     names = [f"p{number}" for number in range(200)]
     rows = [

@@ -12,7 +12,6 @@ TERMS = st.builds(Term, st.sampled_from(TEXTS), st.booleans(), st.booleans())
 
 @given(terms=st.lists(TERMS, min_size=1, max_size=4), value=st.sampled_from(TEXTS))
 def test_a_value_is_in_a_range_exactly_if_it_meets_the_condition(terms, value):
-    """Prefixes and exact values, alternatives and negations, in byte order."""
     condition = Condition("package_name", tuple(terms))
     ranges = value_ranges(condition)
 
@@ -22,7 +21,7 @@ def test_a_value_is_in_a_range_exactly_if_it_meets_the_condition(terms, value):
 
 @given(terms=st.lists(TERMS, min_size=1, max_size=4))
 def test_ranges_are_in_order_and_disjoint(terms):
-    """So that no row is counted twice."""
+    """No row is counted twice."""
     bounds = [bound for pair in value_ranges(Condition("actor", tuple(terms))) for bound in pair]
 
     assert bounds == sorted(bounds)

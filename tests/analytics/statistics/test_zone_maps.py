@@ -106,7 +106,7 @@ def test_what_holds_a_match_is_never_skipped(rows, first_seq, query, watermark, 
 @given(rows=ROWS, query=QUERIES, watermark=st.integers(0, 12))
 @pytest.mark.parametrize("column", ["event", "decision"])
 def test_counts_that_are_known_are_exact(column, rows, query, watermark):
-    """Or a chart made without opening a file would differ from one that opened it."""
+    """Otherwise a chart made without opening a file would differ from one that opened it."""
     counted = known_counts(segment_of(rows), query, watermark, column)
     if counted is None:
         return
@@ -142,7 +142,6 @@ BLOCKED = segment_of(
     ],
 )
 def test_a_segment_is_skipped_when_its_statistics_rule_it_out(parameters, is_read):
-    """Bounds are exact to the microsecond; only `event` and `decision` are counted."""
     assert may_match(BLOCKED, parse_query(parameters), ALL) is is_read
 
 
@@ -195,7 +194,6 @@ def test_a_null_decision_satisfies_a_negation():
     ],
 )
 def test_counts_are_known_where_nothing_else_decides(parameters, column, counts):
-    """A filter that every row of the segment satisfies decides nothing."""
     assert known_counts(BLOCKED, parse_query(parameters), ALL, column) == counts
 
 
@@ -211,7 +209,6 @@ def test_an_uncounted_column_is_not_known():
 
 
 def test_a_batch_is_skipped_by_its_bounds_and_its_first_seq():
-    """All the journal says of it unopened."""
     batch = replace(batch_of([sample_row(datetime(2026, 3, 4, 8, tzinfo=UTC))]), first_seq=5)
 
     assert batch_may_match(batch, parse_query({"since": ["2026-03-04T08:00:00Z"]}), 5)

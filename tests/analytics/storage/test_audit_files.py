@@ -24,13 +24,12 @@ def orphan(tmp_path):
 
 
 def test_an_old_file_that_nothing_names_is_removed(tmp_path, orphan):
-    """What a crash between rename and commit leaves behind."""
+    """A crash between rename and commit leaves one behind."""
     assert remove_orphans(tmp_path, list_files(tmp_path), set(), CUTOFF) == 1
     assert not orphan.exists()
 
 
 def test_a_file_the_catalog_names_stays_however_old(tmp_path, orphan):
-    """It holds rows."""
     assert remove_orphans(tmp_path, list_files(tmp_path), {"seg_old"}, CUTOFF) == 0
     assert orphan.exists()
 
@@ -72,7 +71,6 @@ def test_a_file_that_is_gone_already_does_not_stop_the_rest(tmp_path, orphan):
 
 
 def test_an_index_goes_with_its_segment(tmp_path):
-    """Whichever of the two files a crash has left."""
     segment = sealed(tmp_path, "seg_old", [sample_row()])
     index = _written_at(segment.index_path(tmp_path), CUTOFF - 1)
     _written_at(segment.path(tmp_path), CUTOFF - 1)
@@ -94,7 +92,6 @@ def test_an_unfinished_index_of_a_known_segment_is_removed(tmp_path):
 
 
 def test_what_is_no_segment_of_its_place_stays_however_old(tmp_path, orphan):
-    """Nothing is removed that a sweep cannot know to be a crash's."""
     foreign = [
         tmp_path / "seg_a.parquet",
         orphan.parent.parent / "seg_b.parquet",

@@ -85,7 +85,6 @@ def test_the_copies_of_one_organisation_leave_those_of_another(cache):
 
 
 def test_a_copy_in_use_is_not_dropped(cache, other):
-    """By this process or another, however old it is."""
     for number in range(5):
         add(cache, number)
 
@@ -106,7 +105,6 @@ def test_two_processes_keep_one_bound(cache, other):
 
 
 def test_what_a_killed_process_did_not_count_is_found(cache, tmp_path):
-    """A folder that has copies and no count, as after a restore, is counted when it is opened."""
     for number in range(5):
         add(cache, number)
     (tmp_path / OWN_FOLDER / "locks").unlink()
@@ -120,7 +118,6 @@ def test_what_a_killed_process_did_not_count_is_found(cache, tmp_path):
 
 
 def test_copies_that_two_processes_drop_are_counted_once(cache, other):
-    """Both have listed them: the second finds them gone."""
     for number in range(4):
         add(cache, number)
     listed = sorted(cache.copies(), key=lambda copy: copy.path)[:2]
@@ -130,7 +127,6 @@ def test_copies_that_two_processes_drop_are_counted_once(cache, other):
 
 
 def test_files_that_are_no_copies_are_never_dropped(cache):
-    """They are the only ones there are."""
     own = path_of(cache, 0)
     own.parent.mkdir(parents=True)
     own.write_bytes(b"x" * 3 * BOUND)
@@ -155,7 +151,7 @@ def test_a_copy_of_another_size_is_not_taken_for_whole(cache):
 
 
 def test_copies_are_compared_before_they_are_used(cache, other):
-    """They are not synced: a machine that lost its power may have other bytes in them."""
+    """They are not synced: after a power loss they may have other bytes."""
     good, bad = (
         ExpectedFile(path, SIZE, sha256_of(path)) for path in (add(cache, 1), add(cache, 2))
     )
@@ -169,7 +165,7 @@ def test_copies_are_compared_before_they_are_used(cache, other):
 
 
 def test_a_use_leaves_the_time_of_writing(cache):
-    """DuckDB keeps what it read of a file as long as that stays."""
+    """DuckDB caches what it read of a file as long as that stays."""
     path = add(cache, 1)
     written_ns = path.stat().st_mtime_ns
 
@@ -193,7 +189,6 @@ with cache.work_folder() as folder:
 
 @pytest.mark.slow
 def test_what_a_killed_process_left_unfinished_is_gone_with_the_next_start(tmp_path, cache):
-    """However soon it is started again; the work of one that runs stays."""
     subprocess.run([sys.executable, "-c", KILLED, tmp_path], cwd=REPOSITORY, check=False)
     with cache.work_folder() as running:
         (running / "seg_2.index").write_bytes(b"CSIX")
@@ -207,7 +202,6 @@ def test_what_a_killed_process_left_unfinished_is_gone_with_the_next_start(tmp_p
 
 
 def test_a_folder_that_is_made_just_now_is_not_taken_for_one_that_was_left(tmp_path, cache):
-    """It is named as one of work only once it is locked."""
     own = tmp_path / OWN_FOLDER
     made, left = own / "new-0", own / "new-1"
     made.mkdir()
@@ -221,7 +215,6 @@ def test_a_folder_that_is_made_just_now_is_not_taken_for_one_that_was_left(tmp_p
 
 
 def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):
-    """In this process or another."""
     first, second = (SlotLocks(tmp_path / "locks", WAIT_S) for _ in range(2))
     slot = slot_of("seg_1")
     with first.shared([slot]):
@@ -239,7 +232,7 @@ def test_a_slot_is_exclusive_only_while_it_is_not_shared(tmp_path):
 
 
 def test_threads_that_find_the_disk_full_make_room_once(tmp_path):
-    """All fetches of a query do so together; what is counted stays what is there."""
+    """All fetches of a query meet the full disk at once."""
     cache = CacheFolder(tmp_path, BOUND * 10, 30.0, SilentObserver())
     for number in range(16):
         add(cache, number)

@@ -46,7 +46,6 @@ def rows_of(root, segment) -> list[dict]:
 def test_what_was_in_many_files_is_in_one(
     tmp_path_factory, offsets, group_rows, batch_rows, held_bytes
 ):
-    """Whatever the overlap, ties included, wherever row groups and what is read at a time end."""
     root = tmp_path_factory.mktemp("audit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
@@ -75,7 +74,7 @@ def test_what_was_in_many_files_is_in_one(
 
 
 def test_the_catalog_line_is_that_of_the_file(tmp_path):
-    """Size and digest are of the bytes on the disk: `audit check` compares them."""
+    """`audit check` compares size and digest with the bytes on the disk."""
     parts = [sealed(tmp_path, f"seg_{n}", [sample_row()] * 3, 3 * n) for n in range(1, 4)]
 
     merged = merge_segments(tmp_path, parts, "seg_all")
@@ -88,7 +87,6 @@ def test_the_catalog_line_is_that_of_the_file(tmp_path):
 
 
 def test_rows_that_count_from_0_get_their_place(tmp_path):
-    """What was imported counts from 0 in its file; merged, its rows are like all others."""
     journalled = sealed(tmp_path, "seg_1", [sample_row()] * 2, 1)
     rows = table_of([sample_row()] * 3, 0)
     imported = write_segment(tmp_path, TENANT, DAY, "seg_2", rows).with_seq_base(3)
@@ -108,7 +106,7 @@ def room_for(root: Path, part: Segment) -> int:
 
 
 def test_files_one_behind_the_other_take_no_more_than_one_of_them(tmp_path, monkeypatch):
-    """However many there are: a day is mostly sealed in its order."""
+    """A day is mostly sealed in its order."""
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [
         sealed(tmp_path, f"seg_{n}", [sample_row(NOON + timedelta(seconds=n))] * 6, 6 * n)
@@ -168,10 +166,7 @@ def overlapping(root: Path, count: int, rows: int, payload: str) -> list[Segment
 
 @only_full
 def test_memory_is_bounded_however_many_files_overlap(tmp_path):
-    """As many as one merge takes, of long rows: together they are larger than the bound.
-
-    Files say nothing of it: a text that repeats lies in a file once.
-    """
+    """File sizes say little of it: a repeated text is in a file once."""
     parts = overlapping(tmp_path, 64, 2_500, LONG)
     assert sum(part.size for part in parts) < MERGE_BYTES_MAX / 16
 
@@ -184,7 +179,7 @@ def test_memory_is_bounded_however_many_files_overlap(tmp_path):
 
 
 def test_files_whose_rows_would_take_too_much_are_refused_but_for_two(tmp_path, monkeypatch):
-    """A merge takes fewer; and two must do, or a day would never be merged."""
+    """Two must be merged, or a day would never be."""
     parts = overlapping(tmp_path, 3, 300, LONG)
     monkeypatch.setattr(compaction, "HELD_BYTES_MAX", 256 * len(LONG) * 2)
 
@@ -196,7 +191,7 @@ def test_files_whose_rows_would_take_too_much_are_refused_but_for_two(tmp_path, 
 
 
 def test_what_readers_hold_counts_too(tmp_path, monkeypatch):
-    """A page of each column, and its dictionary: where rows differ, more than the rows do."""
+    """A page of each column, and its dictionary, may take more than the rows."""
     rows = [
         sample_row(NOON - timedelta(seconds=n), payload=json.dumps({"rule_id": f"{n}" * 300}))
         for n in range(300)
@@ -210,7 +205,6 @@ def test_what_readers_hold_counts_too(tmp_path, monkeypatch):
 
 
 def test_days_are_not_mixed(tmp_path):
-    """A segment is one tenant and one day."""
     parts = [
         sealed(tmp_path, "seg_1", [sample_row()]),
         sealed(tmp_path, "seg_2", [sample_row(NOON + timedelta(days=1))]),
@@ -221,7 +215,7 @@ def test_days_are_not_mixed(tmp_path):
 
 
 def test_a_file_that_is_gone_is_a_fault_and_leaves_nothing(tmp_path):
-    """What cannot be read whole must not become the new truth."""
+    """A merge of a part of the rows would lose the others."""
     parts = [sealed(tmp_path, f"seg_{n}", [sample_row()], n) for n in range(1, 3)]
     parts[0].path(tmp_path).unlink()
 

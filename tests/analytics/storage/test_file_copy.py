@@ -23,7 +23,6 @@ def source(tmp_path):
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_copy_knows_what_it_copied(tmp_path, source, is_link):
-    """Its steps add up to it."""
     copy = FileCopy(source, tmp_path / "a" / "b" / "copy", is_link=is_link)
 
     steps = list(copy)
@@ -36,7 +35,6 @@ def test_a_copy_knows_what_it_copied(tmp_path, source, is_link):
 
 
 def test_a_copy_is_its_owners_and_durable(tmp_path, source, file_steps):
-    """Whatever the rights of what was copied."""
     source.chmod(0o644)
     list(FileCopy(source, tmp_path / "copy"))
 
@@ -46,7 +44,7 @@ def test_a_copy_is_its_owners_and_durable(tmp_path, source, file_steps):
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_nothing_is_replaced(tmp_path, source, is_link):
-    """Who copies over something has mixed up two places."""
+    """A file in the way means that two paths were mixed up."""
     (tmp_path / "copy").write_text("precious")
 
     with pytest.raises(FileExistsError):
@@ -68,7 +66,7 @@ def test_a_full_disk_is_an_error_and_no_shorter_copy(source):
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_source_that_is_not_there_is_told_from_a_target_that_takes_nothing(tmp_path, is_link):
-    """Only the one is a reason to go on without the file."""
+    """Only the first is a reason to go on without the file."""
     with pytest.raises(SourceFault) as failed:
         list(FileCopy(tmp_path / "gone", tmp_path / "copy", is_link=is_link))
 
@@ -76,7 +74,7 @@ def test_a_source_that_is_not_there_is_told_from_a_target_that_takes_nothing(tmp
 
 
 def test_a_process_that_may_open_no_more_files_blames_none(tmp_path, source):
-    """Or each segment in turn would be left out of a backup."""
+    """Otherwise each segment in turn would be left out of a backup."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     copy = FileCopy(source, tmp_path / "copy")
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
@@ -90,7 +88,7 @@ def test_a_process_that_may_open_no_more_files_blames_none(tmp_path, source):
 
 
 def test_every_folder_is_synced(tmp_path, file_steps):
-    """However deep: a file under a name that is lost is lost."""
+    """A file below a directory whose name was lost is lost with it."""
     folders = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "c"]
     for folder in folders:
         folder.mkdir()

@@ -36,7 +36,7 @@ def test_each_created_directory_has_its_name_synced_in_its_parent(tmp_path, file
 
 
 def test_a_directory_that_is_there_is_synced_all_the_same(tmp_path, file_steps):
-    """The process that made it may have died between the making and the sync."""
+    """The process that created it may have died before the sync."""
     target = tmp_path / "tenant=org_1" / "day=2026-03-04"
     target.mkdir(parents=True)
     file_steps.steps.clear()
@@ -47,7 +47,6 @@ def test_a_directory_that_is_there_is_synced_all_the_same(tmp_path, file_steps):
 
 
 def test_a_directory_outside_its_root_is_not_made(tmp_path):
-    """`within` is the limit of what may be created."""
     with pytest.raises(ValueError, match="subpath"):
         mkdir_synced(tmp_path / "elsewhere", within=tmp_path / "root")
 
@@ -55,7 +54,7 @@ def test_a_directory_outside_its_root_is_not_made(tmp_path):
 
 
 def test_a_file_is_synced_whole_then_renamed_then_its_name_is_synced(tmp_path, file_steps):
-    """In any other order a crash could leave the name with half the bytes behind it."""
+    """In any other order a crash could leave the name with half the bytes."""
     path = tmp_path / "secret"
 
     write_synced(path, b"0123456789", 0o600)
@@ -71,7 +70,6 @@ def test_a_file_is_synced_whole_then_renamed_then_its_name_is_synced(tmp_path, f
 
 
 def test_a_secret_is_readable_by_its_owner_alone_and_replaces_what_was_there(tmp_path):
-    """Mode 0600 from the first byte on."""
     path = tmp_path / "secret"
     path.write_bytes(b"an older and longer secret")
 
@@ -83,7 +81,7 @@ def test_a_secret_is_readable_by_its_owner_alone_and_replaces_what_was_there(tmp
 
 
 def test_a_file_that_could_not_be_written_whole_is_not_left_behind(tmp_path, monkeypatch):
-    """On a full disk it would keep the room that others need; what was there stays."""
+    """On a full disk it would take room that others need."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
 

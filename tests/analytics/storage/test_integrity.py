@@ -68,7 +68,6 @@ def rewritten(root, segment, table: pa.Table):
 
 
 def test_what_was_written_is_as_it_should_be(tmp_path, segment):
-    """And every row of it is read."""
     read: list[pa.Table] = []
 
     assert check_segment(tmp_path, segment, SeqSet(), read.append) == []
@@ -76,7 +75,6 @@ def test_what_was_written_is_as_it_should_be(tmp_path, segment):
 
 
 def test_a_merged_segment_of_many_row_groups_is_as_it_should_be(tmp_path, monkeypatch):
-    """Row groups follow each other as the rows in them do."""
     monkeypatch.setattr("analytics.storage.segment_writer.ROW_GROUP_ROWS", 4)
     parts = [sealed(tmp_path, f"seg_{n}", ROWS, first_seq=10 * n) for n in range(1, 4)]
     merged = merge_segments(tmp_path, parts, "seg_m")
@@ -86,7 +84,6 @@ def test_a_merged_segment_of_many_row_groups_is_as_it_should_be(tmp_path, monkey
 
 
 def test_seq_in_a_file_counts_from_the_base_of_its_line(tmp_path):
-    """Rows that got their place after they were written."""
     placed = sealed(tmp_path, "seg_1", ROWS, first_seq=0).with_seq_base(500)
     seen = SeqSet()
 
@@ -110,7 +107,6 @@ def test_a_file_of_another_size_is_found(tmp_path, segment):
 
 
 def test_every_flipped_bit_is_found(tmp_path, segment):
-    """Wherever it is: in a row, in statistics, in the footer."""
     path = segment.path(tmp_path)
     content, chance = path.read_bytes(), random.Random(20261120)
     for place in chance.sample(range(len(content)), 40):
@@ -122,7 +118,7 @@ def test_every_flipped_bit_is_found(tmp_path, segment):
 
 
 def test_without_a_digest_in_the_catalog_the_rest_is_still_checked(tmp_path, segment):
-    """Lines from before it was kept."""
+    """Old catalog lines have none."""
     assert kinds(tmp_path, replace(segment, sha256="")) == []
     segment.path(tmp_path).write_bytes(b"PAR1" + b"\0" * (segment.size - 8) + b"PAR1")
 
@@ -143,7 +139,7 @@ def test_without_a_digest_in_the_catalog_the_rest_is_still_checked(tmp_path, seg
     ids=lambda change: next(iter(change)),
 )
 def test_every_statistic_of_the_catalog_is_compared(tmp_path, segment, change):
-    """The planner leaves files unopened on the word of these."""
+    """The planner leaves files unopened because of these."""
     (finding,) = check_segment(tmp_path, replace(segment, **change), SeqSet(), lambda rows: None)
 
     assert finding.kind is Kind.WRONG_STATISTICS
@@ -158,7 +154,6 @@ def test_rows_that_are_not_newest_first_are_found(tmp_path, segment):
 
 
 def test_row_groups_out_of_order_are_found(tmp_path, segment):
-    """Each in order, but not one after the other."""
     rows = newest_first(table_of(ROWS))
     with pq.ParquetWriter(segment.path(tmp_path), PARQUET_SCHEMA) as writer:
         writer.add_key_value_metadata({VERSION_KEY: str(segment.schema_version)})
@@ -170,7 +165,6 @@ def test_row_groups_out_of_order_are_found(tmp_path, segment):
 
 
 def test_rows_of_one_instant_follow_each_other_by_seq(tmp_path):
-    """The second key of the order."""
     known = sealed(tmp_path, "seg_1", [sample_row()] * 3)
     rows = newest_first(table_of([sample_row()] * 3))
 
@@ -179,7 +173,7 @@ def test_rows_of_one_instant_follow_each_other_by_seq(tmp_path):
 
 
 def test_rows_of_another_day_are_found(tmp_path, segment):
-    """A day's query would not find them, and pruning would take them too early or too late."""
+    """A day's query would not find them, and pruning would remove them too early or too late."""
     strays = newest_first(table_of([*ROWS, sample_row(NOON + timedelta(days=1))]))
 
     assert kinds(tmp_path, rewritten(tmp_path, segment, strays)) == [Kind.WRONG_DAY]
@@ -195,19 +189,17 @@ def test_rows_of_another_day_are_found(tmp_path, segment):
     ids=["one less", "one more", "nulls allowed"],
 )
 def test_other_columns_than_an_audit_rows_are_found(tmp_path, segment, table):
-    """A required column that may hold nulls is another column."""
     assert kinds(tmp_path, rewritten(tmp_path, segment, table)) == [Kind.WRONG_SCHEMA]
 
 
 def test_a_segment_without_rows_is_found(tmp_path, segment):
-    """Nothing makes one."""
     assert kinds(tmp_path, rewritten(tmp_path, segment, AUDIT_SCHEMA.empty_table())) == [
         Kind.WRONG_SCHEMA
     ]
 
 
 def test_an_instant_beyond_the_calendar_is_a_finding_and_no_crash(tmp_path, segment):
-    """Microseconds reach further than years that have a name."""
+    """Microseconds reach beyond the years of the calendar."""
     index = AUDIT_SCHEMA.get_field_index("created_at")
     far = pa.array([2**62] * 10, pa.timestamp("us", tz="UTC"))
     rows = table_of(ROWS).set_column(index, AUDIT_SCHEMA.field(index), far)
@@ -225,7 +217,6 @@ def test_an_id_that_is_no_id_is_a_finding_and_no_path(tmp_path, segment):
 
 
 def test_one_seq_in_two_places_is_found(tmp_path, segment):
-    """In two segments, in a segment and the journal, in two batches."""
     seen = SeqSet()
     assert kinds(tmp_path, segment, seen) == []
     assert kinds(tmp_path, sealed(tmp_path, "seg_2", ROWS, first_seq=11), seen) == []
@@ -251,7 +242,6 @@ def test_a_batch_whose_rows_are_outside_its_bounds_is_found(bound):
 
 
 def test_a_set_of_seq_knows_exactly_which_it_has_seen():
-    """Compared with Python's own set, in runs that cross every boundary."""
     chance = random.Random(20261120)
     seen, model = SeqSet(), set()
     for _ in range(300):
@@ -296,7 +286,6 @@ def batch_with_a_null() -> JournalBatch:
     ],
 )
 def test_what_is_wrong_with_a_journal_batch_is_found(batch, kind):
-    """It decodes, to the rows it should hold, all of its day, with what each row must have."""
     (finding,) = check_batches(TENANT, [batch], SeqSet())
 
     assert (finding.kind, finding.tenant_id, finding.day) == (kind, TENANT, batch.day)
@@ -325,7 +314,6 @@ FOLDER = f"tenant={TENANT}/day={DAY}"
     ],
 )
 def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, kind, is_swept):
-    """Those that a sweep removes by itself apart from those that only a person can."""
     stray = tmp_path / place
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_bytes(b"")
@@ -343,7 +331,6 @@ def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, k
 
 
 def test_a_file_that_went_while_the_catalog_was_read_is_no_finding(tmp_path, segment):
-    """Swept, or given its name."""
     files = list_files(tmp_path)
     segment.path(tmp_path).unlink()
     segment.index_path(tmp_path).unlink()
@@ -358,7 +345,7 @@ def test_files_of_one_tenant_are_those_in_its_folder(tmp_path, segment):
 
 
 def test_an_index_that_says_something_else_than_the_rows_is_found(tmp_path):
-    """It would hide rows: whole, checksummed and wrong is worse than missing."""
+    """An index that hides rows is worse than a missing one."""
     segment = sealed(tmp_path, "seg_1", ROWS)
     builder = IndexBuilder(1)
     builder.add(table_of([msgspec.structs.replace(row, package_name="other") for row in ROWS]))
@@ -372,7 +359,6 @@ def test_an_index_that_says_something_else_than_the_rows_is_found(tmp_path):
 
 @pytest.mark.parametrize("place", [2, 14, 60, -5])
 def test_a_damaged_index_is_found(tmp_path, place):
-    """Wherever the bit flipped."""
     segment = sealed(tmp_path, "seg_1", ROWS)
     content = bytearray(segment.index_path(tmp_path).read_bytes())
     content[place] ^= 1
@@ -383,7 +369,7 @@ def test_a_damaged_index_is_found(tmp_path, place):
 
 @pytest.mark.parametrize("last", [8, 9, 10])
 def test_an_index_of_an_earlier_version_is_no_finding(tmp_path, monkeypatch, last):
-    """It lacks columns that came later; rebuilt by this version, it has them."""
+    """It lacks columns that came later, and is rebuilt."""
     segment = sealed(tmp_path, "seg_1", ROWS)
     with monkeypatch.context() as patch:
         patch.setattr(index_builder, "INDEXED_COLUMNS", INDEXED_COLUMNS[:last])
@@ -415,7 +401,7 @@ def test_an_index_that_lacks_a_column_of_the_rows_is_found(tmp_path, monkeypatch
 
 
 def test_a_missing_index_is_no_finding(tmp_path):
-    """It is built in the background; a version before this one wrote none."""
+    """It is built in the background; earlier versions wrote none."""
     segment = sealed(tmp_path, "seg_1", ROWS)
     segment.index_path(tmp_path).unlink()
 

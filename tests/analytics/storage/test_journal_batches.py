@@ -41,7 +41,6 @@ ROWS = st.builds(
 
 @given(st.lists(ROWS, min_size=1, max_size=20), st.integers(1, 2**62))
 def test_what_was_encoded_is_what_is_decoded(rows, first_seq):
-    """Every column, null and empty apart, in the order given, seq counting up."""
     decoded = decode_batch(batch_of(rows, first_seq, DAY))
 
     assert decoded.schema.equals(AUDIT_SCHEMA)
@@ -51,7 +50,6 @@ def test_what_was_encoded_is_what_is_decoded(rows, first_seq):
 
 
 def test_midnight_parts_two_days():
-    """One microsecond decides the partition a row lies in."""
     before = sample_row(MIDNIGHT - timedelta(microseconds=1))
     at = sample_row(MIDNIGHT)
     after = sample_row(MIDNIGHT + timedelta(microseconds=1))
@@ -71,7 +69,6 @@ def test_an_instant_is_split_by_its_utc_day_not_its_own():
 
 @given(st.lists(ROWS, max_size=20))
 def test_splitting_loses_and_reorders_nothing(rows):
-    """Within a day the order of acceptance is kept."""
     days = split_by_day(rows)
 
     for day, day_rows in days.items():
@@ -80,7 +77,6 @@ def test_splitting_loses_and_reorders_nothing(rows):
 
 
 def test_batches_are_joined_in_the_order_given():
-    """None at all is an empty table of the schema, not an error."""
     one, other = batch_of([sample_row()] * 2, 1), batch_of([sample_row()] * 3, 7)
 
     assert decode_batches([other, one]).column("seq").to_pylist() == [7, 8, 9, 1, 2]
@@ -104,20 +100,19 @@ WHOLE = batch_of([sample_row(NOON, package_name=f"p{n}") for n in range(50)])
     ],
 )
 def test_bytes_that_do_not_decode_are_corrupt(data):
-    """Never an empty table: rows would vanish without a word."""
+    """An empty table would make rows vanish silently."""
     with pytest.raises(CorruptBatch):
         decode_batch(replace(WHOLE, data=data))
 
 
 @pytest.mark.parametrize("rows", [0, 49, 51])
 def test_a_batch_that_holds_another_number_of_rows_is_corrupt(rows):
-    """The catalogued number gives the rows their seq."""
+    """The catalog's number gives the rows their seq."""
     with pytest.raises(CorruptBatch):
         decode_batch(replace(WHOLE, rows=rows))
 
 
 def test_a_batch_of_another_schema_is_corrupt():
-    """A later version's rows are not guessed at."""
     other = pa.table({"event": ["blocklist_hit"]})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, other.schema) as writer:
@@ -128,7 +123,6 @@ def test_a_batch_of_another_schema_is_corrupt():
 
 
 def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows():
-    """No damage makes rows disappear, fails otherwise, or hands on offsets that point outside."""
     positions = range(0, len(WHOLE.data), 31)
     corrupt = 0
     for position in positions:
@@ -146,7 +140,6 @@ def test_one_flipped_byte_is_either_corrupt_or_leaves_as_many_rows():
 
 
 def test_parts_end_at_rows_and_at_decoded_bytes():
-    """A batch longer than that is a part of its own."""
     short, long = (
         batch_of([sample_row(payload=text)] * 2)
         for text in ("{}", f'{{"registry":"{"a" * 100_000}"}}')
@@ -181,7 +174,6 @@ def test_a_stored_batch_is_decoded_as_before():
 
 
 def test_every_flipped_bit_of_a_batch_is_found():
-    """In its rows, in the frame around them, in the checksum."""
     batch = stored([sample_row(NOON)])
     for place in range(len(batch.data)):
         content = bytearray(batch.data)
@@ -196,7 +188,6 @@ def test_every_flipped_bit_of_a_batch_is_found():
 
 
 def test_a_batch_that_was_cut_is_found():
-    """Unless all that is missing is the checksum."""
     rows = decode_batch(batch := stored([sample_row(NOON)]))
     for length in range(len(batch.data)):
         cut = replace(batch, data=batch.data[:length])
@@ -221,6 +212,5 @@ def test_a_batch_that_was_cut_is_found():
     ids=lambda change: next(iter(change)),
 )
 def test_a_batch_in_another_line_is_found(change):
-    """That of another organisation or day, or with another seq."""
     with pytest.raises(CorruptBatch, match="checksum"):
         decode_batch(replace(stored([sample_row(NOON)]), **change))

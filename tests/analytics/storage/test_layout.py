@@ -52,7 +52,7 @@ def _hostile(prefix: str) -> list[str]:
 
 
 def test_a_path_names_tenant_day_and_segment():
-    """The layout other engines may rely on."""
+    """Other engines may rely on this layout."""
     path = segment_path(ROOT, "org_7f3k9m2p", DAY, "seg_0123456789abcdef")
 
     assert path == ROOT / "tenant=org_7f3k9m2p" / "day=2026-03-04" / "seg_0123456789abcdef.parquet"
@@ -74,7 +74,6 @@ def test_a_hostile_segment_id_never_reaches_the_file_system(segment_id):
 
 @given(st.text(), st.text())
 def test_whatever_the_ids_a_path_stays_three_steps_below_the_root(tenant, segment):
-    """Nothing a caller could name leads out of the audit folder."""
     try:
         path = segment_path(ROOT, f"org_{tenant}", DAY, f"seg_{segment}")
     except UnsafePath:

@@ -39,7 +39,7 @@ def test_a_url_names_a_bucket_and_a_prefix(url, place):
     ],
 )
 def test_any_other_is_refused_and_not_repeated(url):
-    """It may have a credential in it."""
+    """It may contain a credential."""
     with pytest.raises(InvalidPlace) as refused:
         parse_place(url)
 
@@ -67,7 +67,7 @@ def test_objects_are_created_once_read_listed_and_deleted(bucket, tmp_path):
 
 
 def test_of_an_object_one_byte_more_than_its_bound_is_read(bucket, tmp_path):
-    """However large it is: so much tells that it is not what the catalog names."""
+    """That suffices to know that it is not the object of the catalog."""
     bucket.write("large", b"x" * 3_000_000)
     objects = bucket.objects()
 

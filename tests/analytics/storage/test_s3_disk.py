@@ -85,7 +85,6 @@ def assert_readable(store: S3Segments, segment: Segment) -> None:
 
 @is_root
 def test_a_disk_that_is_smaller_than_the_setting_says_holds_what_it_can(disk, stored, bucket):
-    """Half of the copies are dropped each time that it is full."""
     with closing(open_store(disk, bucket)) as store:
         for segment in [*stored, *stored]:
             assert_readable(store, segment)
@@ -107,7 +106,6 @@ def test_more_than_the_disk_holds_at_once_is_a_fault_and_no_less_afterwards(disk
 @is_root
 @only_full
 def test_a_disk_that_others_have_filled_takes_no_copy_and_recovers(disk, stored, bucket):
-    """And a segment that cannot be written is no object."""
     with closing(open_store(disk, bucket)) as store:
         keys = bucket.list_keys()
         with pytest.raises(OSError, match="No space left"):
@@ -126,8 +124,6 @@ def test_a_disk_that_others_have_filled_takes_no_copy_and_recovers(disk, stored,
 @is_root
 @only_full
 def test_two_processes_share_a_disk_that_is_too_small(disk, stored, bucket):
-    """Each reads what the other drops, over and over; locks are of open files."""
-
     def read(store: S3Segments) -> int:
         for segment in stored * 6:
             assert_readable(store, segment)
@@ -143,7 +139,6 @@ def test_two_processes_share_a_disk_that_is_too_small(disk, stored, bucket):
 
 @is_root
 def test_a_folder_that_is_read_only_reads_copies_and_recovers(tmp_path, stored, bucket):
-    """What is not there is a fault; nothing is stored without having been written here."""
     folder = tmp_path / "cache"
     folder.mkdir()
     with closing(open_store(folder, bucket)) as store:
@@ -171,7 +166,6 @@ def test_a_folder_that_is_read_only_reads_copies_and_recovers(tmp_path, stored, 
     ],
 )
 def test_a_folder_that_is_removed_while_it_is_used_is_filled_again(tmp_path, stored, bucket, what):
-    """Without a restart; and it is written to as before."""
     folder = tmp_path / "cache"
     folder.mkdir()
     with closing(open_store(folder, bucket)) as store:
@@ -189,7 +183,6 @@ def test_a_folder_that_is_removed_while_it_is_used_is_filled_again(tmp_path, sto
 def test_after_the_folder_was_removed_processes_still_see_what_others_use(
     tmp_path, stored, bucket, what
 ):
-    """The one that runs locks the new file, as one that starts then does."""
     folder = tmp_path / "cache"
     folder.mkdir()
     with closing(open_store(folder, bucket)) as store:

@@ -179,7 +179,6 @@ def assert_readable(store: S3Segments, segment: Segment) -> None:
 
 @pytest.mark.parametrize("fault", cases(READ_FAULTS))
 def test_a_wrong_answer_is_no_segment(store, patient, stored, proxy, fault):
-    """Nothing of it stays on the disk; the next right answer is read."""
     proxy.fault = only(fault, is_object)
 
     with pytest.raises(StoreFault), store.local([stored]):
@@ -222,7 +221,6 @@ def test_what_is_wrong_once_is_asked_for_again(patient, stored, proxy, fault):
 
 
 def test_a_body_without_end_is_not_read_on(store, stored, proxy):
-    """However fast it comes: no more than the catalog says, and what is in buffers."""
     proxy.fault = only(changed(is_endless=True, end="close"), is_object)
 
     with pytest.raises(StoreFault), store.local([stored]):
@@ -232,7 +230,6 @@ def test_a_body_without_end_is_not_read_on(store, stored, proxy):
 
 
 def test_a_truncated_object_makes_no_other_unreachable(patient, stored, proxy, monkeypatch):
-    """Only a store that takes no request is not asked for a while."""
     monkeypatch.setattr(object_client, "FAIL_FAST_S", 60.0)
     proxy.fault = only(with_headers(last_modified="yesterday"), is_object)
     with pytest.raises(StoreFault, match="is no S3 answer"), patient.local([stored]):
@@ -279,7 +276,6 @@ QUICK |= {"keys of another folder", "keys that lead elsewhere", "noise"}
 
 @pytest.mark.parametrize("fault", cases(LIST_FAULTS))
 def test_a_wrong_list_makes_no_segment_missing(store, stored, proxy, fault):
-    """It is a fault, or the objects are asked for one by one."""
     proxy.fault = only(fault, lambda request: request.is_list)
 
     try:
@@ -305,7 +301,6 @@ def repeated(proxy: FaultyStore, change: Callable[[bytes], bytes]) -> Fault:
 def test_a_list_that_begins_again_ends_with_a_fault(
     patient, stored, bucket, proxy, others, monkeypatch
 ):
-    """Soon, and not only where the largest list would end."""
     monkeypatch.setattr(objects_module, "LISTED_MAX", 1_000)
     for number in range(others):
         bucket.write(f"other/{number}", b"x")
@@ -318,7 +313,6 @@ def test_a_list_that_begins_again_ends_with_a_fault(
 
 
 def test_a_list_without_end_ends_with_a_fault(patient, stored, proxy, monkeypatch):
-    """Also one with new names each time."""
     monkeypatch.setattr(objects_module, "LISTED_MAX", 100)
 
     proxy.fault = repeated(
@@ -354,7 +348,7 @@ def claimed(bucket, patient) -> S3Segments:
     ],
 )
 def test_a_claim_that_cannot_be_read_is_not_taken_for_none(claimed, proxy, fault):
-    """Else a sweep would remove what a running import has stored."""
+    """Otherwise a sweep would remove what a running import has stored."""
     proxy.fault = fault
 
     try:
@@ -365,7 +359,7 @@ def test_a_claim_that_cannot_be_read_is_not_taken_for_none(claimed, proxy, fault
 
 
 def test_every_flipped_bit_of_a_claim_is_found(claimed, bucket, monkeypatch):
-    """With another id in place of its own a sweep would remove the segment of an import."""
+    """With another id a sweep would remove the segment of an import."""
     monkeypatch.setattr("analytics.storage.import_claims.RENEWALS", 1e9)
     rows = NewSegment(TENANT, DAY, "seg_3", table_of([sample_row()]))
     ImportClaim(claimed, bucket.objects(), 3600).put_rows([rows])
@@ -402,7 +396,7 @@ QUICK |= {"200 and not stored", "412 and not stored", "307"}
 
 @pytest.mark.parametrize("fault", cases(WRITE_FAULTS))
 def test_what_is_not_stored_is_never_said_to_be(store, patient, bucket, proxy, fault):
-    """So it is not named in the catalog, and its rows stay in the journal."""
+    """So the catalog does not name it, and its rows stay in the journal."""
     proxy.fault = only(fault, lambda request: request.method == "PUT")
 
     with pytest.raises(StoreFault):
@@ -415,8 +409,6 @@ def test_what_is_not_stored_is_never_said_to_be(store, patient, bucket, proxy, f
 
 @pytest.mark.parametrize("fault", [answer(412), answer(500)], ids=["412", "500"])
 def test_an_object_that_was_stored_without_saying_so_is_the_same(patient, bucket, proxy, fault):
-    """It is found with the same digest."""
-
     def lying(request: Request, ask: _Ask) -> Answer:
         ask()
         return fault(request, ask) if len(proxy.requests) == 1 else ask()
@@ -447,7 +439,6 @@ def test_objects_that_were_not_removed_are_never_said_to_be(store, stored, bucke
 
 @pytest.mark.parametrize("content", [HTML, b"", INSTALLATION.encode() + b"\n<html>"], ids=str)
 def test_an_owner_that_is_something_else_is_no_free_prefix(bucket, proxy, content):
-    """Nor is a prefix without one adopted that the server will not write to."""
     owner = PrefixOwner(Objects(parse_place(bucket.url), proxy.endpoint, WAIT_S))
     proxy.fault = only(answer(200, content), lambda request: request.path.endswith(OWNER))
 

@@ -86,7 +86,6 @@ def test_rows_read_from_a_file_have_no_metadata(tmp_path):
 
 
 def test_an_old_file_has_null_where_it_has_no_column(tmp_path, old):
-    """In every way in which rows are read from a file."""
     with open_segment(tmp_path, old, TEXT_DICTIONARIES) as file:
         assert file.rows(0).schema.equals(AUDIT_SCHEMA, check_metadata=True)
         assert file.rows(0).to_pylist() == OLD.to_pylist()
@@ -97,7 +96,7 @@ def test_an_old_file_has_null_where_it_has_no_column(tmp_path, old):
 
 
 def test_an_old_file_that_lacks_a_column_of_its_own_version_is_a_fault(tmp_path, old):
-    """Null is read only where a column came later; anything else that is missing was lost."""
+    """Null stands for a column that came later; anything else that is missing was lost."""
     table = pq.read_table(old.path(tmp_path), partitioning=None)
     pq.write_table(table.drop_columns(["subject"]), old.path(tmp_path))
 
@@ -106,7 +105,7 @@ def test_an_old_file_that_lacks_a_column_of_its_own_version_is_a_fault(tmp_path,
 
 
 def test_a_file_of_another_version_than_the_catalog_says_is_a_fault(tmp_path, old):
-    """Read by the catalog's word, values that are there would be null."""
+    """Otherwise existing values would be read as null."""
     new = sealed(tmp_path, "seg_2", ROWS, 4)
 
     for segment in (replace(new, schema_version=1), replace(old, schema_version=SCHEMA_VERSION)):
@@ -117,7 +116,6 @@ def test_a_file_of_another_version_than_the_catalog_says_is_a_fault(tmp_path, ol
 
 
 def test_an_old_batch_has_null_where_it_has_no_column():
-    """Rows that wait in the journal during an update are not lost, and not refused."""
     decoded = decode_batch(journalled_by_version_1(batch_of(ROWS)))
 
     assert decoded.schema.equals(AUDIT_SCHEMA)
@@ -125,7 +123,6 @@ def test_an_old_batch_has_null_where_it_has_no_column():
 
 
 def test_old_and_new_files_merge_into_a_new_one(tmp_path, old):
-    """Each row keeps what it says; the file has the columns of this version."""
     new = sealed(tmp_path, "seg_2", ROWS, 4)
 
     merged = merge_segments(tmp_path, [old, new], "seg_3")
@@ -138,7 +135,6 @@ def test_old_and_new_files_merge_into_a_new_one(tmp_path, old):
 
 
 def test_old_files_and_batches_pass_the_check(tmp_path, old):
-    """They are as their version wrote them."""
     seen = SeqSet()
 
     assert check_segment(tmp_path, old, seen, lambda rows: None) == []
@@ -167,7 +163,7 @@ def test_more_files_than_scans_are_read_whatever_their_versions(lake: SampleLake
 
 
 def test_a_file_of_a_later_version_is_refused_with_a_remedy(lake: SampleLake):
-    """An empty column could be where that version keeps what was asked for."""
+    """That version may keep what was asked for in a column that this one does not know."""
     segment = by_a_later_version(lake.root, sealed(lake.root, "seg_1", ROWS))
     lake.segments, lake.last_seq = [segment], len(ROWS)
 
@@ -196,7 +192,6 @@ def batch_with(schema: pa.Schema) -> bytes:
 
 
 def test_a_batch_of_a_later_version_is_refused_with_a_remedy():
-    """It has all columns of this one, and more behind them."""
     later = batch_with(JOURNAL_SCHEMA.append(pa.field("more", pa.string())))
 
     batch = replace(batch_of(ROWS), data=later)
@@ -219,6 +214,5 @@ def test_a_batch_of_a_later_version_is_refused_with_a_remedy():
     ids=["last gone", "first gone", "one before", "renamed", "replaced"],
 )
 def test_a_batch_of_no_version_is_damaged(schema):
-    """No version ever had these columns."""
     with pytest.raises(CorruptBatch):
         decode_batch(replace(batch_of(ROWS), data=batch_with(schema)))

@@ -54,7 +54,6 @@ def test_the_names_are_synced_after_the_renames(tmp_path, file_steps):
 
 
 def test_each_directory_on_the_way_is_synced_after_it_was_made(tmp_path, file_steps):
-    """The tenant's and the day's folder are names too."""
     path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
 
     assert set(file_steps.made()) == {path.parent.parent, path.parent}
@@ -71,7 +70,6 @@ def _two_days() -> list[NewSegment]:
 
 
 def test_several_segments_are_synced_before_the_first_has_its_name(tmp_path, file_steps):
-    """And each folder once, when all have their names."""
     segments = write_segments(tmp_path, _two_days())
 
     kinds = [what for what, _ in file_steps.steps if what != "mkdir"]
@@ -87,14 +85,14 @@ def test_several_segments_are_synced_before_the_first_has_its_name(tmp_path, fil
 
 
 def test_an_index_is_for_the_service_alone(tmp_path):
-    """It has values of rows; the file of rows itself may be for other programs, too."""
+    """It contains values of rows; the segment itself may be for other programs, too."""
     segment = write_segment(tmp_path, TENANT, DAY, "seg_1", table_of([sample_row(NOON)]))
 
     assert stat.S_IMODE(segment.index_path(tmp_path).stat().st_mode) == 0o600
 
 
 def test_files_are_synced_side_by_side(tmp_path, monkeypatch):
-    """A disk takes as long for several files as for one; waited for in turn, they add up."""
+    """A disk syncs several files in the time of one."""
     fsync, waiting = os.fsync, threading.Barrier(SYNCS_AT_ONCE)
 
     def wait_for_others(descriptor: int) -> None:
@@ -128,7 +126,7 @@ def test_if_one_file_cannot_be_synced_none_has_a_name(tmp_path, monkeypatch, num
 
 
 def test_if_one_table_is_refused_none_is_written(tmp_path, file_steps):
-    """A caller counts what it got: all of its rows or none."""
+    """Callers count on all of their rows or none."""
     one, *_ = _two_days()
     stray = replace(one, segment_id="seg_2", day=DAY - timedelta(days=3))
 
@@ -139,7 +137,6 @@ def test_if_one_table_is_refused_none_is_written(tmp_path, file_steps):
 
 
 def test_rows_come_back_whole_and_newest_first_whatever_their_order(tmp_path):
-    """What was sealed is what is read; ties on created_at go by seq."""
     shuffled = random.Random(7)
     instants = [NOON + timedelta(microseconds=shuffled.randrange(5)) for _ in range(100)]
     rows = table_of([sample_row(at, package_name=f"p{n}") for n, at in enumerate(instants)])
@@ -154,7 +151,7 @@ def test_rows_come_back_whole_and_newest_first_whatever_their_order(tmp_path):
 
 
 def test_the_catalog_learns_enough_to_skip_the_file_unopened(tmp_path):
-    """Bounds and counts are exact; null is counted under the empty string."""
+    """Null is counted under the empty string."""
     rows = [
         sample_row(NOON, event="blocklist_hit", decision="BLOCKED"),
         sample_row(MIDNIGHT, event="org_created", decision=None),
@@ -175,7 +172,6 @@ def test_the_catalog_learns_enough_to_skip_the_file_unopened(tmp_path):
 
 
 def test_a_day_runs_from_its_midnight_to_the_last_microsecond(tmp_path):
-    """Both ends belong to it."""
     assert sealed(tmp_path, "seg_1", [sample_row(MIDNIGHT), sample_row(LAST_INSTANT)]).rows == 2
 
 
@@ -183,7 +179,7 @@ def test_a_day_runs_from_its_midnight_to_the_last_microsecond(tmp_path):
     "stray", [MIDNIGHT - timedelta(microseconds=1), LAST_INSTANT + timedelta(microseconds=1)]
 )
 def test_a_row_of_another_day_is_refused_before_any_byte(tmp_path, file_steps, stray):
-    """Queries skip files by day: no query would find such a row."""
+    """Queries skip files by day: none would find such a row."""
     rows = table_of([sample_row(NOON), sample_row(stray)])
 
     with pytest.raises(WrongDay):
@@ -221,7 +217,6 @@ def _with_null(rows: pa.Table, column: str) -> pa.Table:
     ],
 )
 def test_rows_that_are_no_audit_rows_are_refused_before_any_byte(tmp_path, file_steps, spoil):
-    """Writers conform to the one schema; readers never see another."""
     with pytest.raises(SchemaMismatch):
         write_segment(tmp_path, TENANT, DAY, "seg_1", spoil(table_of([sample_row()])))
 
@@ -240,7 +235,6 @@ def test_rows_that_are_no_audit_rows_are_refused_before_any_byte(tmp_path, file_
 def test_the_file_can_be_searched_without_being_read(
     tmp_path, count, row_groups, pages_are_indexed, filters
 ):
-    """A page index if there are pages to skip, bloom filters if there are row groups."""
     hundred = [sample_row(package_name=f"p{n}", actor=f"key_{n}") for n in range(100)]
     rows = table_of(hundred * (count // 100))
     path = write_segment(tmp_path, TENANT, DAY, "seg_1", rows).path(tmp_path)
@@ -280,7 +274,7 @@ def _bloom_offset(column: pq.ColumnChunkMetaData) -> int | None:
 
 
 def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypatch):
-    """On a full disk what is left behind would take the room that changes and revokes need."""
+    """On a full disk it would take room that changes and revokes need."""
 
     def fill_disk(writer, rows, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -294,7 +288,7 @@ def test_a_segment_that_cannot_be_written_leaves_no_half_file(tmp_path, monkeypa
 
 
 def test_long_rows_make_smaller_row_groups(tmp_path):
-    """A reader of one decodes all of it."""
+    """A reader decodes row groups as a whole."""
     rows = [
         sample_row(NOON - timedelta(seconds=n), payload=f'{{"registry":"{"a" * 1_000_000}"}}')
         for n in range(90)
@@ -309,7 +303,7 @@ def test_long_rows_make_smaller_row_groups(tmp_path):
 
 
 def test_long_rows_are_written_before_many_of_them_are_held():
-    """A merge comes with few rows at a time: they must not wait for a whole row group of others."""
+    """A merge passes few rows at a time."""
     long = table_of([sample_row(payload="a" * 1_000_000)] * 10)
     taken = []
 
@@ -342,7 +336,6 @@ def root(tmp_path) -> Path:
 def test_a_restored_file_is_durable_before_and_after_it_has_its_name(
     tmp_path, root, copied, file_steps
 ):
-    """Its bytes, then its name; and the names of its folders."""
     place_segment(root, copied, copied.path(tmp_path / "backup"))
 
     target = copied.path(root)
@@ -359,7 +352,6 @@ def test_a_restored_file_is_durable_before_and_after_it_has_its_name(
 
 
 def test_a_damaged_file_is_replaced_at_once(tmp_path, root, copied):
-    """No reader finds it missing, and nothing else is left."""
     copied.path(root).parent.mkdir(parents=True)
     copied.path(root).write_bytes(b"damaged")
 
@@ -369,7 +361,6 @@ def test_a_damaged_file_is_replaced_at_once(tmp_path, root, copied):
 
 
 def test_a_copy_that_changed_meanwhile_is_not_put_in_place(tmp_path, root, copied):
-    """It was verified before; the bytes that are in place are verified as well."""
     source = copied.path(tmp_path / "backup")
     source.write_bytes(source.read_bytes()[:-1] + b"?")
     copied.path(root).parent.mkdir(parents=True)
@@ -383,7 +374,7 @@ def test_a_copy_that_changed_meanwhile_is_not_put_in_place(tmp_path, root, copie
 
 
 def test_a_disk_that_takes_no_name_keeps_no_copy(tmp_path, root, copied, monkeypatch):
-    """It would keep the room that others need."""
+    """It would take room that others need."""
 
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
@@ -397,7 +388,6 @@ def test_a_disk_that_takes_no_name_keeps_no_copy(tmp_path, root, copied, monkeyp
 
 
 def test_what_a_crash_leaves_is_swept(root, copied):
-    """Unlike other files beside a segment with its name."""
     left = copied.path(root).with_name("restored-0123456789abcdef.pending")
 
     role = role_of(root, left, {"seg_a": (TENANT, copied.day)})

@@ -5,7 +5,6 @@ from analytics.storage.suspects import SUSPECTS_MAX, Suspects
 
 
 def test_each_file_and_batch_is_taken_once() -> None:
-    """However often it was met."""
     suspects = Suspects()
     for _ in range(2):
         suspects.record(
@@ -22,7 +21,7 @@ def test_each_file_and_batch_is_taken_once() -> None:
 
 
 def test_what_is_out_of_reach_is_not_suspected() -> None:
-    """In an outage of the bucket all files would be read once it is back."""
+    """Otherwise all files would be read after an outage of the bucket."""
     suspects = Suspects()
     suspects.record(StoreUnreachable("tenant=org_1/day=2026-03-01/seg_1a.parquet: no answer"))
 

@@ -85,7 +85,7 @@ def test_several_files_are_all_read(tmp_path, segment, verified):
 
 
 def test_what_changes_while_the_process_runs_is_found(tmp_path, segment, verified):
-    """Even if the time of writing is put back: the time of change cannot be set."""
+    """Even if the modification time is set back: the change time cannot be."""
     file = rows_file(tmp_path, segment)
     verified.check([file])
     before = file.path.stat()
@@ -97,7 +97,6 @@ def test_what_changes_while_the_process_runs_is_found(tmp_path, segment, verifie
 
 
 def test_a_file_put_in_place_of_another_is_found(tmp_path, segment, verified):
-    """One of the same size, as copied by mistake."""
     file = rows_file(tmp_path, segment)
     verified.check([file])
     content = bytearray(file.path.read_bytes())
@@ -111,7 +110,6 @@ def test_a_file_put_in_place_of_another_is_found(tmp_path, segment, verified):
 
 
 def test_a_repaired_file_is_used_again(tmp_path, segment, verified):
-    """Without a restart."""
     file = rows_file(tmp_path, segment)
     flip(file.path)
     with pytest.raises(DamagedFile):
@@ -122,7 +120,7 @@ def test_a_repaired_file_is_used_again(tmp_path, segment, verified):
 
 
 def test_a_copy_that_is_marked_as_used_is_not_read_again(tmp_path, segment, verified):
-    """Processes note in its times that they use it, which changes its time of change."""
+    """Processes mark its use in its times, which changes its change time."""
     file = rows_file(tmp_path, segment)
     file.path.chmod(COPY_MODE)
     verified.check([file])
@@ -133,7 +131,6 @@ def test_a_copy_that_is_marked_as_used_is_not_read_again(tmp_path, segment, veri
 
 @pytest.mark.parametrize("keeps_time", [True, False], ids=["another file", "another time"])
 def test_a_copy_with_other_bytes_is_found(tmp_path, segment, verified, keeps_time):
-    """By its time of writing, or as another file with the same time."""
     file = rows_file(tmp_path, segment)
     file.path.chmod(COPY_MODE)
     verified.check([file])
@@ -151,14 +148,12 @@ def test_a_copy_with_other_bytes_is_found(tmp_path, segment, verified, keeps_tim
 
 
 def test_a_file_that_two_want_is_read_once(tmp_path, segment, verified):
-    """The second one waits for the first one's result."""
     file = rows_file(tmp_path, segment)
 
     assert read_by(verified, file, file) == segment.size
 
 
 def test_once_closed_nothing_is_taken_for_damaged(tmp_path, segment, verified):
-    """Several files are read in threads, of which there are no more."""
     files = [rows_file(tmp_path, one) for one in (segment, sealed(tmp_path, "seg_2", ROWS))]
     verified.close()
 
@@ -177,7 +172,7 @@ def test_only_so_many_files_are_remembered(tmp_path, segment):
 
 
 def test_without_a_digest_the_size_is_compared(tmp_path, segment, verified):
-    """Segments from before digests were stored."""
+    """Old segments have none."""
     known = replace(segment, sha256="")
     verified.check([rows_file(tmp_path, known)])
 
@@ -193,7 +188,6 @@ def test_a_missing_file_is_a_fault(tmp_path, segment, verified):
 
 
 def test_a_file_that_cannot_be_looked_at_is_a_fault_that_names_it(tmp_path, segment, verified):
-    """As on a disk that fails: also of a file that was verified before."""
     path = segment.path(tmp_path)
     verified.check([rows_file(tmp_path, segment)])
     path.unlink()
@@ -204,8 +198,6 @@ def test_a_file_that_cannot_be_looked_at_is_a_fault_that_names_it(tmp_path, segm
 
 
 def test_reading_can_be_ended(tmp_path, segment, verified):
-    """A query that was stopped does not read on."""
-
     def stop(size: int) -> None:
         raise StoreFault("stopped")
 
@@ -214,7 +206,6 @@ def test_reading_can_be_ended(tmp_path, segment, verified):
 
 
 def test_a_finding_names_the_damaged_file(tmp_path, segment):
-    """For checks that read no rows."""
     reads = Reads()
     assert verify_stored(LocalFolder(tmp_path), segment, reads) is None
     assert reads.bytes == segment.size
@@ -231,7 +222,6 @@ def test_a_finding_names_the_damaged_file(tmp_path, segment):
 
 
 def test_the_identity_is_that_of_the_bytes_that_were_read(tmp_path, segment, verified):
-    """What is written to the file while it is read is verified the next time."""
     file = rows_file(tmp_path, segment)
 
     def touch(size: int) -> None:
@@ -257,7 +247,7 @@ def test_what_is_damaged_while_it_is_used_is_a_fault_of_the_use(tmp_path, segmen
 
 
 def test_a_page_that_changed_since_is_not_decoded(tmp_path, segment):
-    """Whatever a disk does to a file that was verified: pages have checksums of their own."""
+    """Pages have checksums of their own."""
     path = segment.path(tmp_path)
     whole, chance = path.read_bytes(), random.Random(20261124)
     group = pq.ParquetFile(path).metadata.row_group(0)
@@ -281,7 +271,6 @@ def test_a_page_that_changed_since_is_not_decoded(tmp_path, segment):
 
 
 def test_a_file_says_whose_it_is(tmp_path, segment):
-    """One that was copied in place of another is a fault, even without a digest to compare."""
     (tmp_path / "other").mkdir()
     for tenant, day, name in (
         ("org_other", DAY, "seg_1"),
@@ -300,7 +289,7 @@ def test_a_file_says_whose_it_is(tmp_path, segment):
 
 
 def test_a_file_from_before_says_nothing(tmp_path, segment):
-    """Its digest was verified, which is enough."""
+    """Files of earlier versions name no owner; their digest was verified."""
     table = pq.read_table(segment.path(tmp_path), partitioning=None)
     table = table.replace_schema_metadata({VERSION_KEY: str(segment.schema_version)})
     pq.write_table(table, segment.path(tmp_path))

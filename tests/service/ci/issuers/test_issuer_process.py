@@ -74,7 +74,6 @@ def asked(process: IssuerProcess, before: dict[str, int]) -> dict[str, int]:
 async def test_a_signed_token_holds_and_under_anothers_signature_it_does_not(
     process, issuer, source
 ):
-    """The keys come by discovery, once."""
     before = process.requests()
     token = process.sign()
     other = process.sign(sub="repo:acme/other:ref:refs/heads/main")
@@ -86,7 +85,6 @@ async def test_a_signed_token_holds_and_under_anothers_signature_it_does_not(
 
 
 async def test_members_can_be_changed_and_taken_out(process):
-    """The process signs whatever a test needs."""
     token = parse_token(process.sign(header={"typ": ..., "extra": 1}, sub=..., repository_id="7"))
 
     assert "typ" not in token.unverified_header
@@ -109,7 +107,6 @@ async def test_members_can_be_changed_and_taken_out(process):
 async def test_an_outage_is_named_and_cached_keys_outlive_it(
     process, issuer, source, clock, outage, fault
 ):
-    """Without keys nothing holds; with them the good token does."""
     token = process.sign()
     process.break_down(outage)
     found = await keys_for(source, issuer, token)
@@ -138,7 +135,6 @@ async def test_a_server_that_drips_is_given_up(process, issuer, source, monkeypa
 
 
 async def test_keys_that_moved_within_their_host_are_found(process, issuer, source):
-    """Servers are rebuilt."""
     process.break_down(Outage.MOVED_HERE)
     before = process.requests()
 
@@ -147,7 +143,6 @@ async def test_keys_that_moved_within_their_host_are_found(process, issuer, sour
 
 
 async def test_a_key_of_an_unknown_kind_spoils_nothing(process, issuer, source):
-    """It is for clients of tomorrow."""
     process.break_down(Outage.UNKNOWN_KTY)
 
     assert await is_signed(source, issuer, process.sign())
@@ -155,7 +150,6 @@ async def test_a_key_of_an_unknown_kind_spoils_nothing(process, issuer, source):
 
 
 async def test_no_good_token_is_refused_while_keys_rotate(process, issuer, source, clock):
-    """Ten jobs at a time, with the new key and with the old one, each in the minute it turns."""
     old = process.sign()
     assert await is_signed(source, issuer, old)
     for turn in range(3):
@@ -172,7 +166,6 @@ async def test_no_good_token_is_refused_while_keys_rotate(process, issuer, sourc
 
 
 async def test_a_process_that_is_gone_is_an_outage_like_any_other(issuer_process, clock, tmp_path):
-    """The issuer does not listen any more; the keys fetched before stay in use."""
     (accepted,) = load_issuers(issuer_process.file(tmp_path)).values()
     token = issuer_process.sign()
     async with httpx2.AsyncClient(trust_env=False, verify=PLAIN) as http:

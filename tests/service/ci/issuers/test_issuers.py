@@ -52,7 +52,6 @@ def with_line(number: int, line: str) -> str:
 
 
 def test_only_accepted_issuers_are_there_by_their_url(tmp_path):
-    """A token or a binding that names another is refused, whatever the file knows of it."""
     issuers = load_issuers(write(tmp_path, GOOD))
 
     assert issuers == {
@@ -81,7 +80,6 @@ def test_as_shipped_github_alone_is_accepted():
 
 
 def test_what_is_shipped_but_not_accepted_can_be_switched_on(tmp_path):
-    """With the claims that those providers have; CircleCI's tokens tell of no event."""
     shipped = (REPOSITORY / "data" / "issuers.toml").read_text()
     issuers = load_issuers(write(tmp_path, shipped.replace("accepted = false", "accepted = true")))
 
@@ -110,12 +108,11 @@ def test_what_is_shipped_but_not_accepted_can_be_switched_on(tmp_path):
     ],
 )
 def test_what_is_no_toml_is_refused_with_its_line(tmp_path, number, line, wrong):
-    """As the parser counts."""
     assert refusal(write(tmp_path, with_line(number, line))) == f", line {number}: {wrong}"
 
 
 def test_a_file_that_breaks_off_is_refused_with_its_last_line(tmp_path):
-    """Where the parser only says that it ended."""
+    """The parser only says that it ended."""
     assert refusal(write(tmp_path, GOOD + "algorithm")) == (
         ", line 17: Expected '=' after a key in a key/value pair"
     )
@@ -197,13 +194,11 @@ def test_a_file_that_breaks_off_is_refused_with_its_last_line(tmp_path):
     ],
 )
 def test_a_wrong_value_is_refused_with_its_line(tmp_path, number, line, wrong):
-    """And with its table and key, whether or not that issuer is accepted."""
     assert refusal(write(tmp_path, with_line(number, line))) == f", line {number}: {wrong}"
 
 
 @pytest.mark.parametrize("number", range(3, 9))
 def test_a_missing_key_is_refused_with_the_line_of_its_table(tmp_path, number):
-    """There is no line of its own to point at."""
     key = LINES[number - 1].split(" ")[0]
 
     assert refusal(write(tmp_path, with_line(number, ""))) == f", line 2: github.{key}: missing"
@@ -211,7 +206,6 @@ def test_a_missing_key_is_refused_with_the_line_of_its_table(tmp_path, number):
 
 @pytest.mark.parametrize("header", ["[ github ]", '["github"]', "['github'] # ours"])
 def test_a_table_is_found_however_its_name_is_spelt(tmp_path, header):
-    """TOML allows each."""
     file = with_line(2, header).replace("accepted = true", '"accepted" = 1')
 
     assert refusal(write(tmp_path, file)).startswith(", line 5: github.accepted: ")
@@ -223,14 +217,12 @@ def test_a_line_is_of_the_table_that_is_wrong(tmp_path):
 
 
 def test_a_table_written_in_one_line_has_that_line(tmp_path):
-    """Its keys have none."""
     assert refusal(write(tmp_path, "# one\ngithub = {accepted = true}\n")) == (
         ", line 2: github.url: missing"
     )
 
 
 def test_a_key_in_another_spelling_has_the_line_of_its_table(tmp_path):
-    """And stays on one line, whatever it holds."""
     assert refusal(write(tmp_path, with_line(9, '"a\\nb" = 1'))) == (
         ', line 2: github."a\\nb": unknown key'
     )
@@ -254,12 +246,10 @@ def test_what_is_found_nowhere_is_refused_without_a_line(tmp_path):
     ],
 )
 def test_a_file_that_holds_no_issuers_is_refused(tmp_path, content, wrong):
-    """Whatever it is instead."""
     assert refusal(write(tmp_path, content)) == wrong
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
-    """A folder in its place, or nothing at all."""
     assert refusal(tmp_path / "absent.toml") == ": No such file or directory"
     assert refusal(tmp_path) == ": Is a directory"
 
@@ -275,7 +265,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     ],
 )
 def test_plain_http_is_for_this_machine(tmp_path, url):
-    """Where tests and trials run; there is no wire to listen on."""
+    """Tests and trials run there; no network is involved."""
     assert url in load_issuers(write(tmp_path, with_line(URL, f'url = "{url}"')))
 
 

@@ -62,13 +62,12 @@ def why_refused(jwk: dict[str, Any], *pinned: str) -> str:
     ],
 )
 def test_a_key_that_is_not_for_this_is_refused_and_the_good_one_stays(jwk, why):
-    """A key says what it is for; the pinned algorithms say what we are for."""
     assert why_refused(jwk) == why
 
 
 @pytest.mark.parametrize("exponent", [1, 2, 65536, 2**64 + 1])
 def test_an_rsa_exponent_that_proves_nothing_or_takes_long_is_refused(exponent):
-    """Under 1 any signature holds; an even one is none; a long one is a way to keep us busy."""
+    """With 1 any signature holds; an even one is invalid; a long one costs time."""
     assert why_refused(tried(e=number(exponent))) == (
         "its exponent is not odd, at least 3 and small"
     )
@@ -95,7 +94,6 @@ def test_an_rsa_modulus_out_of_bounds_is_refused(modulus, bits):
 
 @pytest.mark.parametrize("bits", [2048, 3072, 8192])
 def test_an_rsa_modulus_within_bounds_is_taken(bits):
-    """The bounds themselves included."""
     keys = parse_jwks(as_json({"keys": [tried(n=number(2 ** (bits - 1) + 1))]}), PINNED)
 
     assert keys.by_kid["tried"].algorithms == {"RS256"}
@@ -110,7 +108,7 @@ def of_faulty_generator(bits: int) -> int:
 
 @pytest.mark.parametrize("bits", [1024, 2048])
 def test_a_modulus_of_the_faulty_generator_is_refused(bits):
-    """ROCA (CVE-2017-15361): who knows the public key can work out the private one."""
+    """ROCA (CVE-2017-15361): the private key can be computed from the public one."""
     modulus = of_faulty_generator(bits) * of_faulty_generator(bits + 1)
 
     assert why_refused(tried(n=number(modulus))).endswith("(ROCA, CVE-2017-15361)")
@@ -127,7 +125,6 @@ def test_a_modulus_of_the_faulty_generator_is_refused(bits):
     ["", "A", "not base64!", "AQAB=", "AQ+B", "AR", "\u00e4"],
 )
 def test_a_member_that_is_not_base64url_is_refused(coded):
-    """In one spelling, as everywhere in JOSE."""
     assert why_refused(tried(e=coded)).startswith("it is damaged: ")
 
 
@@ -147,14 +144,13 @@ def test_a_curve_is_for_its_one_algorithm(curve, algorithm):
 
 @pytest.mark.parametrize("curve", ["P-521", "secp256k1", "Ed448", "X25519"])
 def test_a_curve_no_algorithm_here_is_on_is_refused(curve):
-    """Even one that signatures can be made on."""
     pinned = ("RS256", "ES256", "ES384", "Ed25519")
 
     assert f"crv '{curve}' is not for" in why_refused(curve_key(curve), *pinned)
 
 
 def test_a_point_off_its_curve_is_refused():
-    """With such points secrets have been stolen; here it is no key."""
+    """Invalid-curve attacks use such points."""
     good = curve_key("P-256")
     off = good | {"y": number(int.from_bytes(base64.urlsafe_b64decode(good["y"] + "=")) ^ 1)}
 
@@ -163,14 +159,13 @@ def test_a_point_off_its_curve_is_refused():
 
 
 def test_an_edwards_key_of_the_wrong_length_is_refused():
-    """32 bytes and no other number."""
     assert why_refused(curve_key("Ed25519") | {"x": "AAAA"}, "RS256", "Ed25519").startswith(
         "it is damaged: "
     )
 
 
 def test_a_symmetric_key_is_never_imported():
-    """Who can verify with one can sign with it; published, that is everyone."""
+    """It signs as well as verifies: published, everyone could sign."""
     secret = OctKey.generate_key(256, parameters={"kid": "tried", "alg": "RS256"}).as_dict()
 
     assert why_refused(secret) == "kty 'oct', alg 'RS256' is not for ES256 or RS256"
@@ -178,7 +173,6 @@ def test_a_symmetric_key_is_never_imported():
 
 
 def test_a_key_takes_the_pinned_algorithms_of_its_kind():
-    """Unless it names one itself."""
     pinned = ["RS256", "PS256", "ES256"]
     raw = as_json({"keys": [tried(alg=...), public_jwk(rsa_key("good"), alg="PS256")]})
 
@@ -189,7 +183,7 @@ def test_a_key_takes_the_pinned_algorithms_of_its_kind():
 
 
 def test_a_private_part_that_is_published_is_not_read():
-    """Another's accident must not become a secret of ours."""
+    """Another's leaked key must not become a secret here."""
     raw = as_json({"keys": [rsa_key("good").as_dict(private=True)]})
 
     key = parse_jwks(raw, PINNED).by_kid["good"].key
@@ -200,7 +194,7 @@ def test_a_private_part_that_is_published_is_not_read():
 
 @pytest.mark.parametrize("twin", [GOOD, public_jwk(rsa_key("twin"), kid="good", use="enc")])
 def test_two_keys_with_one_kid_are_both_refused(twin):
-    """A token means one key, and nothing says which; not even that one of them may not verify."""
+    """A token names one key, and nothing says which of the two."""
     other = public_jwk(ec_key("other"))
 
     keys = parse_jwks(as_json({"keys": [GOOD, other, twin]}), PINNED)
@@ -222,7 +216,7 @@ def test_what_no_token_could_name_is_passed_over(entry):
 
 
 def test_no_more_keys_are_looked_at_than_the_limit():
-    """But those after it still spoil the name they share."""
+    """Keys behind it still invalidate the name they share."""
     fill = [public_jwk(ec_key("fill"), kid=f"fill-{index}") for index in range(KEYS_MAX - 1)]
     late = public_jwk(rsa_key("late"))
 
@@ -256,13 +250,13 @@ def test_no_more_keys_are_looked_at_than_the_limit():
     ],
 )
 def test_what_holds_no_usable_key_is_a_fault(raw, why):
-    """With what is wrong, for the log: an empty set must not replace the keys that are here."""
+    """An empty set must not replace the keys that are cached."""
     with pytest.raises(KeyFault, match=why):
         parse_jwks(raw, PINNED)
 
 
 def test_a_key_set_nested_too_deeply_is_a_fault():
-    """Whatever walks it would have to climb."""
+    """Code that walks it would recurse as deeply."""
     deep = GOOD | {"x5c": [[[[[[["deep"]]]]]]]}
 
     with pytest.raises(KeyFault, match="nested deeper than 8 levels"):

@@ -64,7 +64,6 @@ LONG = b" " * (100 * 1024)
     ],
 )
 async def test_an_answer_that_gives_no_keys_is_a_failure(warm, url, response, fault):
-    """Named for the log; the keys that are here stay."""
     warm.network.wrong = document(url, response)
     warm.clock.advance(minutes=10)
 
@@ -77,7 +76,7 @@ async def test_an_answer_that_gives_no_keys_is_a_failure(warm, url, response, fa
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:9000"])
 async def test_an_issuer_elsewhere_cannot_have_keys_fetched_from_this_machine(desk, host):
-    """What listens on loopback trusts every process that can reach it."""
+    """Services on loopback trust every process that can reach it."""
     uri = f"http://{host}/latest/meta-data"
     desk.network.wrong = document(DISCOVERY_URL, configuration(jwks_uri=uri))
 
@@ -107,7 +106,6 @@ async def test_a_redirect_to_another_place_is_not_followed(desk, to):
 
 
 async def test_redirects_at_the_same_place_are_followed_three_times(desk):
-    """A fourth is a loop, or as good as one."""
     moves = 3
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -127,8 +125,6 @@ async def test_redirects_at_the_same_place_are_followed_three_times(desk):
 
 
 async def test_a_failure_of_the_network_is_a_fault_like_any_other(desk):
-    """No name, no route, no TLS: the request that carried the token goes on."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("no route to host", request=request)
 
@@ -149,7 +145,7 @@ async def test_an_unforeseen_failure_is_a_fault_too(desk):
 
 
 async def test_one_key_of_an_unknown_kind_does_not_spoil_the_others(desk):
-    """Issuers will publish keys for what comes next before we know it."""
+    """Issuers may publish keys of new kinds before this version knows them."""
     desk.issuer.jwks["keys"].insert(0, {"kty": "QUANTUM", "kid": "tomorrow"})
     found = await desk.source.keys_for(GITHUB, "first")
 

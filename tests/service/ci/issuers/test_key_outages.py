@@ -8,7 +8,6 @@ from tests.service.ci.issuers.sources import DISCOVERY_URL, GITHUB, configuratio
 
 
 async def test_without_keys_an_outage_is_named_and_not_asked_about_again_at_once(desk):
-    """The request that meets it waits for it; the next ones, for half a minute, do not."""
     desk.network.go_down()
     assert await desk.fault() == "/.well-known/openid-configuration answered 503"
     desk.clock.advance(seconds=29)
@@ -22,7 +21,7 @@ async def test_without_keys_an_outage_is_named_and_not_asked_about_again_at_once
 
 
 async def test_in_an_outage_old_keys_serve_for_a_day(warm):
-    """CI does not stop with its issuer's key server; a day later its keys are not trusted."""
+    """CI does not stop with its issuer's key server."""
     warm.network.go_down()
     warm.clock.advance(minutes=10)
     keys = await warm.source.keys_for(GITHUB, "first")
@@ -38,7 +37,7 @@ async def test_in_an_outage_old_keys_serve_for_a_day(warm):
 
 
 async def test_in_an_outage_no_request_waits_a_second_time(warm):
-    """Each would lose five seconds. A try in the background, every half minute, finds its end."""
+    """Each would lose five seconds; a try in the background finds the end of the outage."""
     warm.network.go_down()
     warm.clock.advance(minutes=10)
     assert await warm.kids() == ["first"]
@@ -67,7 +66,6 @@ async def test_in_an_outage_no_request_waits_a_second_time(warm):
 
 
 async def test_every_failure_is_one_line_and_is_counted(desk):
-    """With the issuer's name, and a reason that an issuer cannot make long."""
     desk.network.wrong = document(DISCOVERY_URL, configuration(issuer="x" * 5000))
     with capture_logs() as logs:
         await desk.fault()

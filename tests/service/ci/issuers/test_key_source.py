@@ -26,7 +26,6 @@ from tests.service.ci.issuers.sources import (
 
 
 async def test_the_first_token_waits_for_the_keys(desk):
-    """They are found by discovery, and are those the token was signed with."""
     token = parse_token(desk.issuer.sign())
     keys = await desk.source.keys_for(GITHUB, "first")
 
@@ -36,7 +35,6 @@ async def test_the_first_token_waits_for_the_keys(desk):
 
 
 async def test_a_configured_jwks_uri_needs_no_discovery(clock):
-    """The operator has said where the keys are."""
     network, metrics = Network(), Metrics()
     issuer = msgspec.structs.replace(GITHUB, jwks_uri=KEYS_URL)
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(network.answer)) as http:
@@ -58,7 +56,6 @@ async def test_a_token_that_no_key_would_help_costs_no_request(desk):
 
 
 async def test_such_a_token_gets_old_keys_as_they_are(warm):
-    """It does not have them renewed, either."""
     warm.clock.advance(hours=1)
     keys = await warm.source.keys_for(GITHUB, None)
 
@@ -67,7 +64,7 @@ async def test_such_a_token_gets_old_keys_as_they_are(warm):
 
 
 async def test_cached_keys_are_those_that_are_here(desk):
-    """For callers that must not wait and must not cause a request."""
+    """Some callers must not wait, nor cause a request."""
     assert desk.source.cached(GITHUB).by_kid == {}
     await desk.source.warm_up()
 
@@ -81,7 +78,6 @@ async def test_cached_keys_are_those_that_are_here(desk):
 
 
 async def test_fresh_keys_are_not_fetched_again(warm):
-    """Ten minutes long."""
     warm.clock.advance(minutes=9, seconds=59)
 
     assert await warm.kids() == ["first"]
@@ -103,7 +99,7 @@ async def test_after_ten_minutes_a_token_waits_for_newer_keys(warm):
 
 
 async def test_a_clock_set_back_does_not_keep_keys_for_longer(warm):
-    """Their age is a distance, whichever way the clock went."""
+    """Their age is a distance, whichever way the clock moved."""
     warm.clock.advance(hours=-5)
 
     assert await warm.kids() == ["first"]
@@ -111,7 +107,6 @@ async def test_a_clock_set_back_does_not_keep_keys_for_longer(warm):
 
 
 async def test_keys_in_use_are_renewed_before_a_request_waits(warm):
-    """In the background, two minutes ahead; once."""
     await warm.kids()
     warm.clock.advance(minutes=7, seconds=59)
     await warm.source.refresh_due()
@@ -128,7 +123,6 @@ async def test_keys_in_use_are_renewed_before_a_request_waits(warm):
 
 
 async def test_unused_keys_are_not_renewed(warm):
-    """An issuer without jobs is left alone."""
     warm.clock.advance(hours=2)
     await warm.source.refresh_due()
 
@@ -136,7 +130,6 @@ async def test_unused_keys_are_not_renewed(warm):
 
 
 async def test_a_failed_renewal_in_the_background_waits_before_the_next(warm):
-    """The background looks every few seconds; the issuer has enough to do."""
     await warm.kids()
     warm.network.go_down()
     warm.clock.advance(minutes=8)
@@ -151,7 +144,7 @@ async def test_a_failed_renewal_in_the_background_waits_before_the_next(warm):
 
 
 async def test_at_start_all_issuers_are_asked_at_once(clock):
-    """One that is down delays no other's keys, and is logged and no more."""
+    """One that is down delays no other's keys."""
     other = Issuer("https://ci.example", key=rsa_key("theirs"))
     accepted = msgspec.structs.replace(GITHUB, name="other", url=other.url)
     both_asked = asyncio.Barrier(2)
@@ -183,7 +176,6 @@ async def test_all_who_wait_share_one_fetch(desk):
 
 
 async def test_who_stops_waiting_does_not_stop_the_others(desk):
-    """The client of the request that began the fetch went away."""
     desk.network.gate.clear()
     began, waits = asyncio.create_task(desk.kids()), asyncio.create_task(desk.kids())
     await settled()
@@ -197,7 +189,6 @@ async def test_who_stops_waiting_does_not_stop_the_others(desk):
 
 
 async def test_closing_ends_what_is_under_way(desk):
-    """Waiting requests are answered, and nothing is begun any more."""
     desk.network.gate.clear()
     waits = asyncio.create_task(desk.kids())
     await settled()
@@ -211,7 +202,6 @@ async def test_closing_ends_what_is_under_way(desk):
 
 
 async def test_a_new_key_is_fetched_when_its_first_token_comes(warm):
-    """Issuers rotate when they like."""
     warm.issuer.rotate("second")
 
     assert await warm.kids("second") == ["second", "first"]
@@ -219,7 +209,6 @@ async def test_a_new_key_is_fetched_when_its_first_token_comes(warm):
 
 
 async def test_random_kids_cause_one_fetch_a_minute_and_good_keys_stay(warm):
-    """A flood of them is cheap to send."""
     for index in range(500):
         assert await warm.kids(f"random-{index}") == ["first"]
     assert warm.network.fetches == 1
@@ -239,7 +228,6 @@ async def test_a_cold_source_fetches_once_for_a_random_kid(desk):
 
 
 async def test_a_failed_fetch_for_a_random_kid_keeps_the_good_keys(warm):
-    """And the good token passes without waiting."""
     warm.network.go_down()
 
     keys = await warm.source.keys_for(GITHUB, "random")
@@ -251,7 +239,6 @@ async def test_a_failed_fetch_for_a_random_kid_keeps_the_good_keys(warm):
 
 
 async def test_a_kid_whose_key_is_refused_causes_no_fetch(warm):
-    """It is published, and is what it is until the keys are renewed."""
     enc = public_jwk(rsa_key("second"), use="enc")
     warm.issuer.jwks = {"keys": [*warm.issuer.jwks["keys"], enc]}
     warm.clock.advance(minutes=10)
@@ -265,7 +252,7 @@ async def test_a_kid_whose_key_is_refused_causes_no_fetch(warm):
 
 
 async def test_a_key_published_during_a_fetch_is_fetched_after_it(warm):
-    """The answer under way was written before the key was there."""
+    """The answer in flight may be older than the key."""
     warm.clock.advance(minutes=10)
     warm.network.gate.clear()
     old = asyncio.create_task(warm.kids("first"))

@@ -18,7 +18,6 @@ class AnIssuer:
 
 
 def test_a_run_has_a_page_at_its_provider():
-    """Built of the repository in the subject and the run that the token named."""
     link = run_link([AnIssuer()], "github", "repo:acme/app:ref:refs/heads/main", "14077220290")
     assert link == "https://github.com/acme/app/actions/runs/14077220290"
 
@@ -44,7 +43,6 @@ def test_a_run_has_a_page_at_its_provider():
     ],
 )
 def test_without_a_known_page_there_is_no_link(issuers, subject, run_id):
-    """No guess, and no path that leaves the repository."""
     assert run_link(issuers, "github", subject, run_id) is None
 
 
@@ -60,6 +58,6 @@ def test_without_a_known_page_there_is_no_link(issuers, subject, run_id):
     ],
 )
 def test_the_address_of_runs_is_checked_when_the_file_is_read(template, fault):
-    """A page must not be able to link anywhere but to the provider."""
+    """A page must link to the provider alone."""
     found = run_url_fault(template)
     assert found is None if fault is None else fault in str(found)

@@ -65,7 +65,7 @@ def weak_key() -> RSAKey:
     ],
 )
 async def test_a_key_that_does_not_fit_makes_no_signature_good(settings: Settings, issuer: Issuer):
-    """Lines 15 and 17: the signature itself is right every time."""
+    """The signature itself is right every time."""
     async with open_gate(settings, issuer) as gate:
         (line,) = await gate.send(issuer.sign())
         assert line["event"] == "auth_failure_signature_invalid"
@@ -93,7 +93,7 @@ event_name_claim = "event_name"
 
 
 async def test_an_elliptic_signature_has_one_form(settings: Settings, tmp_path: Path):
-    """Line 18: r and s, 32 bytes each, neither of them zero."""
+    """It has r and s, 32 bytes each, neither of them zero."""
     file = tmp_path / "issuers.toml"
     file.write_text(ES256_FILE)
     issuer = Issuer(key=ec_key("curve"), alg="ES256")
@@ -121,7 +121,7 @@ async def test_an_elliptic_signature_has_one_form(settings: Settings, tmp_path: 
 
 
 async def test_a_key_is_used_with_the_algorithm_it_names(settings: Settings, tmp_path: Path):
-    """Line 15: both are pinned, the key could do both, and its issuer says which one it is for."""
+    """The key could do both algorithms, and both are pinned."""
     file = tmp_path / "issuers.toml"
     file.write_text(ES256_FILE.replace('["ES256"]', '["RS256", "RS512"]'))
     issuer = Issuer(alg="RS512")
@@ -140,7 +140,6 @@ def settings_with(settings: Settings, file: Path) -> Settings:
 
 
 async def test_a_flood_of_random_kids_costs_one_fetch_a_minute(gate: Gate):
-    """Line 19: the good key goes on working all the while."""
     good = gate.issuer.sign()
     assert await gate.judge(good) is TRUSTED
     gate.issuer.requests.clear()
@@ -193,7 +192,6 @@ class _Breakable(Issuer):
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_without_keys_no_token_is_good_and_the_log_says_why(settings: Settings, name: str):
-    """Line 20: the reason is the server's, and is logged; the caller hears nothing of it."""
     issuer = _Breakable()
     issuer.broken = BROKEN[name]
     async with open_gate(settings, issuer) as gate:
@@ -204,7 +202,6 @@ async def test_without_keys_no_token_is_good_and_the_log_says_why(settings: Sett
 
 @pytest.mark.parametrize("name", BROKEN)
 async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings, name: str):
-    """Line 20: for a day; after that the issuer's current keys are unknown."""
     issuer = _Breakable()
     async with open_gate(settings, issuer) as gate:
         assert await gate.judge(issuer.sign()) is TRUSTED
@@ -219,7 +216,6 @@ async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings, na
 
 
 async def test_a_key_of_tomorrow_spoils_nothing(settings: Settings):
-    """Line 20: an unknown `kty` beside the good key."""
     issuer = Issuer()
     issuer.jwks["keys"].insert(0, {"kty": "QUANTUM", "kid": "tomorrow", "use": "sig"})
     async with open_gate(settings, issuer) as gate:
@@ -227,7 +223,7 @@ async def test_a_key_of_tomorrow_spoils_nothing(settings: Settings):
 
 
 async def test_a_signature_that_held_is_checked_again_after_a_while(gate: Gate):
-    """An issuer that takes a key back is believed within ten minutes, whatever has been seen."""
+    """A key that an issuer withdraws counts for at most ten minutes."""
     token = gate.issuer.sign(exp=int(gate.issuer.now.timestamp()) + 3_600)
     assert await gate.judge(token) is TRUSTED
     gate.issuer.publish(rsa_key("second"))
@@ -236,7 +232,6 @@ async def test_a_signature_that_held_is_checked_again_after_a_while(gate: Gate):
 
 
 async def test_a_token_is_not_trusted_longer_than_it_lasts(gate: Gate):
-    """That its signature has held before spares it neither the clock nor the bindings."""
     token = gate.issuer.sign()
     assert await gate.judge(token) is TRUSTED
     gate.world.clock.advance(seconds=299)

@@ -60,7 +60,6 @@ async def last_install(world: World) -> dict[str, Any]:
 
 
 async def test_an_install_is_attributed_to_its_job(gate: Gate):
-    """The row names the key that sent it and the job it came from, and both filters find it."""
     key = await key_of(gate.world)
     assert (await ingest(gate.world, key, None)).status_code == 200
     assert (await ingest(gate.world, key, gate.issuer.sign())).status_code == 200
@@ -93,7 +92,6 @@ async def test_an_install_is_attributed_to_its_job(gate: Gate):
 
 
 async def test_an_admin_change_is_attributed_too(gate: Gate):
-    """Who acted stays the credential; the envelope stays as it is; what the job said stands by."""
     token = {CI_TOKEN_HEADER: gate.issuer.sign()}
     created = await gate.world.create(gate.world.admin | token, sub_pattern="repo:acme/docs:x")
     binding_id = (await created.get_json())["id"]
@@ -107,7 +105,6 @@ async def test_an_admin_change_is_attributed_too(gate: Gate):
 
 
 async def test_a_member_with_a_job_is_attributed(gate: Gate):
-    """By session, the row names the member and the job."""
     token = {CI_TOKEN_HEADER: gate.issuer.sign()}
     headers = gate.world.session("owner") | token
     assert (await gate.world.create(headers, sub_pattern="repo:x:y")).status_code == 201
@@ -116,7 +113,6 @@ async def test_a_member_with_a_job_is_attributed(gate: Gate):
 
 
 async def test_a_rejected_token_refuses_nothing(gate: Gate):
-    """The request goes on as if it had carried none."""
     key = await key_of(gate.world)
     answered = await ingest(gate.world, key, gate.issuer.sign(aud="another service"))
     assert answered.status_code == 200
@@ -125,7 +121,6 @@ async def test_a_rejected_token_refuses_nothing(gate: Gate):
 
 
 async def test_a_trusted_token_grants_nothing(gate: Gate):
-    """A token is no credential: without one, or with one that may not, the answer is the same."""
     token = gate.issuer.sign()
     assert (await ingest(gate.world, {}, token)).status_code == 401
     path = bindings_path()
@@ -135,7 +130,6 @@ async def test_a_trusted_token_grants_nothing(gate: Gate):
 
 
 async def test_a_revoke_is_seen_by_the_next_request(gate: Gate):
-    """Line 13: the same token, already verified once, is unbound from the revoke on."""
     token = gate.issuer.sign()
     assert await gate.judge(token) is TRUSTED
     (binding,) = await gate.world.bindings()
@@ -146,7 +140,6 @@ async def test_a_revoke_is_seen_by_the_next_request(gate: Gate):
 
 
 async def test_a_revoke_is_seen_in_every_process(gate: Gate):
-    """Another app over the same data, as another worker is, knows of it at once."""
     twin = create_app(gate.world.services.settings, gate.world.clock, gate.issuer.transport())
     second: Services = twin.extensions[EXTENSION]
     here = Gate(
@@ -176,14 +169,12 @@ async def test_a_revoke_is_seen_in_every_process(gate: Gate):
 
 
 async def test_another_organisations_binding_is_not_ours(gate: Gate):
-    """Line 13: what acme trusts means nothing in the other organisation."""
     token = gate.issuer.sign()
     assert await gate.judge(token, slug="other") == UNBOUND
     assert await gate.judge(token) is TRUSTED
 
 
 async def test_a_binding_of_a_project_is_for_its_keys(gate: Gate):
-    """Line 13: keys of no project, sessions and the admin token are not of that project."""
     world = gate.world
     sub = "repo:acme/limited:ref:refs/heads/main"
     limited = await gate.bind(sub_pattern=sub, project_id=world.project.id)
@@ -214,7 +205,6 @@ async def binding_of(gate: Gate, token: str) -> str | None:
 
 
 async def test_a_teams_binding_goes_before_its_envelope(gate: Gate):
-    """Both match; the more specific one is the one that says who trusts the job."""
     (envelope,) = await gate.world.bindings()
     assert await binding_of(gate, gate.issuer.sign()) == envelope["id"]
     team = await team_binding(gate)
@@ -224,7 +214,6 @@ async def test_a_teams_binding_goes_before_its_envelope(gate: Gate):
 
 
 async def test_a_teams_binding_ends_with_its_envelope(gate: Gate):
-    """Without an active binding of the organisation around it, it trusts no token; then again."""
     (envelope,) = await gate.world.bindings()
     team = await team_binding(gate)
     await gate.revoke(envelope["id"])
@@ -234,7 +223,6 @@ async def test_a_teams_binding_ends_with_its_envelope(gate: Gate):
 
 
 async def test_a_teams_binding_never_allows_more_events(gate: Gate):
-    """The envelope lists `push`: a team's list or lack of one adds nothing to that."""
     event = ("unbound_oidc_subject", "event_name_not_allowed")
     team = await team_binding(gate, event_names=["push", "schedule"])
     assert await gate.judge(gate.issuer.sign(event_name="schedule")) == event
@@ -245,14 +233,12 @@ async def test_a_teams_binding_never_allows_more_events(gate: Gate):
 
 
 async def test_a_team_that_does_not_list_an_event_leaves_it_to_the_envelope(gate: Gate):
-    """A team's binding takes over only what it allows."""
     (envelope,) = await gate.world.bindings()
     await team_binding(gate, event_names=["schedule"])
     assert await binding_of(gate, gate.issuer.sign()) == envelope["id"]
 
 
 async def test_a_team_in_a_projects_envelope_goes_before_it(gate: Gate):
-    """Both are limited to the project; the team's stands in for the binding it lies within."""
     world = gate.world
     sub = "repo:acme/limited:ref:refs/heads/main"
     await gate.bind(sub_pattern=sub, project_id=world.project.id)
@@ -263,7 +249,6 @@ async def test_a_team_in_a_projects_envelope_goes_before_it(gate: Gate):
 
 
 async def test_a_narrower_envelope_narrows_the_teams_binding(gate: Gate):
-    """Limited to a project where it was not before: the team's binding, too, is for it alone."""
     (envelope,) = await gate.world.bindings()
     team = await team_binding(gate)
     await gate.revoke(envelope["id"])
@@ -274,7 +259,6 @@ async def test_a_narrower_envelope_narrows_the_teams_binding(gate: Gate):
 
 
 async def test_a_teams_binding_never_reaches_another_project(gate: Gate):
-    """The envelope it lies within is now another project's: nothing of it is left."""
     (envelope,) = await gate.world.bindings()
     await team_binding(gate, project_id=gate.world.project.id)
     await gate.revoke(envelope["id"])
@@ -322,7 +306,6 @@ async def send_slowly(gate: Gate, path: str, body: object) -> int:
 
 
 async def test_a_slow_body_does_not_outlast_a_revoke(gate: Gate):
-    """A request that began while its job was trusted, and whose body ended after the revoke."""
     assert await send_slowly(gate, "/api/v1/admin/orgs/acme/audit/events", [INSTALL]) == 200
     row = await last_install(gate.world)
     assert (row["actor_source"], row["oidc_binding_id"]) == ("admin_token", None)
@@ -344,7 +327,6 @@ async def while_rows_wait(
 
 
 async def test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke(gate: Gate):
-    """A row that is received after the revoke is not of what was revoked."""
     (binding,) = await gate.world.bindings()
     caller = cli_caller("org_platform")
 
@@ -357,7 +339,6 @@ async def test_rows_that_wait_for_their_commit_do_not_outlast_a_revoke(gate: Gat
 
 
 async def test_rows_that_wait_for_their_commit_are_of_what_then_matches(gate: Gate):
-    """Trust has changed, and the job is still trusted: by a binding that goes before the other."""
     caller = cli_caller("org_platform")
     body = binding_body(origin="team_admin", team_id=gate.world.team.id)
     added: list[Binding] = []
@@ -373,7 +354,6 @@ async def test_rows_that_wait_for_their_commit_are_of_what_then_matches(gate: Ga
 async def test_trust_that_keeps_changing_holds_up_no_row(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
-    """As a last resort the row goes in as that of its credential alone."""
     here = gate.world.services
     body = binding_body(sub_pattern="repo:acme/docs:x")
     caller = cli_caller("org_platform")
@@ -398,7 +378,6 @@ async def test_trust_that_keeps_changing_holds_up_no_row(
 
 
 async def test_a_slow_change_does_not_outlast_a_revoke(gate: Gate):
-    """The same for a change that its own transaction records."""
     assert await send_slowly(gate, bindings_path(), binding_body(sub_pattern="repo:x:y")) == 201
     row = (await gate.world.audit(event="oidc_binding_created"))[0]
     assert row["payload"]["sub_pattern"] == "repo:x:y"
@@ -406,7 +385,7 @@ async def test_a_slow_change_does_not_outlast_a_revoke(gate: Gate):
 
 
 async def test_a_token_beside_a_foreign_credential_is_not_looked_at(gate: Gate):
-    """Who may not do anything here cannot leave traces here, or order work, either."""
+    """A caller without access must not leave traces or cause work here."""
     foreign = await key_of(gate.world, slug="other")
     bad = gate.issuer.sign(aud="evil")
     before = gate.world.services.metrics.exposition()
@@ -420,7 +399,6 @@ async def test_a_token_beside_a_foreign_credential_is_not_looked_at(gate: Gate):
 
 @pytest.mark.parametrize("name", ["member", "auditor"])
 async def test_a_member_who_may_not_is_refused_on_record(gate: Gate, name: str):
-    """A credential of the organisation, though refused with 403: its token is judged."""
     headers = gate.world.session(name) | {CI_TOKEN_HEADER: gate.issuer.sign(aud="evil")}
     await gate.world.client.get(bindings_path(), headers=headers)
     counted = gate.world.services.metrics.exposition()
@@ -428,7 +406,7 @@ async def test_a_member_who_may_not_is_refused_on_record(gate: Gate, name: str):
 
 
 async def test_the_token_id_is_the_claim_that_the_issuers_entry_names(tmp_path: Path):
-    """A provider may tell its tokens apart by another claim than `jti`, as it may its runs."""
+    """A provider may identify its tokens by another claim than `jti`."""
     shipped = (REPOSITORY / "data" / "issuers.toml").read_text()
     file = tmp_path / "issuers.toml"
     file.write_text(shipped.replace('token_id_claim = "jti"', 'token_id_claim = "token"'))
@@ -446,7 +424,6 @@ async def test_the_token_id_is_the_claim_that_the_issuers_entry_names(tmp_path: 
 
 
 async def test_long_claims_are_cut_in_rows(gate: Gate):
-    """What an issuer signs may be long; a row keeps what tells one run from another."""
     token = gate.issuer.sign(run_id=17, jti="j" * 5_000)
     await ingest(gate.world, await key_of(gate.world), token)
     said = (await last_install(gate.world))["payload"]["ci"]
@@ -455,7 +432,6 @@ async def test_long_claims_are_cut_in_rows(gate: Gate):
 
 
 async def test_uses_are_counted(gate: Gate):
-    """Every request that was attributed, and none that was not."""
     for _ in range(3):
         await gate.judge(gate.issuer.sign())
     await gate.judge(gate.issuer.sign(aud="evil"))

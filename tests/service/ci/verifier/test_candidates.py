@@ -30,5 +30,4 @@ WITHIN_PROJECT = candidate("within", is_team=True, project_id="prj_1", stands_fo
     ],
 )
 def test_what_is_more_specific_goes_first(matching: list[Candidate], first: list[str]):
-    """A team's or a project's before the organisation's; equals are ambiguous."""
     assert [one.id for one in most_specific(matching)] == first

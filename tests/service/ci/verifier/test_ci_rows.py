@@ -45,7 +45,6 @@ async def export(world: World, **query: str) -> bytes:
 
 @pytest.mark.parametrize("form", list(ImportFormat))
 async def test_ci_rows_survive_a_move_to_another_organisation(gate: Gate, form: ImportFormat):
-    """Whom they were attributed to, and by what, is what they were kept for."""
     await with_rows(gate)
     world = gate.world
     sent = await world.audit(actor_source="oidc_*")
@@ -67,7 +66,6 @@ def bare(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_ci_rows_are_counted_and_found_like_all_others(gate: Gate):
-    """By their source, their binding, their subject, and without them."""
     await with_rows(gate)
     world = gate.world
     odd = (await world.audit(subject=ODD))[0]

@@ -96,7 +96,6 @@ def assert_sound(token: str) -> TokenRejected | None:
 
 
 def test_the_good_token_is_good():
-    """Where every mutation starts."""
     assert assert_sound(GOOD) is None
 
 
@@ -107,7 +106,6 @@ def test_the_good_token_is_good():
     put=st.text(max_size=3) | st.text("ABab01-_.=+/ ", max_size=3),
 )
 def test_mutated_characters(at: int, gone: int, put: str):
-    """Characters taken out, put in, or in place of others, anywhere."""
     token = GOOD[:at] + put + GOOD[at + gone :]
     if token.strip(" \t") != GOOD:
         assert assert_sound(token) is not None
@@ -116,7 +114,6 @@ def test_mutated_characters(at: int, gone: int, put: str):
 @settings(max_examples=budget(60, 300))
 @given(st.lists(st.sampled_from([*GOOD.split("."), *OTHER.split("."), "", "e30"]), max_size=5))
 def test_mutated_parts(parts: list[str]):
-    """Parts of two tokens, in any order and number."""
     token = ".".join(parts)
     if token != GOOD:
         assert assert_sound(token) is not None
@@ -127,7 +124,6 @@ def test_mutated_parts(parts: list[str]):
 @example({"aud": [AUDIENCE]})
 @example({"repository_id": 123456789})
 def test_mutated_claims(changes: dict[str, Any]):
-    """Whatever an issuer may have signed."""
     assert_sound(JOB.sign(**changes))
 
 
@@ -145,14 +141,12 @@ def test_mutated_headers(changes: dict[str, Any]):
     header=st.binary(max_size=60), payload=st.binary(max_size=60), signature=st.binary(max_size=8)
 )
 def test_bytes_in_place_of_a_token(header: bytes, payload: bytes, signature: bytes):
-    """Nothing in it may be what is expected."""
     assert assert_sound(f"{segment(header)}.{segment(payload)}.{segment(signature)}") is not None
 
 
 @settings(max_examples=budget(60, 300))
 @given(values)
 def test_any_json_as_claims(value: object):
-    """Signed, and of any shape."""
     assert assert_sound(JOB.sign_raw(as_json(JOB.header()), as_json(value))) is not None
 
 
@@ -160,7 +154,7 @@ def test_any_json_as_claims(value: object):
 @settings(max_examples=budget(60, 300))
 @given(st.data())
 def test_mutated_json(which: str, data: st.DataObject):
-    """Characters of the JSON itself changed, under a good signature over what it became."""
+    """Under a good signature over the mutated JSON."""
     raw = {"header": json.dumps(JOB.header()), "payload": json.dumps(JOB.claims())}
     at = data.draw(st.integers(0, len(raw[which])))
     gone = data.draw(st.integers(0, 2))

@@ -43,7 +43,6 @@ def match(claims: Claims, issuer: Issuer, context: VerificationContext) -> str:
 @pytest.mark.parametrize("issuer", ISSUERS, ids=[issuer.name for issuer in ISSUERS])
 @given(data=st.data())
 def test_kept_claims_match_as_the_token_did(issuer: Issuer, data: st.DataObject) -> None:
-    """Whatever the claims are, shortened ones among them."""
     names = {
         name
         for name in (

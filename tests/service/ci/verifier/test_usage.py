@@ -53,7 +53,7 @@ async def used(world: World) -> tuple[int, str | None]:
 
 
 async def test_uses_are_on_the_list_once_they_are_flushed(world, use, binding_id):
-    """And not before: a request waits for no write."""
+    """Requests must not wait for a write."""
     use.record(binding_id, START)
     use.record(binding_id, LATER)
     assert await used(world) == (0, None)
@@ -64,7 +64,6 @@ async def test_uses_are_on_the_list_once_they_are_flushed(world, use, binding_id
 
 
 async def test_a_use_is_counted_once(world, use, binding_id):
-    """What was written is not written again."""
     use.record(binding_id, START)
     await use.flush()
     await use.flush()
@@ -88,7 +87,7 @@ async def test_the_last_use_is_the_latest_whatever_order_they_come_in(
 
 
 async def test_without_uses_the_database_is_left_alone(settings, use, binding_id):
-    """Otherwise the write lock would be taken every two seconds for nothing."""
+    """Otherwise the write lock would be taken every two seconds."""
     with locked(settings):
         await use.flush()
         use.record(binding_id, START)
@@ -99,7 +98,6 @@ async def test_without_uses_the_database_is_left_alone(settings, use, binding_id
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
     world, settings, use, binding_id
 ):
-    """A database that is busy costs no count."""
     use.record(binding_id, LATER)
     with locked(settings):
         with pytest.raises(StoreUnavailable):
@@ -114,7 +112,6 @@ async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
 
 
 async def test_a_flush_that_is_cancelled_loses_nothing(world, use, binding_id):
-    """A flush that follows the cancelled one writes the count."""
     use.record(binding_id, START)
     async with world.services.store.write():
         flushing = asyncio.create_task(use.flush())
@@ -132,7 +129,6 @@ async def test_a_flush_that_is_cancelled_loses_nothing(world, use, binding_id):
 async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(
     world, use, binding_id, statement
 ):
-    """Some seconds of counts, never what had been counted before."""
     use.record(binding_id, START)
     await use.flush()
     use.record(binding_id, LATER)
@@ -143,7 +139,7 @@ async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(
 
 
 async def test_workers_that_flush_at_once_count_together(world, settings, binding_id):
-    """The database adds: no worker writes back a sum that it has read."""
+    """The database adds; no worker writes back a sum it has read."""
     async with another_store(settings) as one, another_store(settings) as two:
         workers = [BindingUse(store, Metrics()) for store in (one, two)]
         for _ in range(10):
@@ -180,7 +176,7 @@ async def test_counting_is_no_change_of_trust(world, use, binding_id):
 
 
 async def test_what_waits_to_be_written_is_bounded(world, use, binding_id):
-    """A database that stays away for long must not take the memory; what is dropped shows."""
+    """A database that stays away must not exhaust the memory."""
     use.record(binding_id, START)
     for number in range(PENDING_USES_MAX):
         use.record(f"obind_{number}", START)
@@ -196,7 +192,6 @@ async def test_what_waits_to_be_written_is_bounded(world, use, binding_id):
 async def test_the_bookkeeping_writes_what_is_noted_and_survives_a_failure(
     world, settings, use, binding_id
 ):
-    """A failure is logged and counted, and the next round writes it all."""
     stop = asyncio.Event()
     use.record(binding_id, START)
     with capture_logs() as logs, locked(settings):
