@@ -57,10 +57,7 @@ class IngestPrincipal(threading.Thread):
 @only_full
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Path) -> None:
-    """Taken from a running service, put back after a kill -9: later changes are gone, and whole.
-
-    The killed service leaves its write-ahead log behind, which must not come back to life.
-    """
+    """The killed service leaves its write-ahead log behind, which must not come back to life."""
     backup = tmp_path / "backup"
     with home.serve(**EAGER).client() as client:
         for number in range(5):
@@ -84,7 +81,6 @@ def test_a_restored_backup_is_the_state_it_was_taken_of(home: Home, tmp_path: Pa
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 @only_full
 def test_every_row_acknowledged_before_a_backup_is_in_it_once(home: Home, tmp_path: Path) -> None:
-    """While rows come in and are sealed; those that come in meanwhile are in it once or not."""
     backup = tmp_path / "backup"
     server = home.serve(**EAGER)
     principal = IngestPrincipal(server)

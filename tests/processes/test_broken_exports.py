@@ -46,7 +46,7 @@ def finished(server: Server) -> dict[str, object]:
 
 
 def test_a_server_that_dies_midway_leaves_a_visibly_broken_file(long_home):
-    """The client must not take half a log for the whole: the protocol itself says it is not."""
+    """A client must not take half a log for the whole."""
     server = long_home.serve()
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         assert response.headers["transfer-encoding"] == "chunked"
@@ -96,7 +96,6 @@ def state_of(home: Home, export_id: str) -> str:
     ],
 )
 def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, form, coding):
-    """A segment that cannot be read ends the connection, not just the file."""
     server = long_home.serve()
     segment = oldest_segment(long_home)
     whole = segment.read_bytes()
@@ -122,7 +121,6 @@ def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, form, coding
 
 
 def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
-    """Before the first byte a store fault still has a status, and nothing counts as exported."""
     server = long_home.serve()
     oldest_segment(long_home).unlink()
     with server.client() as client:
@@ -138,7 +136,6 @@ def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
 
 
 def test_a_client_who_leaves_early_is_recorded(long_home):
-    """How much left the house is on record, also when the client changed their mind."""
     server = long_home.serve()
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         next(response.iter_raw())
@@ -150,7 +147,6 @@ def test_a_client_who_leaves_early_is_recorded(long_home):
 
 @only_full
 def test_a_place_is_free_again_when_its_client_has_gone(long_home):
-    """Two at once; the third waits until one of them hangs up."""
     server = long_home.serve()
     with ExitStack() as stack:
         client = stack.enter_context(server.client())
@@ -170,7 +166,7 @@ def test_a_place_is_free_again_when_its_client_has_gone(long_home):
 
 @only_full
 def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
-    """Files are kept as long as the longest export: no client may hold one open forever."""
+    """Files are kept for as long as the longest export."""
     server = long_home.serve(export_max_s=str(budget(3, 10)))
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         pieces = response.iter_raw()
@@ -182,7 +178,6 @@ def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
 
 @only_full
 def test_a_whole_export_says_so(long_home):
-    """The valid case: every row, and the digest of what was sent."""
     server = long_home.serve()
     headers = {"x-service-admin-token": ADMIN_TOKEN}
     answer = httpx2.get(f"{server.url}{EXPORT_PATH}", headers=headers, trust_env=False, timeout=60)

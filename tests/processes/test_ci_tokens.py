@@ -58,7 +58,6 @@ def uses(server: Server) -> int:
 
 
 def test_headers_as_they_come_over_the_wire(trusting: Home, issuer_process: IssuerProcess):
-    """Lines 1, 2 and 4 of the known attacks, past a real HTTP server; each is one log line."""
     (server,) = trusting.servers
     good = issuer_process.sign()
     assert send(server, good) is not None
@@ -80,7 +79,6 @@ def test_headers_as_they_come_over_the_wire(trusting: Home, issuer_process: Issu
 
 
 def test_hostile_claims_are_one_escaped_line(trusting: Home, issuer_process: IssuerProcess):
-    """Line 24: neither a line break nor an escape sequence of a token reaches the log as such."""
     (server,) = trusting.servers
     hostile = 'evil\r\n{"event":"auth_failure_forged"}\x1b[2J\u202e' + "x" * 9_000
     before = len(server.log_lines())
@@ -95,7 +93,6 @@ def test_hostile_claims_are_one_escaped_line(trusting: Home, issuer_process: Iss
 
 @only_full
 def test_a_revoke_is_seen_by_another_server(trusting: Home, issuer_process: IssuerProcess):
-    """The very next request, at a server that has verified that same token before."""
     first, second = trusting.servers[0], trusting.serve()
     token = issuer_process.sign()
     binding_id = send(second, token)
@@ -109,7 +106,6 @@ def test_a_revoke_is_seen_by_another_server(trusting: Home, issuer_process: Issu
 def test_uses_survive_a_stop_and_nearly_all_of_them_a_kill(
     trusting: Home, issuer_process: IssuerProcess
 ):
-    """A server that is asked to stop writes what it counted; one that is killed had written it."""
     (server,) = trusting.servers
     token = issuer_process.sign()
     for _ in range(3):
@@ -162,7 +158,6 @@ def test_keys_rotate_under_load(trusting: Home, issuer_process: IssuerProcess):
 def test_a_server_starts_and_serves_without_its_issuer(
     trusting: Home, issuer_process: IssuerProcess
 ):
-    """The issuer is down at the start: tokens are rejected for want of keys, all else goes on."""
     token = issuer_process.sign()
     issuer_process.stop()
     server = trusting.serve()
@@ -180,7 +175,6 @@ members."ada@acme.example" = { role = "owner", idp = "github" }
 
 
 def test_from_an_empty_data_dir_to_attributed_rows(empty_home: Home, issuer_process: IssuerProcess):
-    """What an operator does: apply, bind, hand out a key; a job's installs are then its own."""
     home = empty_home
     home.settings["issuers_file"] = str(issuer_process.file(home.folder))
     (home.folder / "orgs.toml").write_text(ORGANISATION)

@@ -104,7 +104,6 @@ def newest_id(home: Home, table: str, slug: str) -> str:
 
 
 def test_every_command_answers_people_and_scripts(empty_home):
-    """`--json` gives one JSON object and nothing else; without it there is something to read."""
     empty_home.ask("init")
     target = f"data dir {empty_home.data_dir}"
     why = "COUNTERSIGN_DATA_DIR"
@@ -126,7 +125,6 @@ def test_every_command_answers_people_and_scripts(empty_home):
 
 
 def test_rows_of_the_command_line_say_who_acted(home):
-    """What the operator does in an organisation is seen there as the platform's."""
     home.ask("bindings", "add", "--org", "acme", *_TRUST, "7", "--sub", "repo:acme/a")
     (binding,) = home.listed("bindings", "list", "--org", "acme")
     home.ask("bindings", "revoke", "--org", "acme", binding["id"], "--reason", "rotated")
@@ -172,7 +170,6 @@ def test_rows_of_the_command_line_say_who_acted(home):
     ],
 )
 def test_a_refusal_is_one_line_and_exit_code_1(quiet_home, words, refusal):
-    """A script tests the code, a person reads the line, not a traceback."""
     ran = quiet_home.order(*words.split(), "--json")
 
     assert ran.code == REFUSED
@@ -200,7 +197,6 @@ def test_a_script_reads_its_refusals_as_json_too(quiet_home, words, settings):
 
 
 def test_a_process_answers_as_a_command_within_a_test_does(home):
-    """What the tests above ask within their own process holds for one that a person starts."""
     listed = home.run("org", "list", "--json")
     assert (listed.code, listed.err) == (0, "")
     assert listed.json == home.ask("org", "list")
@@ -220,7 +216,6 @@ def test_a_process_answers_as_a_command_within_a_test_does(home):
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(quiet_home, words, settings, refusal):
-    """The operator must not have to guess which of twenty variables is meant."""
     ran = quiet_home.order(*words.split(), **settings)
 
     assert ran.code == REFUSED
@@ -248,7 +243,6 @@ def test_a_server_without_its_issuers_file_names_the_setting(quiet_home):
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_how_it_is_used(quiet_home, words):
-    """What click itself refuses never reaches the data."""
     ran = quiet_home.order(*words.split())
 
     assert (ran.code, ran.out) == (WRONG_USAGE, "")
@@ -275,7 +269,6 @@ def test_the_installed_command_is_this_one(home):
 
 
 def test_a_compromised_repository_is_revoked_everywhere_by_one_command(home):
-    """Every binding of the repository ends, in each organisation with a row of its own."""
     other = home.ask("org", "add", "other")
     with home.serve(binding_slot="tenant").client() as client:
         add = ("bindings", "add", *_TRUST)
@@ -303,7 +296,6 @@ def test_a_compromised_repository_is_revoked_everywhere_by_one_command(home):
 
 
 def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
-    """Two processes on one log: the server's answers are the same before, during and after."""
     server = home.serve()
     with server.client() as client:
         for number in range(5):
@@ -328,7 +320,6 @@ def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):
 
 
 def test_a_search_finds_what_the_page_finds_and_names_what_no_row_has(home):
-    """An empty answer is explained, on standard error: the answer itself stays the API's."""
     home.ask("project", "add", "--org", "acme", "payments")
     (row,) = home.ask("audit", "query", "Project created", "--org", "acme")["entries"]
     assert row["event"] == "project_created"
@@ -343,7 +334,6 @@ def test_a_search_finds_what_the_page_finds_and_names_what_no_row_has(home):
 
 
 def test_pages_of_the_command_line_are_those_of_the_api(home):
-    """A cursor of the one is a cursor of the other: both are signed by the same data dir."""
     for name in ("a", "b", "c"):
         home.ask("project", "add", "--org", "acme", name)
     first = home.ask("audit", "query", "--org", "acme", "--limit", "3")

@@ -8,7 +8,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
-    """A table, JSON and CSV of the same."""
     quiet_home.ask(
         *("member", "add", "--org", "acme", "ada@acme.example"),
         *("--role", "auditor", "--idp", "google"),
@@ -36,7 +35,6 @@ def test_the_report_is_for_people_scripts_and_spreadsheets(quiet_home):
     ],
 )
 def test_a_date_without_a_report_is_refused(quiet_home, as_of, text):
-    """By the name of the option, as in every other error of the command line."""
     ran = quiet_home.order("access", "report", "--org", "acme", "--as-of", as_of)
 
     assert ran.code == 1

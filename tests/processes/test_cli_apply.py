@@ -115,7 +115,6 @@ def test_applying_twice_changes_nothing_the_second_time(home):
     ],
 )
 def test_a_refused_file_names_the_place_and_changes_nothing(applied_home, text, refusal):
-    """All or nothing: what stands before the mistake in the file is not applied either."""
     home, there = applied_home
 
     ran = applied(home, f'[orgs.first]\nprojects = ["payments"]\n{text}\n')
@@ -137,7 +136,6 @@ def applied_home(tmp_path_factory):
 
 
 def test_an_organisation_can_change_hands_in_one_file(home):
-    """The new owner is there before the old one steps down, whatever the order of lines."""
     assert applied(home, VALID).code == 0
     ran = applied(
         home,
@@ -152,7 +150,6 @@ def test_an_organisation_can_change_hands_in_one_file(home):
 
 
 def test_the_domains_of_a_provider_become_those_of_the_file(home):
-    """A domain that its line has lost admits no one; other providers' stay."""
     for domain, idp in (("old.example", "google"), ("acme.example", "github")):
         home.ask("org", "allow-domain", "acme", domain, "--idp", idp)
     text = '[orgs.acme]\nsign_in_domains.google = ["New.example", "kept.example"]\n'

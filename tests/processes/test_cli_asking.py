@@ -58,7 +58,6 @@ def audit_rows(home: Home) -> list[tuple[object, ...]]:
 
 
 def test_every_command_that_takes_yes_is_tried_here():
-    """One that asks differently would be found by its users."""
     taking = {
         words
         for words, command in every_command().items()
@@ -83,7 +82,6 @@ def test_without_a_terminal_nothing_is_changed_and_yes_is_named(ready, command):
 
 @pytest.mark.parametrize("command", [("policy", "set"), ("blocklist", "import")], ids=" ".join)
 def test_a_no_changes_nothing_and_a_yes_does(ready, command):
-    """The question says what would change, and where."""
     before = audit_rows(ready)
     words = words_of(ready, command)
     with at_a_terminal(ready.environment(), *words) as terminal:

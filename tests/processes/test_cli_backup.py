@@ -27,7 +27,6 @@ def another(home: Home) -> Home:
 
 
 def test_a_backup_comes_back_on_another_machine(home):
-    """To scripts both say what was moved, and where."""
     target = home.folder / "backup"
     taken = home.ask("backup", str(target))
     other = another(home)
@@ -56,7 +55,6 @@ def test_a_backup_comes_back_on_another_machine(home):
 
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 def test_a_backup_without_a_damaged_segment_says_so_when_it_is_taken_and_put_back(home):
-    """In words, to scripts, and by an exit code of its own."""
     home.ask("audit", "seal")
     (segment,) = home.data_dir.rglob("*.parquet")
     segment.write_bytes(segment.read_bytes()[:-1])
@@ -114,7 +112,6 @@ def test_people_are_told_what_is_not_in_it(home):
     ],
 )
 def test_a_refusal_is_one_line(home, words, refusal):
-    """With the place in it."""
     places = {"data": home.data_dir, "folder": home.folder}
     ran = home.order(*words.format(**places).split())
 
@@ -181,7 +178,6 @@ def stopped_midway(home: Home, *words: str, folder: Path) -> subprocess.Popen[by
 
 
 def test_a_kill_midway_leaves_no_backup_of_that_name(long_home):
-    """What is left cannot be taken for one, and does not stand in the way of the next."""
     target = long_home.folder / "backup"
     process = stopped_midway(long_home, "backup", str(target), folder=target)
     process.kill()
@@ -197,7 +193,6 @@ def test_a_kill_midway_leaves_no_backup_of_that_name(long_home):
 
 
 def test_ctrl_c_midway_leaves_nothing(long_home):
-    """No half folder under any name, and no traceback."""
     target = long_home.folder / "backup"
     process = stopped_midway(long_home, "backup", str(target), folder=target)
     process.send_signal(signal.SIGINT)
@@ -214,7 +209,6 @@ def test_ctrl_c_midway_leaves_nothing(long_home):
 @pytest.mark.sqlite_only(reason="restores over what is there; see test_postgresql.py")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
 def test_a_restore_that_ends_midway_leaves_the_data_dir_as_it_was(long_home, end):
-    """Absent, in this case: the next attempt finds nothing in its way."""
     target = long_home.folder / "backup"
     long_home.ask("backup", "--link", str(target))
     other = another(long_home)

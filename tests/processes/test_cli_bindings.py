@@ -83,7 +83,6 @@ def test_what_is_to_be_revoked_is_said_in_full(home, active, words, refusal):
 
 @pytest.mark.parametrize(("reply", "is_revoked"), [("y", True), ("n", False)])
 def test_a_repository_is_revoked_once_what_was_shown_is_confirmed(home, active, reply, is_revoked):
-    """The bindings and the place of the change are shown with the question."""
     with at_a_terminal(home.environment(), *OF_42, "--org", "acme") as terminal:
         shown = terminal.until("Revoke 1 binding? [y/N]")
         terminal.answer(reply)
@@ -98,7 +97,6 @@ def test_a_repository_is_revoked_once_what_was_shown_is_confirmed(home, active, 
 
 
 def test_one_binding_is_revoked_at_once_where_no_terminal_is(home, active):
-    """As scripts do; a person at a terminal is asked."""
     revoke = ("bindings", "revoke", active, "--org", "acme")
     with at_a_terminal(home.environment(), *revoke) as terminal:
         terminal.until(f"Revoke {active} of acme? [y/N]")
@@ -112,7 +110,6 @@ def test_one_binding_is_revoked_at_once_where_no_terminal_is(home, active):
 
 
 def test_the_organisation_of_the_environment_is_that_of_lists(home, active):
-    """COUNTERSIGN_ORG stands for --org; --all-orgs does without."""
     home.ask("org", "add", "other")
     of_42 = ("bindings", "list", "--repository-id", "42")
 
@@ -138,7 +135,6 @@ def test_a_repository_is_listed_in_the_state_and_at_the_instant_asked_for(home, 
 
 @pytest.mark.parametrize("called", ["id", "name"])
 def test_a_binding_is_limited_to_a_project_by_id_or_name(home, called):
-    """As an API key is."""
     project = home.ask("project", "add", "--org", "acme", "payments")
 
     made = home.ask(

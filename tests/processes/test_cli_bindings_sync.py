@@ -48,7 +48,6 @@ def rows(home: Home) -> list[dict[str, Any]]:
 
 
 def test_a_file_is_planned_applied_and_then_changes_nothing(home):
-    """Create, replace and keep; the second run finds nothing to do and writes no row."""
     home.ask("project", "add", "--org", "acme", "payments")
     kept = home.ask(*ADD, "--sub", NEXT, "--repository-id", "42", "--event", "push")["id"]
     changed = home.ask(*ADD, "--sub", MAIN, "--repository-id", "42", "--event", "push")["id"]
@@ -93,7 +92,6 @@ def test_a_file_is_planned_applied_and_then_changes_nothing(home):
 
 
 def test_prune_revokes_what_the_file_does_not_name(home):
-    """Only then; the file alone never revokes."""
     home.ask(*ADD, "--sub", MAIN, "--repository-id", "42")
     gone = home.ask(*ADD, "--sub", "repo:acme/other", "--repository-id", "43")["id"]
     text = HEAD + entry(MAIN)
@@ -111,7 +109,6 @@ def test_prune_revokes_what_the_file_does_not_name(home):
 
 
 def test_team_bindings_follow_their_envelope(home):
-    """The envelope first; a team's binding without a project takes that of its envelope."""
     home.ask("project", "add", "--org", "acme", "payments")
     home.ask("team", "add", "--org", "acme", "platform")
     text = HEAD + (
@@ -127,7 +124,6 @@ def test_team_bindings_follow_their_envelope(home):
 
 
 def test_an_origin_that_the_file_does_not_name_stays(home):
-    """What the organisation's owners created is theirs; new ones are the platform's."""
     assert sync(home, HEAD + entry(MAIN, origin="org_admin"), "--yes").code == 0
 
     changed = HEAD + entry(MAIN, event_names=["push"]) + entry(NEXT)
@@ -152,7 +148,6 @@ def test_an_origin_that_the_file_does_not_name_stays(home):
     ],
 )
 def test_a_faulty_file_is_refused_with_its_place(quiet_home, text, said):
-    """And changes nothing, however much of it is good."""
     ran = sync(quiet_home, text, "--yes")
 
     assert ran.code == 1
@@ -161,7 +156,6 @@ def test_a_faulty_file_is_refused_with_its_place(quiet_home, text, said):
 
 
 def test_one_refused_change_refuses_all(home):
-    """A binding that another organisation holds: what came before it in the plan is undone."""
     home.ask("org", "add", "other")
     theirs = ("--sub", NEXT, "--repository-id", "42")
     home.ask("bindings", "add", "--org", "other", "--issuer", ISSUER, *theirs)
@@ -175,7 +169,6 @@ def test_one_refused_change_refuses_all(home):
 
 
 def test_a_change_between_plan_and_apply_is_refused(home):
-    """What was confirmed is what is done, or nothing is."""
     binding_id = home.ask(*ADD, "--sub", MAIN, "--repository-id", "42")["id"]
     file = home.folder / "bindings.toml"
     file.write_text(HEAD + entry(MAIN, event_names=["push"]) + entry(NEXT))
@@ -222,7 +215,6 @@ def rows_of(home: Home, number: int) -> list[dict[str, Any]]:
 
 
 def test_a_binding_is_replaced_by_a_command(home):
-    """What is not given is taken over, the origin too."""
     home.ask("project", "add", "--org", "acme", "payments")
     first = home.ask(
         *ADD, "--sub", MAIN, "--repository-id", "42", "--event", "push", "--project", "payments"

@@ -20,7 +20,6 @@ def sealed_home(home: Home) -> Home:
 
 
 def test_exit_code_0_says_that_all_is_well(sealed_home):
-    """And the answer how much was looked at."""
     ran = sealed_home.order(*CHECK)
 
     assert (ran.code, ran.notes) == (0, [])
@@ -114,7 +113,6 @@ def test_what_no_sweep_removes_is_a_finding_at_once(sealed_home):
 
 
 def test_what_keeps_it_from_checking_is_a_failure(quiet_home):
-    """Told apart from a finding by its one line on standard error."""
     unknown = quiet_home.order(*CHECK, "--org", "missing")
     assert (unknown.code, unknown.refusal) == (REFUSED, "Org not found")
 

@@ -101,7 +101,6 @@ def ci(desk: Desk, issuer: IssuerProcess, trusting: tuple[Home, Server, dict[str
 
 
 def test_the_command_gets_a_token_and_ends_for_us(ci: Ci) -> None:
-    """Its variables, its output and its exit code; the API key and the CI token stay behind."""
     ran, given = ci.report()
     environment = given["environment"]
     token = environment["YARN_NPM_AUTH_TOKEN"]
@@ -131,7 +130,6 @@ def test_the_command_gets_a_token_and_ends_for_us(ci: Ci) -> None:
 
 
 def test_the_file_for_npm_is_private_and_is_removed(ci: Ci) -> None:
-    """Readable by this user alone, and gone with the command."""
     _, given = ci.report()
     file = Path(given["environment"]["NPM_CONFIG_USERCONFIG"])
 
@@ -141,7 +139,6 @@ def test_the_file_for_npm_is_private_and_is_removed(ci: Ci) -> None:
 
 
 def test_the_exchange_is_recorded_with_its_job(ci: Ci) -> None:
-    """One row for each run."""
     ci.report(COUNTERSIGN_ID_TOKEN=ci.issuer.sign(jti="of the recorded run"))
     with ci.server.client() as client:
         rows = all_entries(client, event="install_token_issued")
@@ -151,7 +148,6 @@ def test_the_exchange_is_recorded_with_its_job(ci: Ci) -> None:
 
 
 def test_a_user_s_own_settings_for_npm_are_kept_but_for_the_registry(ci: Ci) -> None:
-    """Registries of scopes, for example, with their own tokens."""
     own = ci.desk.folder / "own.npmrc"
     own.write_text(
         "registry = https://elsewhere.example/\n@acme:registry=https://npm.acme.example/"
@@ -178,7 +174,6 @@ def test_npm_alone_is_not_told_what_it_warns_of(ci: Ci) -> None:
 
 
 def test_github_gives_the_token_and_hides_it(ci: Ci) -> None:
-    """Each secret is masked before the command can print it, and standard output is its own."""
     with token_endpoint(ci_token := ci.issuer.sign(jti="github")) as url:
         ran, given = ci.report(
             COUNTERSIGN_ID_TOKEN="",
@@ -198,7 +193,6 @@ def test_github_gives_the_token_and_hides_it(ci: Ci) -> None:
 
 
 def test_another_variable_may_have_the_token(ci: Ci) -> None:
-    """As Buildkite and CircleCI print it, with a line end."""
     ran, given = ci.report(
         "--token-env", "MY_TOKEN", COUNTERSIGN_ID_TOKEN="", MY_TOKEN=f"{ci.issuer.sign()}\n"
     )
@@ -228,7 +222,6 @@ def test_another_variable_may_have_the_token(ci: Ci) -> None:
     ids=str,
 )
 def test_what_is_missing_is_said_in_one_line(ci: Ci, variables: dict[str, str], text: str) -> None:
-    """With what to do; the command does not run, and no secret is shown."""
     ran = ci.run("--", "touch", str(ran_file := ci.desk.folder / "ran"), **variables)
 
     assert ran.code == REFUSED
@@ -238,7 +231,6 @@ def test_what_is_missing_is_said_in_one_line(ci: Ci, variables: dict[str, str], 
 
 
 def test_a_job_that_is_not_trusted_is_told_why(ci: Ci) -> None:
-    """The verifier's code, and the remedy."""
     token = ci.issuer.sign(sub="repo:acme/other:ref:refs/heads/main")
     ran = ci.run("--", "true", COUNTERSIGN_ID_TOKEN=token)
 
@@ -259,7 +251,6 @@ def test_a_job_that_is_not_trusted_is_told_why(ci: Ci) -> None:
     ids=str,
 )
 def test_the_exit_code_is_the_command_s(ci: Ci, command: list[str], code: int, text: str) -> None:
-    """As a shell reports it, also of one that cannot be run, or that a signal ended."""
     ran = ci.run("--", *command)
 
     assert ran.code == code
@@ -293,7 +284,6 @@ def test_signals_reach_the_command(ci: Ci, number: signal.Signals) -> None:
 
 
 def test_a_dry_run_shows_and_does_nothing(ci: Ci) -> None:
-    """No token is asked for, and none is shown; for scripts, too."""
     before = _issued(ci)
     people = ci.run("--dry-run", "--", "npm", "ci")
     scripts = ci.run("--dry-run", "--json", "--", "npm", "ci")
@@ -315,7 +305,6 @@ def _issued(ci: Ci) -> int:
 
 
 def test_the_environment_is_shown_without_its_secrets(ci: Ci) -> None:
-    """On standard error: standard output is the command's."""
     ran = ci.run("--print-env", "--", "sh", "-c", "echo $YARN_NPM_AUTH_TOKEN")
 
     assert ran.out.startswith("csi_")

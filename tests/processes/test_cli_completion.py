@@ -58,7 +58,7 @@ OFFERED = [
 @only_full
 @pytest.mark.slow
 def test_names_are_completed_without_the_web_framework_and_the_engine() -> None:
-    """A person presses the key and waits."""
+    """A person waits for them."""
     done = subprocess.run(
         [sys.executable, "-c", COMPLETE_ALL],
         env={
@@ -80,7 +80,6 @@ def test_names_are_completed_without_the_web_framework_and_the_engine() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_is_printed(tmp_path, shell):
-    """What docs/command-line.md tells to evaluate."""
     home = Home(tmp_path)
 
     done = subprocess.run(

@@ -25,7 +25,6 @@ def asked(server: Server) -> list[str]:
 
 
 def test_requests_are_listed_allowed_and_declined(signed_in, there: Home, server, asked):
-    """By whom and why is stored, and an allowed one is a rule from then on."""
     first, second = asked
     for place in (signed_in, there):
         listed = place.ask("policy", "exceptions", "list", *ORG)["exceptions"]
@@ -52,7 +51,6 @@ def test_requests_are_listed_allowed_and_declined(signed_in, there: Home, server
 
 
 def test_a_decision_is_made_once_and_about_what_is_there(signed_in, there: Home, asked):
-    """The refusals are the API's, and change nothing."""
     first, _ = asked
     before = there.ask("policy", "show", *ORG)["revision"]
     signed_in.ask("policy", "exceptions", "decline", first, *ORG)

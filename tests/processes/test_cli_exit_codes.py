@@ -28,7 +28,6 @@ CODE = "from service.cli.main import main; main(prog_name='countersign')"
 
 
 def test_the_documented_codes_are_those_of_the_commands():
-    """Of the page and of `--help`, with the same words."""
     page = (REPOSITORY / "docs" / "command-line.md").read_text()
     (table,) = re.findall(r"^\| code \| meaning \|\n\| --- \| --- \|\n((?:\|.*\n)+)", page, re.M)
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", table, re.M)
@@ -53,7 +52,6 @@ def test_codes_that_pages_and_help_name_are_those_of_the_list():
 
 @pytest.mark.parametrize("words", every_command(), ids=" ".join)
 def test_help_fits_a_terminal(words):
-    """Of eighty columns, in which a longer line breaks the layout."""
     shown = CliRunner().invoke(main, [*words, "--help"], env={"COLUMNS": str(COLUMNS)})
 
     assert max(map(len, shown.output.splitlines())) <= COLUMNS
@@ -72,7 +70,6 @@ def test_help_fits_a_terminal(words):
     ],
 )
 def test_a_wrong_usage_is_an_object_for_scripts(words, said):
-    """On standard error, as every failure; standard output stays empty."""
     ran = CliRunner().invoke(main, words.split(), env={"COUNTERSIGN_DATA_DIR": "/nowhere"})
 
     assert ran.exit_code == ExitCode.USAGE
@@ -84,7 +81,6 @@ def test_a_wrong_usage_is_an_object_for_scripts(words, said):
 
 
 def test_options_of_a_command_that_is_run_are_not_ours():
-    """`--json` after `--` is that command's."""
     ran = CliRunner().invoke(main, ["ci", "exec", "--nothing-of-ours", "--", "npm", "--json"])
 
     assert not ran.stderr.startswith("{")
@@ -161,7 +157,6 @@ def test_a_locked_database_is_busy_storage(home):
 
 @slow
 def test_ctrl_c_while_a_server_is_waited_for_is_quiet(desk: Desk, tmp_path: Path):
-    """A server that takes the connection and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         variables = {"COUNTERSIGN_SERVER": url, "COUNTERSIGN_TOKEN": "cs_x"}
@@ -195,7 +190,7 @@ main(sys.argv[1:-1], prog_name="countersign")
 @slow
 @pytest.mark.parametrize("module", ["click", "service.cli.orgs", "sqlalchemy"])
 def test_ctrl_c_while_modules_are_loaded_is_quiet(home, module):
-    """That takes a second, in which a person may change their mind."""
+    """Loading takes a second."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_AT, "org", "list", module],
         cwd=REPOSITORY,

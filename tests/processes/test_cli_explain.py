@@ -44,7 +44,6 @@ def piped(home, text: str, *words: str) -> Ran:
 
 
 def test_what_passes_ends_with_0_and_what_does_not_with_1(bound):
-    """So that a script can go by it."""
     good = bound.order(*EXPLAIN, "--claims", claims_of(bound))
     bad = bound.order(*EXPLAIN, "--claims", claims_of(bound, aud="x"), "--json")
 
@@ -55,7 +54,6 @@ def test_what_passes_ends_with_0_and_what_does_not_with_1(bound):
 
 
 def test_a_caret_stands_below_the_character_that_differs(bound):
-    """Whatever is printed before it."""
     sub = MAIN.replace("main", "Main")
 
     out = bound.order(*EXPLAIN, "--claims", claims_of(bound, sub=sub)).out
@@ -70,7 +68,6 @@ def test_a_caret_stands_below_the_character_that_differs(bound):
 
 
 def test_the_draft_is_a_line_to_paste_that_replaces_the_binding(bound):
-    """Quoted for a shell."""
     out = bound.order(*EXPLAIN, "--claims", claims_of(bound, event_name="it's")).out
 
     (listed,) = bound.listed("bindings", "list", "--org", "acme")
@@ -82,7 +79,6 @@ def test_the_draft_is_a_line_to_paste_that_replaces_the_binding(bound):
 
 
 def test_a_terminal_is_told_nothing_by_a_token(bound):
-    """Escapes in claims are shown and not obeyed."""
     hostile = "repo:\x1b[31m\r\n\u202e\u200b\x07"
 
     ran = bound.order(*EXPLAIN, "--claims", claims_of(bound, sub=hostile, repository_owner=hostile))
@@ -93,7 +89,7 @@ def test_a_terminal_is_told_nothing_by_a_token(bound):
 
 
 def test_a_token_comes_by_standard_input(bound):
-    """Never as an argument."""
+    """Arguments are visible to other users."""
     assert "malformed_jwt" in piped(bound, "abc\n").out
     assert "missing_token" in piped(bound, "\n", "--token-file", "-").out
     assert piped(bound, json.dumps(GOOD), "--claims", "-").code == 0
@@ -101,7 +97,6 @@ def test_a_token_comes_by_standard_input(bound):
 
 
 def test_a_project_may_be_named(bound):
-    """By id or name, as elsewhere."""
     bound.ask("project", "add", "--org", "acme", "payments")
     claims = claims_of(bound)
 
@@ -110,7 +105,6 @@ def test_a_project_may_be_named(bound):
 
 
 def test_what_cannot_be_explained_is_refused_in_one_line(bound):
-    """As every command does."""
     long = bound.folder / "long"
     long.write_text("a" * 70_000)
 

@@ -26,7 +26,6 @@ def entries(home: Home, *filters: str) -> list[dict]:
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_file_holds_every_row_of_its_filters(home, file_format):
-    """The answer to a script is what the file is."""
     for name in ("a", "=b", 'c"d'):
         home.ask("team", "add", "--org", "acme", name)
     filters = ("--event", "team_created", "--order", "asc")
@@ -56,7 +55,6 @@ def test_a_file_holds_every_row_of_its_filters(home, file_format):
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_compress_makes_a_compressed_file(home, compression):
-    """As over HTTP; not for Parquet, which is compressed already."""
     plain, packed = home.folder / "plain", home.folder / "packed"
     event = ("--event", "org_created")
     home.ask(*EXPORT, "--format", "csv", *event, str(plain))
@@ -70,7 +68,6 @@ def test_compress_makes_a_compressed_file(home, compression):
 
 
 def test_it_is_audited_like_any_export(home):
-    """The operator took rows away: the organisation sees it."""
     answer = home.ask(
         *EXPORT, "--format", "csv", "--event", "org_created", str(home.folder / "a.csv")
     )
@@ -86,7 +83,6 @@ def test_it_is_audited_like_any_export(home):
 
 
 def test_a_file_that_is_there_is_replaced_only_by_force(home):
-    """And before that not touched, nor is anything recorded."""
     path = home.folder / "audit.csv"
     path.write_text("precious")
 
@@ -110,7 +106,6 @@ def test_a_place_that_takes_no_file_is_refused_before_anything_is_recorded(home,
 
 
 def test_a_dash_is_standard_output(home):
-    """For pipes: the file and nothing else there, the answer beside it."""
     ran = home.run(*EXPORT, "--format", "ndjson", "--event", "org_created", "--json", "-")
 
     assert ran.code == 0
@@ -119,7 +114,6 @@ def test_a_dash_is_standard_output(home):
 
 
 def test_a_terminal_shows_how_far_it_is(home):
-    """And in a script's log there is no bar."""
     words = [*EXPORT, "--format", "csv", "--event", "org_created"]
     quiet = home.order(*words, str(home.folder / "quiet.csv"))
     shown = home.watch(*words, str(home.folder / "shown.csv"))
@@ -145,7 +139,6 @@ def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
 
 @only_full
 def test_ctrl_c_midway_leaves_nothing(long_home):
-    """No half file under any name, and the log says that it broke off."""
     process = stopped_midway(long_home)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
@@ -173,7 +166,6 @@ def test_a_kill_midway_leaves_no_file_of_that_name(long_home):
 
 
 def test_a_failure_midway_leaves_what_was_there(long_home):
-    """Also by force a file gives way only to a whole one."""
     path = long_home.folder / "audit.ndjson"
     path.write_text("the last good one")
     oldest = min(long_home.data_dir.glob("audit/tenant=*/day=*/*.parquet"))

@@ -29,7 +29,7 @@ def set_revision(home: Home, revision: str) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "serve"])
 def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command):
-    """What says "ready" must be true, and no seed may be waited for in vain."""
+    """What says "ready" must be true."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ran = empty_home.order(command, port=str(port))
@@ -42,7 +42,6 @@ def test_an_address_that_is_taken_is_refused_before_any_work(empty_home, command
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.7", "a" * 70])
 @pytest.mark.parametrize("command", ["demo", "serve"])
 def test_a_host_that_is_not_ours_is_one_line(quiet_home, command, host):
-    """Whether the name is unknown, another machine's, or empty."""
     ran = quiet_home.order(command, host=host)
 
     assert ran.code == REFUSED
@@ -51,7 +50,6 @@ def test_a_host_that_is_not_ours_is_one_line(quiet_home, command, host):
 
 @pytest.mark.parametrize("words", ["demo", "demo --no-serve", "init", "serve"])
 def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
-    """A wrong path is the operator's to see, with the path."""
     empty_home.data_dir.write_text("a file is in the way")
 
     ran = empty_home.order(*words.split())
@@ -76,7 +74,6 @@ def test_a_data_dir_that_cannot_be_made_is_one_line(empty_home, words):
 def test_a_database_url_that_cannot_be_used_is_one_line_that_names_it(
     quiet_home, command, url, reason
 ):
-    """Without the password that may stand in it."""
     ran = quiet_home.order(*command.split(), database_url=url)
 
     assert ran.code == REFUSED
@@ -140,8 +137,6 @@ def test_sealing_while_another_process_seals_is_exit_code_3(home):
 
 
 def test_a_lease_lost_while_sealing_is_said_like_one_not_had(home, monkeypatch):
-    """Another machine took over: nothing is wrong with what is stored."""
-
     async def lose(*_: object, **__: object) -> None:
         raise LeaseLost
 
@@ -155,7 +150,6 @@ def test_a_lease_lost_while_sealing_is_said_like_one_not_had(home, monkeypatch):
 
 
 def test_ended_sessions_are_recorded_with_their_number(home):
-    """Who was put out, and how many doors that closed, is in the log."""
     ada = ("--org", "acme", "--member", "ada@acme.example")
     home.ask("member", "add", *ada[:2], ada[3], "--idp", "github", "--role", "owner")
     home.ask("session", "issue", *ada, "--cookie")
@@ -187,14 +181,12 @@ def test_an_argument_that_is_no_text_is_one_line(home, arguments):
 
 
 def test_a_byte_from_a_shell_that_is_no_text_is_one_line(home):
-    """The interpreter makes of such a byte what the arguments above hold in its place."""
     ran = home.run("member", "list", "--org", "\udcff")
 
     assert (ran.code, ran.refusal) == (REFUSED, NO_TEXT)
 
 
 def test_a_file_nested_beyond_reading_is_one_line(home):
-    """However deep it is, it is the file's fault and is told so by name."""
     file = home.folder / "deep.toml"
     file.write_text("x = " + "[" * 3000 + "]" * 3000)
 

@@ -34,7 +34,6 @@ def help_of(words: list[str], flag: str = "--help") -> str:
 
 
 def test_every_command_and_group_has_help():
-    """Each says what it does and what it takes; -h is --help."""
     assert len(COMMANDS) > 40
     for words, _ in COMMANDS:
         _, _, text = help_of(words).partition("\n\n")
@@ -44,7 +43,6 @@ def test_every_command_and_group_has_help():
 
 
 def test_the_lists_of_commands_show_each_command_s_own_summary():
-    """They are read from the source, and click makes its own of the docstring."""
     for words, group in COMMANDS:
         if isinstance(group, click.Group):
             context = click.Context(group)

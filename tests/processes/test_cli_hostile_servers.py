@@ -63,7 +63,7 @@ def order(desk, words, answer, **options: str):
     ids=["missing", "types", "empty", "shapes"],
 )
 def test_an_answer_of_another_form_is_one_line(desk, words, body):
-    """No traceback, which `order` would raise: it would look like a fault of this program."""
+    """A traceback would look like a fault of this program."""
     ran = order(desk, words, partial(sends, json.dumps(body).encode()), given="a.b.c")
 
     if ran.code:
@@ -124,7 +124,6 @@ def test_no_value_of_an_answer_reaches_the_terminal_as_a_command(desk, name, is_
 
 
 def test_no_value_of_an_explanation_reaches_the_terminal_as_a_command(desk):
-    """It quotes claims, which any sender of a request chooses."""
     answer = partial(sends, json.dumps(evil_answer()).encode())
     ran = order(desk, ("explain",), answer, given="a.b.c")
 
@@ -133,7 +132,6 @@ def test_no_value_of_an_explanation_reaches_the_terminal_as_a_command(desk):
 
 
 def test_no_error_of_a_server_reaches_the_terminal_as_a_command(desk):
-    """Nor what it says in a header."""
     body = json.dumps({"error": EVIL}).encode()
     ran = order(desk, COMMANDS["query"], lambda at: at.reply(400, body, **OURS))
 
@@ -146,7 +144,7 @@ SHELL = "x$(reboot)`reboot`;reboot"
 
 @pytest.mark.parametrize("name", ["query", "exports", "rejected"])
 def test_a_command_to_paste_runs_nothing_else(desk, name):
-    """Ids and cursors of a server become arguments, whatever they are."""
+    """Ids and cursors of a server become arguments."""
     body = json.dumps(evil_answer()).replace(json.dumps(EVIL), json.dumps(SHELL)).encode()
     ran = order(desk, (*COMMANDS[name], "--utc"), partial(sends, body))
     pasted = [line for line in ran.out.splitlines() if "--cursor" in line or "curl" in line]
@@ -158,7 +156,6 @@ def test_a_command_to_paste_runs_nothing_else(desk, name):
 
 
 def test_a_redirect_names_no_host_that_a_shell_would_act_on(desk):
-    """The error says which login to run."""
     ran = order(desk, COMMANDS["query"], lambda at: at.reply(307, location=f"https://{SHELL}/"))
 
     assert ran.code == REFUSED
@@ -172,7 +169,6 @@ def unprintable(text: str) -> set[str]:
 
 
 def test_a_receipt_on_a_terminal_stays_json(desk):
-    """Its filters are texts of a caller; the lines may be kept as a file."""
     texts = ("org", "tenant_id", "export_id", "actor", "actor_source", "file_name", "version")
     numbers = dict.fromkeys(("receipt", "watermark", "rows", "bytes"), 1)
     times = dict.fromkeys(("started_at", "finished_at"), "2026-03-04T12:00:00.123456Z")
@@ -195,7 +191,6 @@ def test_a_receipt_on_a_terminal_stays_json(desk):
 
 
 def test_an_answer_without_an_end_is_not_read_to_it(desk, monkeypatch):
-    """Neither one that is long nor one that unpacks to be."""
     monkeypatch.setattr(server_client, "ANSWER_BYTES_MAX", 100_000)
     long = b'{"entries":[' + b" " * 200_000
     packed = partial(sends, gzip.compress(long), content_encoding="gzip")
@@ -216,7 +211,6 @@ def test_deep_json_is_no_answer(desk):
 
 @pytest.mark.parametrize("status", [200, 206])
 def test_an_export_with_headers_of_another_form_leaves_no_file(desk, tmp_path, status):
-    """The number of rows is no number, or the answer is a part of a file."""
     words = ("audit", "export", "--format", "csv", str(tmp_path / "rows.csv"))
     ran = order(desk, words, lambda at: at.reply(status, b"id\n", x_row_count="many", **OURS))
 
@@ -244,7 +238,6 @@ CODES = {
     ],
 )
 def test_codes_of_another_form_are_refused_before_they_are_shown(desk, changes):
-    """Without them, or without an end, no sign-in is possible."""
     codes = {name: value for name, value in (CODES | changes).items() if value is not ...}
     with strange_server(partial(sends, json.dumps(codes).encode())) as (url, _):
         ran = desk.order("login", url)
@@ -282,7 +275,6 @@ def test_what_a_server_calls_a_session_is_stored_only_if_it_can_be_one(desk, tok
 
 
 def test_the_name_that_a_server_gives_its_user_is_shown_as_text(desk):
-    """And stored in a file that only its owner can read."""
     who = {"actor": EVIL, "org": EVIL, "capabilities": [EVIL], "member": None}
     with strange_server(partial(sends, json.dumps(who).encode())) as (url, _):
         ran = desk.order("login", url, "--with-token", given="cs_secret")

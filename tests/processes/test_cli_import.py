@@ -80,7 +80,6 @@ def spooled(home: Home) -> list[Path]:
     ],
 )
 def test_an_exported_file_can_be_imported_again(home, name, words):
-    """From one organisation into another, by commands alone; and a second time it is skipped."""
     home.ask("org", "add", "other", "--tier", "org")
     for team in ("a", "=b", 'c"d', "@e"):
         home.ask("team", "add", "--org", "acme", team)
@@ -103,7 +102,6 @@ def test_an_exported_file_can_be_imported_again(home, name, words):
 
 
 def test_a_refused_row_refuses_its_file_and_no_other(home):
-    """Each file is its own; the command says what happened to each, and ends with 1."""
     good = write(home, "good.ndjson", line("a"))
     bad = write(home, "bad.ndjson", line("b") + "x\n" + line("c", event="nothing"))
     gone = str(home.folder / "gone.csv")
@@ -123,7 +121,6 @@ def test_a_refused_row_refuses_its_file_and_no_other(home):
 
 
 def test_partial_keeps_the_good_rows(home):
-    """That is what was asked for: the exit code is 0."""
     path = write(home, "part.ndjson", line("a") + "x\n" + line("b"))
 
     (done,) = told(home, "--partial", path)
@@ -152,7 +149,6 @@ def test_refused_rows_are_shown_in_part_and_reported_in_full(home):
 
 
 def test_what_a_file_says_cannot_write_on_the_terminal(home):
-    """Neither its rows nor its name."""
     path = write(home, "\x1b[2J.ndjson", line() + '{"\\u001b[31m": 1}\n')
     ran = home.order(*IMPORT, path)
 
@@ -162,7 +158,6 @@ def test_what_a_file_says_cannot_write_on_the_terminal(home):
 
 @only_full
 def test_standard_input_is_spooled_and_gone_afterwards(home):
-    """Digested before it is read: the second time it is skipped; also after a refusal."""
     first = home.run(*IMPORT, "--format", "ndjson", "-", given=line("a").encode())
     again = piped(home, line("a").encode(), "--format", "ndjson", "--json", "-")
     packed = piped(home, gzip.compress(line("b").encode()), "--format", "ndjson", "-")
@@ -176,7 +171,6 @@ def test_standard_input_is_spooled_and_gone_afterwards(home):
 
 
 def test_a_list_names_files(home):
-    """In a file, or as standard input; empty lines name none."""
     paths = [write(home, f"{name}.ndjson", line(name)) for name in ("a", "b", "ü c")]
     listed = write(home, "list", f"{paths[0]}\n\n{paths[2]}\r\n")
 
@@ -189,7 +183,6 @@ def test_a_list_names_files(home):
 
 @pytest.mark.parametrize("content", [b"\xff\n", b"a\0b\n", b"-\n", b"a\n" * 100_001])
 def test_a_list_that_is_none_is_refused(home, content):
-    """Before any file is touched."""
     ran = home.order(*IMPORT, "--files-from", write(home, "list", content))
 
     assert (ran.code, ran.refusal.split("/")[-1]) == (
@@ -261,7 +254,6 @@ def test_an_organisation_that_is_not_there_is_refused(quiet_home):
 
 
 def test_the_import_is_recorded_as_the_operators(home):
-    """Who did it, and what came in."""
     content = line("a") + line("b", YESTERDAY - timedelta(days=3))
     told(home, write(home, "history.ndjson", content))
     (row,) = entries(home, "--event", "audit_imported")
@@ -275,7 +267,6 @@ def test_the_import_is_recorded_as_the_operators(home):
 
 
 def test_while_another_process_changes_segments_it_waits(home):
-    """And gives up with exit code 3: trying again may help."""
     path = write(home, "a.ndjson", line("a"))
     with ThreadPoolExecutor(1) as pool, (home.data_dir / "segments.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -290,7 +281,6 @@ def test_while_another_process_changes_segments_it_waits(home):
 
 
 def test_of_two_processes_with_one_file_one_imports_it(home):
-    """The other finds that it is there."""
     path = write(home, "a.ndjson", "".join(line(f"p{number}") for number in range(900)))
     both = [home.begin(*IMPORT, "--json", path) for _ in range(2)]
     said = [json.loads(one.communicate(timeout=DEADLINE_S)[0])["files"][0] for one in both]
@@ -309,7 +299,6 @@ def many_days(home: Home, per_day: int = 1_000, days: int = 60) -> str:
 @only_full
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=only_full)])
 def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home, how):
-    """`kill -9` leaves files that the catalog does not name, Ctrl-C leaves none."""
     path = many_days(home)
     process = home.begin(*IMPORT, path)
     pattern = "audit/tenant=*/day=*/*.parquet"
@@ -329,7 +318,6 @@ def test_an_import_that_is_ended_midway_imports_nothing_and_can_be_repeated(home
 
 
 def test_a_terminal_shows_the_progress_of_an_import(home):
-    """And in a script's log there is no bar."""
     path = write(home, "a.ndjson", line("a"))
 
     assert b"Importing" in home.watch(*IMPORT, path)
@@ -337,7 +325,6 @@ def test_a_terminal_shows_the_progress_of_an_import(home):
 
 
 def test_a_service_that_runs_shows_the_rows_at_once(home):
-    """An import needs no restart, and no quiet service."""
     with home.serve(seal_rows="1", seal_interval_s="0.05").client() as client:
         told(home, write(home, "a.ndjson", line("a") * 3))
         page = client.get("/api/v1/admin/orgs/acme/audit", params={"package": "a"}).json()

@@ -17,7 +17,6 @@ def keys(home: Home) -> dict[str, dict]:
 
 
 def test_a_key_is_issued_with_an_expiry_and_rotated(home):
-    """The successor lives as long; the old key says when it ends, and who issued it."""
     old = home.ask("apikey", "issue", "--org", "acme", "--name", "proxy", *SENDS)
     new = home.ask("apikey", "rotate", "--org", "acme", old["id"], "--overlap", "12h")
 
@@ -64,7 +63,6 @@ def test_the_command_names_the_scopes_and_has_none_by_default(quiet_home):
 
 
 def test_the_list_says_which_keys_to_rotate(home):
-    """Those that end soon, and those that are older than scopes."""
     home.ask("apikey", "issue", "--org", "acme", "--name", "brief", *SENDS, "--expires", "7d")
     home.ask("apikey", "issue", "--org", "acme", "--name", "long", *SENDS, "--expires", "never")
 

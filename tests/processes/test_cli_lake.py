@@ -18,7 +18,6 @@ def sealed_home(home):
 
 
 def test_a_table_is_published_once_for_each_change(sealed_home):
-    """The second time there is nothing to do."""
     (first,) = sealed_home.ask("lake", "publish")["tables"]
     (second,) = sealed_home.ask("lake", "publish")["tables"]
 
@@ -31,7 +30,7 @@ def test_a_table_is_published_once_for_each_change(sealed_home):
 
 
 def test_publishing_waits_for_the_process_that_changes_segments(sealed_home):
-    """A service holds the lease now and then for a short time; the command says that it waits."""
+    """A service holds the lease for a short time now and then."""
     with (sealed_home.data_dir / "segments.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = sealed_home.begin("lake", "publish", "--json")
@@ -63,7 +62,6 @@ def test_the_status_says_where_tables_are_and_what_they_lack(sealed_home):
 
 
 def test_each_organisation_can_have_a_table_of_its_own(sealed_home):
-    """Named by its slug."""
     (table,) = sealed_home.ask("lake", "publish", "--per-tenant")["tables"]
 
     assert table["org"] == "acme"
@@ -79,7 +77,6 @@ def test_without_a_table_the_answers_say_how_to_publish_one(home):
 
 
 def test_a_dropped_table_is_gone(sealed_home):
-    """Its metadata, too."""
     sealed_home.ask("lake", "publish", "--format", "delta")
     log = sealed_home.data_dir / "audit" / "_delta_log"
     assert log.is_dir()
@@ -109,7 +106,6 @@ def test_the_check_finds_nothing_wrong_with_a_log_beside_segments(sealed_home):
 
 @pytest.mark.parametrize("name", ["iceberg", "delta"])
 def test_a_restored_data_dir_has_tables_of_its_own(sealed_home, name):
-    """Those of the data dir that it is a backup of are left alone."""
     (first,) = sealed_home.ask("lake", "publish", "--format", name)["tables"]
     target = sealed_home.folder / "backup"
     sealed_home.ask("backup", str(target))

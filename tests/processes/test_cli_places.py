@@ -64,7 +64,6 @@ def check_refused(ran: Ran, words: tuple[str, ...], why: str) -> None:
 
 
 def test_every_command_says_where_it_works_and_whether_it_changes_anything():
-    """The places of the documents' table, and which commands ask for nothing of a server."""
     assert all(isinstance(command, Command) for command in COMMANDS.values())
     local = {words for words, command in COMMANDS.items() if command.place is Place.LOCAL}
     assert local == {("audit", "verify-export"), ("demo",), ("init",), ("serve",)}
@@ -82,7 +81,6 @@ def test_with_a_server_set_a_command_on_a_data_dir_wants_local(signed_in, words)
 
 
 def test_local_names_the_data_dir_and_so_does_its_variable(signed_in, tmp_path):
-    """In the order in which docs/command-line.md has them."""
     listing = ["org", "list"]
     empty = {"COUNTERSIGN_DATA_DIR": str(tmp_path / "data")}
     for words, variables in (
@@ -105,7 +103,6 @@ def test_local_names_the_data_dir_and_so_does_its_variable(signed_in, tmp_path):
     ids=" ".join,
 )
 def test_the_part_of_a_command_that_a_server_does_not_offer_wants_local(signed_in, words):
-    """As the commands that no server offers."""
     ran = invoke([*words, "--json"], signed_in)
 
     assert ran.code == WRONG_USAGE

@@ -25,7 +25,6 @@ def written(home: Home, name: str, content: bytes | str) -> Path:
 
 
 def test_a_policy_is_set_shown_and_changed(home: Home):
-    """What `show --json` prints can be edited and set again; a stale revision is refused."""
     file = written(home, "policy.toml", POLICY)
     first = home.ask("policy", "set", "--org", "acme", str(file), "--revision", "0", "--yes")
     again = home.ask("policy", "set", "--org", "acme", str(file), "--yes")
@@ -46,7 +45,6 @@ def test_a_policy_is_set_shown_and_changed(home: Home):
 
 
 def test_what_a_policy_would_have_done_is_shown_first(home: Home):
-    """Without changing anything, and without a terminal: a script reviews a change with it."""
     file = written(home, "policy.toml", POLICY)
 
     shown = home.ask("policy", "set", "--org", "acme", str(file), "--dry-run")
@@ -59,7 +57,6 @@ def test_what_a_policy_would_have_done_is_shown_first(home: Home):
 
 
 def test_a_release_is_checked(home: Home):
-    """The exit code tells a script, the reason a person."""
     home.ask("policy", "set", "--org", "acme", str(written(home, "policy.toml", POLICY)), "--yes")
 
     denied = home.order("policy", "check", "--org", "acme", "npm", "left-pad@1.2.0")
@@ -75,7 +72,6 @@ def test_a_release_is_checked(home: Home):
 
 
 def test_a_wrong_policy_names_file_and_field(home: Home):
-    """And changes nothing."""
     file = written(home, "policy.toml", 'deny = [{ ecosystem = "npm", package = "a b" }]')
 
     refused = home.order("policy", "set", "--org", "acme", str(file))
@@ -85,7 +81,6 @@ def test_a_wrong_policy_names_file_and_field(home: Home):
 
 
 def test_a_file_of_organisations_sets_policies(home: Home):
-    """Once: applying it again changes nothing; an error names the organisation."""
     text = "[orgs.acme.policy]" + POLICY
     first, second = applied(home, text), applied(home, text)
     wrong = applied(home, '[orgs.acme.policy]\nmode = "off"')
@@ -97,7 +92,6 @@ def test_a_file_of_organisations_sets_policies(home: Home):
 
 
 def test_a_blocklist_is_imported_and_blocks(home: Home):
-    """Counts for people and scripts, and 4 if a record could not be read."""
     none = home.ask("blocklist", "status")
     good = written(home, "osv.zip", osv_zip([osv_record("MAL-1"), osv_record("X-1")]).getvalue())
     bad = written(
@@ -133,7 +127,6 @@ def test_a_blocklist_is_imported_and_blocks(home: Home):
 
 
 def test_a_feed_that_was_not_imported_for_long_is_named_until_it_is_removed(home: Home):
-    """In what an operator reads: the status of the blocklist, and what is stored."""
     file = written(home, "corp.zip", osv_zip([osv_record("C-1"), osv_record("C-2")]).getvalue())
     home.ask("blocklist", "import", str(file), "--feed", "corp", "--ids", "C-*")
 
@@ -160,7 +153,6 @@ def sbom(*purls: str, **changes: object) -> str:
 
 
 def test_a_bill_of_materials_is_compared_with_the_blocklist(home: Home):
-    """By ecosystem, name and version, whatever else a package URL says."""
     fixed = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.1"}]}]
     records = [
         osv_record("MAL-1", "Ev_il", "PyPI", versions=["1.0.0"], ranges=[]),
@@ -219,7 +211,6 @@ def test_a_component_is_compared_in_every_spelling(home: Home, purl: str, is_nam
 
 
 def test_what_the_product_of_a_bill_of_materials_contains_is_compared(home: Home):
-    """Some tools list dependencies below `metadata.component`; that one is the product itself."""
     record = osv_record("MAL-2", "evil", versions=["1.0.0"], ranges=[])
     home.ask("blocklist", "import", str(written(home, "osv.zip", osv_zip([record]).getvalue())))
     product = {

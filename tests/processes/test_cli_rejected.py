@@ -30,7 +30,6 @@ async def reject(services: Services) -> None:
 
 
 def test_both_kinds_are_listed_and_told_apart(home):
-    """In JSON exactly what the API answers."""
     home.change(reject)
 
     everything = home.ask(*LIST)
@@ -52,7 +51,6 @@ def test_both_kinds_are_listed_and_told_apart(home):
 
 
 def test_people_see_what_to_send_and_nothing_a_terminal_obeys(home):
-    """Anyone who can send a token must not write on the operator's screen."""
     home.change(reject)
 
     ran = home.order(*LIST)

@@ -31,7 +31,6 @@ ADD = ("bindings", "create", "--issuer", ISSUER, "--sub", MAIN, "--repository-id
 
 
 def test_a_member_signs_in_works_and_signs_out(desk, server, ada, there):
-    """The session is theirs, in the file that only they can read, and ends with the sign-out."""
     ran = by_browser(desk, server, ada)
 
     assert ran.code == 0, ran
@@ -56,7 +55,6 @@ def test_a_member_signs_in_works_and_signs_out(desk, server, ada, there):
 
 @only_full
 def test_a_denied_sign_in_stores_nothing(desk, server, ada):
-    """Exit code 1, with the reason."""
     ran = by_browser(desk, server, ada, "deny")
 
     assert ran.code == REFUSED
@@ -65,7 +63,6 @@ def test_a_denied_sign_in_stores_nothing(desk, server, ada):
 
 
 def test_bindings_of_a_server_are_made_listed_shown_and_revoked(signed_in, server):
-    """The same answers as from the API."""
     org = {"COUNTERSIGN_ORG": "acme"}
     made = signed_in.ask("bindings", "add", "--event", "push", *_other("43"), **org)
     assert (made["origin"], made["org"]) == ("org_admin", "acme")
@@ -94,7 +91,6 @@ def _other(repository_id: str) -> tuple[str, ...]:
 
 
 def test_rows_are_queried_shown_and_exported(signed_in, server, tmp_path):
-    """Page by page, one in full, all as a file."""
     org = ("--org", "acme")
     for number in range(3):
         signed_in.ask("bindings", "add", *org, *_other(str(100 + number)))
@@ -141,7 +137,6 @@ def test_rows_are_queried_shown_and_exported(signed_in, server, tmp_path):
 
 
 def test_a_token_is_explained_by_the_server(signed_in):
-    """Claims as they were read, also by the short name; exit code 1 if they are not trusted."""
     signed_in.ask("bindings", "add", "--org", "acme", *_other("77"))
     claims = {"iss": ISSUER, "aud": "countersign", "sub": MAIN, "repository_id": "77"}
     claims |= {"event_name": "push", "exp": 4_000_000_000}
@@ -161,7 +156,6 @@ def test_a_token_is_explained_by_the_server(signed_in):
 
 
 def test_a_key_reads_what_its_scopes_say(desk, there, server):
-    """In its own organisation, without naming it; a key that sends rows reads nothing."""
     issue = ("apikey", "issue", "--org", "acme", "--name")
     reader = there.ask(*issue, "siem", "--scope", "audit:r")["secret"]
     sender = there.ask(*issue, "proxy", "--scope", "audit:ingest")["secret"]
@@ -203,7 +197,6 @@ def test_what_is_worked_on_follows_the_order_that_is_documented(signed_in, serve
 
 
 def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
-    """--local, with COUNTERSIGN_DATA_DIR; and what a server does not offer says so."""
     local = {
         "COUNTERSIGN_DATA_DIR": str(there.data_dir),
         "COUNTERSIGN_DATABASE_URL": database_url(there.data_dir),
@@ -221,7 +214,6 @@ def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
 
 @only_full
 def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
-    """Not what a 401 is."""
     assert by_browser(desk, server, ada).code == 0
     stored = json.loads(desk.logins.read_text())
     stored["servers"][server.url]["token"] += "x"
@@ -237,7 +229,6 @@ def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
 
 
 def test_a_command_signs_in_again_where_the_server_requires_it(desk, home):
-    """Then it does what was asked, once; the session of the former sign-in ends."""
     server = home.serve()
     assert by_browser(desk, server, home.change(owner_cookie)).code == 0
     former = json.loads(desk.logins.read_text())["servers"][server.url]["token"]
@@ -258,7 +249,6 @@ def test_a_command_signs_in_again_where_the_server_requires_it(desk, home):
 
 
 def test_a_session_of_a_variable_is_told_to_sign_in_again(desk, home):
-    """There is no login to renew."""
     server = home.serve()
     cookie = home.change(owner_cookie)
     home.change(age_sign_ins)
@@ -270,7 +260,6 @@ def test_a_session_of_a_variable_is_told_to_sign_in_again(desk, home):
 
 
 def test_a_mistyped_name_is_answered_with_the_nearest(signed_in, desk, there):
-    """Commands, options and organisations; on a server without telling which others there are."""
     assert "Did you mean 'query'" in signed_in.order("audit", "qery").err
     assert "Did you mean one of: 'audit'" in signed_in.order("auidt").err
     assert "'--since'" in signed_in.order("audit", "query", "--sinc", "1h").err
@@ -285,7 +274,6 @@ def test_a_mistyped_name_is_answered_with_the_nearest(signed_in, desk, there):
 
 
 def test_the_file_of_logins_is_not_used_if_others_can_read_it(signed_in):
-    """Nor if it is damaged; the remedy is named."""
     signed_in.logins.chmod(0o644)
     assert "can be read by others: run `chmod 600" in signed_in.order("whoami").refusal
     signed_in.logins.chmod(0o600)
@@ -296,7 +284,6 @@ def test_the_file_of_logins_is_not_used_if_others_can_read_it(signed_in):
 
 
 def test_several_logins_are_kept_and_switched(signed_in, server):
-    """Signing in to another address leaves the first one stored."""
     other = server.url.replace("127.0.0.1", "localhost")
     signed_in.ask("login", other, "--with-token", given=ADMIN_TOKEN)
 
@@ -309,7 +296,6 @@ def test_several_logins_are_kept_and_switched(signed_in, server):
 
 
 def test_following_prints_each_row_once_until_ctrl_c(signed_in, server):
-    """In the order of acceptance, the last ones first; it ends quietly with 130."""
     path = "/api/v1/admin/orgs/acme/audit/events"
 
     def send(client: httpx2.Client, *names: str) -> None:
@@ -342,7 +328,6 @@ def test_following_prints_each_row_once_until_ctrl_c(signed_in, server):
 @sample(2)
 @pytest.mark.parametrize("words", ["--until 2030-01-01", "--order asc", "--cursor x", "--explain"])
 def test_following_has_no_end_and_no_other_order(signed_in, words):
-    """An option that would not be heeded is refused."""
     ran = signed_in.order("audit", "query", "--org", "acme", "--follow", *words.split())
 
     assert ran.code == WRONG_USAGE

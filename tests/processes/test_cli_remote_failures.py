@@ -24,7 +24,6 @@ REFUSED, UNAVAILABLE = 1, 3
     ],
 )
 def test_an_address_that_is_none_or_not_safe_is_refused(desk, url, refusal):
-    """Before anything is sent, and before a secret is read."""
     ran = desk.order("login", url, "--with-token", given="cs_secret")
 
     assert ran.code == REFUSED
@@ -34,7 +33,6 @@ def test_an_address_that_is_none_or_not_safe_is_refused(desk, url, refusal):
 
 @pytest.mark.parametrize("secret", ["", "\n", "two words\nlines", "ä", "x" * 5000])
 def test_what_is_no_token_is_refused(desk, server, secret):
-    """It would be no header."""
     ran = desk.order("login", server.url, "--with-token", given=secret)
 
     assert ran.code == REFUSED
@@ -42,7 +40,6 @@ def test_what_is_no_token_is_refused(desk, server, secret):
 
 
 def test_a_wrong_token_is_not_stored(desk, server):
-    """Each kind is asked about at once."""
     for secret in ("cs_wrong", "wrong-admin-token", "csess_wrong"):
         ran = desk.order("login", server.url, "--with-token", given=secret)
         assert ran.code == REFUSED
@@ -71,7 +68,6 @@ OURS = {"x_request_id": "req_1", "content_type": "application/json"}
     ],
 )
 def test_what_a_server_answers_wrongly_is_one_clear_line(desk, answer, code, refusal):
-    """With the exit code that says whether to try again."""
     with strange_server(answer) as (url, _):
         variables = {"COUNTERSIGN_SERVER": url, "COUNTERSIGN_TOKEN": "cs_secret"}
         ran = desk.order("audit", "query", "--org", "acme", **variables)
@@ -97,7 +93,6 @@ def test_a_redirect_takes_no_credential_anywhere(desk):
 
 
 def test_a_server_that_cannot_be_reached_is_one_line(desk):
-    """No network, no such name, no TLS."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     for url, refusal in (
@@ -116,8 +111,6 @@ def test_a_server_that_cannot_be_reached_is_one_line(desk):
 
 
 def test_an_export_that_breaks_off_leaves_no_file(desk, tmp_path):
-    """The connection ends before the announced number of bytes."""
-
     def cut(at: Strange) -> None:
         at.reply(200, b"id,created_at\n", x_row_count="2", **OURS | {"content_length": "100"})
 

@@ -20,7 +20,6 @@ def damaged_home(home: Home) -> Home:
 
 
 def test_a_damaged_segment_is_restored_and_the_answer_says_from_where(damaged_home):
-    """And once more: then it is whole."""
     path, backup = segment_of(damaged_home), str(damaged_home.folder / "backup")
 
     ran = damaged_home.order(*RESTORE, "--all", "--from", backup)
@@ -39,7 +38,6 @@ def test_a_damaged_segment_is_restored_and_the_answer_says_from_where(damaged_ho
 
 
 def test_exit_code_1_says_that_rows_are_lost(damaged_home):
-    """Which, why no source was used, and what still works."""
     path = segment_of(damaged_home)
 
     ran = damaged_home.run(*RESTORE, "--org", "acme", "--day", path.parent.name[4:])
@@ -52,7 +50,6 @@ def test_exit_code_1_says_that_rows_are_lost(damaged_home):
 
 
 def test_what_to_restore_has_to_be_said(damaged_home):
-    """Rather than everything by an oversight."""
     for given in ((), ("seg_a", "--all")):
         assert damaged_home.order(*RESTORE, *given).code == 2
     unknown = damaged_home.order(*RESTORE, "seg_unknown")
@@ -60,7 +57,6 @@ def test_what_to_restore_has_to_be_said(damaged_home):
 
 
 def test_a_segment_without_a_copy_is_given_up(damaged_home):
-    """After a question; it cannot be undone."""
     path = segment_of(damaged_home)
     give_up = ("audit", "give-up", path.stem)
 
@@ -94,7 +90,6 @@ def test_a_whole_segment_is_not_given_up(home: Home):
 
 
 def test_damage_that_a_request_meets_is_named_within_seconds(damaged_home):
-    """Whichever process met it: another one tells of it, and so does the command."""
     server = damaged_home.serve(workers="2")
     with server.client() as client:
         answer = client.get("/api/v1/admin/orgs/acme/audit?source_ip=192.0.2.99")

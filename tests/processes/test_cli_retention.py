@@ -32,7 +32,6 @@ def hold_rows(home: Home) -> list[dict]:
 
 
 def test_a_hold_is_listed_until_it_is_released(home):
-    """With since when and why; the audit log keeps both."""
     assert hold_of(home) == (None, None)
 
     held = home.ask("org", "hold", "acme", "--reason", "case [4711]")
@@ -62,7 +61,6 @@ def test_a_hold_is_listed_until_it_is_released(home):
     ],
 )
 def test_a_hold_that_cannot_be_meant_is_refused(quiet_home, words, refusal):
-    """In one line, and nothing is held."""
     ran = quiet_home.order(*words)
 
     assert ran.code == REFUSED
@@ -71,7 +69,6 @@ def test_a_hold_that_cannot_be_meant_is_refused(quiet_home, words, refusal):
 
 
 def test_a_hold_without_a_reason_is_wrong_usage(quiet_home):
-    """The option is not optional."""
     assert quiet_home.order("org", "hold", "acme").code == WRONG_USAGE
 
 
@@ -138,7 +135,6 @@ BOTH = [
 
 
 def test_a_dry_run_says_what_would_go_and_a_run_drops_it(past_home):
-    """Days and rows of each organisation; the record of the clock is a run's alone."""
     before = stored(past_home), last_run(past_home)
 
     dry = past_home.ask("audit", "prune", "--dry-run")
@@ -156,7 +152,6 @@ def test_a_dry_run_says_what_would_go_and_a_run_drops_it(past_home):
 
 
 def test_what_is_held_is_shown_and_kept(past_home):
-    """So that it is clear why it is still there."""
     past_home.ask("org", "hold", "acme", "--reason", "case 4711")
 
     said = past_home.order("audit", "prune", "--dry-run")
@@ -170,7 +165,6 @@ def test_what_is_held_is_shown_and_kept(past_home):
 
 
 def test_one_organisation_alone_can_be_pruned(past_home):
-    """And one that is not there is refused."""
     assert past_home.ask("audit", "prune", "--org", "other")["orgs"] == BOTH[1:]
     assert stored(past_home) == {"acme": 3, "other": 1}
 
@@ -180,7 +174,6 @@ def test_one_organisation_alone_can_be_pruned(past_home):
 
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
 def test_a_clock_that_may_have_stepped_is_refused_in_one_line(past_home, flags):
-    """Which says what to do; nothing is dropped and nothing recorded until then."""
     days_ago = last_run(past_home, f"{utc_now() - timedelta(hours=49):%Y-%m-%dT%H:%M:%S.%fZ}")
     before = stored(past_home)
 
@@ -212,7 +205,6 @@ def test_pruning_while_another_process_changes_segments_is_exit_code_3(past_home
 
 @only_full
 def test_a_server_prunes_by_itself_and_says_when_it_does_not(past_home):
-    """A stepped clock is one line of its log, with both instants, and no traceback."""
     last_run(past_home, "2020-01-01T00:00:00.000000Z")
     server = past_home.serve()
 

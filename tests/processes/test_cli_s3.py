@@ -30,7 +30,6 @@ def variables(tmp_path, bucket):
 
 @pytest.mark.sqlite_only(reason="a database for each data dir")
 def test_a_second_installation_is_refused_until_it_takes_the_prefix_over(variables, bucket):
-    """Commands on its own segments say so, too; all others run."""
     first, second = variables("first"), variables("second")
 
     refused = invoke(["init"], second)
@@ -55,7 +54,6 @@ def test_there_is_nothing_to_take_over_in_a_folder(variables):
 
 @pytest.mark.sqlite_only(reason="restores to another data dir")
 def test_a_backup_by_version_is_taken_checked_and_restored(variables, bucket, tmp_path):
-    """The commands say how many objects it names, and of which bucket."""
     place = versioned(bucket)
     given = variables("first") | {"COUNTERSIGN_SEGMENTS_URL": place.url}
     target = str(tmp_path / "backup")
@@ -123,7 +121,6 @@ def kill_midway(arguments: list[str], given: dict[str, str], method: str, number
 def test_a_backup_by_version_or_its_restore_that_is_killed_is_repeated(
     variables, bucket, tmp_path, number
 ):
-    """Neither leaves a backup or a data dir that is not whole, and no object is lost."""
     place = versioned(bucket)
     given = variables("first") | {"COUNTERSIGN_SEGMENTS_URL": place.url}
     for slug in ("acme", "bolt", "cork"):

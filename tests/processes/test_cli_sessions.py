@@ -25,7 +25,6 @@ def ada(home) -> str:
 
 
 def test_an_issued_cookie_works_until_its_sessions_are_revoked(home, ada):
-    """A script acts as the member, under the member's own name."""
     server = home.serve()
     issue = ("session", "issue", "--org", "acme", "--member", ADA)
     cookie = home.ask(*issue, "--cookie", base_url=server.url)["cookie"]
@@ -77,8 +76,6 @@ def test_a_sign_in_link_is_used_up_by_the_button_and_not_by_looking(home, ada):
 
 
 def test_the_operator_sees_how_members_can_sign_in_and_ends_their_passkeys(home, ada):
-    """Whose account is linked, and how many passkeys there are, removed ones left out."""
-
     async def sign_up(services: Services) -> None:
         async with services.store.write() as work:
             member = await work.session.get_one(Member, ada)

@@ -45,7 +45,6 @@ def bound(home: Home) -> Home:
 
 
 def test_lists_fit_with_whole_ids_and_times_as_people_say_them(bound):
-    """Exact instants with --utc; escapes for the title only, and none with NO_COLOR."""
     (binding,) = bound.listed("bindings", "list", "--org", "acme")
     entries = bound.ask("audit", "query", "--org", "acme")["entries"]
     bindings = seen(bound, "bindings", "list", "--org", "acme", NO_COLOR="1")
@@ -66,7 +65,6 @@ def test_lists_fit_with_whole_ids_and_times_as_people_say_them(bound):
 
 
 def test_a_row_of_a_list_that_grows_is_one_line(bound):
-    """Blocked ones stand out, where colours are wanted."""
     (row, *_) = bound.ask("audit", "query", "--org", "acme")["entries"]
     line = row_line(row | {"decision": "BLOCKED", "packageName": "a\nb", "version": "1"}, None)
 

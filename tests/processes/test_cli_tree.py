@@ -19,7 +19,7 @@ RECOVERY = ("audit", "take-over")
 
 
 def test_a_group_lists_the_commands_that_its_modules_add():
-    """Both are made of the same decorators, one by reading the source and one by running it."""
+    """Both are made of the same decorators, one by reading the source, one by running it."""
     for words, group in TREE.items():
         if isinstance(group, click.Group):
             listed = group.list_commands(click.Context(group))

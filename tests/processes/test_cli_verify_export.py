@@ -46,7 +46,6 @@ def keep_receipt(home: Home, exported: dict) -> Path:
 @sample(3)
 @pytest.mark.parametrize(("file_format", "compression"), FORMS)
 def test_a_file_is_found_to_be_its_exports(filled, file_format, compression):
-    """By the receipt beside it, by one elsewhere, and by what is stored; rows are counted."""
     name = f"whole.{file_format}.{compression}"
     exported = export(filled, name, file_format, compression)
     receipt = keep_receipt(filled, exported)
@@ -67,7 +66,6 @@ def test_a_file_is_found_to_be_its_exports(filled, file_format, compression):
 
 @pytest.mark.parametrize("file_format", ["csv", "parquet"])
 def test_a_changed_byte_is_found(filled, file_format):
-    """Same size, another digest; exit code 1."""
     exported = export(filled, f"changed.{file_format}", file_format)
     keep_receipt(filled, exported)
     path = Path(exported["path"])
@@ -89,7 +87,6 @@ def test_a_changed_byte_is_found(filled, file_format):
 
 
 def test_a_missing_row_is_found_as_rows_and_bytes(filled):
-    """All three things that differ are said."""
     exported = export(filled, "short.ndjson", "ndjson")
     keep_receipt(filled, exported)
     path = Path(exported["path"])
@@ -104,7 +101,6 @@ def test_a_missing_row_is_found_as_rows_and_bytes(filled):
 
 
 def test_a_file_that_cannot_be_read_as_its_format_says_so(filled):
-    """Cut off: neither counted nor taken for whole."""
     exported = export(filled, "cut.csv.gz", "csv", "gzip")
     keep_receipt(filled, exported)
     path = Path(exported["path"])
@@ -190,7 +186,6 @@ def test_a_damaged_receipt_is_named(filled, tmp_path):
 
 
 def test_exports_are_listed_and_shown(filled):
-    """Newest first, page by page, and one with all there is."""
     first, second = (export(filled, f"listed-{n}.csv", "csv") for n in range(2))
     listed = filled.ask("audit", "exports", "list", "--org", "acme", "--limit", "1")
     assert [entry["id"] for entry in listed["exports"]] == [second["export_id"]]

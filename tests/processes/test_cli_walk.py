@@ -102,7 +102,6 @@ def steps(order: Order, ask: Ask, rules: str) -> list[Any]:
 def test_a_member_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
     desk: Desk, server: Server, ada: str, home: Home
 ) -> None:
-    """One code path: both places answer alike."""
     assert by_browser(desk, server, ada).code == 0
     rules = home.folder / "rules.toml"
     rules.write_text("cooldown.min_age_days = 7\n")
@@ -135,7 +134,6 @@ def operated(order: Order, ask: Ask) -> list[Any]:
 def test_the_operator_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
     desk: Desk, server: Server, home: Home
 ) -> None:
-    """With the admin token, from another machine."""
     at = {"COUNTERSIGN_SERVER": server.url, "COUNTERSIGN_TOKEN": ADMIN_TOKEN}
 
     def order(*words: str) -> Ran:
@@ -167,7 +165,6 @@ def test_the_operator_of_a_server_is_told_what_the_operator_of_a_data_dir_is(
 def test_what_a_member_may_not_do_is_refused_in_one_line(
     desk: Desk, server: Server, ada: str, words: tuple[str, ...], refusal: str
 ) -> None:
-    """Exit code 1: wrong right, wrong organisation, no such thing."""
     assert by_browser(desk, server, ada).code == 0
 
     for json in ((), ("--json",)):
@@ -177,7 +174,6 @@ def test_what_a_member_may_not_do_is_refused_in_one_line(
 
 
 def test_a_server_that_is_gone_is_named(desk: Desk, server: Server, ada: str) -> None:
-    """Exit code 3, so that scripts try again; a command of a data dir is not for it: 2."""
     assert by_browser(desk, server, ada).code == 0
     server.stop()
 

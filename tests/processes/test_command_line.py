@@ -27,7 +27,7 @@ def state_of_process() -> list[object]:
 
 
 def test_a_command_leaves_the_process_as_it_was(quiet_home):
-    """Also one that fails; else the tests behind it would run with its settings."""
+    """Otherwise the tests behind it would run with its settings."""
     before = state_of_process()
 
     assert quiet_home.order("org", "list").code == 0

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_an_answer_that_overtakes_the_body_says_that_the_connection_ends(quiet_server):
-    """A refusal needs no body; a client that is not told sends its next request into the void."""
     address = ("127.0.0.1", quiet_server.port)
     with closing(socket.create_connection(address, DEADLINE_S)) as connection:
         connection.sendall(
@@ -53,7 +52,6 @@ def test_a_client_that_still_sends_its_body_gets_the_whole_answer(quiet_server):
 
 
 def test_a_client_that_sends_on_after_its_answer_is_disconnected(quiet_server):
-    """What is read of it is bounded."""
     with connection_to(quiet_server) as connection:
         begin_long_body(connection, 2**40)
         assert connection.recv(65_536).startswith(b"HTTP/1.1 401 ")
@@ -120,7 +118,6 @@ def answered(server: Server, request: str) -> bytes:
 @sample(2)
 @pytest.mark.parametrize("path", ["/healthz", "/nowhere", bindings_path()])
 def test_a_websocket_is_refused_in_one_line(home: Home, path: str):
-    """With the headers of any answer, and no traceback in the log."""
     server = home.serve()
 
     answer = answered(server, f"GET {path} HTTP/1.1\r\nhost: a\r\n{WEBSOCKET}\r\n")
@@ -188,7 +185,6 @@ def test_a_credential_behind_the_body_is_none(quiet_server: Server):
 
 @pytest.mark.parametrize("place", ["extension", "trailer"])
 def test_what_is_beside_the_body_is_bounded(quiet_server: Server, place: str):
-    """It counts for no limit of the body itself."""
     # No more than is read: a connection that is closed with bytes unread may lose its answer.
     long = "a" * 2**16
     body = f"2;a={long}" if place == "extension" else f"2\r\n{{}}\r\n0\r\nx: {long}"
@@ -202,7 +198,7 @@ def test_what_is_beside_the_body_is_bounded(quiet_server: Server, place: str):
 
 
 def test_a_refused_request_with_a_long_body_ends(quiet_server: Server):
-    """What still comes of it has to be taken, or the server waits for itself."""
+    """The rest of the body must be read, or the server waits for itself."""
     answer = answered(
         quiet_server,
         f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n"
@@ -280,7 +276,6 @@ def test_headers_that_come_too_slowly_end_the_connection(home: Home):
 
 
 def test_a_body_may_take_longer_than_a_head(home: Home):
-    """The time limit ends with the head, also with one that came in pieces."""
     server = home.serve(head_timeout_s="1")
     body = json.dumps(binding_body(), indent=1).encode()
     head = (
@@ -345,7 +340,6 @@ def test_an_address_has_its_part_of_the_connections(home: Home, trusted: str):
 
 
 def test_an_address_with_too_many_connections_loses_one_of_its_own(home: Home):
-    """Not the one that is idle longest, if that is another's."""
     server = home.serve(connections_per_address_max="2", keep_alive_s="600")
     with ExitStack() as opened:
         other, *own = (
@@ -426,7 +420,6 @@ def test_a_client_that_does_not_read_is_disconnected(home: Home):
 
 
 def test_a_client_that_does_not_read_does_not_hold_up_the_end(home: Home):
-    """The grace is for those that do."""
     server = home.serve(shutdown_grace_s="0.5")
     with narrow_connection(server) as connection, narrow_connection(server) as other:
         begin_not_reading(connection)

@@ -121,7 +121,6 @@ def reasons(server: Server, event: str) -> set[str]:
     ids=["journal", "segments"],
 )
 def test_a_full_disk_is_a_507_and_loses_nothing(small_home, disk, sealing):
-    """Reading goes on; with room again the same request is taken, and each row is there once."""
     server = small_home.serve(**sealing)
     with server.client() as client:
         acknowledged, number, _ = fill(client)
@@ -148,7 +147,6 @@ def test_a_full_disk_is_a_507_and_loses_nothing(small_home, disk, sealing):
 
 
 def test_a_segment_that_does_not_fit_leaves_its_rows_in_the_journal(small_home, disk):
-    """Sealing fails, says so, leaves no half file, and is done once there is room."""
     server = small_home.serve(seal_rows="1000000")
     with server.client() as client:
         acknowledged = [item["packageName"] for n in range(4) for item in sent(client, n)]
@@ -187,7 +185,6 @@ def sent(client: httpx2.Client, number: int) -> list[dict[str, Any]]:
 
 
 def test_a_disk_that_turns_read_only_is_said_so_and_is_well_again_afterwards(small_home, disk):
-    """As after a fault of the disk, when the kernel stops all writes to it."""
     server = small_home.serve(seal_rows="1", seal_interval_s="0.05")
     with server.client() as client:
         acknowledged = [item["packageName"] for item in sent(client, 0)]
@@ -204,7 +201,6 @@ def test_a_disk_that_turns_read_only_is_said_so_and_is_well_again_afterwards(sma
 
 
 def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
-    """One line that says why; afterwards everything is there."""
     with small_home.serve().client() as client:
         acknowledged = [item["packageName"] for item in sent(client, 0)]
     small_home.servers[-1].stop()
@@ -222,7 +218,6 @@ def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
 
 
 def test_a_deleted_segment_is_a_503_until_it_is_back(small_home, disk):
-    """Never a page without its rows."""
     server = small_home.serve(seal_rows="1", seal_interval_s="0.05", decoded_memory_mb="1")
     with server.client() as client:
         acknowledged = [item["packageName"] for item in sent(client, 0)]

@@ -99,7 +99,6 @@ def kill_amid_ingest(server: Server, proxies: list[Proxy], chance: random.Random
 
 
 def test_a_killed_server_has_every_answered_row_once(home: Home) -> None:
-    """What was answered survives, and what was sent again under its key is not doubled."""
     seed = 20261120
     chance = random.Random(seed)
     proxies = [Proxy(f"proxy-{number}") for number in range(CLIENTS)]

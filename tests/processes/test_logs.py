@@ -110,7 +110,6 @@ def test_every_line_is_json_and_no_secret_is_in_any(home, secrets):
 
 @only_full
 def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secrets):
-    """What went wrong is for the log alone; the client gets the id to find it by."""
     server = home.serve()
     secrets |= sign_in(home, server)
     execute(home.data_dir, "UPDATE organisations SET tier = 'no such tier'")
@@ -134,7 +133,6 @@ def test_a_fault_is_logged_under_its_request_id_and_without_secrets(home, secret
 
 
 def test_not_even_at_debug_are_credentials_logged(home, secrets):
-    """The libraries log, too."""
     server = home.serve(log_level="debug")
     secrets |= sign_in(home, server) | {"ci_token": "eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"}
     with server.client(headers={}) as client:
@@ -173,7 +171,6 @@ def test_a_request_id_is_the_servers_own(home):
 
 
 def test_garbage_on_the_wire_leaves_the_log_readable(home):
-    """Whatever a port scanner sends, the next line is JSON again."""
     server = home.serve()
     for garbage in (
         b"\x16\x03\x01\x00\xa5",

@@ -150,7 +150,6 @@ def jobs_of(folder: Path, name: str) -> set[str]:
 def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
     home: Home, workers: str
 ) -> None:
-    """Those that serve have none of these jobs, and none of them holds what others wait for."""
     server, sender = home.serve(**EAGER, workers=workers), Sender()
     sender.send_and_wait(server, 3)
 
@@ -166,10 +165,7 @@ def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
 
 
 def test_a_request_that_fills_the_journal_has_it_sealed_at_once(home: Home) -> None:
-    """Long before the next look at it: it is not sealed by the process that knows.
-
-    The request after the one that has made it large says so.
-    """
+    """The process that knows of it does not seal."""
     server, sender = home.serve(seal_rows="1", seal_interval_s="80000"), Sender()
     eventually(lambda: sample(server, "countersign_segments") == 1, "the first look")
 
@@ -180,7 +176,6 @@ def test_a_request_that_fills_the_journal_has_it_sealed_at_once(home: Home) -> N
 
 
 def test_only_sealing_competes_for_the_processor(home: Home) -> None:
-    """A little, since it bounds the journal; the rest runs when all others leave it time."""
     server = home.serve()
     own = os.getpriority(os.PRIO_PROCESS, server.process.pid)
     seal, rest = process_named(server, "seal"), process_named(server, "maintenance")
@@ -193,7 +188,6 @@ def test_only_sealing_competes_for_the_processor(home: Home) -> None:
 
 @pytest.mark.parametrize("name", ["seal", "maintenance"])
 def test_one_that_is_killed_is_replaced_and_goes_on(home: Home, name: str) -> None:
-    """Meanwhile the service serves; nothing that was accepted is lost or doubled."""
     server, sender = home.serve(**EAGER), Sender()
     sender.send_and_wait(server, 3)
     killed = process_named(server, name)
@@ -211,7 +205,6 @@ def test_one_that_is_killed_is_replaced_and_goes_on(home: Home, name: str) -> No
 
 @WORKERS
 def test_all_end_when_the_service_is_killed(home: Home, workers: str) -> None:
-    """They would work on a data dir that another service may have by then."""
     server = home.serve(**EAGER, workers=workers)
     Sender().send(server, 3)
     folder = metrics_folder(server)
@@ -240,7 +233,6 @@ def test_one_that_is_killed_as_it_starts_leaves_no_files(home: Home) -> None:
 def test_files_of_a_service_that_was_killed_whole_are_removed_by_the_next(
     home: Home, quiet_server: Server
 ) -> None:
-    """Nothing of it was left to do so. A service that runs, or is about to, keeps its own."""
     held = metrics_folder(quiet_server)
     abandoned, new = (
         Path(tempfile.mkdtemp(prefix="countersign-metrics-", dir=held.parent)) for _ in range(2)
@@ -259,7 +251,6 @@ def test_files_of_a_service_that_was_killed_whole_are_removed_by_the_next(
 
 @WORKERS
 def test_all_end_in_order_while_there_is_work(home: Home, workers: str) -> None:
-    """With exit code 0 and without a process or a file that is left."""
     server, sender = home.serve(**EAGER, workers=workers), Sender()
     sender.send(server, 10)
     folder, processes = metrics_folder(server), descendants(server.process.pid)
@@ -296,8 +287,6 @@ def note_and_end(folder: Path, code: int, is_overdue: bool, serving: Serving) ->
 def test_one_that_ends_early_ends_nothing_else(
     tmp_path: Path, code: int, starts: list[str]
 ) -> None:
-    """It is started again; if its jobs were overdue, outside of the idle class."""
-
     def stop() -> None:
         eventually((tmp_path / "third").exists, "the third start")
         os.kill(os.getpid(), signal.SIGTERM)
@@ -392,7 +381,6 @@ def test_a_full_load_keeps_neither_sealing_nor_merging_from_their_work(home: Hom
 @pytest.mark.slow
 @pytest.mark.parametrize("round_number", range(5))
 def test_a_stop_right_after_the_start_is_in_order(home: Home, round_number: int) -> None:
-    """The others have hardly begun then, and do not know how to stop yet."""
     server = home.serve()
 
     assert server.stop() == 0

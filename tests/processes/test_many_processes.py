@@ -52,10 +52,7 @@ async def create_everywhere(
 
 
 def test_of_fifty_racing_creates_one_wins(empty_home):
-    """A slot holds one active binding, whichever process the creates reach.
-
-    The servers start at once on a data dir that is not there yet: migrations race, too.
-    """
+    """The servers start at once on a data dir that does not exist yet: migrations race, too."""
     servers = start_together(empty_home)
     empty_home.change(add_acme)
 
@@ -80,7 +77,6 @@ def test_of_fifty_racing_creates_one_wins(empty_home):
 
 @only_full
 def test_processes_that_start_together_share_generated_secrets(empty_home):
-    """Without settings for them, secrets are made once: what one process signs all accept."""
     servers = start_together(empty_home, admin_token="", secret_key="")
     empty_home.change(add_acme)
     token = (empty_home.data_dir / "admin_token").read_text().strip()
@@ -98,10 +94,7 @@ def test_processes_that_start_together_share_generated_secrets(empty_home):
 
 @only_full
 def test_preparing_a_new_data_dir_many_times_at_once_gives_one_result(tmp_path):
-    """Every step of a first start may meet another process at the same step.
-
-    Servers that are merely started together seldom do; these wait for each other each time.
-    """
+    """Servers that start together seldom meet at a step; here they wait for each other."""
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(PROCESSES), context.Queue()
     workers = [
@@ -136,7 +129,6 @@ def _prepare_in_step(folder, barrier, answers):
 
 
 def test_sealers_of_all_processes_lose_and_double_nothing(empty_home):
-    """One process at a time seals; what it seals stays visible once, from every process."""
     seed = 1
     chance = random.Random(seed)
     eager = {"seal_rows": "1", "seal_interval_s": "0.05", "orphan_grace_s": "60"}

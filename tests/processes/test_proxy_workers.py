@@ -102,7 +102,6 @@ def put_policy(stand: Stand, **changes: Any) -> None:
 def test_a_rule_blocks_a_cached_file_at_the_next_request_in_every_process(
     stand: Stand, packages: PackageRegistry
 ) -> None:
-    """And one that is gone blocks nothing any more. The registry is not asked again."""
     allowed, path = FILES
     with connections(stand, stand.key().secret) as each:
         assert statuses(each, path) == statuses(each, allowed) == [200, 200]
@@ -123,7 +122,6 @@ def test_a_rule_blocks_a_cached_file_at_the_next_request_in_every_process(
 
 
 def test_a_revoked_binding_names_no_install_in_any_process(stand: Stand) -> None:
-    """From the next request on, also of an install token that was issued before."""
     key = stand.key()
     with connections(stand, stand.install_token(key)) as each:
         assert statuses(each, FILES[0]) == [200, 200]

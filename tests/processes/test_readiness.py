@@ -86,7 +86,6 @@ def test_a_held_write_lock_refuses_changes_and_nothing_else(home):
 
 
 def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
-    """A volume that was unmounted: alive, not ready, and no empty page instead of the log."""
     server = home.serve(seal_rows="1", seal_interval_s="0.05")
     with server.client() as client:
         assert client.get("/readyz").status_code == 200
@@ -126,7 +125,6 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
 
 @pytest.mark.sqlite_only(reason="damages the file")
 def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
-    """A file that is no database any more says so; nothing is rebuilt in its place."""
     home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)
     for ran in (home.run("serve"), home.order("init"), home.order("org", "list")):
         assert (ran.code, ran.refusal) == (3, f"{StorageDamaged.text} (file is not a database)")

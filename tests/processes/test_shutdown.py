@@ -73,7 +73,6 @@ def the_one_binding(home: Home) -> list[str]:
 
 
 def test_a_request_in_flight_is_finished_before_the_end(home):
-    """SIGTERM comes while a create waits for the database; its 201 is sent and is kept."""
     server = home.serve()
     create = Create(server)
     with write_lock(home):
@@ -87,7 +86,6 @@ def test_a_request_in_flight_is_finished_before_the_end(home):
 
 
 def test_a_body_still_on_its_way_is_awaited(home):
-    """A client on a slow line is a request in flight, too."""
     server = home.serve()
     create = Create(server)
     begin_stopping(server)
@@ -114,7 +112,6 @@ NO_END = "3600"
 
 
 def test_idle_connections_do_not_hold_up_the_end(home):
-    """Keep-alive connections and half a request line are no request."""
     server = home.serve(shutdown_grace_s=NO_END)
     with server.client() as client, socket.create_connection(("127.0.0.1", server.port)) as half:
         assert client.get("/healthz").status_code == 200
@@ -124,7 +121,6 @@ def test_idle_connections_do_not_hold_up_the_end(home):
 
 
 def test_pages_that_wait_for_rows_do_not_hold_up_the_end(home):
-    """Their streams have no end of their own; the browser comes back to the next process."""
     server = home.serve(shutdown_grace_s=NO_END)
     with server.client() as client, client.stream("GET", LIVE_PATH) as response:
         pieces = response.iter_raw()
@@ -136,7 +132,6 @@ def test_pages_that_wait_for_rows_do_not_hold_up_the_end(home):
 
 @only_full
 def test_an_export_in_flight_reaches_its_last_byte(long_home):
-    """A slow reader gets the whole file, and its end is recorded before the process ends."""
     server = long_home.serve()
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         pieces = response.iter_raw()
@@ -152,7 +147,6 @@ def test_an_export_in_flight_reaches_its_last_byte(long_home):
 
 
 def test_an_export_without_a_reader_is_cut_after_the_grace_and_recorded(long_home):
-    """What has left by then has left: the row that says so must not be lost with the process."""
     server = long_home.serve(shutdown_grace_s="0.5")
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
         next(response.iter_raw())
@@ -164,7 +158,6 @@ def test_an_export_without_a_reader_is_cut_after_the_grace_and_recorded(long_hom
 
 
 def test_a_client_who_leaves_does_not_leave_the_database_locked(home):
-    """A create that is given up while it waits for the lock rolls back whatever it had."""
     server = home.serve()
     for _ in range(10):
         create = Create(server)

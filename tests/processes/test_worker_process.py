@@ -72,7 +72,6 @@ def names(server: Server) -> list[str]:
 
 
 def test_rows_are_the_same_before_with_and_after_the_worker(home: Home):
-    """It is started by the first large body; one that is killed is replaced, and loses nothing."""
     server = home.serve()
     assert workers(server.process.pid) == []
     send(server, "first")
@@ -102,7 +101,6 @@ def test_many_first_bodies_at_once_do_not_start_a_process_each(home: Home):
 
 
 def test_a_body_that_is_refused_is_refused_by_the_worker_too(home: Home):
-    """With the same status and text."""
     server = home.serve()
     send(server, "first")
     with_worker(server)
@@ -124,7 +122,6 @@ def test_a_body_that_is_refused_is_refused_by_the_worker_too(home: Home):
 @only_full
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_the_worker_ends_with_its_server(home: Home, end):
-    """However the server ends: no process stays behind that holds memory for nothing."""
     server = home.serve()
     send(server, "first")
     worker = with_worker(server)
@@ -143,7 +140,6 @@ def die_in_a_process_of_its_own(server: int) -> None:
 
 
 async def test_what_ends_its_process_is_never_computed_in_the_server(tmp_path):
-    """It is refused; what comes after it gets processes again."""
     lake = Lake(settings_over(tmp_path))
     worker = WorkerProcess(lake, processes=1)
     try:

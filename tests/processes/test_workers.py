@@ -91,7 +91,6 @@ def ask_often(server: Server) -> None:
 
 @only_full
 def test_metrics_count_the_requests_of_all_processes(server: Server) -> None:
-    """A scrape reaches one process and shows the sum, at every scrape the same."""
     ask_often(server)
 
     assert len(listeners(server)) == 2
@@ -136,7 +135,6 @@ def labels_shown(server: Server, metric: str, label: str) -> set[str]:
 
 @only_full
 def test_metrics_show_the_memory_of_each_process(server: Server) -> None:
-    """By the number that a replaced one keeps, and that of the supervisor."""
     serving = {"0", "1", "supervisor"}
 
     def shown() -> set[str]:
@@ -264,7 +262,6 @@ print({{name for name in {unneeded}}} & {{*sys.modules}})
 
 @only_full
 def test_a_signal_stops_all_processes(server: Server) -> None:
-    """With exit code 0, and no process or socket left."""
     processes = descendants(server.process.pid)
 
     assert server.stop() == 0
@@ -275,7 +272,7 @@ def test_a_signal_stops_all_processes(server: Server) -> None:
 
 @only_full
 def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
-    """Else they would hold the address, with nothing to replace or stop them."""
+    """Otherwise they would hold the address, with nothing to replace or stop them."""
     processes = listeners(server)
     server.kill()
 
@@ -285,7 +282,6 @@ def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
 
 
 def test_a_wrong_setting_is_one_error_as_with_one_process(home: Home) -> None:
-    """Before any process is started, and in JSON where that is asked for."""
     ran = home.order("serve", "--workers", "2", "--json", oauth_google_client_id="half-of-it")
 
     assert ran.code == 1
@@ -367,7 +363,6 @@ def test_a_process_that_is_killed_before_it_serves_is_replaced(tmp_path: Path) -
 
 @only_full
 def test_a_process_that_fails_beside_one_that_serves_is_replaced(tmp_path: Path) -> None:
-    """Whatever its exit code: what serves goes on."""
     failed = tmp_path / "failed"
     stop_once(lambda: failed.exists() and len(failed.read_text()) >= 2)
 
@@ -376,7 +371,6 @@ def test_a_process_that_fails_beside_one_that_serves_is_replaced(tmp_path: Path)
 
 @only_full
 def test_a_process_that_never_serves_ends_them_all() -> None:
-    """With its exit code: to start it again would not help."""
     assert Supervisor(end_at_once, 2, grace_s=5).run() == 3
 
 
@@ -452,7 +446,6 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(
 
 
 def test_a_stopped_process_is_replaced_and_the_others_serve_on(home: Home) -> None:
-    """As by SIGSTOP, after which a process neither answers nor ends."""
     server = home.serve(workers="2", stall_s="2")
     # A loop that has not begun to turn is not watched: a start may wait for its database.
     eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")

@@ -51,7 +51,6 @@ async def test_an_access_report_is_made_in_a_thread(world: World, monkeypatch, f
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 async def test_an_access_report_is_freed_in_a_thread(world: World, monkeypatch, form):
-    """And is nothing for the garbage collector to look through."""
     await world.create()
     made: list[AccessReport] = []
 

@@ -91,7 +91,6 @@ async def test_a_page_brings_no_script_and_no_style_of_its_own(pages, path):
 @pytest.mark.parametrize("path", PAGES)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_page_can_be_used_without_seeing_it(pages, path):
-    """A language, a title, a heading, a way past the navigation, and a label for every field."""
     page = pages[path]
 
     assert page.one("html").attributes["lang"] == "en"
@@ -139,7 +138,6 @@ async def test_a_page_lets_the_browser_name_its_origin_to_us(shared_world):
 @pytest.mark.parametrize("file", sorted(one.name for one in STATIC.iterdir()))
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_pages_refer_to_is_served(shared_world, file):
-    """A page without its stylesheet is hard to read."""
     assert (await shared_world.client.get(f"/static/{file}")).status_code == 200
 
 
@@ -179,7 +177,6 @@ def _luminance(colour: str) -> float:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_home_leads_members_on(shared_world):
-    """To their own organisation; no visitor is told that there is one."""
     member = await open_page(shared_world, "/", **shared_world.session("member"))
     anonymous = await open_page(shared_world, "/", accept="text/html")
     operator = await open_page(shared_world, "/", **shared_world.admin)
@@ -201,7 +198,6 @@ async def test_home_says_how_to_get_in(shared_world):
 
 
 async def test_the_button_signs_in(world):
-    """A link leads to a button, the button to the organisation's overview."""
     response = await press_sign_in(world, await issue_link(world, "auditor"))
 
     assert response.status_code == 303
@@ -221,7 +217,6 @@ async def test_looking_at_a_link_does_not_use_it_up(world):
 
 
 async def test_a_link_works_once(world):
-    """A used link found in a log or a history does not work."""
     token = await issue_link(world, "auditor")
     await press_sign_in(world, token)
     response = await press_sign_in(world, token)
@@ -265,7 +260,6 @@ async def test_a_link_without_its_token_says_that_it_is_incomplete(shared_world)
 
 
 async def test_signing_out_ends_the_session(world):
-    """The form on the page carries all it takes."""
     page = await open_page(world)
     form = page.one("form", method="post")
     response = await world.client.post(
@@ -280,7 +274,6 @@ async def test_signing_out_ends_the_session(world):
 
 
 async def test_two_presses_of_the_button_sign_out_once(world):
-    """One session ends, and one row says so."""
     page = await open_page(world)
     headers = world.session("auditor") | BROWSER
     form = {"csrf": page.values("csrf")[0]}
@@ -303,7 +296,6 @@ async def test_signing_out_needs_the_pages_own_token(world, form):
 
 
 async def test_another_members_token_does_not_sign_out(world):
-    """A token belongs to one session."""
     page = await open_page(world, AUDIT, **world.session("admin"))
     response = await world.client.post(
         "/sign-out",
@@ -315,7 +307,6 @@ async def test_another_members_token_does_not_sign_out(world):
 
 
 async def test_the_admin_token_has_no_session_to_sign_out_of(world):
-    """A button that can only fail is not shown."""
     page = await open_page(world, AUDIT, **world.admin)
 
     assert not page.all("form", method="post")
@@ -326,7 +317,6 @@ async def test_the_admin_token_has_no_session_to_sign_out_of(world):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_docs_show_every_operation(shared_world, pages):
-    """What the OpenAPI document says, a person can read: nothing is left out."""
     document = await (await shared_world.client.get("/openapi.json")).get_json()
     page = pages["/docs"]
 
@@ -352,7 +342,6 @@ async def test_the_docs_show_every_operation(shared_world, pages):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_docs_show_a_request_body_with_example_and_fields(pages):
-    """Enough to write the first request without looking anywhere else."""
     page = pages["/docs"]
     shown = page.one("section", id="create_binding").text
 
@@ -426,7 +415,6 @@ async def test_what_never_changes_is_sent_compressed(shared_world, path, coding,
 @FIXED
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_a_client_has_is_not_sent_again(shared_world, path):
-    """304 with the ETag, and no content."""
     known = (await shared_world.client.get(path)).headers["etag"]
     same = await shared_world.client.get(path, headers={"if-none-match": known})
     other = await shared_world.client.get(path, headers={"if-none-match": '"another"'})

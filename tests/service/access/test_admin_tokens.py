@@ -92,7 +92,7 @@ async def test_a_third_token_waits_until_the_first_is_retired(world: World) -> N
 
 
 async def test_a_file_that_another_program_replaces_counts_at_once(world: World) -> None:
-    """A secret store writes it; no command of ours."""
+    """A secret store writes it, not a command."""
     assert await accepted(world, OLD, NEW) == [True, False]
     write(world, f"{NEW}\n{OLD}\n")
     assert await accepted(world, OLD, NEW) == [True, True]

@@ -726,7 +726,6 @@ def endpoints_for(credential: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("credential", TABLE)
 async def test_who_gets_in_where(world: World, credential: str):
-    """One credential at every endpoint: in its own organisation, another one and an unknown one."""
     row = TABLE[credential]
     tried = [(endpoint, slug) for endpoint in endpoints_for(credential) for slug in SLUGS]
     headers = await row.headers(world)
@@ -740,7 +739,6 @@ async def test_who_gets_in_where(world: World, credential: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("credential", TABLE)
 async def test_the_admin_token_alone_opens_what_is_the_operators(world: World, credential: str):
-    """No member and no key of an organisation, whatever their rights there."""
     row = TABLE[credential]
     headers = await row.headers(world)
     for endpoint, good in OPERATED.items():

@@ -73,7 +73,7 @@ class TestTheApi:
         assert await world.audit() == before
 
     async def test_another_sites_requests_keep_no_session_alive(self, world: World):
-        """Or a page left open anywhere could keep a member signed in."""
+        """Otherwise a page left open anywhere could keep a member signed in."""
         world.clock.advance(hours=1)
         foreign = world.session("owner") | FOREIGN[0]
         assert await refused(await world.create(headers=foreign)) == REFUSED
@@ -100,7 +100,7 @@ class TestTheApi:
     async def test_the_admin_token_is_not_subject_to_it(
         self, world: World, headers: dict[str, str]
     ):
-        """No browser sends that header by itself."""
+        """No browser sends its header by itself."""
         assert (await world.create(headers=world.admin | headers)).status_code == 201
 
 
@@ -126,7 +126,6 @@ class TestForms:
 
     @pytest.mark.parametrize("headers", OURS, ids=str)
     async def test_forms_of_our_own_pages_are_taken(self, world: World, headers: dict[str, str]):
-        """Signing in, and out again."""
         signed_in = await world.client.post(
             "/sign-in", headers=headers, form=await self.sign_in_form(world)
         )
@@ -167,7 +166,7 @@ class TestForms:
     async def test_a_sign_out_carries_its_sessions_own_token(
         self, world: World, form: dict[str, Any]
     ):
-        """Even from our own origin: a page that another person wrote there must not act."""
+        """A page of the same origin that another person wrote must not act."""
         if form == {"csrf": "another session's"}:
             form = {"csrf": csrf_token(world.services.settings.secret_key, "sess_other")}
 

@@ -49,7 +49,6 @@ async def test_a_member_without_the_right_is_named(
 
 
 async def test_a_key_without_the_scope_is_named(world: World) -> None:
-    """By its id, never by its secret."""
     async with world.services.store.write() as work:
         key, secret = await issue_api_key(
             work, world.acme, "reader", None, BY_OPERATOR, scopes=["audit:r"]
@@ -90,7 +89,6 @@ async def test_a_caller_who_is_not_known_is_logged_by_address(
 
 
 async def test_an_allowed_request_names_its_caller_and_no_address(world: World) -> None:
-    """The address of each change is in its audit row."""
     line = await logged(world, AUDIT, world.admin)
 
     assert (line["status"], line["actor"]) == (200, ADMIN_TOKEN_ACTOR)

@@ -37,7 +37,6 @@ async def last_use(world, key_id):
 
 
 async def test_a_use_is_written_behind(world, key):
-    """The request itself writes only its rows."""
     key_id, secret = key
     assert (await send(world, secret)).status_code == 200
     assert await last_use(world, key_id) is None
@@ -61,7 +60,7 @@ async def test_a_busy_key_is_written_once_a_minute(world, key):
 
 
 async def test_another_process_does_not_set_it_back(world, key):
-    """What is written later may have been noted before."""
+    """What is written later may have been used before."""
     key_id, _ = key
     use = world.services.key_use
     use.record(key_id, START + timedelta(hours=1))
@@ -84,7 +83,6 @@ async def test_a_key_for_another_organisation_counts_as_used(world, key):
 
 
 async def test_what_the_database_does_not_take_is_kept(settings, clock):
-    """Until it does."""
     # On PostgreSQL a new connection needs some of it.
     impatient = replace(settings, database_wait_s=1.0 if IS_POSTGRESQL else 0.1)
     async with running_world(impatient, clock, has_sealer=False) as world:
@@ -121,7 +119,6 @@ async def read(world, secret):
 
 
 async def test_a_reading_key_counts_as_used_and_ends_with_its_lifetime(world):
-    """As one that sends rows does."""
     key, secret = await reading_key(world, expires_at=START + timedelta(days=1))
     assert (await read(world, secret)).status_code == 200
     await world.services.key_use.flush()
@@ -155,7 +152,6 @@ async def test_a_second_rotation_gives_the_lifetime_of_the_first_key(world, life
 
 
 async def test_a_rotated_reading_key_reads_and_still_sends_nothing(world):
-    """Its successor has the same scopes."""
     old, _ = await reading_key(world)
     async with world.services.store.write() as work:
         key = await get_api_key(work.session, world.acme, old.id)

@@ -62,7 +62,6 @@ async def test_what_another_worker_changes_the_next_request_meets(
 
 
 async def test_a_key_that_another_worker_revokes_is_none_for_the_next_request(world: World) -> None:
-    """However often it was good before."""
     async with world.services.store.write() as work:
         key, secret = await issue_api_key(
             work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
@@ -82,7 +81,6 @@ async def test_a_key_that_another_worker_revokes_is_none_for_the_next_request(wo
 
 
 async def test_what_is_granted_and_taken_counts_at_once(world: World) -> None:
-    """A role's capabilities are those of the organisation as it is now."""
     member = world.session("member")
     for granted, status in [([], 403), (["audit:r"], 200), ([], 403)]:
         async with world.services.store.write() as work:
@@ -93,7 +91,6 @@ async def test_what_is_granted_and_taken_counts_at_once(world: World) -> None:
 
 
 async def test_a_shorter_retention_hides_rows_at_once(world: World) -> None:
-    """The tier is the organisation's as it is now."""
     for tier in ("org", "free"):
         async with world.services.store.write() as work:
             await set_tier(work, await get_org(work.session, "acme"), tier, BY_OPERATOR)
@@ -121,7 +118,6 @@ async def test_a_session_that_no_one_uses_ends_although_nothing_is_committed(
 
 
 async def test_no_one_is_taken_for_who_came_before(world: World) -> None:
-    """A cookie is for its own session, and a path for its own organisation."""
     for _ in range(2):
         for name, status in [("auditor", 200), ("member", 403), ("stranger", 403)]:
             response = await world.client.get(AUDIT, headers=world.session(name))

@@ -48,7 +48,6 @@ async def test_nothing_else_in_a_scope_is_the_operator(world: World, scope: dict
 
 
 async def test_the_operator_has_no_pages(world: World):
-    """Pages are for members, and for the admin token."""
     scope = {OPERATOR_SCOPE: cli_caller("org_operator")}
 
     page = await world.client.get("/admin/ui/orgs/acme/audit", scope_base=scope)

@@ -38,7 +38,7 @@ LOSSES = [(removed, 401), (signed_out, 401), (demoted, 403), (without_override, 
 async def test_rights_lost_before_the_body_ended_are_lost(
     world: World, loss: Callable[[UnitOfWork, Organisation, Member], Awaitable[None]], status: int
 ):
-    """The body can come last, and long after the head that was let in."""
+    """The body can arrive last, long after the head that was accepted."""
     await grant(world, "admin", "oidc:r", "oidc:w")
     before = await world.bindings()
     connection = world.client.request(
@@ -63,7 +63,6 @@ async def test_rights_lost_before_the_body_ended_are_lost(
 
 
 async def test_a_team_lost_meanwhile_is_lost(world: World):
-    """Offices count like roles: what holds is what holds at the commit."""
     await grant(world, "member", "oidc:w")
     await world.create()
     caller = world.session("team_admin")

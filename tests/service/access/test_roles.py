@@ -23,7 +23,6 @@ ALL = [str(capability) for capability in Capability]
 )
 @pytest.mark.parametrize("overrides", [{}, {"admin": ALL, "auditor": ALL, "member": ALL}])
 def test_no_role_covers_a_higher_one_whatever_it_is_granted(role, others, overrides):
-    """No override makes an owner; and admins change bindings that others do not."""
     covered = [other for other in Role if covers(Role(role), other, overrides)]
 
     assert covered == others
@@ -39,7 +38,6 @@ def test_a_lower_role_that_may_do_more_is_not_covered():
 
 
 async def test_no_one_decides_over_another_organisations_members(world: World):
-    """Not even an owner of their own."""
     stranger = world.members["stranger"]
     caller = MemberPrincipal(
         session_id="sess_1",

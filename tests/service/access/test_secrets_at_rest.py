@@ -80,7 +80,6 @@ async def test_no_audit_row_holds_a_secret(world: World):
 async def test_no_log_line_holds_a_secret(
     world: World, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ):
-    """Not even the sign-in token, which comes in a query string."""
     secrets = await used_secrets(world)
 
     captured = capfd.readouterr()

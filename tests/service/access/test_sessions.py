@@ -60,7 +60,6 @@ async def test_opening_a_link_does_not_use_it_up(world: World):
 
 @pytest.mark.parametrize(("seconds", "status"), [(599, 303), (600, 401), (601, 401)])
 async def test_a_link_is_good_for_ten_minutes(world: World, seconds: int, status: int):
-    """Long enough to switch windows."""
     token = await fresh_link(world)
     world.clock.advance(seconds=seconds)
 
@@ -70,12 +69,10 @@ async def test_a_link_is_good_for_ten_minutes(world: World, seconds: int, status
 @pytest.mark.parametrize("token", ["", "garbage", "é", "\x00", "x" * 10_000])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_wrong_link_is_refused(shared_world: World, token: str):
-    """By the same words as one that is used up."""
     assert await refused(await sign_in(shared_world, token)) == USED_UP
 
 
 async def test_a_removed_members_link_is_refused(world: World):
-    """Membership is asked for when the link is used, not when it was made."""
     token = await fresh_link(world, "auditor")
     async with world.services.store.write() as work:
         member = await work.session.get_one(Member, world.members["auditor"].id)
@@ -85,7 +82,6 @@ async def test_a_removed_members_link_is_refused(world: World):
 
 
 async def test_signing_in_and_out_leaves_one_row_each(world: World):
-    """They are history, too; a sign-in that was refused changed nothing and leaves none."""
     owner = world.members["owner"]
     before = len(await world.audit())
     signed_in = await sign_in(world, await fresh_link(world))
@@ -144,7 +140,6 @@ class TestTheCookie:
 
 
 async def test_the_cookie_of_a_sign_in_is_a_session(world: World):
-    """It opens what the member may see."""
     answer = await sign_in(world, await fresh_link(world))
     cookie = answer.headers["set-cookie"].partition(";")[0]
 
@@ -168,7 +163,6 @@ async def test_a_cookie_from_before_a_sign_in_is_not_adopted(world: World, who: 
 
 @pytest.mark.parametrize(("seconds", "status"), [(-1, 200), (0, 401), (1, 401)])
 async def test_a_session_ends_when_it_was_idle_too_long(world: World, seconds: int, status: int):
-    """Counted from its last request."""
     world.clock.advance(hours=6)
     assert (await listed(world)).status_code == 200
 
@@ -194,7 +188,6 @@ async def test_a_session_ends_at_its_absolute_age_however_busy(
 
 
 async def test_removing_a_member_ends_their_sessions_at_once(world: World):
-    """With the next request, not with the next sign-in."""
     assert (await listed(world, "auditor")).status_code == 403
     async with world.services.store.write() as work:
         member = await work.session.get_one(Member, world.members["auditor"].id)
@@ -303,7 +296,7 @@ async def test_a_session_that_was_revoked_lately_stays(world: World):
 
 
 async def test_two_bearer_tokens_are_no_credential(world: World):
-    """Whose request it is would be ambiguous; another scheme is of a proxy in front."""
+    """It would be ambiguous whose request it is; other schemes belong to a proxy in front."""
     bearer = ("authorization", f"Bearer {world.cookies['owner']}")
     basic = ("authorization", "Basic cHJveHk6cHJveHk=")
 

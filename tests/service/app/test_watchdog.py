@@ -37,7 +37,6 @@ def looks_until_stalled(
 
 
 def test_a_loop_that_does_not_turn_is_stalled_after_the_time() -> None:
-    """And each turn begins it again."""
     clock = StallClock(STALL_S)
     assert not any(clock.is_stalled(turns, turns * 1.0) for turns in range(1, 100))
 
@@ -88,7 +87,6 @@ def start_stalling(log: Path) -> SpawnProcess:
 
 @pytest.mark.slow
 def test_a_process_without_a_supervisor_ends_itself(tmp_path: Path) -> None:
-    """With its stacks in the log, and an exit code after which its unit starts it again."""
     log = tmp_path / "log"
     process = start_stalling(log)
     process.join(HANG_S)

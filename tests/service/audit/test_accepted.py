@@ -28,7 +28,6 @@ async def send(world: World, *names: str, slug: str = "acme", **more: Any) -> No
 
 
 async def test_rows_follow_in_the_order_of_acceptance(world: World):
-    """A row that says it happened long ago is new all the same."""
     await send(world, "before")
     assert (await follow(world))[0] == []
     _, last = await follow(world)
@@ -45,7 +44,6 @@ async def test_rows_follow_in_the_order_of_acceptance(world: World):
 
 
 async def test_more_rows_than_the_limit_come_with_the_next_requests(world: World):
-    """None is lost, and none comes twice."""
     _, last = await follow(world)
     names = [f"p{number}" for number in range(7)]
     await send(world, *names)
@@ -59,7 +57,7 @@ async def test_more_rows_than_the_limit_come_with_the_next_requests(world: World
 
 
 async def test_filters_apply_and_rows_that_do_not_match_are_passed(world: World):
-    """What is filtered out is not read again and again."""
+    """Rows that are filtered out are not read again and again."""
     _, last = await follow(world)
     await send(world, "left-pad", "right-pad")
 
@@ -89,7 +87,6 @@ async def test_a_place_beyond_the_last_row_begins_with_the_next_one(world: World
     ],
 )
 async def test_a_wrong_parameter_is_refused_by_name(world: World, query, refusal):
-    """As for a page."""
     status, text = await refused(
         await world.client.get(PATH, headers=world.admin, query_string=query)
     )

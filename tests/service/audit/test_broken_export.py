@@ -74,7 +74,6 @@ async def events(audit, event: str) -> list[dict]:
 
 
 async def test_a_file_that_vanishes_midway_breaks_the_export_off(filled, monkeypatch):
-    """Counted, begun, broken: some bytes left, and the log says that they were not all."""
     monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     export = await begin(filled)
     oldest_segment(filled).unlink()
@@ -94,7 +93,6 @@ async def test_a_file_that_vanishes_midway_breaks_the_export_off(filled, monkeyp
 
 @pytest.mark.parametrize("difference", [-1, 1])
 async def test_another_number_of_rows_than_counted_breaks_the_export_off(filled, difference):
-    """A file must not look whole when the count in its header says otherwise."""
     export = await begin(filled)
     miscounted = replace(export, rows=export.rows + difference)
 
@@ -105,7 +103,6 @@ async def test_another_number_of_rows_than_counted_breaks_the_export_off(filled,
 
 
 async def test_a_client_that_leaves_is_recorded(filled):
-    """A connection cut from the other side breaks off just the same."""
     stream = await filled.services.exporter.stream(await begin(filled))
 
     await anext(stream)
@@ -142,7 +139,6 @@ async def test_an_export_that_takes_too_long_breaks_off(filled):
 
 
 async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
-    """The fault is found before the first byte: 503."""
     lost = oldest_segment(filled)
     lost.unlink()
 
@@ -154,7 +150,6 @@ async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
 
 
 async def test_what_cannot_be_recorded_is_not_exported(filled):
-    """No row about it, no file."""
     with write_lock(filled.services.settings.data_dir):
         response = await filled.export(format="csv")
 
@@ -163,7 +158,7 @@ async def test_what_cannot_be_recorded_is_not_exported(filled):
 
 
 async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(filled, monkeypatch):
-    """Else the log would never say what became of the file."""
+    """Otherwise the log would never say what became of the file."""
     monkeypatch.setattr(exporting, "_PAUSES_S", (0.01,) * 1_000)
     stream = await filled.services.exporter.stream(await begin(filled))
     with write_lock(filled.services.settings.data_dir) as release, capture_logs() as logs:
@@ -176,7 +171,6 @@ async def test_an_end_that_the_database_does_not_take_is_recorded_once_it_does(f
 
 
 async def test_an_end_that_is_never_recorded_is_in_the_log(filled):
-    """The service stops while the database is held up: nothing waits for it forever."""
     export = await begin(filled)
     stream = await filled.services.exporter.stream(export)
     with write_lock(filled.services.settings.data_dir), capture_logs() as logs:
@@ -216,7 +210,7 @@ async def test_who_leaves_while_an_export_is_recorded_leaves_no_beginning_withou
 
 @pytest.mark.parametrize("export_format", ["csv", "json", "ndjson"])
 async def test_over_http_a_broken_export_is_cut_and_not_ended(filled, export_format):
-    """A client must not be able to take what it has for the whole."""
+    """A client must not take what it has for the whole."""
     whole = await _download(filled, export_format)
     assert whole.startswith(b"HTTP/1.1 200")
     assert whole.endswith(b"0\r\n\r\n")

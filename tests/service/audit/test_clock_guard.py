@@ -86,7 +86,6 @@ async def test_a_clock_far_past_the_last_run_is_refused_and_nothing_changes(past
 
 @pytest.mark.parametrize("ahead", [timedelta(0), 47 * HOUR, SAFE])
 async def test_a_clock_within_48_hours_is_trusted(past, ahead):
-    """That instant included."""
     past.clock.now = START + ahead
 
     assert await guarded(past) == [12]
@@ -101,7 +100,6 @@ async def test_every_run_moves_the_record_also_one_with_nothing_to_do(audit):
 
 
 async def test_an_accepted_clock_is_the_record_from_then_on(past):
-    """The operator has looked; the background goes on by itself."""
     past.clock.now = START + 49 * HOUR
     assert [found.rows for found in await prune(past, is_clock_accepted=True)] == [12]
     past.clock.advance(hours=47)
@@ -142,7 +140,7 @@ async def test_a_clock_that_goes_back_gains_nothing(past):
 
 
 async def test_another_start_of_the_machine_begins_with_what_was_measured(past, monkeypatch):
-    """A restart between two jumps does not forget the first one."""
+    """A restart between two jumps does not hide the first one."""
     await guarded(past)
     past.clock.jump(47 * HOUR)
     await guarded(past)
@@ -159,7 +157,6 @@ async def test_another_start_of_the_machine_begins_with_what_was_measured(past, 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_two_clocks_must_agree(sign):
-    """Within five minutes, that instant included; the earlier one is used and recorded."""
     record = ClockRecord(START, {})
     uptime = Uptime("a", 0.0)
     agreeing = Clocks(START, START + sign * DIFFERENCE_MAX, uptime)
@@ -173,7 +170,7 @@ def test_two_clocks_must_agree(sign):
 
 
 async def test_an_accepted_clock_is_a_row_of_each_organisation(past):
-    """It says what was confirmed, and why it had to be; a clock that passes needs no row."""
+    """It says what was confirmed, and why; a clock that passes needs no row."""
     await prune(past)
     assert await past.pages(event="clock_accepted") == []
     past.clock.now = START + 49 * HOUR
@@ -224,7 +221,7 @@ async def test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right(audit, 
 
 
 async def test_a_clock_behind_the_record_is_trusted_and_its_way_back_is_not(past):
-    """By an early clock less is old. Set right again it stands far past the record."""
+    """By an early clock less is old. Set right again it is far past the record."""
     past.clock.now = START - 49 * HOUR
     assert await guarded(past) == [12]
     past.clock.now = START
@@ -255,7 +252,6 @@ async def test_preparing_makes_the_record_that_is_missing(past, settings):
 
 
 async def test_a_forecast_is_refused_like_a_run_and_records_nothing(past):
-    """With the clock accepted it shows what would go."""
     past.clock.now = START + 49 * HOUR
     before = await recorded(past)
     with pytest.raises(ClockNotTrusted):
@@ -269,7 +265,6 @@ async def test_a_forecast_is_refused_like_a_run_and_records_nothing(past):
 
 @pytest.mark.parametrize("transaction", [1, 2, 3])
 async def test_a_clock_that_steps_during_a_run_drops_nothing_more(past, transaction):
-    """All commits of a run go by the instant that passed the guard."""
     await past.accept([sample_row(START)])
     before_transaction(past, transaction, lambda: past.clock.advance(days=4000))
 
@@ -279,7 +274,6 @@ async def test_a_clock_that_steps_during_a_run_drops_nothing_more(past, transact
 
 
 async def test_the_background_says_once_that_it_refuses_and_goes_on(past):
-    """One line with both instants and no traceback, until the job is due again."""
     past.clock.now = START + 49 * HOUR
     stop = asyncio.Event()
     with capture_logs() as logs:
@@ -330,7 +324,6 @@ async def test_the_overview_says_that_nothing_is_dropped(past):
 
 
 async def test_the_background_prunes_by_itself(past):
-    """It needs no request."""
     stop = asyncio.Event()
     rounds = asyncio.create_task(maintenance(past.services).run(stop))
     async with asyncio.timeout(HANG_S):

@@ -76,7 +76,6 @@ async def compact(audit) -> int:
 
 
 async def test_a_days_segments_become_one_and_every_page_stays_as_it_was(filled):
-    """In both orders."""
     before = await filled.pages(limit=4), await filled.pages(limit=4, order="asc")
 
     assert await compact(filled) == 1
@@ -122,7 +121,6 @@ async def test_a_lone_segment_waits_until_its_day_is_over_and_quiet(audit):
 
 
 async def test_today_is_left_alone(audit):
-    """More is about to come."""
     await add_segments(audit, 3, START)
 
     assert await compact(audit) == 0
@@ -132,7 +130,7 @@ async def test_today_is_left_alone(audit):
 
 
 async def test_a_day_is_due_once_it_has_been_quiet(filled):
-    """So that late rows, which come in groups, cost one merge."""
+    """Late rows come in groups; each group costs one merge."""
     assert await filled.services.compactor.compact_due() == []
     filled.clock.advance(seconds=QUIET_S, microseconds=-1)
     assert await filled.services.compactor.compact_due() == []
@@ -168,7 +166,6 @@ async def test_late_rows_that_are_a_part_of_their_day_join_it_once_it_is_quiet(a
 
 
 async def test_a_day_with_many_segments_is_due_at_once(audit):
-    """However steadily late rows trickle in."""
     await add_segments(audit, WAITING_MAX - 1, rows=1)
     assert await audit.services.compactor.compact_due() == []
 
@@ -193,7 +190,6 @@ async def test_more_segments_than_one_merge_takes_are_merged_in_turns(audit, mon
 
 
 async def test_files_that_do_not_fit_in_memory_together_are_merged_in_turns(audit, monkeypatch):
-    """Half as many at a time, down to two: the day is one file in the end, whatever its rows."""
     monkeypatch.setattr("analytics.storage.compaction.HELD_BYTES_MAX", 0)
     await add_segments(audit, 5, rows=2)
     before = await audit.pages()
@@ -217,7 +213,6 @@ async def test_a_round_merges_only_so_much(audit):
 
 
 async def test_a_late_row_joins_its_own_day(filled):
-    """Sealed into a segment of that day, merged like any other."""
     await compact(filled)
     await add_segments(filled, 1, YESTERDAY - timedelta(seconds=1), rows=1)
     before = await filled.pages()
@@ -228,7 +223,7 @@ async def test_a_late_row_joins_its_own_day(filled):
 
 
 async def test_retired_files_outlive_every_export_that_found_them(filled):
-    """The grace: EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
+    """The grace is EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
     seen = await filled.services.store.snapshot(filled.world.acme.id)
     count = await filled.services.lake.query(lambda reader: reader.count(seen, Query()))
     await compact(filled)
@@ -246,7 +241,6 @@ async def test_retired_files_outlive_every_export_that_found_them(filled):
 
 
 async def test_sweeping_orphans_spares_retired_files(filled):
-    """They have their line until they are gone."""
     await compact(filled)
     filled.clock.now = datetime.now(UTC) + timedelta(days=300)
 
@@ -274,7 +268,7 @@ async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_
 
 
 async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(filled):
-    """The lines stay, and name files that are gone; no query reads those."""
+    """No query reads the files that the lines name."""
     await compact(filled)
     before = await filled.pages()
     filled.clock.advance(seconds=GRACE_S + 1)
@@ -291,7 +285,6 @@ async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(
     "statement", ["UPDATE leases SET expires_at", "UPDATE segments", "INSERT INTO segments"]
 )
 async def test_a_crash_between_write_and_commit_changes_nothing(filled, statement):
-    """The new file is there, without a catalog line."""
     before = await filled.pages(limit=4)
 
     with power_cut(filled.services.store, at(statement)), pytest.raises(PowerCut):
@@ -314,7 +307,7 @@ async def test_a_crash_between_write_and_commit_changes_nothing(filled, statemen
 async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
     filled, monkeypatch, meanwhile
 ):
-    """Else the rows of a segment that another process has merged would be there twice."""
+    """Otherwise the rows of a segment that another process has merged would be there twice."""
     at_the_rename(monkeypatch, by_hand(filled, meanwhile))
 
     with pytest.raises(LeaseLost):
@@ -324,7 +317,7 @@ async def test_who_lost_the_lease_or_the_segments_meanwhile_commits_nothing(
 
 
 async def test_a_seal_during_a_merge_does_not_wait(filled, monkeypatch):
-    """Another lease; what is added to the day meanwhile is merged the next time."""
+    """Sealing has a lease of its own; what it adds is merged the next time."""
     await filled.accept([sample_row(YESTERDAY)])
     before = await filled.pages()
     sealed: list[Segment] = []
@@ -343,10 +336,7 @@ async def test_a_seal_during_a_merge_does_not_wait(filled, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["no Parquet", "another day's file"])
 async def test_a_damaged_segment_is_not_merged_away(filled, damage):
-    """The others stay, too: what cannot be read whole does not become the new truth.
-
-    And other days have their turn all the same.
-    """
+    """A merge of a part of the rows would lose the others. Other days are merged all the same."""
     await add_segments(filled, 2, YESTERDAY - timedelta(days=1))
     damaged = (await lines(filled))[0]
     path = next(filled.services.settings.audit_dir.glob(f"*/*/{damaged.id}.parquet"))

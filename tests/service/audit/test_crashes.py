@@ -67,7 +67,6 @@ async def segment_ids(audit) -> set[str]:
 @sample(3)
 @pytest.mark.parametrize("number", range(1, SYNCS + 1))
 async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
-    """All before the commit."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("fsync", number))
@@ -76,7 +75,7 @@ async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
 
 
 async def test_there_are_no_other_syncs(filled):
-    """Or the test above would have missed some."""
+    """Otherwise the test above would have missed some."""
     with power_cut(filled.services.store, at("fsync", SYNCS + 1)):
         assert await filled.seal() == 3
 
@@ -85,7 +84,6 @@ async def test_there_are_no_other_syncs(filled):
     ("name", "number"), [("mkdir", 1), ("mkdir", 2), ("rename", 1), ("rename", 2)]
 )
 async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
-    """A folder or a file more or less is no row more or less."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at(name, number))
@@ -95,7 +93,6 @@ async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, numbe
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
-    """The file is there without a catalog line; the journal is untouched."""
     before = await filled.pages(limit=5)
 
     # The lease is taken with an UPDATE, too; the one meant follows the written file.
@@ -123,7 +120,6 @@ async def test_a_sweep_that_is_paused_leaves_what_was_young(filled, monkeypatch)
 
 
 async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
-    """All of the swap or none of it."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("COMMIT", after="INSERT INTO segments"))
@@ -135,7 +131,6 @@ async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, SYNCS // 2, SYNCS - 1, SYNCS])
 async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, number):
-    """A real process, really killed: its locks go with it, and the next one seals at once."""
     before = await filled.pages(limit=5)
 
     await kill_process(filled.services.settings, START, "seal", "fsync", number)

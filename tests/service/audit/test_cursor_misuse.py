@@ -37,7 +37,6 @@ async def cursor(audit):
     ],
 )
 async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):
-    """The caller repeats filters and order."""
     assert await refused(await audit.get(cursor=cursor, **query)) == REFUSED
 
 
@@ -50,7 +49,6 @@ async def test_a_cursor_is_refused_with_another_query(audit, cursor, query):
     ],
 )
 async def test_a_cursor_continues_its_query_however_that_is_spelt(audit, cursor, query):
-    """Page two is asked for by another line of a script than page one."""
     plain = await audit.page(decision="BLOCKED", cursor=cursor, limit="7")
     spelt = await audit.page(**({"limit": "7"} | query), cursor=cursor)
 
@@ -60,7 +58,7 @@ async def test_a_cursor_continues_its_query_however_that_is_spelt(audit, cursor,
 
 
 async def test_retention_that_moves_on_does_not_break_a_cursor(audit, cursor):
-    """The floor narrows what is shown; it is no part of what was asked for."""
+    """The floor narrows what is shown; it is no part of the query."""
     audit.clock.now += timedelta(hours=1)
 
     assert (await audit.get(decision="BLOCKED", cursor=cursor)).status_code == 200
@@ -84,14 +82,13 @@ async def test_retention_that_moves_on_does_not_break_a_cursor(audit, cursor):
     ],
 )
 async def test_a_cursor_that_was_edited_or_made_up_is_refused(audit, cursor, spoil):
-    """One text for all of it: a reason would help only a forger."""
+    """One text for all of it: a reason would only help a forger."""
     response = await audit.get(decision="BLOCKED", cursor=spoil(cursor))
 
     assert await refused(response) == REFUSED
 
 
 async def test_a_cursor_is_refused_in_another_organisation(audit, cursor):
-    """Even by the admin token, which may read both."""
     response = await audit.get(slug="other", decision="BLOCKED", cursor=cursor)
 
     assert await refused(response) == REFUSED
@@ -123,7 +120,6 @@ async def test_a_restarted_service_takes_the_cursors_it_gave_out(audit, cursor):
 
 
 async def test_a_cursor_is_given_once(audit, cursor):
-    """Two would leave open which one is meant."""
     response = await audit.get(decision="BLOCKED", cursor=[cursor, cursor])
 
     assert await refused(response) == (400, "cursor may be given only once")

@@ -52,7 +52,6 @@ async def test_another_organisations_row_is_not_there(audit, is_sealed):
     ],
 )
 async def test_an_id_that_names_no_row_is_a_404(audit, audit_id):
-    """Malformed or unknown: there is no such row."""
     status, _ = await refused(await audit.get(f"/{audit_id}"))
 
     assert status == 404

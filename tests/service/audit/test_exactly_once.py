@@ -483,12 +483,10 @@ def _histories(examples: int, steps: int) -> int:
 
 
 def test_any_short_history_equals_a_list() -> None:
-    """A few, on every run."""
     assert _histories(examples=budget(3, 8), steps=25) > 0
 
 
 @only_full
 @pytest.mark.slow
 def test_any_history_equals_a_list() -> None:
-    """Longer ones, and more of them."""
     assert _histories(examples=24, steps=60) > 0

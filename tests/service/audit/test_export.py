@@ -46,7 +46,7 @@ async def finished(audit) -> dict:
 @sample(2)
 @FORMATS
 async def test_an_export_is_every_page_row_for_row(audit, export_format):
-    """The same rows, the same order, the same spelling; raw, so that CSV values compare."""
+    """Raw, so that the values of CSV can be compared."""
     await fill(audit)
     paged = await audit.pages(limit=7)
 
@@ -71,7 +71,6 @@ async def test_an_export_is_every_page_row_for_row(audit, export_format):
 )
 @FORMATS
 async def test_filters_mean_the_same_in_an_export(audit, export_format, query):
-    """What a page shows is what leaves."""
     await fill(audit)
     paged = await audit.pages(**query)
 
@@ -84,7 +83,7 @@ async def test_filters_mean_the_same_in_an_export(audit, export_format, query):
 
 
 async def test_formulas_are_guarded_unless_raw(audit):
-    """Decision 31; `raw=0` is the default said aloud."""
+    """`raw=0` is the default."""
     await fill(audit)
     files = [
         await (await audit.export(format=CSV, package="@acme/payments", **raw)).get_data()
@@ -106,7 +105,6 @@ async def test_formulas_are_guarded_unless_raw(audit):
     ],
 )
 async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, content_type):
-    """A name to save it under, and the exact count to check it by."""
     await fill(audit)
     everything = await audit.pages()
 
@@ -125,7 +123,6 @@ async def test_the_answer_says_what_it_is_and_how_much(audit, export_format, con
 @sample(2)
 @FORMATS
 async def test_an_export_is_audited_with_filters_format_and_count(audit, export_format):
-    """Who took what away."""
     await fill(audit)
     query = {"package": ["left-pad", "!missing"], "since": "2026-03-01"}
 
@@ -149,7 +146,6 @@ async def test_an_export_is_audited_with_filters_format_and_count(audit, export_
 
 
 async def test_it_is_audited_before_the_first_byte(audit):
-    """Fixed, counted and recorded; a client that disconnects then is recorded, too."""
     await fill(audit)
     exporter = audit.services.exporter
 
@@ -198,7 +194,6 @@ async def test_an_exports_own_rows_are_not_in_it(audit):
 
 
 async def test_without_rows_there_is_still_a_file_and_a_record(audit):
-    """Nothing found is an answer too."""
     response = await audit.export(format=JSON, package="no-such-package")
 
     assert await response.get_data() == b"[]\n"
@@ -243,7 +238,6 @@ async def test_every_filter_at_once_can_be_exported(audit):
     ],
 )
 async def test_a_faulty_request_is_refused_and_not_recorded(audit, query, text):
-    """No export, no row about one."""
     assert await refused(await audit.export(**query)) == (400, text)
     assert (await audit.page(event="audit_exported"))["entries"] == []
 
@@ -279,7 +273,6 @@ async def test_head_is_no_export(audit, path):
 
 @pytest.mark.parametrize("path", DOORS.values())
 async def test_an_unknown_organisation_is_a_404(audit, path):
-    """As everywhere."""
     response = await audit.world.client.get(
         path.replace("acme", "missing") + "?format=csv", headers=audit.world.admin
     )
@@ -288,7 +281,7 @@ async def test_an_unknown_organisation_is_a_404(audit, path):
 
 
 async def test_both_paths_give_the_same_file_and_each_records_its_own(audit):
-    """A script's export and a person's differ in who is said to have taken it, in nothing else."""
+    """They differ only in the actor that is recorded."""
     await fill(audit)
     query = {"format": CSV, "event": "blocklist_hit"}
     files = {}

@@ -49,7 +49,7 @@ async def begin(audit):
 
 
 async def test_one_piece_is_made_ahead_and_no_more(audit, made):
-    """Two cores work at a time, and a reader who stalls costs the memory of two pieces."""
+    """Two cores work at a time, and a stalled reader costs the memory of two pieces."""
     async with aclosing(await exported(audit)) as pieces:
         assert (await anext(pieces)).rows == 0
         await until(lambda: made == [0, 1])
@@ -60,7 +60,7 @@ async def test_one_piece_is_made_ahead_and_no_more(audit, made):
 
 
 async def test_what_was_made_ahead_has_not_left(audit, made):
-    """The record says what the client was sent, not what lay ready."""
+    """The record says what the client was sent, not what was ready."""
     export = await begin(audit)
     stream = await audit.services.exporter.stream(export)
     await anext(stream)
@@ -72,7 +72,6 @@ async def test_what_was_made_ahead_has_not_left(audit, made):
 
 
 async def test_no_piece_is_begun_after_the_deadline(audit, made):
-    """Not even the first."""
     with pytest.raises(QueryTooSlow):
         await anext(await exported(audit, ends_at=time.monotonic() - 1))
 

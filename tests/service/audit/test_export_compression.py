@@ -59,7 +59,7 @@ async def test_compress_makes_another_file(filled, export_format, compression):
 async def test_accept_encoding_makes_the_same_file_travel_lighter(
     filled, export_format, compression
 ):
-    """The client undoes it, so the record is of the file before it."""
+    """The client undoes it, so the record is of the uncompressed file."""
     plainly, plain = await export(filled, None, format=export_format)
 
     response, body = await export(filled, compression, format=export_format)

@@ -58,7 +58,6 @@ async def start(audit, **query):
 
 
 async def test_a_finished_export_says_what_it_was(filled):
-    """All that the audit rows say of it, and the window that really applied."""
     export_id, content = await exported(filled, package="left-pad", until="2026-03-31", raw="1")
     page = await listed(filled)
     (row,) = (await filled.page(event="audit_export_finished"))["entries"]
@@ -96,7 +95,6 @@ async def test_a_finished_export_says_what_it_was(filled):
 
 
 async def test_an_answer_says_up_front_what_the_file_is(filled):
-    """Its window and floor are known before the first byte."""
     response = await filled.export(format="csv", since="2026-03-03", until="2026-03-03")
     headers = response.headers
 
@@ -147,7 +145,7 @@ async def test_a_receipt_has_its_keys_in_a_fixed_order(filled):
 
 
 async def test_a_running_export_has_no_receipt_and_shows_how_far_it_is(filled):
-    """Rows sent of the counted ones, written every few seconds."""
+    """Rows sent of the counted ones are written every few seconds."""
     export, stream = await start(filled)
     received = [await anext(stream), await anext(stream)]
     await filled.services.exporter._progress.write()
@@ -168,7 +166,6 @@ async def test_a_running_export_has_no_receipt_and_shows_how_far_it_is(filled):
 
 
 async def test_an_export_whose_process_died_is_broken_and_its_end_recorded(filled):
-    """Not running forever; the log says so, too."""
     export, stream = await start(filled)
     filled.services.exporter._progress.remove(export.export_id)  # as a killed process does
     filled.clock.advance(seconds=SILENT_AFTER.total_seconds() - 1)
@@ -259,7 +256,6 @@ async def test_an_end_that_fails_leaves_the_export_running(filled, monkeypatch):
 
 
 async def test_pages_follow_each_other_without_a_gap(filled):
-    """Also among exports of one instant; new ones come before the first page."""
     ids = []
     for hours in (0, 0, 1):
         filled.clock.advance(hours=hours)
@@ -281,7 +277,6 @@ async def test_pages_follow_each_other_without_a_gap(filled):
 
 
 async def test_exports_of_another_organisation_are_not_found(filled):
-    """Neither as an id, nor as a cursor, nor with their receipt."""
     export_id, _ = await exported(filled)
     theirs = "/api/v1/admin/orgs/other/exports"
     client, admin = filled.world.client, filled.world.admin
@@ -307,7 +302,6 @@ async def test_a_query_that_is_not_understood_is_refused(audit, query, text):
 
 
 async def test_reading_or_exporting_is_what_the_list_takes(filled):
-    """A member needs one of the two; a stranger is refused, without credentials it is 401."""
     session = filled.world.session
     assert (await get(filled, headers=session("auditor"))).status_code == 200
     assert await refused(await get(filled, headers=session("member"))) == (
@@ -321,7 +315,6 @@ async def test_reading_or_exporting_is_what_the_list_takes(filled):
 
 
 def test_a_state_follows_from_the_entry_alone():
-    """Running ends by its own end, or by silence."""
     entry = ExportEntry(progress_at=START, ended_at=None, is_complete=None)
 
     assert export_entries.state_of(entry, START) == "running"

@@ -48,7 +48,6 @@ async def is_free(audit) -> bool:
 
 
 async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
-    """It is not recorded either: no row left."""
     under_way = [await start(filled) for _ in range(AT_ONCE)]
 
     response = await filled.export(format="csv")
@@ -61,7 +60,6 @@ async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
 
 
 async def test_one_person_leaves_slots_to_the_others(filled):
-    """Two exports held open, without reading, are all that one of them can hold."""
     held = [await start(filled, "google:mem_1") for _ in range(AT_ONCE)]
     with pytest.raises(TooManyOwnExports):
         await start(filled, "google:mem_1")
@@ -91,7 +89,6 @@ async def test_exports_of_all_organisations_have_a_limit(settings, clock):
 
 
 async def test_another_organisation_is_not_held_up(filled):
-    """No caller's exports may block another's."""
     under_way = [await start(filled) for _ in range(AT_ONCE)]
 
     response = await filled.world.client.get(
@@ -154,7 +151,6 @@ async def break_off(stream, audit):
     "end", [finish, leave_midway, leave_before_the_first_byte, be_cancelled, break_off]
 )
 async def test_however_an_export_ends_the_next_may_begin(filled, end):
-    """Otherwise an organisation could never export again."""
     other = await start(filled)
     streams = [await start(filled)]
     assert not await is_free(filled)
@@ -166,7 +162,6 @@ async def test_however_an_export_ends_the_next_may_begin(filled, end):
 
 
 async def test_what_never_began_takes_no_place(filled):
-    """Neither what could not be counted nor what could not be recorded."""
     file, *_ = filled.services.settings.audit_dir.glob(f"tenant={filled.world.acme.id}/*/*.parquet")
     moved = file.rename(file.with_suffix(".moved"))
     for _ in range(AT_ONCE + 1):

@@ -76,7 +76,6 @@ async def gate(lake: Lake) -> AsyncIterator[Gate]:
 
 
 async def test_groupings_of_one_organisation_leave_threads_to_others(lake, gate):
-    """One of them runs; another's grouping and its pages begin at once."""
     groupings = [gate.start("a", Length.LONG) for _ in range(3)]
     await gate.until_begun(1)
     assert gate.begun == ["a"]
@@ -91,7 +90,6 @@ async def test_groupings_of_one_organisation_leave_threads_to_others(lake, gate)
 
 
 async def test_pages_of_one_organisation_leave_a_thread_to_others(lake, gate):
-    """However many it asks for, another's page begins at once."""
     pages = [gate.start("a", Length.SHORT) for _ in range(5)]
     await gate.until_begun(THREADS + 1)
 
@@ -104,7 +102,6 @@ async def test_pages_of_one_organisation_leave_a_thread_to_others(lake, gate):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
 async def test_what_is_long_or_not_the_first_has_low_priority(gate):
-    """The processor serves another's page first."""
     pages = [gate.start("a", Length.SHORT) for _ in range(2)]
     grouping = gate.start("b", Length.LONG)
     await gate.until_begun(3)
@@ -117,7 +114,6 @@ async def test_what_is_long_or_not_the_first_has_low_priority(gate):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has niceness by thread")
 async def test_threads_of_duckdb_have_low_priority(settings):
-    """A grouping uses all of them, and a page seldom more than its own."""
     before = threads()
     lake = Lake(structs.replace(settings, engine_threads=4))
     await lake.warm_up()
@@ -131,7 +127,7 @@ async def test_threads_of_duckdb_have_low_priority(settings):
 
 
 async def test_a_query_that_has_ended_gives_its_turn_back_also_if_its_caller_is_gone(lake, gate):
-    """And not before: until then it takes processor time."""
+    """Until then it takes processor time."""
     first = gate.start("a", Length.LONG)
     await gate.until_begun(1)
     second = gate.start("a", Length.LONG)
@@ -163,7 +159,6 @@ async def test_the_time_of_a_query_begins_with_its_turn(settings):
 
 
 async def test_a_query_does_not_wait_longer_than_it_may(settings):
-    """It is refused, and was never begun."""
     lake = Lake(structs.replace(settings, query_wait_max_s=0.05))
     gate = Gate(lake)
     grouping = gate.start("a", Length.LONG)
@@ -179,7 +174,6 @@ async def test_a_query_does_not_wait_longer_than_it_may(settings):
 
 
 async def test_an_organisation_with_too_many_waiting_gets_a_429(settings, clock):
-    """It says when to try again; other organisations are answered."""
     changed = structs.replace(settings, queries_waiting_per_org_max=1)
     async with running_world(changed, clock, has_sealer=False) as world:
         audit, gate = AuditWorld(world), Gate(world.services.lake)
@@ -199,7 +193,6 @@ async def test_an_organisation_with_too_many_waiting_gets_a_429(settings, clock)
 
 
 async def test_a_key_has_a_limit_of_its_own(settings: Settings, clock: SettableClock, monkeypatch):
-    """One script of an organisation leaves places to its other keys and people."""
     changed = structs.replace(settings, queries_per_caller_max=1)
     async with running_world(changed, clock, has_sealer=False) as world:
         gate, page = Gate(world.services.lake), Reader.page
@@ -232,7 +225,6 @@ async def test_a_key_has_a_limit_of_its_own(settings: Settings, clock: SettableC
 
 
 async def test_time_used_is_counted_by_organisation(audit):
-    """Pieces of exports as well as queries."""
     await audit.accept([sample_row(START)])
     assert (await audit.get()).status_code == 200
     assert await (await audit.export(format="csv")).get_data()
@@ -246,7 +238,7 @@ async def test_time_used_is_counted_by_organisation(audit):
 
 
 async def test_values_are_compared_in_their_organisations_turn(audit):
-    """Not in the one thread that takes in the rows of all organisations."""
+    """That thread takes in the rows of all organisations."""
     await audit.accept([sample_row(START, package_name="left-pad")])
     audit.services.lake._row_thread.shutdown()
 
@@ -257,7 +249,7 @@ async def test_values_are_compared_in_their_organisations_turn(audit):
 
 
 async def test_look_ups_of_values_may_wait_for_their_turns(audit, monkeypatch):
-    """Only what they take themselves counts: others' queries must not make them fail."""
+    """Only their own time counts: others' queries must not make them fail."""
     monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 1.0)
     await audit.accept([sample_row(START, package_name="left-pad")])
     gate = Gate(audit.services.lake)

@@ -79,7 +79,6 @@ async def text_of(neighbours, path: str = "", slug: str = "acme", **query: Any) 
 
 @pytest.mark.parametrize("parameter", ["package", "actor", "subject", "request_id"])
 async def test_a_hostile_value_finds_its_own_tenants_row_and_nothing_else(neighbours, parameter):
-    """As a value it is a value: not SQL, not a path, not a pattern."""
     for value in HOSTILE:
         page = await neighbours.page(**{parameter: escaped(value)})
         assert [entry["packageName"] for entry in page["entries"]] == [value]
@@ -100,7 +99,6 @@ async def test_a_hostile_value_finds_its_own_tenants_row_and_nothing_else(neighb
     ],
 )
 async def test_no_page_summary_or_export_shows_the_other(neighbours, query):
-    """Whatever is asked; also for the other's own secret."""
     for path, more in [
         ("", {}),
         ("/summary", {}),
@@ -121,7 +119,6 @@ async def test_no_page_summary_or_export_shows_the_other(neighbours, query):
 
 
 async def test_each_format_gives_each_value_back_once(neighbours):
-    """Read by Python's own readers, with the guard of CSV undone."""
     expected = sorted(HOSTILE)
     lines = (await text_of(neighbours, "/export", format="ndjson", decision="BLOCKED")).splitlines()
     array = json.loads(await text_of(neighbours, "/export", format="json", decision="BLOCKED"))
@@ -142,7 +139,6 @@ async def test_the_others_row_is_not_there(neighbours):
 
 
 async def test_the_others_cursor_is_not_taken(neighbours):
-    """It is bound to its tenant."""
     page = json.loads(await text_of(neighbours, slug="other", limit=1))
 
     answer = await neighbours.get(limit=1, cursor=page["next_cursor"])
@@ -168,7 +164,6 @@ async def test_the_others_cursor_is_not_taken(neighbours):
     ],
 )
 async def test_a_hostile_slug_is_no_organisation(neighbours, slug):
-    """Neither one's rows nor the other's."""
     answer = await neighbours.world.client.get(
         f"/api/v1/admin/orgs/{quote(slug, safe='/%')}/audit", headers=neighbours.world.admin
     )
@@ -178,7 +173,6 @@ async def test_a_hostile_slug_is_no_organisation(neighbours, slug):
 
 
 async def test_a_body_cannot_name_a_tenant(neighbours):
-    """A key of one organisation writes into that one, whatever its items say."""
     async with neighbours.services.store.write() as work:
         acme = await work.session.merge(neighbours.world.acme)
         _, secret = await issue_api_key(work, acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES)

@@ -185,7 +185,6 @@ FORMS = [
 @sample(2)
 @pytest.mark.parametrize("form", FORMS, ids=str)
 async def test_what_one_organisation_exports_another_imports(audit, form):
-    """Field by field, in its order; the id, the tenant and when it was received are new."""
     await add_history(audit)
     content = await exported(audit, form)
     audit.clock.advance(hours=1)
@@ -206,7 +205,6 @@ async def test_what_one_organisation_exports_another_imports(audit, form):
 
 
 async def test_an_import_is_recorded(audit):
-    """What came in, from where, how much of it, and by whose hand."""
     content = line(START - 3 * DAY) + line(START) + b"x\n"
 
     result = await take(audit, content, is_partial=True)
@@ -241,7 +239,6 @@ async def test_rows_go_into_segments_and_never_into_the_journal(audit):
 
 
 async def test_one_refused_row_refuses_the_file(audit):
-    """Nothing of it is there, on disk or in the database; every refused row is told."""
     lines, told = await count(audit, SegmentEntry), []
     content = line() + b"x\n" + line(START - 366 * DAY) + line() + line(START + DAY)
 
@@ -260,13 +257,12 @@ async def test_one_refused_row_refuses_the_file(audit):
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"x\n"])
 async def test_what_has_no_row_to_keep_is_not_remembered(audit, content):
-    """So that a file can be tried again, once its rows are no longer refused."""
+    """A file can be tried again once its rows are no longer refused."""
     assert (await take(audit, content, is_partial=True)).rows == 0
     assert await count(audit, ImportedFile) == 0
 
 
 async def test_the_same_bytes_are_imported_once(audit):
-    """Whatever the file is called; in another organisation they are another import."""
     content = line() * 2
     first = await take(audit, content)
     at = audit.clock.now
@@ -293,7 +289,6 @@ async def test_of_two_at_once_one_imports_and_the_other_finds_it(audit, worker):
 
 
 async def test_who_cannot_have_the_lease_for_the_commit_imports_nothing(audit, worker):
-    """And is told that another process holds it, when it will not wait."""
     async with audit.services.lease.hold():
         with pytest.raises(LeaseTaken):
             await take(audit, line(), services=worker)
@@ -303,7 +298,7 @@ async def test_who_cannot_have_the_lease_for_the_commit_imports_nothing(audit, w
 
 
 async def test_a_reader_in_the_middle_keeps_page_ones_snapshot(audit):
-    """Also where the rows that come in lie in the same instants; a new query sees all."""
+    """Also where the imported rows have the same instants; a new query sees all."""
     instants = [START - n * DAY / 4 for n in range(6)]
     await audit.accept(
         [sample_row(at, package_name=f"old{n}") for n, at in enumerate(instants)] * 2
@@ -326,7 +321,6 @@ async def test_a_reader_in_the_middle_keeps_page_ones_snapshot(audit):
 
 
 async def test_imported_segments_are_merged_like_any_other(audit):
-    """Their numbers, which counted from 0, then stand in the new file as they are."""
     at = START - DAY
     await audit.accept([sample_row(at, package_name=f"j{n}") for n in range(3)])
     await audit.seal()
@@ -435,7 +429,6 @@ def named(count: int, at: Any = START) -> bytes:
 
 
 async def test_others_seal_and_merge_while_a_long_import_is_under_way(audit, in_pieces):
-    """Its rows are not waited for, those in the journal are; and it goes on as if nothing was."""
     sealed: list[int] = []
 
     async def work(worker: Services) -> None:
@@ -459,7 +452,6 @@ async def test_others_seal_and_merge_while_a_long_import_is_under_way(audit, in_
 
 
 async def test_another_machine_that_takes_the_lease_meanwhile_does_not_end_it(audit, in_pieces):
-    """The lease is free again, and the import has changed nothing yet."""
     result = await take_with(audit, named(3), by_hand(audit, TAKE_OVER))
 
     assert result.rows == 3
@@ -509,7 +501,7 @@ async def test_an_import_whose_files_were_swept_imports_nothing(audit, in_pieces
 
 
 async def test_files_that_go_before_the_commit_are_missed(audit, monkeypatch):
-    """Whatever took them: a catalog line without its file is a day that cannot be read."""
+    """A catalog line without its file is a day that cannot be read."""
     lines = await count(audit, SegmentEntry)
     hold = LeaseKeeper.hold
 
@@ -526,7 +518,7 @@ async def test_files_that_go_before_the_commit_are_missed(audit, monkeypatch):
 
 
 async def test_an_import_that_took_long_waits_as_long_for_its_commit(audit, in_pieces, monkeypatch):
-    """Else a merge that holds the lease for a minute would undo the work of an hour."""
+    """Otherwise a merge that holds the lease for a minute would undo the work of an hour."""
     now_s, asked_at = 0.0, []
     hold = LeaseKeeper.hold
 

@@ -102,7 +102,6 @@ async def assert_a_retry_brings_each_row_once(audit, before: list[dict]) -> None
     ],
 )
 async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
-    """All before the commit."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("fsync", number))
@@ -111,7 +110,7 @@ async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
 
 
 async def test_there_are_no_other_syncs(filled):
-    """Or the test above would have missed some."""
+    """Otherwise the test above would have missed some."""
     with power_cut(filled.services.store, at("fsync", SYNCS + 1)):
         assert (await take(filled, CONTENT)).rows == ROWS
 
@@ -120,7 +119,6 @@ async def test_there_are_no_other_syncs(filled):
 @pytest.mark.parametrize("name", ["mkdir", "rename"])
 @pytest.mark.parametrize("number", [1, 2, DAYS + 1])
 async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
-    """A folder or a file more or less is no row more or less."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at(name, number))
@@ -130,7 +128,6 @@ async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, numbe
 
 @pytest.mark.parametrize("number", [1, DAYS])
 async def test_a_crash_while_files_are_renewed_loses_and_doubles_nothing(filled, number):
-    """Under the lease, just before the commit: all of them are written."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("utime", number))
@@ -141,7 +138,6 @@ async def test_a_crash_while_files_are_renewed_loses_and_doubles_nothing(filled,
 @sample(2)
 @pytest.mark.parametrize("statement", STATEMENTS)
 async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
-    """Every file is written, and the catalog names none of them."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at(statement, after="UPDATE leases SET expires_at"))
@@ -152,7 +148,6 @@ async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled
 
 
 async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
-    """All of it or none of it."""
     before = await filled.pages(limit=5)
 
     await crash(filled, at("COMMIT", after="INSERT INTO imported_files"))
@@ -161,7 +156,6 @@ async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
 
 
 async def test_a_crash_behind_the_commit_has_brought_everything(filled):
-    """The command never answered; the next one says when it was imported."""
     # The commit gives the lease back; by then the import has committed.
     await crash(filled, at("UPDATE leases", after="INSERT INTO imported_files"))
 
@@ -213,7 +207,6 @@ async def kill_import(audit, beginning: str, number: int = 1) -> None:
     ],
 )
 async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, step, number):
-    """A real process, really killed: its locks go with it, and the next one imports at once."""
     before = await filled.pages(limit=5)
 
     await kill_import(filled, step, number)
@@ -223,7 +216,6 @@ async def test_kill_9_in_the_middle_loses_and_doubles_nothing(filled, step, numb
 
 @pytest.mark.slow
 async def test_what_a_killed_import_leaves_is_swept_once_the_grace_is_over(filled):
-    """No more renews it, and no catalog line will ever name it."""
     root = filled.services.settings.audit_dir
     known = {path.stem for path in root.glob("tenant=*/day=*/*")}
 
@@ -240,7 +232,6 @@ async def test_what_a_killed_import_leaves_is_swept_once_the_grace_is_over(fille
 
 @pytest.mark.slow
 async def test_kill_9_behind_the_commit_has_brought_everything(filled):
-    """It was durable before it was reported."""
     await kill_import(filled, "END")
 
     rows = await filled.pages(event="install_allowed")

@@ -25,7 +25,6 @@ async def fill(audit) -> None:
 
 
 async def test_the_first_search_for_a_value_that_is_nowhere_opens_no_segment(audit):
-    """Its index says so, also after a restart: nothing has to be learnt."""
     await fill(audit)
     for path in audit.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"):
         path.unlink()
@@ -35,7 +34,6 @@ async def test_the_first_search_for_a_value_that_is_nowhere_opens_no_segment(aud
 
 
 async def test_the_catalog_names_each_index_with_size_and_digest(audit):
-    """Written with the segment, in the same commit."""
     await fill(audit)
     root = audit.services.settings.audit_dir
 
@@ -46,7 +44,6 @@ async def test_the_catalog_names_each_index_with_size_and_digest(audit):
 
 
 async def test_damaged_indexes_are_rebuilt_once_a_query_has_met_them(audit):
-    """The answer is right all the while."""
     await fill(audit)
     root = audit.services.settings.audit_dir
     first, second, third = await segments(audit)
@@ -73,7 +70,7 @@ async def test_an_index_that_another_process_could_not_read_is_rebuilt(audit, wo
 
 
 async def test_segments_that_the_catalog_has_no_index_of_get_one(audit):
-    """As a version that wrote none has left them; one that cannot be read is tried once."""
+    """A version that wrote none left them; one that cannot be read is tried once."""
     await fill(audit)
     root = audit.services.settings.audit_dir
     before = await segments(audit)
@@ -88,7 +85,6 @@ async def test_segments_that_the_catalog_has_no_index_of_get_one(audit):
 
 
 async def test_indexes_of_an_earlier_version_are_read_and_built_again(audit):
-    """Not only those that a query meets; meanwhile they answer."""
     await fill(audit)
     root = audit.services.settings.audit_dir
     before = await segments(audit)
@@ -116,7 +112,6 @@ async def set_index_unknown(work, segment: Segment) -> None:
 
 
 async def test_rebuilding_all_writes_every_index_again(audit):
-    """And says how far it is, and what it could not read."""
     await fill(audit)
     root = audit.services.settings.audit_dir
     before = await segments(audit)

@@ -136,7 +136,6 @@ class TestBodies:
     """An array or lines, packed or not, and never more than was agreed."""
 
     async def test_a_json_array_is_taken_in_its_order(self, audit, admin):
-        """Rows are numbered as they were sent."""
         assert await admin.accepted(installs(3)) == 3
         assert await names(audit) == ["p0", "p1", "p2"]
 
@@ -145,7 +144,6 @@ class TestBodies:
     )
     @pytest.mark.parametrize("ends", [True, False])
     async def test_lines_are_taken_however_they_end(self, audit, admin, between, ends):
-        """A sender that writes line by line does not know the last one."""
         lines = [json.dumps(one).encode() for one in installs(3)]
 
         assert await admin.accepted(between.join(lines) + between * ends, NDJSON) == 3
@@ -190,7 +188,6 @@ class TestBodies:
 
     @pytest.mark.parametrize("depth", [5_000, 1_000_000])
     async def test_a_deep_array_is_refused_whole(self, admin, depth):
-        """It must not exhaust a stack."""
         assert await admin.refusal(b"[" * depth + b"]" * depth) == NOT_ITEMS
 
     @pytest.mark.parametrize(("body", "kind"), [(b"[]", None), (b"", NDJSON), (b"\n\n", NDJSON)])
@@ -200,7 +197,6 @@ class TestBodies:
         assert await names(audit) == []
 
     async def test_bad_items_are_reported_and_good_ones_kept(self, audit, admin):
-        """A batch of thousands is not lost for one of them."""
         lines = [b"{", json.dumps(install("a")).encode(), b'{"a": "\xff"}', b"[" * 100_000]
         answer = await admin.send(b"\n".join([*lines, json.dumps(install("b")).encode()]), NDJSON)
 
@@ -213,7 +209,6 @@ class TestBodies:
 
     @pytest.mark.parametrize("kind", ["application/json", NDJSON])
     async def test_an_item_with_a_key_twice_is_refused_alone(self, audit, admin, kind):
-        """In lines as in an array, also inside the envelope, whatever white space is around it."""
         first, *others = [json.dumps(one) for one in installs(2)]
         lines = [
             first,
@@ -236,7 +231,6 @@ class TestBodies:
         assert await names(audit) == ["p0", "p1"]
 
     async def test_items_that_are_all_bad_leave_no_row(self, audit, admin):
-        """And the answer is still 200: the request was understood."""
         answer = await admin.send([install(actor="me"), 7, install(event="org_created")])
 
         assert answer.status_code == 200
@@ -246,11 +240,9 @@ class TestBodies:
         assert await names(audit) == []
 
     async def test_ten_thousand_items_are_taken(self, audit, admin):
-        """The last count that is good."""
         assert await admin.accepted(installs(10_000)) == 10_000
 
     async def test_one_more_is_refused_whole(self, audit, admin):
-        """Nothing of it is taken: the sender splits it and tries again."""
         too_many = (413, "at most 10000 rows in one request")
         lines = b"{}\n" * 10_001
 
@@ -299,7 +291,6 @@ class TestGzip:
 
     @pytest.mark.parametrize("spelling", ["gzip", "GZIP", " gzip "])
     async def test_a_packed_body_is_unpacked(self, audit, admin, spelling):
-        """In both forms of body."""
         array = gzip.compress(json.dumps([install("a")]).encode())
         lines = gzip.compress(json.dumps(install("b")).encode())
 
@@ -317,7 +308,6 @@ class TestGzip:
 
     @pytest.mark.parametrize("cut", [1, 8, 12])
     async def test_a_truncated_body_is_refused_whole(self, audit, admin, cut):
-        """Also where all of the text has come and only its checksum has not."""
         packed = gzip.compress(json.dumps(installs(3)).encode())
 
         assert await admin.refusal(packed[:-cut], content_encoding="gzip") == NOT_GZIP
@@ -335,14 +325,12 @@ class TestGzip:
         ids=["nothing", "plain", "a tail", "half a member", "a wrong checksum"],
     )
     async def test_what_is_not_gzip_is_refused(self, admin, spoil):
-        """It says that it is, and it is not."""
         packed = gzip.compress(json.dumps(installs(1)).encode())
 
         assert await admin.refusal(spoil(packed), content_encoding="gzip") == NOT_GZIP
 
     @pytest.mark.parametrize("members", [1, 8])
     async def test_a_bomb_is_refused(self, admin, members):
-        """A few kilobytes that would be many megabytes, in one member or in several."""
         packed = gzip.compress(b" " * (BYTES_MAX // members + 1)) * members
         assert len(packed) < 64 * 1024
 
@@ -355,7 +343,6 @@ class TestGzip:
         assert await admin.refusal(packed, content_encoding="gzip") == TOO_LARGE
 
     async def test_too_much_on_the_wire_is_refused_whatever_it_unpacks_to(self, admin):
-        """The limit holds before and after."""
         packed = gzip.compress(os.urandom(BYTES_MAX))
         assert len(packed) > BYTES_MAX
 
@@ -363,7 +350,6 @@ class TestGzip:
 
     @pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "x-gzip", "zstd", ""])
     async def test_another_encoding_is_415(self, admin, encoding):
-        """Named, so that a sender does not guess."""
         assert await admin.refusal(installs(1), content_encoding=encoding) == (
             415,
             "content-encoding must be gzip or identity",
@@ -374,7 +360,6 @@ class TestRows:
     """What a row says besides what its sender told."""
 
     async def test_the_server_says_who_sent_it_and_when_it_came(self, audit):
-        """An API key by its id, under the request's own id."""
         key, headers = await new_key(audit.world, audit.world.acme)
         happened_at = START - timedelta(hours=1)
 
@@ -417,7 +402,6 @@ class TestRows:
         assert row["source_ip"] == binding_row["source_ip"]
 
     async def test_the_admin_token_is_named_as_such(self, audit, admin):
-        """It, too, sends rows through the proxies' door."""
         await admin.accepted(installs(1))
 
         (row,) = await audit.world.audit(event="install_allowed")
@@ -425,7 +409,6 @@ class TestRows:
         assert (row["verdict_source"], row["actor_tenant_id"]) == ("proxy", None)
 
     async def test_rows_are_there_once_before_and_after_sealing(self, audit, admin):
-        """From the moment of the answer on."""
         await admin.accepted(installs(50))
         assert await names(audit) == [f"p{number}" for number in range(50)]
 
@@ -435,7 +418,6 @@ class TestRows:
         assert await names(audit) == [f"p{number}" for number in range(100)]
 
     async def test_a_late_row_lies_in_the_partition_of_its_own_day(self, audit, admin):
-        """A query for that day finds it, and no other file has to be opened."""
         days = [START - timedelta(days=ago) for ago in (0, 1, 300, 1)]
         await admin.accepted(
             [install(f"d{at:%j}", created_at=at.isoformat()) for at in days],
@@ -448,7 +430,6 @@ class TestRows:
         assert await names(audit, since=yesterday, until=yesterday) == [f"d{days[1]:%j}"] * 2
 
     async def test_the_window_is_the_organisations_own(self, audit, admin):
-        """What its tier would not show is not taken."""
         floor = START - timedelta(days=365)
         await admin.accepted([install("kept", created_at=floor.isoformat())])
         before = (floor - timedelta(microseconds=1)).isoformat()
@@ -462,7 +443,6 @@ class TestRows:
         assert await names(audit) == ["kept"]
 
     async def test_an_unlimited_organisation_takes_any_past(self, audit, admin):
-        """From the first day there is, sealed like any other."""
         async with audit.services.store.write() as work:
             acme = await work.session.get_one(Organisation, audit.world.acme.id)
             acme.tier = "enterprise"
@@ -477,7 +457,6 @@ class TestSenders:
     """Machines with a key of the organisation, and the admin token. No one else."""
 
     async def test_a_key_opens_its_own_organisation_only(self, audit, proxy):
-        """403 elsewhere, 404 where there is none."""
         assert await proxy.accepted(installs(1)) == 1
         elsewhere = IngestPrincipal(audit.world, proxy.headers, "other")
         nowhere = IngestPrincipal(audit.world, proxy.headers, "missing")
@@ -490,7 +469,6 @@ class TestSenders:
         assert await names(audit, "other") == []
 
     async def test_a_revoked_key_is_no_credential(self, audit):
-        """From the next request on."""
         key, headers = await new_key(audit.world, audit.world.acme)
         principal = IngestPrincipal(audit.world, headers)
         await principal.accepted(installs(1))
@@ -501,7 +479,6 @@ class TestSenders:
         assert await principal.refusal(installs(1)) == UNAUTHENTICATED
 
     async def test_a_wrong_key_is_no_credential(self, audit, proxy):
-        """Nor part of one, nor one too many, nor one beside a good cookie."""
         (secret,) = proxy.headers.values()
         owner = audit.world.session("owner")
         for value in ("", "cs_", secret[:-1], secret + "x", secret.upper(), "ü"):
@@ -522,7 +499,6 @@ class TestSenders:
         assert await refused(answer) == UNAUTHENTICATED
 
     async def test_an_admin_token_beside_a_key_decides_alone(self, audit, proxy, admin):
-        """Good or wrong, as beside a cookie."""
         wrong = IngestPrincipal(audit.world, {**proxy.headers, "x-service-admin-token": "wrong"})
         both = IngestPrincipal(audit.world, {**proxy.headers, **admin.headers})
 
@@ -533,7 +509,6 @@ class TestSenders:
 
     @pytest.mark.parametrize("name", ["owner", "admin", "auditor", "member", "stranger"])
     async def test_a_session_is_refused_whatever_its_role(self, audit, name):
-        """History is not written from a browser."""
         principal = IngestPrincipal(audit.world, audit.world.session(name))
 
         assert await principal.refusal(installs(1)) == (
@@ -542,7 +517,6 @@ class TestSenders:
         )
 
     async def test_a_key_opens_no_other_endpoint(self, audit, proxy):
-        """It sends rows; it does not read them."""
         for method, target, refusal in [
             ("GET", "/api/v1/admin/orgs/acme/audit", (403, "missing capability: audit:r")),
             ("GET", "/api/v1/admin/orgs/acme/oidc-bindings", (403, "missing capability: oidc:r")),
@@ -559,7 +533,6 @@ class TestSenders:
             assert await principal.refusal(body, content_encoding="br") == UNAUTHENTICATED
 
     async def test_an_unknown_parameter_is_refused(self, audit, admin):
-        """There are none here."""
         answer = await audit.world.client.post(
             f"{path()}?dry_run=1", json=installs(1), headers=admin.headers
         )
@@ -572,7 +545,6 @@ class TestIdempotency:
     """A request that is sent again under its key adds nothing."""
 
     async def test_a_repeat_gets_the_same_bytes(self, audit, proxy):
-        """Rejections included."""
         body = [install("a"), install("b", actor="me")]
 
         first = await proxy.send(body, idempotency_key="k1")
@@ -583,7 +555,6 @@ class TestIdempotency:
         assert await names(audit) == ["a"]
 
     async def test_the_repeat_may_be_packed_otherwise(self, audit, proxy):
-        """What counts is what was said."""
         raw = json.dumps(installs(1)).encode()
         await proxy.accepted(raw, idempotency_key="k1")
 
@@ -593,7 +564,7 @@ class TestIdempotency:
         assert await names(audit) == ["p0"]
 
     async def test_another_body_is_409(self, audit, proxy):
-        """One of the two would be lost without a word."""
+        """One of the two would be lost silently."""
         await proxy.accepted(installs(1), idempotency_key="k1")
 
         assert await proxy.refusal(installs(2), idempotency_key="k1") == KEY_REUSED
@@ -608,7 +579,6 @@ class TestIdempotency:
         assert await names(audit) == ["p0", "p0"]
 
     async def test_other_senders_have_keys_of_their_own(self, audit, proxy, admin):
-        """Another credential, and the same one in another organisation."""
         second = IngestPrincipal(audit.world, (await new_key(audit.world, audit.world.acme))[1])
         elsewhere = IngestPrincipal(audit.world, admin.headers, "other")
         for number, principal in enumerate([proxy, second, admin, elsewhere]):
@@ -618,7 +588,6 @@ class TestIdempotency:
         assert await names(audit, "other") == ["p3"]
 
     async def test_a_key_is_remembered_for_a_day(self, audit, proxy):
-        """To the microsecond; then it is free for anything."""
         await proxy.accepted(installs(1), idempotency_key="k1")
         audit.clock.advance(hours=24, microseconds=-1)
         await proxy.accepted(installs(1), idempotency_key="k1")
@@ -631,7 +600,6 @@ class TestIdempotency:
         assert await proxy.refusal(installs(1), idempotency_key="k1") == KEY_REUSED
 
     async def test_what_is_past_its_day_is_cleared_away(self, audit, proxy):
-        """Answers would pile up otherwise; younger ones stay."""
         await proxy.accepted(installs(1), idempotency_key="old")
         audit.clock.advance(hours=24)
         await proxy.accepted(installs(1), idempotency_key="young")
@@ -643,7 +611,6 @@ class TestIdempotency:
             assert (await session.scalars(select(IdempotencyKey.key))).all() == ["young"]
 
     async def test_twins_at_the_same_time_add_their_rows_once(self, audit, proxy):
-        """The second waits for the first and gets its answer."""
         answers = await asyncio.gather(
             *(proxy.send(installs(3), idempotency_key="k1") for _ in range(20))
         )
@@ -653,7 +620,6 @@ class TestIdempotency:
         assert await names(audit) == ["p0", "p1", "p2"]
 
     async def test_of_different_bodies_at_the_same_time_one_wins(self, audit, proxy):
-        """And the others learn that they did not."""
         answers = await asyncio.gather(
             *(proxy.send(installs(1, first=n), idempotency_key="k1") for n in range(8))
         )
@@ -663,12 +629,10 @@ class TestIdempotency:
 
     @pytest.mark.parametrize("key", [" ", "~", "k" * 255, 'a "b" c', "é".encode().hex()])
     async def test_a_key_is_printable_ascii(self, audit, proxy, key):
-        """As long as it can be."""
         assert await proxy.accepted(installs(1), idempotency_key=key) == 1
 
     @pytest.mark.parametrize("key", ["", "k" * 256, "é", "a\tb", "\x7f"])
     async def test_any_other_key_is_refused(self, audit, proxy, key):
-        """And nothing is taken without the safety that was asked for."""
         assert await proxy.refusal(installs(1), idempotency_key=key) == (
             400,
             "Idempotency-Key must be 1..255 printable ASCII characters",
@@ -682,7 +646,7 @@ class TestIdempotency:
         assert await proxy.accepted(installs(1), idempotency_key="k1") == 1
 
     async def test_a_request_that_adds_nothing_does_not_use_its_key_up_either(self, audit, proxy):
-        """There is nothing to protect from a repeat, and nothing to keep."""
+        """There is nothing to protect from a repeat."""
         ahead = (audit.clock() + timedelta(seconds=90)).isoformat()
         body = [install("a", created_at=ahead)]
         first = await proxy.send(body, idempotency_key="k1")
@@ -717,7 +681,6 @@ class TestIdempotency:
         assert (await elsewhere.send(bad, idempotency_key="k1")).status_code == 200
 
     async def test_an_item_is_not_repeated_at_length(self, proxy):
-        """What came may be megabytes long."""
         answer = await proxy.send([{"x" * 1_000_000: 1, **install("a")}])
 
         (rejected,) = (await answer.get_json())["rejected"]
@@ -729,7 +692,7 @@ class TestIdempotency:
 async def test_a_row_after_another_takes_one_trip_to_the_writer_and_none_to_a_reader(
     proxy, monkeypatch
 ):
-    """Key and organisation are known; for the commit the way takes longer than the work."""
+    """For the commit the way to the writer takes longer than the work."""
     await proxy.accepted(installs(1))
     trips = []
     kept = Connection._execute
@@ -755,7 +718,6 @@ class TestBounds:
             answer = await principal.send(installs(500))
 
     async def test_a_full_journal_refuses_and_says_when_to_come_back(self, audit, proxy):
-        """429, and nothing of the request is taken; what still fits is."""
         await self.fill(proxy)
         before = await self.journal_rows(audit)
         answer = await proxy.send(installs(5_000), idempotency_key="k1")
@@ -810,7 +772,6 @@ class TestBounds:
         assert await proxy.accepted(long_rows) == 500
 
     async def test_single_long_rows_fill_it_too(self, audit, proxy, monkeypatch):
-        """However few a request brings."""
         monkeypatch.setattr(journal_room, "BYTES_MIN", 0)
         monkeypatch.setattr(journal_room, "ROW_BYTES", 1)
         envelope = {"rule_id": "x" * 4_000, "source": "osv"}
@@ -834,7 +795,6 @@ class TestBounds:
         assert await audit.services.sealer.seal_due()
 
     async def test_a_journal_of_single_rows_is_due_before_it_is_full(self, audit, proxy):
-        """However few rows may wait: the sealer makes room, and no sender is refused for long."""
         batches_max = JOURNAL_MAX // journal_room.BATCH_ROWS
         assert batches_max < sealer.BATCHES_MAX
         async with audit.services.store.write() as work:
@@ -871,7 +831,6 @@ class TestBounds:
         assert await proxy.accepted(installs(1), idempotency_key="k1") == 1
 
     async def test_after_sealing_there_is_room_again(self, audit, proxy):
-        """The very request that was refused is taken."""
         await self.fill(proxy)
         assert await proxy.refusal(installs(5_000), idempotency_key="k1") == FULL
 

@@ -42,7 +42,6 @@ def test_a_flood_of_tiny_items_is_counted_before_it_is_kept_apart(body, mimetype
 
 
 def test_blank_lines_are_nothing_however_many():
-    """Nor are they held."""
     body = b"\n \r\n\t" * MANY
     around = body + b"{}" + body
     tracemalloc.start()
@@ -59,7 +58,6 @@ def test_blank_lines_are_nothing_however_many():
 @pytest.mark.parametrize("mimetype", ["application/json", NDJSON_TYPE])
 @pytest.mark.parametrize("inside", [b"{}", b'{"a": [1, 2, 3, 4, 5, 6, 7, 8], "b": {"c": ","}}'])
 def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
-    """Whatever commas they have inside."""
     between, ends = (b"\n", (b"", b"")) if mimetype == NDJSON_TYPE else (b",", (b"[", b"]"))
     for items in (ITEMS_MAX, ITEMS_MAX + 1):
         body = ends[0] + between.join([inside] * items) + ends[1]
@@ -79,7 +77,7 @@ def carried(value: Any) -> Any:
 
 @pytest.mark.parametrize("run_id", [UNSET, None, "9876543210"])
 def test_what_goes_to_the_worker_process_and_back_stays_as_it_is(run_id):
-    """A claim that the token lacks is none, and not null; and a refusal keeps its class."""
+    """A claim that the token lacks stays absent, not null; a refusal keeps its class."""
     ci = VerifiedCi(sub="repo:acme/web", run_id=run_id)
     audit_context = AuditContext("key_1", "api_key", VerdictSource.PROXY, ci=ci)
     interval = AcceptedInterval(START, None)

@@ -71,7 +71,6 @@ async def execute(audit, statement: str) -> None:
 
 
 async def test_a_healthy_service_has_nothing_to_find(filled):
-    """Through every stage of a row's life: journal, segment, merged, retired, unlinked."""
     assert lines(await check(filled)) == []
     await filled.seal()
     assert lines(await check(filled)) == []
@@ -85,7 +84,6 @@ async def test_a_healthy_service_has_nothing_to_find(filled):
 
 
 async def test_everything_is_read_and_counted(filled):
-    """Progress is reported up to the end."""
     shown: list[tuple[int, int]] = []
     report = await check(filled, show=lambda done, total: shown.append((done, total)))
     shown_rows = len(await filled.pages())
@@ -98,7 +96,6 @@ async def test_everything_is_read_and_counted(filled):
 
 
 async def test_one_organisation_is_checked_alone(filled):
-    """A neighbour's fault is not among its findings, and its own is."""
     files(filled)[0].unlink()
     acme, other = filled.world.acme, filled.world.other
 
@@ -109,7 +106,6 @@ async def test_one_organisation_is_checked_alone(filled):
 
 
 async def test_a_finding_says_what_where_and_whose(filled):
-    """A line a person can act on."""
     lost = files(filled)[0]
     lost.unlink()
 
@@ -148,7 +144,6 @@ async def test_a_retired_segment_may_have_lost_its_file(filled):
     ],
 )
 async def test_a_database_that_says_something_else_is_found(filled, statement, kind):
-    """Of every line and batch it is said of."""
     await execute(filled, statement)
 
     assert kind in kinds(await check(filled))
@@ -191,7 +186,7 @@ async def test_a_row_in_the_journal_and_in_a_segment_is_found(filled):
 
 @pytest.mark.parametrize("age", ["young", "old"])
 async def test_a_file_is_a_note_if_a_sweep_removes_it_and_else_a_finding(filled, age):
-    """Who is woken by a finding has something to do that the service does not do by itself."""
+    """A finding asks for work that the service does not do by itself."""
     known = files(filled)[0]
     strays = [
         *(known.with_name(name) for name in ("seg_orphan.parquet", "seg_late.pending", "x.txt")),
@@ -288,7 +283,6 @@ async def test_a_segment_that_is_committed_meanwhile_is_no_orphan(filled, monkey
 
 @only_full
 async def test_checks_beside_everything_that_changes_segments_find_nothing(filled):
-    """Rows come in, are sealed, merged and unlinked while it reads."""
     stop = asyncio.Event()
 
     async def churn() -> None:
@@ -307,7 +301,6 @@ async def test_checks_beside_everything_that_changes_segments_find_nothing(fille
 
 
 async def test_a_receipt_is_compared_with_the_audit_row_of_its_export(filled):
-    """In the journal, and in a segment; one whose row is gone has nothing to compare with."""
     await (await filled.export(format="ndjson")).get_data()
     await (await filled.export(format="csv")).get_data()
     assert lines(await check(filled)) == []
@@ -333,7 +326,6 @@ async def test_a_damaged_file_makes_no_other_look_wrong(filled):
 
 
 async def test_all_damage_is_found_at_once(filled):
-    """The check goes on behind each fault."""
     missing, cut, flipped = files(filled)
     missing.unlink()
     cut.write_bytes(cut.read_bytes()[:-1])

@@ -51,7 +51,7 @@ async def rename_acme(audit, lease) -> None:
 
 
 async def test_every_holder_has_a_higher_epoch(audit, keeper):
-    """By which a commit can tell that its lease is still the one it started under."""
+    """A commit can tell that its lease is still the one it started under."""
     epochs = []
     for _ in range(3):
         async with keeper.hold() as lease:
@@ -61,7 +61,6 @@ async def test_every_holder_has_a_higher_epoch(audit, keeper):
 
 
 async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit, keeper):
-    """A holder that keeps committing keeps it."""
     async with keeper.hold() as lease:
         assert (await lease_row(audit)).expires_at == START + LIFETIME
         audit.clock.advance(seconds=30)
@@ -71,7 +70,6 @@ async def test_a_lease_expires_after_its_lifetime_and_a_commit_extends_it(audit,
 
 
 async def test_a_lease_that_was_given_back_can_be_taken_by_any_machine(audit, keeper):
-    """A lease that was given back is free at once."""
     async with keeper.hold():
         pass
     await change_lease(audit, holder="another-machine/1/lease_1")
@@ -90,7 +88,6 @@ async def test_within_this_machine_one_holder_excludes_all_others(audit, keeper,
 
 @pytest.mark.slow
 async def test_a_second_process_that_holds_the_lease_keeps_us_from_sealing(audit):
-    """A real process; when it dies its lock dies with it."""
     await audit.accept([sample_row(START)])
     lock_file = str(audit.services.settings.data_dir / "seal.lock")
     holder = await asyncio.create_subprocess_exec(
@@ -113,7 +110,7 @@ async def test_a_second_process_that_holds_the_lease_keeps_us_from_sealing(audit
 
 @pytest.mark.parametrize(("left", "is_taken"), [(1, False), (0, True), (-1, True)])
 async def test_another_machines_lease_is_respected_until_it_expires(audit, keeper, left, is_taken):
-    """The row: it has no lock that could vanish with its holder."""
+    """A row has no lock that could vanish with its holder."""
     async with keeper.hold():
         pass
     expires_at = START + timedelta(microseconds=left)
@@ -130,7 +127,6 @@ async def test_another_machines_lease_is_respected_until_it_expires(audit, keepe
 
 @pytest.mark.parametrize("content", ["", "of something else: " * 9])
 async def test_our_own_dead_process_is_not_waited_for(audit, keeper, content):
-    """Its file lock is gone, so it is; whatever the lock file held before."""
     (audit.services.settings.data_dir / "segments.lock").write_text(content)
     async with keeper.hold() as lease:
         ours = lease.holder
@@ -175,7 +171,6 @@ async def test_nothing_is_committed_under_a_lost_lease(audit, keeper, takeover):
 
 
 async def test_giving_back_a_lost_lease_does_not_end_the_new_holders(audit, keeper):
-    """Only its holder may give it back."""
     expires_at = START + timedelta(hours=1)
     async with keeper.hold() as lease:
         await change_lease(
@@ -190,7 +185,7 @@ def open_descriptors() -> int:
 
 
 async def test_a_lock_that_cannot_be_had_leaves_no_descriptor_open(keeper, monkeypatch):
-    """Some network file systems know no locks: each round of maintenance would leave one."""
+    """Some network file systems have no locks: each round of maintenance would leave one."""
 
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

@@ -59,7 +59,6 @@ async def a_segment(audit) -> None:
 
 
 async def test_what_is_due_is_sealed_without_being_asked(audit):
-    """And readers notice nothing."""
     await audit.accept([sample_row(START - timedelta(days=1))])
     before = await audit.pages()
 
@@ -70,7 +69,6 @@ async def test_what_is_due_is_sealed_without_being_asked(audit):
 
 
 async def test_a_round_that_fails_is_logged_and_the_next_one_tries_again(audit):
-    """Nothing is lost meanwhile: the rows are in the journal."""
     await audit.accept([sample_row(START - timedelta(days=1))])
     before = await audit.pages()
 
@@ -109,7 +107,6 @@ async def test_a_job_that_fails_is_not_tried_again_before_its_time(audit):
 
 
 async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
-    """One tenant's bad luck is one tenant's; its rows stay where they are and are asked for."""
     await audit.accept([sample_row(START)])
     await audit.accept([sample_row(START - timedelta(days=1))])
     await audit.accept([sample_row(START - timedelta(days=2))])
@@ -131,7 +128,7 @@ async def test_a_damaged_batch_keeps_no_other_day_from_being_sealed(audit):
 
 
 async def test_a_damaged_batch_keeps_no_other_row_of_its_day_from_being_sealed(audit):
-    """And it is not sealed: in a segment its rows would be as good as any."""
+    """In a segment its rows would look like any others."""
     await audit.seal()
     for name in ("first", "second", "third"):
         await audit.accept([sample_row(START, package_name=name)])

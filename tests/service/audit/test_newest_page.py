@@ -57,7 +57,6 @@ async def test_a_page_that_is_known_asks_no_thread_and_says_the_same(audit, jobs
 
 
 async def test_rows_of_another_organisation_are_not_shown(audit, jobs):
-    """The page of each is its own, cold or warm."""
     await fill(audit, 3)
     own, other = audit.world.acme.id, audit.world.other.id
     for _ in range(2):
@@ -69,7 +68,6 @@ async def test_rows_of_another_organisation_are_not_shown(audit, jobs):
 
 
 async def test_kept_rows_pass_the_retention_floor_with_time(audit, jobs):
-    """They are cut by their place, at each request."""
     await put_on_tier(audit, "free")
     await fill(audit, 4)
     assert len((await audit.page())["entries"]) >= 4

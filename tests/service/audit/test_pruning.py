@@ -67,7 +67,6 @@ async def past(audit):
 async def test_a_day_goes_48_hours_after_its_last_microsecond_is_past_the_floor(
     audit, tier, days, is_sealed, last_past_the_floor, is_dropped
 ):
-    """From the journal as from segments; the day after it stays."""
     await always_on(audit, tier)
     last = last_instant(START)
     await audit.accept([sample_row(last), sample_row(last + STEP)])
@@ -82,7 +81,6 @@ async def test_a_day_goes_48_hours_after_its_last_microsecond_is_past_the_floor(
 
 
 async def test_a_day_that_is_past_but_for_one_instant_is_kept_whole(audit):
-    """Its older rows are hidden already; they go with the day."""
     await always_on(audit, "free")
     last = last_instant(START)
     await audit.accept([sample_row(last - timedelta(hours=23)), sample_row(last)])
@@ -93,7 +91,6 @@ async def test_a_day_that_is_past_but_for_one_instant_is_kept_whole(audit):
 
 
 async def test_enterprise_keeps_everything(audit):
-    """However old."""
     await always_on(audit, "enterprise")
     await add_past(audit, START - timedelta(days=9000))
 
@@ -102,7 +99,6 @@ async def test_enterprise_keeps_everything(audit):
 
 
 async def test_days_go_with_their_journal_rows_and_the_log_says_so(past):
-    """One row, exact, in the name of its caller, and itself to be seen."""
     (dropped,) = await prune(past)
 
     days = ["2026-02-12", "2026-02-13", "2026-02-14"]
@@ -119,7 +115,6 @@ async def test_days_go_with_their_journal_rows_and_the_log_says_so(past):
 
 
 async def test_a_second_run_finds_nothing_and_says_nothing(past):
-    """Nothing is counted twice."""
     await prune(past)
 
     assert await prune(past) == []
@@ -127,7 +122,6 @@ async def test_a_second_run_finds_nothing_and_says_nothing(past):
 
 
 async def test_what_the_service_drops_by_itself_bears_its_own_name(past):
-    """Not requested; the platform's tenant, the source `system`."""
     await past.services.pruner.prune_in_background()
 
     (row,) = await pruned_rows(past)
@@ -152,7 +146,6 @@ async def test_many_days_still_fit_the_row(audit):
 
 
 async def test_rows_that_were_merged_are_counted_once(past):
-    """The segments a merge has replaced are not counted any more."""
     await past.seal()
     await past.services.compactor.compact_due(everything=True)
 
@@ -176,7 +169,7 @@ async def test_other_organisations_keep_theirs(past):
 
 
 async def test_after_a_lower_tier_nothing_more_goes_for_seven_days(audit):
-    """That instant included: a clock that is set back has lost nothing."""
+    """A clock that is set back has lost nothing."""
     await add_past(audit)
     await move(audit, "free")
     audit.clock.now = START + 7 * DAY + PRUNE_DELAY
@@ -189,7 +182,6 @@ async def test_after_a_lower_tier_nothing_more_goes_for_seven_days(audit):
 
 
 async def test_what_was_past_the_higher_tier_goes_meanwhile(audit):
-    """The seven days keep what it kept, and no more."""
     await add_past(audit, START - 400 * DAY)
     await add_past(audit)
     await move(audit, "free")
@@ -211,7 +203,6 @@ async def test_a_tier_raised_in_time_keeps_what_it_shows_again(audit):
 
 
 async def test_a_tier_raised_and_lowered_counts_for_the_week_after(past):
-    """Even if it was held for a minute only."""
     await move(past, "enterprise")
     past.clock.advance(minutes=1)
     await move(past, "free")
@@ -224,7 +215,6 @@ async def test_a_tier_raised_and_lowered_counts_for_the_week_after(past):
 
 
 async def test_a_held_organisation_loses_nothing_until_it_is_released(past):
-    """The answer says what only the hold keeps; the next run after the release drops it."""
     await put_on_hold(past)
     (held,) = await prune(past)
     assert (held.is_held, held.rows, len(held.days)) == (True, 12, 3)
@@ -239,7 +229,6 @@ async def test_a_held_organisation_loses_nothing_until_it_is_released(past):
 
 
 async def test_a_forecast_says_what_a_run_would_do_and_does_nothing(past):
-    """To the row."""
     before = await left(past)
 
     forecast = await past.services.pruner.forecast(is_clock_accepted=True)
@@ -265,7 +254,6 @@ async def test_a_tier_raised_before_the_commit_wins(past, transaction):
 
 @pytest.mark.parametrize("transaction", range(1, ORGS_TRANSACTION + 1))
 async def test_a_hold_set_before_the_commit_wins(past, transaction):
-    """And is in the answer."""
     before_transaction(
         past,
         transaction,
@@ -325,7 +313,6 @@ async def test_the_grace_of_files_begins_with_the_commit(past):
 
 
 async def test_late_rows_of_a_day_that_is_gone_go_with_the_next_run(past):
-    """Brought by an import that reaches that far back; each run counts its own."""
     await prune(past)
     await past.accept([sample_row(LONG_AGO)])
 

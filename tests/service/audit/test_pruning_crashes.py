@@ -41,7 +41,6 @@ async def assert_all_or_nothing(past, stored: list[str]) -> bool:
 
 
 async def test_a_crash_at_any_step_loses_and_doubles_nothing(past):
-    """Each step of a run is once the last one; what is left is found by the next run."""
     stored = await left(past)
     assert len(stored) == 13
     for steps in count():
@@ -98,7 +97,6 @@ async def kill_at(past, work: str, beginning: str, after: str = "") -> None:
     ["UPDATE segments", "DELETE FROM journal", "UPDATE counters", "INSERT INTO journal", "COMMIT"],
 )
 async def test_kill_9_before_the_commit_changes_nothing(past, step):
-    """Its locks go with it, and the next run drops everything at once."""
     stored = await left(past)
 
     # Commits before that one take the lease and record the clock.
@@ -111,7 +109,6 @@ async def test_kill_9_before_the_commit_changes_nothing(past, step):
 
 @pytest.mark.slow
 async def test_kill_9_at_an_unlink_leaves_it_to_the_next_sweep(past):
-    """The days are gone either way."""
     stored = await left(past)
     await prune(past)
     past.clock.now += timedelta(seconds=GRACE_S + 1)

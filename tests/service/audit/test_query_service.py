@@ -47,7 +47,6 @@ async def test_every_entry_has_every_key_in_the_one_order(audit):
 
 
 async def test_an_entry_shows_its_row(audit):
-    """Column by column; the tenant is the one asked for, the payload an object."""
     await audit.accept([sample_row(START, package_name="@acme/left-pad")])
 
     entry = (await audit.page())["entries"][0]
@@ -82,7 +81,6 @@ async def test_an_entry_shows_its_row(audit):
 
 
 async def test_a_page_has_100_rows_unless_asked_otherwise(audit):
-    """A default that answers at once."""
     await fill(audit, 150)
 
     assert len((await audit.page())["entries"]) == 100
@@ -90,7 +88,6 @@ async def test_a_page_has_100_rows_unless_asked_otherwise(audit):
 
 @pytest.mark.parametrize("limit", ["1", "1000", "0001"])
 async def test_a_limit_from_1_to_1000_is_kept(audit, limit):
-    """Both ends belong to it."""
     await fill(audit, 1100)
 
     assert len((await audit.page(limit=limit))["entries"]) == int(limit)
@@ -128,7 +125,6 @@ async def test_a_limit_is_given_once(audit):
     ],
 )
 async def test_a_faulty_filter_is_a_400_that_names_it(audit, query, text):
-    """The rules themselves are the filters' own tests."""
     assert await refused(await audit.get(**query)) == (400, text)
 
 
@@ -146,7 +142,6 @@ async def test_a_plus_that_became_a_space_is_still_an_offset(audit):
 @pytest.mark.parametrize("order", ["desc", "asc"])
 @pytest.mark.parametrize("limit", [3, 50])
 async def test_pages_over_sealed_and_journalled_rows_equal_one_big_list(audit, order, limit):
-    """Where a row lies is no business of the reader's."""
     await fill(audit, 120, seal_after=60)
     whole = (await audit.page(order=order, limit=1000))["entries"]
 
@@ -192,7 +187,6 @@ async def test_a_page_size_may_change_between_pages(audit):
 
 
 async def test_no_one_without_audit_read_sees_a_page(audit):
-    """401 for no credentials, 403 for a member without the capability or of another org."""
     world = audit.world
     path = "/api/v1/admin/orgs/acme/audit"
 
@@ -207,5 +201,4 @@ async def test_no_one_without_audit_read_sees_a_page(audit):
 
 
 async def test_an_unknown_organisation_is_a_404(audit):
-    """The text every endpoint has for it."""
     assert await refused(await audit.get(slug="missing")) == (404, "Org not found")

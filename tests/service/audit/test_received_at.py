@@ -66,7 +66,6 @@ async def by_import(audit: AuditWorld) -> None:
 @pytest.mark.parametrize("add", [by_request, by_change, by_store, by_import])
 @pytest.mark.parametrize("back", [timedelta(microseconds=1), timedelta(hours=47), AHEAD])
 async def test_it_never_falls_when_the_clock_does(audit, add, back):
-    """Set back or corrected; the row's own instant is the clock's at once."""
     await add(audit)
     latest = audit.clock.now
     audit.clock.now -= back

@@ -26,7 +26,6 @@ async def put_on_tier(audit, tier: str) -> None:
 
 @pytest.mark.parametrize("tier", DAYS)
 async def test_a_page_names_the_floor_of_the_tier(audit, tier):
-    """A page without older rows says why."""
     await put_on_tier(audit, tier)
     floor = START - timedelta(days=DAYS[tier])
 
@@ -36,7 +35,6 @@ async def test_a_page_names_the_floor_of_the_tier(audit, tier):
 
 
 async def test_enterprise_has_no_floor(audit):
-    """Null, and rows of any age."""
     await put_on_tier(audit, "enterprise")
     await audit.accept([sample_row(START - timedelta(days=4000))])
 
@@ -93,7 +91,6 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
 
 
 async def test_asking_for_older_rows_does_not_bring_them_back(audit):
-    """An explicit `since` before the floor is answered from the floor on."""
     await put_on_tier(audit, "free")
     await audit.accept([sample_row(START - timedelta(days=8)), sample_row(START)])
 
@@ -114,7 +111,6 @@ async def test_a_tier_change_counts_from_the_next_request_on(audit):
 
 
 async def test_a_page_continues_while_the_floor_moves_on(audit):
-    """Rows that fall out between two pages are simply not there any more."""
     await put_on_tier(audit, "free")
     await audit.accept([sample_row(START - timedelta(seconds=n)) for n in range(10)])
     first = await audit.page(event=EVENT, limit=4)

@@ -71,7 +71,6 @@ async def node(filled, tmp_path):
 
 
 async def test_a_seal_stores_each_file_and_its_index_as_objects(filled, bucket):
-    """And what is in the catalog is in the bucket, under the name that a folder would have."""
     root = filled.services.settings.audit_dir
     named = {
         path.relative_to(root).as_posix()
@@ -84,7 +83,6 @@ async def test_a_seal_stores_each_file_and_its_index_as_objects(filled, bucket):
 
 
 async def test_a_node_with_an_empty_disk_answers_as_the_one_that_wrote(filled, node):
-    """It has the database and the bucket, and fetches what a query needs."""
     for query in ({"limit": 3}, {"limit": 3, "package": "p2"}, {"order": "asc"}):
         assert await node.pages(**query) == await filled.pages(**query)
 
@@ -140,7 +138,6 @@ async def test_a_missing_index_costs_time_and_no_row_and_is_built_again(filled, 
 
 @only_full
 async def test_without_the_store_queries_answer_503_and_recover_by_themselves(filled, node, bucket):
-    """What is cached is answered as before, and rows are accepted."""
     pages = await filled.pages()
     bucket.server.kill()
 
@@ -159,7 +156,6 @@ async def test_without_the_store_queries_answer_503_and_recover_by_themselves(fi
 
 
 async def test_a_merge_and_its_sweep_leave_one_object_a_day(filled, bucket):
-    """Retired objects go after the grace, and their copies too."""
     await filled.accept([sample_row(START - timedelta(days=2), package_name="late")])
     await filled.seal()
     before = await filled.pages(limit=100)
@@ -191,6 +187,5 @@ async def test_copies_of_segments_that_another_node_removed_are_dropped(filled):
 
 @only_full
 async def test_a_full_world_runs_on_a_bucket(settings, clock):
-    """With everything that runs in the background."""
     async with running_world(settings, clock) as world:
         assert await world.audit() != []

@@ -87,7 +87,6 @@ async def assert_all_is_well(audit, bucket, store_clock, before: list[dict]) -> 
 async def test_a_crash_of_a_seal_loses_and_doubles_nothing(
     filled, bucket, store_clock, step, after
 ):
-    """An object without a catalog line is no row; the journal is untouched."""
     before = await filled.pages(limit=5)
 
     with (
@@ -109,7 +108,6 @@ async def test_a_crash_of_a_seal_loses_and_doubles_nothing(
 async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(
     filled, bucket, store_clock, step, after
 ):
-    """A real process, really killed."""
     before = await filled.pages(limit=5)
 
     await kill_process(filled.services.settings, START, "seal", step, after=after)
@@ -176,7 +174,6 @@ def old_objects(monkeypatch):
 
 @pytest.mark.usefixtures("old_objects")
 async def test_a_long_import_keeps_its_objects(audit, bucket, files, import_clock):
-    """However old they are: it renews its claim to them until they are in the catalog."""
     import_clock[0] += GRACE_S / 3
     await files.confirm()
 
@@ -208,7 +205,6 @@ async def test_a_sweep_that_is_paused_leaves_what_was_young(
 async def test_an_import_that_was_killed_leaves_objects_that_are_swept(
     audit, bucket, files, store_clock
 ):
-    """With its claim."""
     await files.confirm()
 
     store_clock[0] = GRACE_S + 60
@@ -247,7 +243,6 @@ async def test_an_import_suspended_for_too_long_gives_up(audit, bucket, files, i
 @pytest.mark.slow
 @only_full
 async def test_kill_9_of_an_import_leaves_no_row(audit, bucket, store_clock):
-    """All of a file or none of it."""
     before = await audit.pages(limit=5)
 
     await kill_process(
@@ -263,7 +258,6 @@ async def test_kill_9_of_an_import_leaves_no_row(audit, bucket, store_clock):
 
 
 async def test_an_import_is_read_by_other_nodes_and_leaves_no_claim(audit, bucket, tmp_path):
-    """Its objects are written as it goes, and named by one commit."""
     result = await take(audit, CONTENT)
 
     assert result.rows == ROWS

@@ -42,7 +42,6 @@ async def check(audit, *, is_quick: bool) -> list[tuple[Kind, str | None]]:
 
 @pytest.mark.parametrize("is_quick", [True, pytest.param(False, marks=only_full)])
 async def test_a_check_looks_at_objects_and_not_at_copies_of_them(filled, bucket, is_quick):
-    """Each fault is found while every copy on this machine is whole."""
     assert await check(filled, is_quick=is_quick) == []
     root = filled.services.settings.audit_dir
     missing, cut, changed, *_ = await live(filled)
@@ -150,7 +149,6 @@ async def restore(settings: Settings, backup: Path, *, is_taken_over: bool = Fal
 
 
 async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket, tmp_path, clock):
-    """The backup is a folder as always, whole without the bucket."""
     target = tmp_path / "backup"
     async with new_node(filled, tmp_path / "node") as node:
         # It takes what it has not read yet; the database is that of the data dir.
@@ -214,7 +212,6 @@ async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
 async def test_a_restore_that_takes_over_ends_the_former_installation(
     filled, bucket, tmp_path, clock
 ):
-    """Where it still runs, it removes nothing more."""
     target = tmp_path / "backup"
     await take_backup(filled.services, target, ignore, is_linked=False, has_secrets=False)
     own = filled.services.settings

@@ -119,7 +119,6 @@ async def test_another_installation_publishes_no_table_there(other, bucket, form
 
 
 async def test_another_installation_does_not_start(other, audit, bucket, clock):
-    """The error names the prefix and what to do; nothing is changed there."""
     content = bucket.content(OWNER)
     assert content.decode() == await installation_id(audit.services.store)
 
@@ -134,7 +133,6 @@ async def test_another_installation_does_not_start(other, audit, bucket, clock):
 
 
 async def test_all_nodes_over_one_database_are_one_installation(audit, tmp_path, bucket, clock):
-    """Each starts, seals and sweeps."""
     await audit.accept([sample_row(START)])
     async with new_node(audit, tmp_path / "node") as node:
         await prepare(node.services.settings, clock)
@@ -146,7 +144,6 @@ async def test_all_nodes_over_one_database_are_one_installation(audit, tmp_path,
 async def test_a_prefix_from_before_is_adopted_by_the_installation_that_has_segments_there(
     audit, other, bucket, clock
 ):
-    """Not by another one, though that starts first."""
     bucket.objects().delete([OWNER])
 
     with pytest.raises(PrefixOfAnother, match="not in this catalog"):
@@ -172,7 +169,6 @@ async def test_of_two_that_start_in_an_empty_prefix_one_has_it(bucket):
 
 
 async def test_taking_over_ends_the_work_of_the_former_installation(audit, other, bucket, clock):
-    """It seals and sweeps no more, also while it runs; the other one does."""
     before = await installation_id(other.services.store)
     await take_over(other.services.settings, other.services.store)
 

@@ -85,7 +85,6 @@ async def test_a_search_for_a_rare_value_fetches_indexes_together_and_few_segmen
 
 
 async def test_a_page_over_all_days_fetches_many_at_a_time(slow):
-    """Sixteen objects take one round, not sixteen."""
     node, store = slow
 
     rows = await node.pages(limit=1000, event="blocklist_hit", order="asc")
@@ -97,7 +96,6 @@ async def test_a_page_over_all_days_fetches_many_at_a_time(slow):
 
 @only_full
 async def test_an_export_fetches_ahead(slow):
-    """While a day is written the next ones are on their way."""
     node, store = slow
 
     exported = await (await node.export(format="ndjson", event="blocklist_hit")).get_data()
@@ -122,7 +120,6 @@ async def test_a_stream_of_a_rare_value_fetches_indexes_together(slow):
 
 
 async def test_a_count_needs_the_indexes_and_no_rows(slow):
-    """The summary of one value is in the indexes alone."""
     node, store = slow
 
     response = await node.get("/summary", package="rare", bucket="day")
@@ -166,7 +163,6 @@ def bound_files(audit):
 @only_full
 @pytest.mark.slow
 async def test_two_processes_share_one_cache_that_is_too_small_for_both(filled, tmp_path):
-    """Neither drops what the other reads: every answer of both is whole."""
     async with new_node(filled, tmp_path / "node") as node:
         settings = node.services.settings
         wanted = len(await filled.pages(limit=1000))

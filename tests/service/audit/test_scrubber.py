@@ -114,7 +114,6 @@ def paths(audit, segments: list[Segment]) -> list[Path]:
 
 
 async def test_each_file_is_verified_once_in_an_interval(filled):
-    """The oldest check moves on with each; a second round finds nothing due."""
     before = await verification(filled)
     assert (before["verified"], before["unread"], before["oldest_at"]) == (0, 0, None)
     assert before["segments"] > DAYS
@@ -131,7 +130,7 @@ async def test_each_file_is_verified_once_in_an_interval(filled):
 
 
 async def test_what_was_only_written_is_not_called_verified(filled):
-    """Right after an upgrade, say: that a file was right when it was written is not a reading."""
+    """A file that was right when it was written has not been read since."""
     await scrub(filled)
     before = await verification(filled)
     await filled.accept([sample_row(START) for _ in range(2)])
@@ -145,7 +144,6 @@ async def test_what_was_only_written_is_not_called_verified(filled):
 
 
 async def test_each_kind_of_damage_is_found_and_named(filled, stored):
-    """With organisation, day and path; in the log, the statistics, the metrics and readiness."""
     missing, cut, changed, swapped, whole = await live(filled)
     at = dict(
         zip(
@@ -193,7 +191,6 @@ async def day_of(audit, segment: Segment):
 
 
 async def test_damage_that_a_request_meets_is_named_at_once(filled, stored):
-    """Verified now, and not when it would be due; what is known by then is not read again."""
     await scrub(filled)
     segment, *_ = await live(filled)
     (path,) = paths(filled, [segment])
@@ -260,7 +257,6 @@ async def damage_a_batch(audit) -> int:
 
 
 async def test_damage_stays_named_until_the_file_is_whole_when_verified_again(filled, stored):
-    """A week later, and not before."""
     segment, *_ = await live(filled)
     (path,) = paths(filled, [segment])
     content = stored.read(path)
@@ -319,7 +315,7 @@ async def test_a_segment_that_is_merged_meanwhile_is_not_damaged(filled, stored)
 
 
 async def test_an_index_that_is_built_again_meanwhile_is_not_damaged(filled, stored):
-    """The digest that it was compared with is not the catalog's any more."""
+    """The digest that it was compared with is no longer the catalog's."""
     services, verify = filled.services, filled.services.lake.verify
     segment, *_ = await live(filled)
     path = segment.index_path(services.settings.audit_dir)
@@ -339,7 +335,7 @@ async def test_an_index_that_is_built_again_meanwhile_is_not_damaged(filled, sto
 
 @pytest.mark.parametrize("settings", ["folder"], indirect=True)
 async def test_damage_that_leaves_a_files_times_is_no_longer_served(filled, stored):
-    """A disk does not say that it lost a bit: processes know a verified file by its times."""
+    """A disk does not report a lost bit, and processes know a verified file by its times."""
     segment, *_ = await live(filled)
     (path,) = paths(filled, [segment])
     known, verified = (
@@ -357,7 +353,6 @@ async def test_damage_that_leaves_a_files_times_is_no_longer_served(filled, stor
 
 @pytest.mark.parametrize("settings", ["bucket"], indirect=True)
 async def test_a_bucket_that_does_not_answer_is_no_damage(filled, bucket):
-    """It is verified when it answers again."""
     segments = filled.services.lake.segments
     segments._objects = Objects(parse_place(bucket.url), "http://127.0.0.1:9", 0.2)
 
@@ -401,7 +396,6 @@ async def test_reading_keeps_to_the_rate_and_a_round_to_its_length(filled):
 
 
 async def test_it_goes_on_where_it_was_stopped(filled):
-    """What was verified before is not read again by the next process."""
     pace = filled.services.scrubber.pace
     read = 0
 
@@ -442,7 +436,6 @@ async def test_stopping_ends_a_wait_at_once(filled):
 
 
 async def test_one_process_at_a_time_verifies(filled):
-    """And merging, which has a lease of its own, goes on meanwhile."""
     services = filled.services
     lifetime = timedelta(seconds=60)
     other = LeaseKeeper(services.store, services.settings.data_dir, lifetime, SCRUB)
@@ -455,7 +448,6 @@ async def test_one_process_at_a_time_verifies(filled):
 
 
 async def test_a_store_that_does_not_answer_is_no_damage(filled, monkeypatch):
-    """What was found before counts; the rest is verified later."""
     verify = filled.services.lake.verify
     asked = []
 

@@ -60,14 +60,13 @@ async def found(audit, **query) -> list[str]:
 
 
 async def test_a_young_small_day_is_left_in_the_journal(audit):
-    """Journal rows are as visible as sealed ones; there is no hurry."""
+    """Journal rows are as visible as sealed ones."""
     await audit.accept(rows(3))
 
     assert await due(audit) == []
 
 
 async def test_a_day_that_has_grown_large_is_sealed(audit):
-    """At SEAL_ROWS rows, over all its batches; other tenants' days are left alone."""
     acme = audit.world.acme.id
     already = len(await audit.pages())
     await audit.accept(rows(SEAL_ROWS - already - 1))
@@ -91,7 +90,6 @@ async def test_small_days_are_sealed_once_they_are_many_rows_together(audit):
 
 
 async def test_few_rows_of_many_bytes_are_sealed(audit, monkeypatch):
-    """At BYTES_MAX in memory, of one day or of all small ones together."""
     (row,) = rows(1)
     size = encode_days([row])[0].size
     before = await audit.services.store.read_at_once(
@@ -114,7 +112,6 @@ async def test_a_large_day_does_not_hurry_small_ones(audit):
 
 
 async def test_a_day_that_has_waited_long_is_sealed(audit):
-    """After SEAL_AGE_S, counted from its oldest row's acceptance."""
     await audit.accept(rows(1))
     audit.clock.advance(seconds=SEAL_AGE_S, microseconds=-1)
     assert await due(audit) == []
@@ -125,7 +122,6 @@ async def test_a_day_that_has_waited_long_is_sealed(audit):
 
 
 async def test_sealing_twice_seals_once(audit):
-    """What is sealed has left the journal."""
     await audit.accept(rows(5))
 
     assert await audit.seal() == 2  # acme's and the other organisation's day
@@ -135,7 +131,6 @@ async def test_sealing_twice_seals_once(audit):
 @sample(2)
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_rows_are_seen_exactly_once_before_and_after(audit, order):
-    """Same ids, same order, same values."""
     for days_ago in (0, 1, 2, 1, 0):
         await audit.accept(rows(5, days_ago))
     before = await audit.pages(order=order)
@@ -149,7 +144,6 @@ async def test_rows_are_seen_exactly_once_before_and_after(audit, order):
 
 
 async def test_a_segment_lies_where_the_layout_says_and_the_catalog_tells_its_size(audit):
-    """Tenant and day in the path; what the file holds is what the catalog says."""
     await audit.accept(rows(5))
     segments = await audit.services.sealer.seal_due(everything=True)
     root = audit.services.settings.audit_dir
@@ -164,7 +158,6 @@ async def test_a_segment_lies_where_the_layout_says_and_the_catalog_tells_its_si
 
 
 async def test_one_organisations_rows_never_lie_in_anothers_segment(audit):
-    """Same day, same instant, two tenants, two files."""
     await audit.accept(rows(5))
     await audit.accept(rows(3), audit.world.other)
     segments = await audit.services.sealer.seal_due(everything=True)
@@ -188,7 +181,6 @@ def stray_file(audit, age_s: float, name: str = "seg_stray.parquet"):
     ["seg_stray.parquet", "seg_stray.pending", "seg_stray.index", ".seg_stray.index.pending"],
 )
 async def test_an_orphan_goes_once_the_grace_is_over(audit, name):
-    """What a crash between rename and commit left behind is an orphan."""
     await audit.seal()
     path = stray_file(audit, GRACE_S + 1, name)
 
@@ -206,7 +198,7 @@ async def test_an_orphan_stays_within_the_grace(audit):
 
 
 async def test_a_retired_file_is_read_no_more_and_yet_no_orphan(audit):
-    """Readers whose snapshot names it may still be at it; it keeps its catalog line till then."""
+    """Readers whose snapshot names it may still read it."""
     await audit.accept(rows(5))
     await audit.seal()
     async with audit.services.store.write() as work:
@@ -219,7 +211,6 @@ async def test_a_retired_file_is_read_no_more_and_yet_no_orphan(audit):
 
 
 async def test_a_file_the_catalog_names_is_no_orphan_however_old(audit):
-    """Clearing removes no row."""
     await audit.accept(rows(5))
     await audit.seal()
     audit.clock.advance(days=300)
@@ -298,7 +289,7 @@ def test_days_are_sealed_a_bounded_number_at_a_time(sizes, runs):
 
 
 async def test_small_days_are_sealed_with_one_commit(audit, monkeypatch):
-    """A commit waits for the disk: what has piled up must not take as many as it has days."""
+    """A commit waits for the disk: a backlog must not take as many as it has days."""
     await audit.seal()
     for days_ago in range(3):
         await audit.accept(rows(2, days_ago))

@@ -55,12 +55,10 @@ ACTORS = {
     ],
 )
 def test_words_are_read_by_field_or_by_form(text, parameters):
-    """What a reader copies from a row or an advisory finds its rows."""
     assert parse_search(text, ACTORS).parameters == parameters
 
 
 def test_every_event_can_be_typed_as_it_is_shown():
-    """With the apostrophe of a keyboard as well."""
     for event in EVENTS:
         for name in (EVENT_LABELS[event], EVENT_LABELS[event].replace("’", "'").upper()):
             assert parse_search(name, {}).parameters == {"event": [event]}, name
@@ -68,7 +66,6 @@ def test_every_event_can_be_typed_as_it_is_shown():
 
 
 def test_the_id_of_a_row_asks_for_that_row():
-    """Nothing else can be meant."""
     assert parse_search("aud_0000000000000000012", {}).row_id == "aud_0000000000000000012"
 
 
@@ -96,7 +93,6 @@ def test_what_is_not_understood_is_refused(text, part):
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"'), min_size=1))
 def test_a_quoted_value_means_exactly_itself(text):
-    """Whatever characters a package's name has, its field and quotation marks find it."""
     parameters = parse_search(f'package:"{text}"', {}).parameters
     (term,) = parse_query(parameters).conditions[0].terms
     assert (term.text, term.is_prefix, term.is_negated) == (text, False, False)

@@ -26,7 +26,6 @@ async def rows(audit):
 
 
 async def test_a_search_finds_what_its_filters_find(rows):
-    """Also beside filters, which both hold."""
     page = await rows.page(q="event-stream@3.3.6")
     assert [entry["version"] for entry in page["entries"]] == ["3.3.6"]
     both = await rows.page(q="event-stream", version="4.0.0")
@@ -55,20 +54,17 @@ async def test_a_key_is_found_by_its_name(rows):
     ],
 )
 async def test_a_search_that_means_nothing_here_is_refused(audit, search, part):
-    """With the text of the page."""
     response = await audit.get(q=search)
     assert response.status_code == 400
     assert part in (await response.get_json())["error"]
 
 
 async def test_a_search_may_be_given_once(audit):
-    """Two of them could be meant as either and or or."""
     response = await audit.get(q=["a", "b"])
     assert await refused(response) == (400, "q may be given only once")
 
 
 async def test_values_that_no_row_has_are_named(rows):
-    """With the most similar one there is, and the column whose rows have the value."""
     response = await rows.get(
         "/unknown-values", package=["event-strem", "left-pad"], run_id="123456789"
     )
@@ -110,7 +106,6 @@ async def test_a_value_outside_the_window_is_known(rows):
 
 
 async def test_rows_are_counted_by_equal_values(rows):
-    """Which versions were installed, how often, and from when to when."""
     response = await rows.get("/groups", by=["package", "version"], q="event-stream")
     answer = await response.get_json()
 
@@ -140,7 +135,6 @@ async def test_rows_are_counted_by_equal_values(rows):
     ],
 )
 async def test_what_makes_no_group_is_refused(audit, query, part):
-    """The text names the parameter."""
     status, text = await refused(await audit.get("/groups", **query))
 
     assert status == 400
@@ -148,7 +142,7 @@ async def test_what_makes_no_group_is_refused(audit, query, part):
 
 
 async def test_another_organisations_key_is_not_found_by_its_name(rows):
-    """Its name would tell that it exists; here it is a package like any other word."""
+    """That would disclose that it exists; here it is a package like any other word."""
     async with rows.services.store.write() as work:
         key, _ = await issue_api_key(
             work, rows.world.other, "their-ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
@@ -159,7 +153,6 @@ async def test_another_organisations_key_is_not_found_by_its_name(rows):
 
 
 async def test_what_is_past_retention_is_in_no_group(rows):
-    """As in no page."""
     await rows.accept([sample_row(START - timedelta(days=400), package_name="bygone")])
     answer = await (await rows.get("/groups", by="package")).get_json()
 

@@ -53,7 +53,7 @@ async def until_running(audit: AuditWorld, count: int) -> None:
 
 @PATHS
 async def test_a_query_over_its_time_is_a_503_that_says_so(impatient, path):
-    """And not one that blames the storage: a shorter window would work."""
+    """A shorter window would work."""
     assert await refused(await impatient.get(path)) == (503, QueryTooSlow.text)
     await until_running(impatient, 0)
 
@@ -74,7 +74,6 @@ async def test_a_query_ends_when_its_client_goes_away(audit, path):
 
 
 async def test_more_slow_queries_than_threads_leave_the_service_usable(impatient):
-    """Those that wait for a thread are over their time as well, and never begin."""
     slow = [asyncio.create_task(impatient.get()) for _ in range(40)]
     answers = [(await answer).status_code for answer in slow]
     await until_running(impatient, 0)

@@ -31,7 +31,6 @@ async def filled(audit):
 @sample(3)
 @pytest.mark.parametrize("room", [0, 2_100, 2**20])
 async def test_what_is_kept_is_what_is_stored(filled, room):
-    """With room for nothing, for one line, and for all."""
     kept = ByteCache(room)
     seen = []
     for _ in range(3):
@@ -45,7 +44,7 @@ async def test_what_is_kept_is_what_is_stored(filled, room):
 
 
 async def test_segments_come_newest_first_and_as_the_same_tuple_while_they_last(filled):
-    """A busy day has thousands; to look at each of them again for each page takes milliseconds."""
+    """A busy day has thousands; comparing each for each page takes milliseconds."""
     store, acme = filled.services.store, filled.world.acme.id
     before = await store.snapshot(acme)
     await filled.accept([sample_row(START)])
@@ -62,7 +61,6 @@ async def test_segments_come_newest_first_and_as_the_same_tuple_while_they_last(
 
 
 async def test_batches_come_as_the_same_tuple_while_they_last(filled):
-    """A commit of someone else changes nothing; an own one adds to what was there."""
     store, acme = filled.services.store, filled.world.acme.id
     before = await store.snapshot(acme)
     await filled.accept([sample_row(START)], filled.world.other)
@@ -96,10 +94,7 @@ def statements(monkeypatch):
 
 @pytest.mark.sqlite_only(reason="records the statements of its own way to execute")
 async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled, statements):
-    """A year of days is 365 lines; reading them took longer than finding the page.
-
-    Which there are is read only after a commit, of whatever.
-    """
+    """A year of days is 365 lines; reading them took longer than finding the page."""
     store = filled.services.store
     await store.snapshot(filled.world.acme.id)
     assert [text for text in statements if "event_counts" in text]
@@ -115,7 +110,6 @@ async def test_a_second_snapshot_reads_no_line_and_no_batch_again(filled, statem
 
 
 async def test_what_was_committed_in_one_trip_is_not_read_again(filled, statements):
-    """The process that stored a batch has it; and it is what the database has."""
     store, acme = filled.services.store, filled.world.acme.id
     await store.snapshot(acme)
     statements.clear()
@@ -160,7 +154,6 @@ async def test_a_commit_that_fails_leaves_nothing_behind(filled, monkeypatch):
 
 
 async def test_a_retired_segment_is_gone_although_its_line_is_kept(filled):
-    """Which there are is read each time."""
     store, acme = filled.services.store, filled.world.acme.id
     before = await store.snapshot(acme)
     async with store.write() as work:
@@ -174,7 +167,6 @@ async def test_a_retired_segment_is_gone_although_its_line_is_kept(filled):
 
 
 async def test_another_tenant_is_not_served_what_is_kept(filled):
-    """The tenant decides what is looked up."""
     store = filled.services.store
     await store.snapshot(filled.world.acme.id)
 

@@ -78,7 +78,6 @@ async def everyone_came_round(rounds: dict[str, int]) -> None:
 @sample(1)
 @pytest.mark.parametrize("order", ["asc", "desc"])
 async def test_pages_are_those_of_the_first_pages_instant(audit, order):
-    """No row twice, none missing, none of those that came later, in either order."""
     expected = [n for _, n in sorted(await fill(audit), reverse=order == "desc")]
     query: dict[str, Any] = {"event": EVENT, "order": order, "limit": LIMIT}
     page = await audit.page(**query)

@@ -60,13 +60,11 @@ def sizes(audit) -> list[int]:
 
 
 async def test_an_organisation_without_rows_has_a_line_all_the_same(empty):
-    """Nothing is a number, and not a missing one."""
     assert await of_acme(empty) == NOTHING
     assert (await stats(empty))["total"] == NOTHING
 
 
 async def test_rows_are_counted_wherever_they_are(empty):
-    """A day with rows in a segment and in the journal is one day."""
     await empty.accept([sample_row(YESTERDAY), sample_row(START)])
     await empty.seal()
     await empty.accept([sample_row(START), sample_row(START)])
@@ -84,7 +82,6 @@ async def test_rows_are_counted_wherever_they_are(empty):
 
 
 async def test_merged_segments_are_counted_apart_until_they_are_gone(empty):
-    """They take room on the disk, and have no rows of their own."""
     for second in range(3):
         await empty.accept([sample_row(YESTERDAY + timedelta(seconds=second))])
         await empty.seal()
@@ -113,7 +110,6 @@ async def test_merged_segments_are_counted_apart_until_they_are_gone(empty):
     ],
 )
 async def test_the_oldest_row_is_exact_wherever_it_is(empty, sealed, journalled, oldest):
-    """Also among rows of one day, some of them sealed."""
     await empty.accept([sample_row(at) for at in sealed])
     await empty.seal()
     await empty.accept([sample_row(at) for at in journalled])
@@ -123,7 +119,6 @@ async def test_the_oldest_row_is_exact_wherever_it_is(empty, sealed, journalled,
 
 
 async def test_the_total_is_that_of_all_organisations(empty):
-    """Column by column."""
     await empty.accept([sample_row(YESTERDAY)] * 2)
     await empty.accept([sample_row(LONG_AGO)], empty.world.other)
     await empty.seal()

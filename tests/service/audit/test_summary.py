@@ -24,7 +24,6 @@ async def summary(audit, **query):
 
 
 async def test_a_summary_says_what_was_counted_and_how(audit):
-    """These six keys, always; `bucket` is a day unless asked otherwise."""
     found = await summary(audit)
 
     assert list(found) == ["org", "bucket", "retention_floor", "total", "buckets", "top"]
@@ -35,7 +34,6 @@ async def test_a_summary_says_what_was_counted_and_how(audit):
 
 @pytest.mark.parametrize("is_sealed", [True, False])
 async def test_rows_are_counted_by_bucket_and_decision(audit, is_sealed):
-    """Wherever they lie."""
     hour = timedelta(hours=1)
     await audit.accept(
         [
@@ -64,7 +62,6 @@ async def test_rows_are_counted_by_bucket_and_decision(audit, is_sealed):
 
 
 async def test_a_summary_counts_what_a_page_of_the_same_filters_shows(audit):
-    """Admin history and installs, sealed and not."""
     await audit.accept([sample_row(START)] * 3)
     await audit.seal()
     await audit.accept([sample_row(START - timedelta(days=1))] * 2)
@@ -94,7 +91,6 @@ async def test_the_ends_of_time_are_a_window_without_rows(audit, window, bucket)
 
 
 async def test_another_organisation_is_not_counted(audit):
-    """A tenant's numbers are a secret, too."""
     await audit.accept([sample_row(START)], org=audit.world.other)
 
     assert (await summary(audit, **INSTALLS))["total"] == 0
@@ -139,7 +135,6 @@ async def test_retention_is_applied_to_the_instant(audit, is_sealed, filters):
     ],
 )
 async def test_a_faulty_request_is_a_400_that_names_it(audit, query, text):
-    """Counts have no order and no pages."""
     assert await refused(await audit.get("/summary", **query)) == (400, text)
 
 
@@ -161,7 +156,6 @@ async def test_a_summary_that_is_kept_needs_no_thread(audit, monkeypatch):
 
 
 async def test_a_summary_does_not_wait_for_a_sum_that_takes_long(audit, monkeypatch):
-    """It is counted meanwhile, and one thread is busy, however many ask."""
     await audit.accept([sample_row(START)] * 3)
     began, may_end = [], threading.Event()
 

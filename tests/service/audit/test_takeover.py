@@ -43,7 +43,6 @@ async def stored(audit) -> tuple[int, int]:
 
 
 async def test_sealers_that_start_together_seal_every_row_once(filled, settings, clock):
-    """Any number of processes may run one."""
     before = await filled.pages()
     workers = [start_worker(settings, clock) for _ in range(4)]
     try:
@@ -99,7 +98,6 @@ async def test_a_sealer_keeps_its_lease_while_it_writes(filled, settings, clock,
 
 
 async def test_rows_that_another_process_sealed_are_not_sealed_again(filled, monkeypatch):
-    """Even under a lease that holds: the journal rows must still be there."""
     rows = await stored(filled)
     lose_rows = "UPDATE journal SET first_seq = first_seq + 1000000"
     at_the_rename(monkeypatch, by_hand(filled, lose_rows))
@@ -159,7 +157,6 @@ async def test_a_sealer_is_paused_while_its_day_is_pruned(filled, monkeypatch):
 
 
 async def test_sealing_does_not_wait_for_a_merge(filled, worker):
-    """A journal that fills must be sealed while a day of a million rows is merged."""
     async with worker.lease.hold():
         assert await filled.seal() > 0
 
@@ -190,7 +187,6 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(f
 
 
 async def test_a_read_transaction_stays_at_its_instant(filled, worker):
-    """Whatever is sealed or accepted while it is open."""
     async with filled.services.store.read() as session:
         first = await within(session, snapshot, filled.world.acme.id, ByteCache(0))
         await worker.sealer.seal_due(everything=True)

@@ -258,7 +258,6 @@ PAIRS = [
 @sample(5)
 @pytest.mark.parametrize(("off", "database_off"), PAIRS, ids=str)
 async def test_a_nodes_clock_and_the_databases(node, off, database_off):
-    """Neither can delete anything without the other, nor both together."""
     await _used(node)
     node.wrong_by(off, database_off)
     assert await node.prune() is not _is_refused(off, database_off)

@@ -9,7 +9,7 @@ from service.cli.files import new_file
 def test_a_file_is_synced_before_it_gets_its_name_and_its_name_after(
     tmp_path, file_steps, is_forced
 ):
-    """Who was told that a year of rows was exported may delete the original."""
+    """The originals may be deleted once the export is confirmed."""
     path = tmp_path / "rows.csv"
     with new_file(path, is_forced=is_forced) as file:
         file.write(b"content")

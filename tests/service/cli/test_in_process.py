@@ -33,7 +33,6 @@ async def test_a_change_is_the_operators(client: Client, world: World) -> None:
 
 
 async def test_errors_are_those_of_the_app(client: Client, world: World) -> None:
-    """With what only the operator is told: an answer would keep the reason for the log."""
     with pytest.raises(OrgNotFound):
         await client.get(org_path("missing", "api-keys"))
     with pytest.raises(NotFound):
@@ -46,7 +45,6 @@ async def test_errors_are_those_of_the_app(client: Client, world: World) -> None
 
 
 async def test_a_body_may_be_longer_than_that_of_a_stranger(client: Client) -> None:
-    """What is wrong with it is said, not that it is long."""
     with pytest.raises(Invalid, match="unknown field: note"):
         await client.post("/api/v1/operator/orgs", {"slug": "new", "note": "x" * 200_000})
 

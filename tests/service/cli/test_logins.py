@@ -33,7 +33,6 @@ def sign_in(server: str) -> None:
 
 
 def test_a_login_is_stored_for_its_owner_alone(config):
-    """Whatever the umask says; folders, too."""
     before = os.umask(0)
     try:
         sign_in("https://a.example")
@@ -48,7 +47,6 @@ def test_a_login_is_stored_for_its_owner_alone(config):
 
 
 def test_a_failure_while_it_is_written_leaves_the_former_file(monkeypatch):
-    """And nothing beside it."""
     sign_in("https://a.example")
     before = logins_path().read_bytes()
 
@@ -64,7 +62,6 @@ def test_a_failure_while_it_is_written_leaves_the_former_file(monkeypatch):
 
 
 def test_two_processes_that_sign_in_at_once_keep_both_logins():
-    """Neither overwrites what the other has stored."""
     servers = [f"https://s{number}.example" for number in range(8)]
 
     with ThreadPoolExecutor(8) as threads:

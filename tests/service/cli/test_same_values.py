@@ -19,7 +19,7 @@ from service.trust.rejected import listing
 
 
 def test_limits_and_choices_are_those_of_the_api():
-    """Or a value that the API takes could not be given, or the other way round."""
+    """Otherwise a value that the API takes could not be given, or the other way round."""
     options = {option.name: option for option in audit.audit.commands["export"].params}
     assert tuple(options["file_format"].type.choices) == tuple(ExportFormat)
     assert tuple(options["compress"].type.choices) == tuple(Compression)
@@ -30,7 +30,6 @@ def test_limits_and_choices_are_those_of_the_api():
 
 
 def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():
-    """A secret in the wrong header would be refused."""
     assert credentials.credential_of(f"{API_KEY_PREFIX}x").kind == "api_key"
     assert credentials.credential_of(f"{SESSION_PREFIX}x").kind == "session"
     assert credentials.credential_of("x").kind == "admin_token"
@@ -39,13 +38,11 @@ def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():
 
 
 def test_the_device_speaks_of_itself_as_the_server_knows_it():
-    """One client, one grant."""
     assert login.CLIENT == {"client_id": forms.CLIENT_ID}
     assert login.GRANT_TYPE == forms.GRANT_TYPE
 
 
 def test_the_page_names_every_variable_and_command():
-    """What is not found there has to be tried out."""
     page = (REPOSITORY / "docs" / "command-line.md").read_text()
 
     for name in CLIENT_VARIABLES:

@@ -33,7 +33,6 @@ def test_in_a_pipe_each_row_is_one_line_with_exact_instants():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_on_a_terminal_every_value_is_whole_and_no_line_is_too_long(width):
-    """What does not fit beside the others follows below, by its name."""
     lines = list(TABLE.lines(width, NOW))
 
     for line in lines:
@@ -46,7 +45,6 @@ def test_on_a_terminal_every_value_is_whole_and_no_line_is_too_long(width):
 
 
 def test_values_that_a_terminal_would_obey_are_escaped():
-    """Escapes, and what changes the direction of text."""
     hostile = "\x1b[31m\u202e\n"
 
     text = "".join(Table("t", ["a"], [[hostile]]).lines(80, NOW))
@@ -56,19 +54,16 @@ def test_values_that_a_terminal_would_obey_are_escaped():
 
 
 def test_wide_characters_count_as_two_columns_and_combining_ones_as_none():
-    """Or columns would not line up."""
     assert [text_width(text) for text in ("abc", "包裹", "e\u0301")] == [3, 4, 1]
     lines = list(Table("t", ["name", "id"], [["包裹", "x"], ["abcd", "y"]]).lines(80))
     assert [text_width(line) for line in lines[3:]] == [7, 7]
 
 
 def test_an_empty_table_is_its_title():
-    """With the number that it is about."""
     assert list(Table("Keys", ["id"], []).lines(80)) == ["Keys (0)"]
 
 
 def test_a_total_stands_apart_and_is_not_counted():
-    """Below the rows."""
     lines = list(Table("Rows", ["org", "n"], [["acme", 1]], total=["total", 1]).lines())
 
     assert lines == ["Rows (1)", "", "org    n", "acme   1", "", "total  1"]
@@ -90,5 +85,4 @@ def test_a_total_stands_apart_and_is_not_counted():
     ],
 )
 def test_an_instant_is_said_as_people_say_it(text, words):
-    """Its date, if it is long ago; what is no instant stays as it is."""
     assert relative_time(text, NOW) == words

@@ -29,6 +29,5 @@ def test_any_other_text_is_none(text: str) -> None:
 
 
 def test_each_place_says_which_units_and_how_many_digits_it_takes() -> None:
-    """A window has minutes, and a key's lifetime does not."""
     assert parse_duration("5m", "hd", digits_max=5) is None
     assert parse_duration("100000h", "hd", digits_max=5) is None

@@ -95,7 +95,6 @@ class Machine:
 
 
 def test_two_organisations_take_turns():
-    """The flood of one does not delay the other by more than one job."""
     machine = Machine(ONE)
     for _ in range(4):
         machine.add("a", 1.0)
@@ -133,7 +132,6 @@ def test_short_jobs_begin_before_long_ones():
 
 
 def test_long_jobs_leave_a_place_to_short_ones():
-    """However many long jobs there are, a short one begins at once."""
     machine = Machine()
     for tenant_id in "abc":
         machine.add(tenant_id, 100.0, Length.LONG)
@@ -146,7 +144,6 @@ def test_long_jobs_leave_a_place_to_short_ones():
 
 
 def test_one_organisation_leaves_a_place_to_the_others():
-    """However many jobs it has of either length, that of another begins at once."""
     machine = Machine(replace(BOUNDS, per_tenant=2))
     first, second = (machine.add("a", 100.0) for _ in range(2))
     third = machine.add("a", 100.0, Length.LONG)
@@ -160,7 +157,6 @@ def test_one_organisation_leaves_a_place_to_the_others():
 
 
 def test_beside_others_an_organisation_runs_fewer_jobs():
-    """One of each length: a long one does not keep its short ones waiting."""
     machine = Machine(replace(BOUNDS, at_once=4, beside_others=1))
     machine.add("b", 0.5)
     machine.begin()
@@ -173,7 +169,6 @@ def test_beside_others_an_organisation_runs_fewer_jobs():
 
 
 def test_others_that_have_no_job_count_too():
-    """Such as those whose pages are answered in the event loop."""
     is_shared = True
     queue = FairQueue(replace(BOUNDS, beside_others=1), lambda: 0.0, lambda: is_shared)
     first, second = (queue.add("a", Length.SHORT) for _ in range(2))
@@ -184,7 +179,6 @@ def test_others_that_have_no_job_count_too():
 
 
 def test_an_organisation_alone_runs_as_many_jobs_as_it_may():
-    """The others have gone for a while."""
     machine = Machine(replace(BOUNDS, beside_others=1))
     machine.add("b", 0.5)
     machine.begin()
@@ -200,7 +194,6 @@ def test_an_organisation_alone_runs_as_many_jobs_as_it_may():
 
 
 def test_short_jobs_do_not_starve_a_long_one():
-    """A flood of short jobs of one organisation lets a long one through."""
     machine = Machine(ONE)
     for _ in range(3 * SHORTS_PER_LONG):
         machine.add("a", 1.0)
@@ -258,7 +251,7 @@ def test_what_an_organisation_used_counts_also_after_a_pause():
 
 
 def test_jobs_that_run_are_charged_already():
-    """Else slow jobs would get more places the longer they take."""
+    """Otherwise slow jobs would get more places the longer they take."""
     machine = Machine()
     for tenant_id, seconds in (("a", 100.0), ("a", 100.0), ("b", 10.0)):
         machine.add(tenant_id, seconds)
@@ -272,7 +265,6 @@ def test_jobs_that_run_are_charged_already():
 
 
 def test_organisations_without_jobs_are_forgotten():
-    """However many have asked since the process started."""
     machine = Machine()
     for number in range(100):
         machine.add(f"org_{number}", 1.0)
@@ -283,7 +275,6 @@ def test_organisations_without_jobs_are_forgotten():
 
 
 def test_each_bound_has_its_refusal():
-    """An organisation's and a caller's are 429; those of the server are 503."""
     queue = FairQueue(
         Bounds(
             at_once=1,
@@ -308,7 +299,6 @@ def test_each_bound_has_its_refusal():
 
 
 def test_a_job_that_is_taken_back_frees_its_place():
-    """A caller that has gone does not count against the others."""
     queue = FairQueue(replace(BOUNDS, waiting=1, per_caller=1))
     job = queue.add("a", Length.SHORT, "key_1")
 
@@ -318,7 +308,6 @@ def test_a_job_that_is_taken_back_frees_its_place():
 
 
 def test_a_caller_is_charged_for_no_job_that_was_taken_back():
-    """While others of its organisation go on."""
     queue = FairQueue(replace(BOUNDS, per_caller=1))
     queue.add("a", Length.SHORT, "key_2")
 
@@ -398,7 +387,6 @@ def test_organisations_that_both_wait_use_equal_time(of_a: list[int], of_b: list
 
 
 async def test_a_caller_that_goes_leaves_the_queue():
-    """Its job never begins, and the next one does not wait for it."""
     turns = FairTurns(ONE, HANG_S)
     first = await turns.begin("a", Length.SHORT)
     gone = asyncio.create_task(turns.begin("a", Length.SHORT))
@@ -431,7 +419,6 @@ async def test_a_caller_that_goes_as_its_turn_begins_gives_it_back():
 
 
 async def test_a_wait_has_an_end():
-    """A turn that does not come in time is refused, and leaves the queue."""
     turns = FairTurns(ONE, 0.01)
     async with turns.turn("a", Length.SHORT):
         with pytest.raises(WaitedTooLong):
@@ -460,7 +447,6 @@ class Told:
 
 
 async def test_an_observer_is_told_of_every_turn():
-    """Also of one that is given up, after which fewer jobs wait."""
     told = Told()
     turns = FairTurns(ONE, 0.01, told)
     async with turns.turn("a", Length.SHORT):
@@ -477,7 +463,6 @@ async def test_an_observer_is_told_of_every_turn():
 
 
 async def test_the_caller_of_a_request_is_counted():
-    """The limit of one key holds for all that it asks for."""
     turns = FairTurns(replace(BOUNDS, per_caller=1), HANG_S)
     CALLER.set("key_1")
     async with turns.turn("a", Length.SHORT):

@@ -21,7 +21,6 @@ async def silent(asked: Asked, writer: asyncio.StreamWriter) -> None:
 
 
 async def test_no_connection_is_lost_with_a_request_that_is_cancelled():
-    """Whenever it is: as it waits, as it is given a connection, and as it begins."""
     limits = httpx2.Limits(max_connections=1)
     async with running_registry() as registry, outgoing_client(limits=limits) as client:
         registry.does("/silent", silent)

@@ -145,7 +145,6 @@ async def test_an_organisation_alone_never_waits(loop):
 
 
 async def test_a_light_request_waits_for_at_most_one_step_of_a_heavy_one_at_each_of_its_own(shared):
-    """Of 16 heavy requests whose steps are all ready."""
     heavy = [shared.start("heavy", 100) for _ in range(16)]
     await turn_loop(5)
     shared.ran.clear()
@@ -158,7 +157,6 @@ async def test_a_light_request_waits_for_at_most_one_step_of_a_heavy_one_at_each
 
 
 async def test_of_heavy_requests_one_step_runs_in_each_turn_of_the_loop(shared):
-    """So what else is ready runs between them."""
     heavy = [shared.start("heavy", 20) for _ in range(8)]
     most = before = 0
     for _ in range(40):
@@ -193,7 +191,6 @@ async def test_heavy_steps_are_held_until_a_light_request_continues(shared):
 
 
 async def test_nothing_is_held_for_a_request_that_has_ended(shared):
-    """By the clock no time has passed."""
     heavy = shared.start("heavy", 3)
 
     await shared.start("light", 2)
@@ -203,7 +200,7 @@ async def test_nothing_is_held_for_a_request_that_has_ended(shared):
 
 
 async def test_what_was_held_for_an_open_stream_holds_nothing_later(shared):
-    """Else each light request would hold heavy ones for all of HOLD_S while a stream is open."""
+    """Otherwise light requests would hold heavy ones for all of HOLD_S while a stream is open."""
     shared.turns.hold("stream")
     shared.now += HOLD_S
     shared.turns.hold("request")
@@ -219,7 +216,6 @@ async def test_what_was_held_for_an_open_stream_holds_nothing_later(shared):
 
 
 async def test_a_heavy_organisation_keeps_its_quarter_of_the_loop(shared):
-    """While others hold it at every step: what it has used fades, and then it is light."""
     heavy = shared.start("heavy", 1)
     while not heavy.done():
         await shared.start("light", 1)
@@ -229,7 +225,6 @@ async def test_a_heavy_organisation_keeps_its_quarter_of_the_loop(shared):
 
 
 async def test_of_two_heavy_organisations_the_one_that_used_less_goes_first(shared):
-    """Though it came later; then they take turns."""
     shared.now += 10 * FADE_S
     await shared.use("heavier", HEAVY_S)
     await shared.use("heavy", 2 * LIGHT_S)
@@ -256,8 +251,6 @@ async def test_heavy_steps_wait_no_more_once_the_others_are_gone(shared):
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_leaves(shared):
-    """It never begins its work."""
-
     async def work() -> None:
         shared.step("heavy")
 
@@ -300,7 +293,6 @@ async def test_a_request_that_has_begun_cleans_up_when_it_is_cancelled_while_it_
 
 
 async def test_a_request_that_catches_its_cancellation_goes_on(shared):
-    """Such as by `asyncio.timeout`, which is the task's own."""
     ended = []
 
     async def work() -> None:
@@ -380,8 +372,6 @@ async def test_organisations_are_forgotten_once_their_time_has_faded(loop):
 
 
 async def test_pieces_of_an_answer_take_turns(shared):
-    """Also those that are made after the head of the answer is sent."""
-
     async def pieces() -> AsyncIterator[str]:
         for piece in ("one", "two"):
             shared.step("heavy")
@@ -407,7 +397,6 @@ async def test_pieces_of_an_answer_take_turns(shared):
 
 
 async def test_an_answer_that_is_not_read_to_its_end_is_closed(shared):
-    """What makes it is told, and its request ends."""
     closed = []
 
     async def pieces() -> AsyncIterator[str]:
@@ -435,7 +424,6 @@ async def test_an_answer_that_is_not_read_to_its_end_is_closed(shared):
 async def test_a_page_of_another_organisation_is_answered_before_those_of_a_heavy_one(
     settings, clock
 ):
-    """Over the whole app: requests of an organisation are told apart by what they prove."""
     async with running_world(settings, clock, has_sealer=False) as world:
         turns, tenant_id = world.services.loop_turns, world.acme.id
         now = turns.clock()
@@ -466,7 +454,7 @@ async def test_a_page_of_another_organisation_is_answered_before_those_of_a_heav
 
 
 async def test_credentials_of_a_heavy_organisation_wait_from_their_first_step(shared):
-    """Else each of its requests would take all steps that check them at once."""
+    """Otherwise each of its requests would take all steps that check them at once."""
     before = RequestTurns(shared.turns, "192.0.2.1", 7)
     await before.assign("heavy")
     before.end()
@@ -511,7 +499,6 @@ async def test_credentials_that_are_not_valid_any_more_are_those_of_a_stranger(l
     ],
 )
 async def test_credentials_are_told_apart_by_the_organisation_too(path, headers, is_same):
-    """The admin token is that of all organisations."""
     app = Quart(__name__)
     first = "/api/v1/admin/orgs/acme/audit"
     async with app.test_request_context(first, headers={ADMIN_TOKEN_HEADER: "secret"}) as context:
@@ -538,7 +525,6 @@ async def test_addresses_are_no_organisations(loop):
 async def test_heavy_steps_are_held_from_the_first_byte_of_a_request_to_the_last_of_its_answer(
     shared,
 ):
-    """By the clock no time has passed; what the server reads and writes is no step."""
     may_answer = asyncio.Event()
     app = Quart(__name__)
 

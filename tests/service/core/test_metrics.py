@@ -50,7 +50,7 @@ async def scrape(world: World) -> Samples:
 
 
 async def test_what_is_stored_is_shown_for_each_tenant_and_in_all(world):
-    """By tenant id: the port is open, and a slug would say who the customers are."""
+    """The port is open, and a slug would say who the customers are."""
     await world.create()
     found = await scrape(world)
 
@@ -67,7 +67,6 @@ async def test_what_is_stored_is_shown_for_each_tenant_and_in_all(world):
 
 
 async def test_sealed_rows_are_shown(world):
-    """The oldest of them as seconds since 1970."""
     await world.services.sealer.seal_due(everything=True)
     found = await scrape(world)
 
@@ -85,7 +84,6 @@ async def no_keys(_session: AsyncSession) -> dict[str, int]:
 
 
 async def test_keys_that_end_soon_are_counted_for_each_tenant(world):
-    """Until they are rotated or revoked, or have ended: then it is too late to tell."""
     ids = []
     for name, expires in (("rotated", "6d"), ("revoked", "6d"), ("soon", "7d"), ("late", "8d")):
         asked = {"name": name, "scopes": ["audit:r"], "expires": expires}
@@ -127,7 +125,6 @@ async def find_nothing() -> int:
 
 
 async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock):
-    """A job that waits for the other process's lease has neither succeeded nor failed."""
     metrics = Metrics()
     at = "countersign_maintenance_last_success_timestamp_seconds"
     failures = "countersign_maintenance_failures_total"
@@ -162,7 +159,6 @@ async def test_every_job_of_a_service_shows_from_the_start(world):
 
 
 async def test_every_metric_is_documented_and_no_other(world):
-    """By the name a query has to spell."""
     await world.services.sealer.seal_due(everything=True)
     await world.client.get("/healthz")
     exposed = (

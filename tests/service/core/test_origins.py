@@ -20,7 +20,6 @@ def test_credentials_leave_the_url_and_are_shown_nowhere() -> None:
 
 
 def test_without_credentials_there_is_no_header() -> None:
-    """An empty user is not the same as none."""
     assert parse_registry("https://packages.example").authorization is None
     assert parse_registry("https://:token@packages.example").authorization == "Basic OnRva2Vu"
 
@@ -34,13 +33,11 @@ def test_without_credentials_there_is_no_header() -> None:
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url: str, origin: Origin) -> None:
-    """However it is written, one origin is one value."""
     assert parse_origin(url) == origin
     assert parse_origin(str(origin)) == origin
 
 
 def test_files_come_from_the_own_and_the_configured_origins_only() -> None:
-    """Another port or plain http is another origin."""
     registry = parse_registry("https://packages.example/simple/", ("https://files.example",))
 
     assert registry.allows(Origin("https", "packages.example", 443))

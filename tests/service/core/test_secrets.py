@@ -18,7 +18,6 @@ def test_a_file_that_holds_no_secret_is_refused_by_name(tmp_path, name, content)
 
 
 def test_missing_secrets_are_made_once_and_kept_to_the_owner(tmp_path):
-    """Later starts read what the first one made."""
     first = with_secrets(Settings(data_dir=tmp_path))
     second = with_secrets(Settings(data_dir=tmp_path))
 
@@ -38,7 +37,6 @@ def test_a_secret_survives_a_power_loss(tmp_path, file_steps):
 
 
 def test_secrets_of_the_environment_are_used_as_they_are(tmp_path):
-    """And nothing is written beside them."""
     given = Settings(data_dir=tmp_path, secret_key="k" * 32, admin_token="t", metrics_token="m")
 
     assert with_secrets(given) == given

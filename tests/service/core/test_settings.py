@@ -13,12 +13,10 @@ def load(**environment: str) -> Settings:
 
 
 def test_without_variables_every_setting_has_its_default() -> None:
-    """A newcomer sets nothing."""
     assert load_settings({"PATH": "/bin"}) == Settings()
 
 
 def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
-    """Text becomes a number, a path or a list where the setting is one."""
     settings = load(
         port="9000",
         data_dir=str(tmp_path),
@@ -54,7 +52,6 @@ def test_values_are_read_as_what_they_are(tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused_by_name(name: str, value: str) -> None:
-    """The line says which variable; it repeats no misspelt secret's value."""
     with pytest.raises(InvalidSetting, match=PREFIX + name.upper()) as refused:
         load(**{name: value})
 
@@ -71,7 +68,6 @@ def test_listening_everywhere_needs_a_base_url(host: str) -> None:
 
 
 def test_a_command_lines_option_is_held_to_the_same_rules() -> None:
-    """It comes before the environment, and passes the same checks."""
     assert load_settings({PREFIX + "PORT": "1"}, port=9000).port == 9000
     with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
         load_settings({}, host="0.0.0.0")  # noqa: S104
@@ -96,7 +92,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 def test_the_base_url_decides_the_own_origin_and_secure_cookies(
     given: dict[str, str], origin: str, is_secure: bool
 ) -> None:
-    """Cookies go without `Secure` only on this machine itself."""
+    """Cookies lack `Secure` only on this machine itself."""
     settings = load(**given)
 
     assert settings.origin == origin
@@ -113,7 +109,7 @@ def test_the_base_url_decides_the_own_origin_and_secure_cookies(
     ],
 )
 def test_the_own_origin_is_written_as_browsers_write_it(base_url: str, origin: str) -> None:
-    """Otherwise no form of ours would ever be taken for ours."""
+    """Otherwise no form of the service would be accepted."""
     assert load(base_url=base_url).origin == origin
 
 
@@ -129,7 +125,6 @@ def test_the_own_origin_is_written_as_browsers_write_it(base_url: str, origin: s
     ],
 )
 def test_a_base_url_is_scheme_and_host_alone(base_url: str) -> None:
-    """More than that would end up in links, or nowhere."""
     with pytest.raises(InvalidSetting, match=PREFIX + "BASE_URL"):
         load(base_url=base_url)
 
@@ -156,7 +151,6 @@ def test_admin_tokens_are_at_most_two_from_one_place(given: dict[str, str], reas
 
 
 def test_metrics_that_are_open_have_no_token() -> None:
-    """Which of the two was meant cannot be told."""
     with pytest.raises(InvalidSetting, match="METRICS_OPEN"):
         load(metrics_token="m" * 32, metrics_open="1")
 
@@ -199,7 +193,6 @@ def test_segments_are_in_a_bucket_without_credentials_in_its_name(
     ],
 )
 def test_a_bucket_on_another_machine_is_reached_by_https(name: str) -> None:
-    """Rows, backups and open tables go there, and with them the store's credentials."""
     bucket = {"COUNTERSIGN_SEGMENTS_URL": "s3://lake/prod"}
     for url in ("http://store.example:8333", "HTTP://10.0.0.7"):
         with pytest.raises(InvalidSetting, match=f"{name} must be https://") as refused:

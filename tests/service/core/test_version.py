@@ -33,7 +33,6 @@ def checkout(tree: Path, commit: str) -> Path:
 
 
 def test_a_checkout_of_the_installed_commit_has_the_installed_version(tmp_path: Path) -> None:
-    """Tagged or not, and with changes that the installation had."""
     tree = checkout(tmp_path, COMMIT)
 
     for installed in (INSTALLED, "1.2.0+g91408d5c8", f"{INSTALLED}.dirty"):
@@ -50,7 +49,6 @@ def test_a_checkout_of_another_commit_says_so(tmp_path: Path) -> None:
 
 
 def test_the_commit_is_found_wherever_git_keeps_it(tmp_path: Path) -> None:
-    """On a branch, packed or not; with no branch; in a worktree."""
     detached = files(tmp_path / "detached", HEAD=f"{COMMIT}\n")
     packed = files(
         tmp_path / "packed",
@@ -72,14 +70,12 @@ def test_the_commit_is_found_wherever_git_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_checkout_that_cannot_be_read_is_not_taken_for_the_installed_one(tmp_path: Path) -> None:
-    """A branch with no commit, and data of git in a form that is not known here."""
     for number, head in enumerate(("ref: refs/heads/main\n", "ref: refs/heads/.invalid\n")):
         tree = files(tmp_path / str(number), HEAD=head)
         assert version_of(INSTALLED, tree) == f"{INSTALLED}.checkout.unknown"
 
 
 def test_a_tree_without_git_has_the_version_that_it_was_given(tmp_path: Path) -> None:
-    """As in a container."""
     assert version_of("0+g91408d5c8", tmp_path) == "0+g91408d5c8"
 
 
@@ -88,7 +84,6 @@ def test_the_command_shows_the_version() -> None:
 
 
 async def test_the_service_shows_the_version(world) -> None:
-    """Where it is looked for: health, the API's description and the metrics."""
     health = await world.client.get("/healthz")
     document = await world.client.get("/openapi.json")
     metrics = await (await world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
@@ -163,7 +158,6 @@ def committed(tree: Path) -> str:
 
 @pytest.mark.slow
 def test_an_installation_is_named_for_its_tag_and_its_commit(tree: Path) -> None:
-    """A clone without tags, a tag, commits after it, changes that are not committed."""
     first = committed(tree)
     assert built(tree) == f"0.1.dev1+g{first}"
     git(tree, "tag", "v1.2.0")
@@ -176,7 +170,6 @@ def test_an_installation_is_named_for_its_tag_and_its_commit(tree: Path) -> None
 
 @pytest.mark.slow
 def test_a_source_archive_has_the_version_of_its_commit(tree: Path, tmp_path: Path) -> None:
-    """It has none of git's data."""
     commit = committed(tree)
     name = python(tree, PACK, str(tmp_path))
     subprocess.run(["tar", "xzf", name], cwd=tmp_path, check=True)
@@ -186,7 +179,6 @@ def test_a_source_archive_has_the_version_of_its_commit(tree: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_tree_without_git_has_the_version_of_the_build_argument(tree: Path) -> None:
-    """As the container's; without one it is one that the service shows as unknown."""
     image = (REPOSITORY / "docs" / "deployment" / "Containerfile").read_text()
     variable = "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_COUNTERSIGN_SERVICE"
 

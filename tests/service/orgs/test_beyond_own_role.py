@@ -44,7 +44,6 @@ async def invite(world: World, role: str, who: str) -> Any:
 async def test_no_one_decides_over_a_higher_role(
     delegates: World, who: str, whom: str, what: str
 ) -> None:
-    """Not by a new role, not by an end, and not by a link that signs in as them."""
     before = await logged(delegates)
 
     assert await refused(await change(delegates, whom, what, who)) == (403, BEYOND)
@@ -53,7 +52,6 @@ async def test_no_one_decides_over_a_higher_role(
 
 @pytest.mark.parametrize("what", ABOUT_A_MEMBER)
 async def test_no_one_decides_over_who_may_do_more(delegates: World, what: str) -> None:
-    """A lower role, too, may have been granted what one's own lacks."""
     await grant(delegates, "member", "oidc:w")
     before = await logged(delegates)
 
@@ -64,7 +62,6 @@ async def test_no_one_decides_over_who_may_do_more(delegates: World, what: str) 
 
 @pytest.mark.parametrize("what", ABOUT_A_MEMBER)
 async def test_among_equals_and_below_everything_can_be_done(delegates: World, what: str) -> None:
-    """What org:admin is granted for."""
     for whom in ("second_admin", "member"):
         answer = await change(delegates, whom, what, "admin", role="auditor")
         assert answer.status_code == (201 if what == "link" else 200)
@@ -83,7 +80,6 @@ async def test_among_equals_and_below_everything_can_be_done(delegates: World, w
 async def test_no_one_gives_a_role_beyond_their_own(
     delegates: World, who: str, role: str, *, is_let: bool
 ) -> None:
-    """Neither to a new member, nor to another one, nor to themselves."""
     answers = [
         await invite(delegates, role, who),
         await change(delegates, "member", "role", who, role),
@@ -96,7 +92,6 @@ async def test_no_one_gives_a_role_beyond_their_own(
 
 
 async def test_all_capabilities_together_make_no_owner(delegates: World) -> None:
-    """Only an owner decides over owners, whatever an admin is granted."""
     await grant(delegates, "admin", "oidc:r", "oidc:w", "org:admin")
 
     answer = await change(delegates, "owner", "link", "admin")
@@ -104,7 +99,6 @@ async def test_all_capabilities_together_make_no_owner(delegates: World) -> None
 
 
 async def test_the_admin_token_is_bound_by_nothing(delegates: World) -> None:
-    """Nor is the operator, whose commands need no right."""
     answer = await change(delegates, "owner", "link", "operator")
 
     assert answer.status_code == 201

@@ -70,14 +70,12 @@ async def test_what_is_no_key_is_refused(world: World, body: dict[str, Any], tex
 
 
 async def test_a_request_without_scopes_is_told_which_there_are(world: World) -> None:
-    """There is no scope by default."""
     answer = await ask(world, "POST", name="ci")
 
     assert await refused(answer) == (400, f"name at least one scope of {SCOPES}")
 
 
 async def test_a_key_may_do_no_more_than_its_issuer(world: World) -> None:
-    """Who manages the organisation by an override has not all of its rights."""
     await grant(world, "admin", "org:admin")
     body = {"name": "ci", "scopes": ["audit:r", "oidc:r"]}
 
@@ -89,7 +87,6 @@ async def test_a_key_may_do_no_more_than_its_issuer(world: World) -> None:
 
 
 async def test_a_rotation_gives_no_more_than_its_issuer_has(world: World) -> None:
-    """Nor the rights of a key that is older than scopes."""
     await grant(world, "admin", "org:admin")
     async with world.services.store.write() as work:
         old, _ = unscoped_key(world.acme.id)
@@ -117,7 +114,6 @@ async def test_a_key_outlives_the_role_of_its_issuer(world: World) -> None:
 
 
 async def test_a_key_issues_no_keys(world: World) -> None:
-    """No scope gives org:admin."""
     key = await issued(world, who="operator", scopes=SCOPES.split(", "))
     client = world.app.test_client(use_cookies=False)
     headers = {"x-service-api-key": key["secret"]}
@@ -141,7 +137,6 @@ async def test_a_key_ends_after_90_days_unless_another_end_is_named(
 
 
 async def test_the_operator_sets_a_longest_life(settings, clock) -> None:
-    """Then no key lives without an end, and the default is no longer than that."""
     strict = msgspec.structs.replace(settings, api_key_days_max=30)
     async with running_world(strict, clock, has_sealer=False) as world:
         for expires in ("31d", "never"):

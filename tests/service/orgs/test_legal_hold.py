@@ -33,7 +33,6 @@ async def rows(world) -> list[tuple]:
 
 
 async def test_a_hold_is_set_and_lifted_with_a_row_each(world):
-    """By whom, and why."""
     await put_on_hold(world, "case 4711")
     assert await held(world) == (START, "case 4711")
     world.clock.advance(days=1)
@@ -89,7 +88,6 @@ async def test_a_hold_needs_a_reason_that_can_be_read(world, reason):
     "reason", ["x" * 1025, "a\x00b", "a\nb", "\x1b[31m", "\udc80", "\u200b\u200d\ufeff"]
 )
 async def test_a_reason_is_text_of_bounded_length(world, reason):
-    """As with every reason."""
     with pytest.raises(ReasonInvalid):
         await put_on_hold(world, reason)
     await put_on_hold(world, "x" * 1024)

@@ -35,7 +35,6 @@ async def test_members_are_listed_with_what_is_known_of_them(world: World) -> No
 
 
 async def test_a_long_list_is_read_in_pages(world: World) -> None:
-    """By address, whatever its case; a wildcard is text."""
     async with world.services.store.write() as work:
         for number in range(5):
             email = f"p{number}@Many_.example"

@@ -66,7 +66,6 @@ async def test_users_of_a_domain_need_no_invitation(world: World) -> None:
 
 
 async def test_each_change_is_the_platforms(world: World) -> None:
-    """The organisation sees that it was no one of its own, and what else happened is not shown."""
     await ask(world, "PUT", "/acme/tier", json={"tier": "free"})
     await ask(world, "PUT", "/acme/hold", json={"reason": "case 1"})
     await ask(world, "POST", "/acme/domains", json={"domain": "acme.example", "idp": "google"})

@@ -36,7 +36,6 @@ async def test_roles_are_listed_with_their_defaults(world: World) -> None:
 
 
 async def test_what_is_granted_holds_from_the_next_request_on(world: World) -> None:
-    """With one row; and what is not named any more is revoked."""
     statuses = [(await world.client.get(bindings_path(), headers=world.session("auditor")))]
     answer = await save(world, "auditor", "oidc:r")
     statuses.append(await world.client.get(bindings_path(), headers=world.session("auditor")))
@@ -49,7 +48,6 @@ async def test_what_is_granted_holds_from_the_next_request_on(world: World) -> N
 
 
 async def test_no_one_grants_what_they_lack(world: World) -> None:
-    """Neither to themselves nor to others."""
     await grant(world, "admin", "org:admin")
     before = await logged(world)
     for role in ("admin", "auditor", "member"):
@@ -84,7 +82,6 @@ async def test_no_one_changes_a_role_beyond_their_own(world: World, role: str) -
 async def test_a_change_based_on_older_grants_restores_none(
     world: World, based_on: list[str], status: int
 ) -> None:
-    """In any order; without `before` the grants are set whatever they were."""
     await grant(world, "member", "oidc:r", "audit:r")
     answer = await save(world, "member", "oidc:w", before=list(reversed(based_on)))
 

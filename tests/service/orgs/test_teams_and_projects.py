@@ -28,7 +28,6 @@ async def test_it_is_made_and_listed_with_one_row(world: World, kind: str) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_long_list_is_read_in_pages(world: World, kind: str) -> None:
-    """Of this organisation alone."""
     make = create_team if kind == "team" else create_project
     async with world.services.store.write() as work:
         theirs = await make(work, world.other, "Many_theirs", BY_OPERATOR)
@@ -68,7 +67,6 @@ async def test_a_faulty_name_changes_nothing(
 
 
 async def test_a_team_admin_is_added_and_removed(world: World) -> None:
-    """By address or id, each time with one row."""
     auditor, admins = world.members["auditor"], f"/teams/{world.team.id}/admins"
     added = await answered(world, "POST", admins, {"member": auditor.email})
     (team,) = (await answered(world, "GET", "/teams"))["teams"]
@@ -109,7 +107,6 @@ async def test_what_is_another_organisations_is_not_found(world: World, which: s
 
 @pytest.mark.parametrize("what", ["POST", "DELETE"])
 async def test_no_one_decides_over_a_role_beyond_their_own(world: World, what: str) -> None:
-    """An owner's teams are not for those who run the organisation by an override."""
     await grant(world, "admin", "org:admin")
     await add_person(world, "second_owner", "owner")
     owner, admins = world.members["second_owner"].id, f"/teams/{world.team.id}/admins"

@@ -29,7 +29,6 @@ async def test_a_tier_that_is_left_is_remembered_with_its_instant(world):
 
 
 async def test_a_tier_that_is_left_again_is_remembered_by_the_last_time(world):
-    """The seven days start over."""
     await move(world, "free")
     world.clock.advance(days=3)
     await move(world, "org")

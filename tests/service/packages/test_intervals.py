@@ -27,7 +27,6 @@ _INTERVALS = st.tuples(_CUTS, _CUTS).map(lambda pair: (min(pair), max(pair)))
 def test_the_first_set_is_the_first_that_contains_the_version(
     sets: list[list[Any]], version: int
 ) -> None:
-    """However the sets overlap, and whatever is empty."""
     key = (version,)
     numbers = [number for number, intervals in enumerate(sets) if contains(intervals, key)]
 

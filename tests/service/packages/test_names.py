@@ -30,7 +30,6 @@ def test_a_pypi_name_is_normalised_as_pip_does(name: str) -> None:
 
 @given(_PYPI_NAMES, st.sampled_from(["-", "_", ".", "--", "-_.", "._"]))
 def test_no_spelling_of_a_name_gets_past_its_rule(name: str, separator: str) -> None:
-    """Capitals and separators mean nothing on PyPI."""
     respelled = re.sub(r"[-_.]+", separator, name).swapcase()
 
     pattern = parse_pattern(Ecosystem.PYPI, respelled)
@@ -83,7 +82,7 @@ def test_names_that_npm_has(name: str) -> None:
     ],
 )
 def test_what_is_no_npm_name(name: str) -> None:
-    """Path tricks and look-alikes among them."""
+    """Path tricks and look-alikes are among them."""
     with pytest.raises(InvalidPackageName):
         canonical_name(Ecosystem.NPM, name)
 

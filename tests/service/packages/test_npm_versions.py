@@ -98,7 +98,7 @@ def spelled(key: NpmVersion | None) -> Any:
 
 
 def test_what_is_a_version_is_what_npm_takes_for_one() -> None:
-    """A text that npm installs and we cannot read would get past every rule."""
+    """A text that npm installs and the proxy cannot read would get past every rule."""
     texts = [*_ODD, *versions(1, budget(300, 3_000))]
 
     answers = ask_npm([("parse", text) for text in texts])
@@ -206,7 +206,6 @@ def test_a_range_that_means_nothing_is_refused(text: str) -> None:
     "spelling", ["1.0.0+x", "v1.0.0", "=1.0.0", " 1.0.0\n", "01.0.0", "1.0.0+1"]
 )
 def test_spellings_of_one_version_are_equal(spelling: str) -> None:
-    """Nothing gets past a rule by spelling."""
     version = parse_version(Ecosystem.NPM, spelling)
 
     assert version == parse_version(Ecosystem.NPM, "1.0.0")

@@ -85,7 +85,6 @@ def test_trailing_zeros_and_a_zero_epoch_change_nothing(spelling: str) -> None:
 
 @pytest.mark.parametrize("spelling", ["1.0.post", "1.0.post0", "1.0-0", "1.0.r0", "1.0-post0"])
 def test_spellings_of_a_post_release(spelling: str) -> None:
-    """A post-release is a version of its own, whose number may be left out."""
     version = parse_version(Ecosystem.PYPI, spelling)
 
     assert parse_range(Ecosystem.PYPI, "==1.0.post0").contains(version)

@@ -43,7 +43,6 @@ async def answer(world, **query):
 
 
 async def test_a_row_shows_what_happened_and_all_there_is_to_know(world):
-    """The columns answer at a glance; the row's page holds everything the API would say."""
     await world.create()
     (entry, *_) = await world.audit(event="oidc_binding_created")
     page = await open_page(world, "?event=oidc_binding_created")
@@ -114,7 +113,6 @@ async def test_a_block_is_told_by_word_and_sign_not_by_colour_alone(world):
 
 
 async def test_a_ci_job_is_told_from_a_person(world):
-    """By its repository and ref, and the provider that vouched for it."""
     subject = "repo:acme/app:ref:refs/heads/main"
     await add_install(world, actor_source="oidc_github", oidc_binding_id="obind_1", subject=subject)
     page = await open_page(world, "?actor_source=oidc_*")
@@ -125,7 +123,6 @@ async def test_a_ci_job_is_told_from_a_person(world):
 
 
 async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
-    """From the details of a row to what let it in."""
     binding = (await (await world.create()).get_json())["id"]
     await add_install(world, actor_source="oidc_github", oidc_binding_id=binding)
     page = await open_page(world, "?actor_source=oidc_*")
@@ -152,7 +149,7 @@ async def test_what_no_binding_is_called_is_no_link(world, name):
 
 @pytest.mark.parametrize("value", ["!", "*", "left*", "!left-pad", "a\\*b\\", "a b&c=d/é+%"])
 async def test_a_row_links_to_the_rows_with_the_same_value(world, value):
-    """Characters that mean something in a filter stand for themselves in such a link."""
+    """Characters with a meaning in a filter are literal in such a link."""
     await add_install(world, package_name=value)
     await add_install(world, package_name="left-pad")
     await add_install(world, package_name="leftover")
@@ -167,7 +164,6 @@ async def test_a_row_links_to_the_rows_with_the_same_value(world, value):
 
 
 async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world):
-    """Who looks at a block asks what else its request did."""
     await add_install(world, BLOCK, request_id="req_1", package_name="bad")
     await add_install(world, request_id="req_1", package_name="good")
     details = await open_details(world, await open_page(world, "?decision=BLOCKED&last=24h"))
@@ -187,7 +183,6 @@ async def test_rows_of_the_same_request_are_found_whatever_is_filtered_now(world
     ],
 )
 async def test_rows_of_the_same_ci_job_or_file_are_found(world, link, column):
-    """Who looks at a job asks what else came under its token, of its run, from its repository."""
     value = "7" * 64
     await add_install(world, **{column: value}, package_name="one")
     await add_install(world, **{column: value}, package_name="two")
@@ -253,7 +248,6 @@ async def test_a_hostile_query_is_text(world, name, expected):
     "url", ["javascript:alert(1)", "https://evil.example/", "//evil.example", "data:text/html,x"]
 )
 async def test_an_address_in_the_data_leads_nowhere(world, url):
-    """Every link stays on this service, whatever rows, chips and top values hold."""
     await add_install(
         world, BLOCK, package_name=url, version=url, actor=url, subject=url, request_id=url
     )
@@ -336,7 +330,6 @@ async def test_members_are_named_in_rows_facets_and_chips(world):
 
 
 async def test_each_filter_is_a_chip_in_words_that_takes_it_away(world):
-    """What is filtered can be read, and undone one by one."""
     page = await open_page(
         world,
         "?last=7d&event=install_allowed&package=@acme/*&actor=!key_1&actor=!github:*&cursor=",
@@ -508,7 +501,6 @@ async def test_a_value_that_no_row_has_is_said_with_what_is_most_like_it(world):
 
 
 async def test_a_search_becomes_filters_in_the_address(world):
-    """Beside those that hold already; its time takes the place of theirs."""
     await add_install(world, package_name="event-stream", version="3.3.6")
     response = await world.client.get(
         f"{AUDIT}?q=event-stream@3.3.6 last:7d&decision=ALLOWED&last=1h&columns=run",
@@ -536,7 +528,6 @@ async def test_the_id_of_a_row_leads_to_its_page(world):
 
 
 async def test_a_search_that_is_not_understood_stays_in_its_field(world):
-    """With what is wrong beside it, and the other filters kept."""
     status, page = await answer(world, q="pakage:left-pad", actor="key_1")
 
     assert status == 400
@@ -546,7 +537,6 @@ async def test_a_search_that_is_not_understood_stays_in_its_field(world):
 
 
 async def test_columns_are_chosen_in_the_address(world):
-    """A link shows another reader the same table."""
     await add_install(world, source_ip="192.0.2.9", run_id="77")
     page = await open_page(world, "?columns=run&columns=address&event=install_allowed")
     heads = [one.text for one in page.all("th", scope="col", role="columnheader")]
@@ -556,7 +546,6 @@ async def test_columns_are_chosen_in_the_address(world):
 
 
 async def test_a_key_is_shown_by_its_name_and_kept_in_the_details(world):
-    """People know names; scripts and tickets have ids."""
     async with world.services.store.write() as work:
         key, _ = await issue_api_key(
             work, world.acme, "storefront-ci", None, BY_OPERATOR, scopes=PROXY_SCOPES
@@ -574,7 +563,6 @@ async def test_a_key_is_shown_by_its_name_and_kept_in_the_details(world):
 
 
 async def test_older_and_newer_rows_are_a_link_away(world):
-    """Every row is reached once, by links alone, with the filters kept, and so is the way back."""
     pages = []
     page = await open_page(world, "?limit=2&actor=system:*")
     while True:
@@ -627,7 +615,6 @@ async def test_a_page_of_a_moving_window_stays_the_page(world):
 
 
 async def test_the_histogram_says_when_and_narrows(world):
-    """Each bar is a window; the table behind it says the same and has the same links."""
     for hours in (0, 0, 5):
         world.clock.advance(hours=hours)
         await add_install(world, BLOCK, package_name="bad")
@@ -678,7 +665,6 @@ async def test_the_most_frequent_values_can_be_kept_alone_or_left_out(world):
 
 
 async def test_the_number_of_rows_is_that_of_the_export(world):
-    """The number of rows is known before an export; the file holds those."""
     for number in range(3):
         await add_install(world, package_name=f"p{number}")
     page = await open_page(world, "?event=install_allowed&limit=2")
@@ -691,7 +677,6 @@ async def test_the_number_of_rows_is_that_of_the_export(world):
 
 
 async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkeypatch):
-    """Both of one snapshot, and nothing twice; a row committed in between is in neither."""
     asked = []
     take_snapshot = Store.snapshot
 
@@ -727,7 +712,6 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
 )
 @pytest.mark.parametrize("tier", ["enterprise", "free"])
 async def test_any_window_has_a_page(world, since, tier):
-    """The ends of the calendar, too, and a window shorter than a minute."""
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         await set_tier(work, acme, tier, BY_OPERATOR)
@@ -743,14 +727,12 @@ async def test_any_window_has_a_page(world, since, tier):
 @pytest.mark.parametrize("name", ["member", "team_admin", "stranger"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_who_may_not_read_the_log_gets_403(shared_world, name):
-    """The page asks for itself, whatever the links around it show."""
     response = await shared_world.client.get(AUDIT, headers=shared_world.session(name))
 
     assert response.status_code == 403
 
 
 async def test_the_navigation_shows_what_may_be_opened(world):
-    """A link that can only fail is not shown."""
     page = await open_page(world)
     sections = page.one("nav", **{"aria-label": "Pages of acme"}).text.split()
     pages = page.one("nav", **{"aria-label": "Pages of this section"}).text.split()
@@ -770,7 +752,6 @@ async def test_the_page_says_how_far_back_it_looks(world):
 
 
 async def test_without_a_limit_to_retention_the_page_names_none(world):
-    """The enterprise tier keeps everything."""
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         await set_tier(work, acme, "enterprise", BY_OPERATOR)
@@ -781,7 +762,6 @@ async def test_without_a_limit_to_retention_the_page_names_none(world):
 
 
 async def test_what_is_past_retention_is_neither_shown_nor_counted(world):
-    """Not as a row, not in a number, a bar or a frequent value, and not in the export's."""
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         await set_tier(work, acme, "free", BY_OPERATOR)
@@ -795,7 +775,7 @@ async def test_what_is_past_retention_is_neither_shown_nor_counted(world):
 
 
 async def test_the_browser_runs_no_script_but_ours(world):
-    """Should anything hostile ever get past the escaping, it still may not run."""
+    """Should anything hostile ever get past the escaping, it must not run."""
     response = await world.client.get(AUDIT, headers=world.session("auditor"))
     policy = dict(
         part.strip().partition(" ")[::2]
@@ -842,7 +822,6 @@ async def test_rows_of_one_day_are_drawn_by_the_hour_without_a_window(world):
 
 
 async def test_blocked_rows_alone_have_the_whole_drawing(world):
-    """Beside others they have a strip of it."""
     await add_install(world, BLOCK, package_name="bad")
     (alone,) = (await open_page(world, "?decision=BLOCKED")).all("rect", **{"class": "bar-stop"})
     await add_install(world, package_name="good")

@@ -30,7 +30,6 @@ async def offered(world: World, prefix: str, who: str = "auditor", **query: Any)
 
 
 async def test_the_values_that_begin_with_what_is_typed_most_frequent_first(world):
-    """Package names are seldom known to the last letter."""
     for name in ("left-hand", "left-pad", "left-pad", "right-pad", "Left"):
         await add_install(world, package_name=name)
 
@@ -49,7 +48,6 @@ async def test_the_values_that_begin_with_what_is_typed_most_frequent_first(worl
     ],
 )
 async def test_each_field_completes_to_its_own_column(world, name, column):
-    """The page says which they are."""
     await add_install(world, **{column: "zz-1"})
     page = await open_page(world)
 
@@ -70,7 +68,6 @@ async def test_what_is_offered_means_itself_when_it_is_sent(world):
 
 
 async def test_only_the_pages_own_window_is_looked_at(world):
-    """What is offered is there when it is chosen."""
     await add_install(world, package_name="left-before")
     world.clock.advance(hours=2)
     await add_install(world, package_name="left-now")
@@ -94,7 +91,6 @@ async def test_nothing_past_retention_is_offered(world):
 
 
 async def test_nothing_of_another_organisation_is_offered(world):
-    """By its own endpoint or by ours."""
     await add_install(world, package_name="left-pad")
 
     response = await ask(world, "stranger", "other", prefix="left")

@@ -50,7 +50,6 @@ def test_without_a_beginning_days_are_counted():
     place=st.integers(0, 2**31),
 )
 def test_every_window_has_few_bars_and_none_of_its_rows_is_lost(minutes, offset, place):
-    """Whatever its length and wherever it begins; each bar lies within the window."""
     since = NOON - timedelta(minutes=offset)
     query = Query(since=since, until=since + timedelta(minutes=minutes))
     bucket = bucket_of(query, NOON)
@@ -93,6 +92,5 @@ def test_blocked_rows_have_a_scale_of_their_own():
 
 
 def test_no_row_has_no_bar():
-    """And no division by nothing."""
     assert draw([], Bucket.DAY, Query(), STATE).bars == []
     assert draw(buckets(NOON, Bucket.DAY, [(0, 0, 0)]), Bucket.DAY, Query(), STATE).most == 0

@@ -33,7 +33,6 @@ def test_only_ci_jobs_have_a_provider(source, words):
 
 @pytest.mark.parametrize("length", [5, 6, 64])
 def test_what_is_long_loses_its_middle(length):
-    """It is never longer than it may be, and keeps both of its ends."""
     text = "a" * 500 + "z" * 500
 
     assert cut("short", 5) == "short"

@@ -138,7 +138,6 @@ async def seq_now(world: World) -> int:
 
 
 async def test_a_row_arrives_as_the_page_shows_it(world):
-    """One form of a row, whenever it comes; and none of those that the page has already."""
     await add_install(world, package_name="before")
     page = await open_page(world)
     async with watching(world, page.live) as stream:
@@ -162,7 +161,6 @@ async def test_what_came_in_while_the_page_was_on_its_way_is_not_lost(world):
 
 
 async def test_nothing_is_missed_once_the_stream_has_begun(world, monkeypatch):
-    """Also for a client that names no place to begin at, and before the first look."""
     monkeypatch.setattr(live, "POLL_S", 0.1)
     async with watching(world) as stream:
         await add_install(world, package_name="at once")
@@ -170,7 +168,6 @@ async def test_nothing_is_missed_once_the_stream_has_begun(world, monkeypatch):
 
 
 async def test_only_rows_that_match_the_filters_arrive(world):
-    """The stream is the page, going on."""
     page = await open_page(world, "?package=left*&package=!leftover&decision=ALLOWED&last=24h")
     async with watching(world, page.live) as stream:
         await add_install(world, package_name="leftover")
@@ -184,7 +181,6 @@ async def test_only_rows_that_match_the_filters_arrive(world):
 
 
 async def test_another_organisations_rows_never_arrive(world):
-    """Not even when theirs is the only news."""
     async with watching(world, "/admin/ui/orgs/other/audit/live", "stranger") as stream:
         await add_install(world, package_name="acmes")
         await world.create()
@@ -263,7 +259,7 @@ async def test_who_comes_back_gets_what_they_missed_and_nothing_twice(world):
 
 
 async def test_a_heartbeat_says_how_far_has_been_looked(world, monkeypatch):
-    """So that who comes back is not asked to look at it all again; the page is told nothing."""
+    """A client that reconnects is not sent it all again."""
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.02)
     async with watching(world, "?package=nothing-of-this-name") as stream:
         await add_install(world)
@@ -283,7 +279,6 @@ async def test_an_id_from_before_a_restore_does_not_wait_forever(world):
 @pytest.mark.parametrize("seq", ["-1", "x", "1.5", "9" * 19, "%D9%A3"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_id_that_is_none_is_refused(shared_world, seq):
-    """No client is sent rows from a place it did not name."""
     refusal = (400, "after must be the id of an event")
 
     assert await refusal_of(shared_world, f"?after={seq}") == refusal
@@ -293,7 +288,6 @@ async def test_an_id_that_is_none_is_refused(shared_world, seq):
 
 @pytest.mark.parametrize("query", ["order=asc", "until=2027-01-01", "cursor=x"])
 async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
-    """Oldest first, a window with an end, a later page."""
     assert await refusal_of(world, f"?{query}") == (
         400,
         "live rows need the order newest first, without until and cursor",
@@ -315,7 +309,6 @@ async def test_a_page_on_top_of_which_nothing_belongs_is_not_live(world, query):
     ],
 )
 async def test_a_query_that_means_nothing_is_refused(world, query, said):
-    """With the text that the page has for it."""
     assert await refusal_of(world, f"?{query}") == (400, said)
 
 
@@ -339,8 +332,6 @@ async def test_a_flood_is_said_and_not_sent(world, monkeypatch):
 
 
 async def test_rows_that_take_too_long_are_said_to_be_more(world, monkeypatch):
-    """They are there, and a page that is loaded again has longer for them."""
-
     async def fail(*_: object) -> None:
         raise QueryTooSlow
 
@@ -398,7 +389,6 @@ async def idle(world: World, member: Member) -> None:
 async def test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_with(
     world, monkeypatch, loss, said
 ):
-    """It says so; and nothing that came in meanwhile is sent."""
     monkeypatch.setattr(live, "CHECK_S", 0.02)
     async with watching(world) as stream:
         await loss(world, world.members["auditor"])
@@ -411,7 +401,7 @@ async def test_a_stream_ends_with_the_session_or_the_right_that_it_was_opened_wi
 
 
 async def test_watching_is_no_use_of_a_session(world, monkeypatch):
-    """A page that was left open must not keep them signed in forever."""
+    """A page that was left open must not keep a member signed in."""
     monkeypatch.setattr(live, "CHECK_S", 0.01)
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.02)
     world.clock.advance(hours=1)
@@ -426,7 +416,7 @@ async def test_watching_is_no_use_of_a_session(world, monkeypatch):
 
 
 async def test_rows_that_cannot_be_read_end_the_stream_and_it_says_so(world, monkeypatch):
-    """Silence would look like peace."""
+    """Silence would look as if nothing happened."""
 
     async def fail(*_: object) -> None:
         raise StoreFault("a segment is damaged")
@@ -462,7 +452,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 async def test_a_row_is_read_and_rendered_once_for_all_streams_of_a_page(world, work):
-    """Fifty pages in one team room must not cost fifty times as much as one."""
+    """Fifty open pages must not cost fifty times as much as one."""
     async with AsyncExitStack() as stack:
         streams = [
             await stack.enter_async_context(watching(world, who=who))
@@ -478,7 +468,6 @@ async def test_a_row_is_read_and_rendered_once_for_all_streams_of_a_page(world, 
 
 
 async def test_pages_that_show_something_else_share_nothing(world, work):
-    """Each gets the rows of its own filters."""
     async with watching(world, "?package=one") as ones, watching(world, "?package=two") as twos:
         await add_install(world, package_name="one")
         await add_install(world, package_name="two")
@@ -489,7 +478,6 @@ async def test_pages_that_show_something_else_share_nothing(world, work):
 
 
 async def test_a_stream_that_fell_behind_what_is_kept_misses_nothing(world, monkeypatch):
-    """It reads for itself what the others have had."""
     monkeypatch.setattr(live, "KEPT_MAX", 1)
     before = await seq_now(world)
     async with watching(world) as first:
@@ -543,7 +531,6 @@ async def test_so_many_streams_at_once_and_no_more(world, monkeypatch, bound):
 
 
 async def test_one_sessions_streams_leave_room_for_anothers(world, monkeypatch):
-    """And an organisation's for another organisation's."""
     monkeypatch.setattr(live_places, "PER_SESSION_MAX", 1)
     monkeypatch.setattr(live_places, "PER_ORG_MAX", 2)
     elsewhere = "/admin/ui/orgs/other/audit/live"
@@ -557,7 +544,7 @@ async def test_one_sessions_streams_leave_room_for_anothers(world, monkeypatch):
 
 
 async def test_the_end_of_the_server_ends_every_stream(world):
-    """Its readers come back by themselves, to the process that serves then."""
+    """Readers reconnect by themselves, to the process that serves then."""
     async with world.client.request(LIVE, headers=world.session("auditor")) as connection:
         await connection.send_complete()
         connection.response_data += await connection.receive()

@@ -61,7 +61,6 @@ async def reject(world: World, sub: str, hours_ago: int) -> None:
 
 
 async def test_the_last_day_is_summed_up_with_links_into_the_audit_page(world):
-    """In an incident the first look says how bad it is, and one click leads to the rows."""
     await add_install(world, BLOCK, package_name="bygone")
     world.clock.advance(hours=25)
     for name in ("evil-pad", "evil-pad", "worse-pad"):
@@ -80,7 +79,6 @@ async def test_the_last_day_is_summed_up_with_links_into_the_audit_page(world):
 
 
 async def test_a_bar_leads_to_its_time_on_the_audit_page(world):
-    """The drawing is the same as there."""
     await add_install(world)
     page = await overview(world)
     (bar, *_) = page.all("a", tabindex="-1")
@@ -103,7 +101,6 @@ async def test_ci_jobs_are_named_by_their_subject_and_others_by_their_actor(worl
 
 
 async def test_the_latest_changes_are_those_of_the_organisation_itself(world):
-    """However long ago; neither installs nor who came and went."""
     await world.create()
     world.clock.advance(hours=30)
     await add_install(world, package_name="lodash")
@@ -119,7 +116,6 @@ async def test_the_latest_changes_are_those_of_the_organisation_itself(world):
 
 
 async def test_a_change_names_who_made_it(world):
-    """By the address that people know; the actor of the row is known."""
     await world.create(headers=world.session("owner"))
     page = await open_page(world, ORG, **world.session("owner"))
     actor = f"github:{world.members['owner'].id}"
@@ -150,7 +146,6 @@ def test_changes_are_all_that_is_no_install_no_sign_in_and_no_export():
 
 
 async def test_installs_are_counted_by_ecosystem(world):
-    """Of the last day, allowed and blocked; each value leads to the rows that it counts."""
     for name, ecosystem in (("left-pad", "npm"), ("lodash", "npm"), ("requests", "pypi")):
         await add_install(world, package_name=name, ecosystem=ecosystem)
     await add_install(world, BLOCK, package_name="evil", ecosystem="npm")
@@ -175,7 +170,6 @@ async def test_a_day_on_which_nothing_happened_says_so(world):
 
 
 async def test_what_is_past_retention_is_no_part_of_it(world):
-    """Not even of the changes, which reach back as far as anything."""
     world.clock.advance(days=7, seconds=1)
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
@@ -187,7 +181,6 @@ async def test_what_is_past_retention_is_no_part_of_it(world):
 
 
 async def test_another_organisations_rows_are_no_part_of_it(world):
-    """Every number is the tenant's own."""
     await add_install(world, BLOCK, package_name="evil-pad")
     await world.create()
     await reject(world, "repo:acme/x", 1)
@@ -242,7 +235,6 @@ async def test_bindings_are_counted_by_their_use(world):
 
 
 async def test_rejected_subjects_of_the_last_day_are_counted(world):
-    """Each once, however often it came."""
     await reject(world, "repo:acme/a", 1)
     await reject(world, "repo:acme/b", 23)
     await reject(world, "repo:acme/c", 25)
@@ -269,7 +261,6 @@ async def test_a_plain_member_reads_what_they_may_see_and_whom_to_ask(world):
 
 
 async def test_who_reads_the_log_alone_does_not_see_the_bindings(world):
-    """Each part is for those who may open what it is about."""
     page = await overview(world, "auditor")
 
     assert "Latest changes" in words(page)
@@ -289,7 +280,6 @@ async def test_who_reads_the_bindings_alone_does_not_see_the_log(world):
 
 
 async def test_who_sees_everything_is_told_of_no_owner(world):
-    """There is nothing left to ask for."""
     assert "Your access" not in words(await overview(world))
 
 
@@ -307,7 +297,6 @@ async def test_a_legal_hold_is_shown_with_its_reason(world):
 
 
 async def test_a_stranger_sees_nothing_of_it(world):
-    """Not even that there is such an organisation's tier."""
     response = await world.client.get(ORG, headers=world.session("stranger"))
 
     assert response.status_code == 403
@@ -315,7 +304,6 @@ async def test_a_stranger_sees_nothing_of_it(world):
 
 
 async def test_the_page_of_components_is_there_only_if_it_is_wanted(world):
-    """It is for those who develop pages; the demo shows it."""
     assert (await world.client.get("/admin/ui/components")).status_code == 404
     settings = msgspec.structs.replace(world.services.settings, components_page=True)
     client = create_app(settings, world.clock).test_client()

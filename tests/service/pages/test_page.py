@@ -182,7 +182,6 @@ async def test_a_secret_is_shown_once(world: World, client: Client):
 
 
 async def test_a_sensitive_form_asks_to_sign_in_again(world: World, client: Client):
-    """What was typed is kept; nothing is done, and the form is not used up."""
     page = await see(world, client)
     fields = {"csrf": page["csrf"], "once": page["once"], "name": "web"}
     world.clock.advance(seconds=world.services.settings.recent_sign_in_s)
@@ -205,7 +204,6 @@ async def test_a_sensitive_form_asks_to_sign_in_again(world: World, client: Clie
 async def test_an_error_is_shown_at_its_field(
     world: World, client: Client, name: str, status: int, fault: str, texts: int
 ):
-    """One of no field, or of a field that the form does not have, is at the form's own."""
     page = await see(world, client)
     fields = {"csrf": page["csrf"], "once": page["once"], "name": name}
 
@@ -217,7 +215,6 @@ async def test_an_error_is_shown_at_its_field(
 
 
 async def test_who_may_not_open_the_next_page_stays_on_the_forms_own(world: World, client: Client):
-    """Or is led to the overview, which each member may open."""
     targets = {}
     for who in ("owner", "member"):
         token = (await see(world, client))["csrf"] if who == "owner" else await token_of(world, who)
@@ -244,7 +241,6 @@ async def test_an_error_is_no_way_to_a_page_without_the_right(world: World, clie
 
 
 async def test_a_form_without_a_page_redirects(world: World, client: Client):
-    """Its errors are error pages, and it needs its token as any other."""
     token = (await see(world, client))["csrf"]
 
     done = await send(world, client, f"{EXAMPLE}/bound", csrf=token, name="web")

@@ -95,7 +95,6 @@ async def test_the_api_answers_json_to_everyone(world):
 
 
 async def test_a_fault_of_ours_is_a_page_without_its_reason(world):
-    """What went wrong inside is for the log."""
     async with world.services.store.write() as work:
         await work.session.execute(text("ALTER TABLE organisations RENAME TO hidden"))
     response = await see(world, AUDIT, "auditor")
@@ -141,7 +140,6 @@ async def test_browsers_are_told_to_come_by_https_alone(
 
 
 async def test_the_navigation_marks_where_it_is(world):
-    """Also for those who do not see it."""
     page = await open_page(world)
     current = page.all("a", **{"aria-current": "page"})
 
@@ -150,7 +148,6 @@ async def test_the_navigation_marks_where_it_is(world):
 
 @pytest.mark.parametrize(("path", "status"), [("nothing", 404), ("members", 403)])
 async def test_an_error_within_an_organisation_keeps_its_navigation(world, path, status):
-    """From there the member goes on; a stranger learns nothing of the organisation."""
     for who, has_navigation in (("auditor", True), ("stranger", False)):
         response = await world.client.get(
             f"/admin/ui/orgs/acme/{path}", headers=world.session(who) | {"accept": "text/html"}

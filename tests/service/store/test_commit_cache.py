@@ -69,7 +69,6 @@ def commit(settings) -> None:
 
 
 async def test_while_nothing_is_committed_nothing_is_read_again(cache):
-    """The same answer, by one look."""
     reads = Reads()
 
     assert [await ask(cache, reads) for _ in range(3)] == [0, 0, 0]
@@ -87,7 +86,6 @@ async def test_a_commit_of_another_program_is_met_at_once(cache, settings):
 
 
 async def test_a_commit_of_our_own_is_met_at_once(store: Store):
-    """By its very next reader, whichever connection it went through."""
     await add_org(store, "acme")
 
     async def tier() -> str:
@@ -103,7 +101,6 @@ async def test_a_commit_of_our_own_is_met_at_once(store: Store):
 
 
 async def test_what_is_known_costs_no_statement(store: Store, engines: Engines):
-    """Not one: that is what it is for."""
     await add_org(store, "acme")
     said = []
     reader = engines.reader.sync_engine
@@ -196,7 +193,6 @@ async def test_who_asks_after_a_commit_does_not_join_who_asked_before_it(cache, 
 
 
 async def test_a_client_that_leaves_cancels_no_other(cache):
-    """Although the others waited for what it had asked for first."""
     gate = Gate()
     first, second = await begun(ask(cache, gate), ask(cache, gate))
     first.cancel()
@@ -207,7 +203,6 @@ async def test_a_client_that_leaves_cancels_no_other(cache):
 
 
 async def test_a_refusal_reaches_all_who_waited_for_it(cache):
-    """And the next one asks again."""
     gate = Gate()
     gate.reads.value = -1
     asking = await begun(ask(cache, gate), ask(cache, gate))
@@ -221,7 +216,7 @@ async def test_a_refusal_reaches_all_who_waited_for_it(cache):
 
 
 async def test_a_refusal_without_a_waiter_is_no_noise(cache):
-    """The event loop would log it as an error of ours."""
+    """The event loop would log it as an error of this program."""
     noise: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noise.append(context))
     gate = Gate()
@@ -237,7 +232,7 @@ async def test_a_refusal_without_a_waiter_is_no_noise(cache):
 
 
 async def test_what_is_refused_is_asked_again(store: Store):
-    """What is missing may appear any moment, and made-up names fill no memory."""
+    """What is missing may appear at any moment, and made-up names must not fill the memory."""
     for _ in range(2):
         with pytest.raises(OrgNotFound):
             await store.cached("late", lambda session: get_org(session, "late"))
@@ -245,7 +240,6 @@ async def test_what_is_refused_is_asked_again(store: Store):
 
 
 async def test_what_is_too_large_is_not_kept(cache):
-    """The bound holds for one answer as for all."""
     reads = Reads()
 
     for _ in range(2):
@@ -288,7 +282,7 @@ async def read_tier(store: Store, reads: list[str]) -> str:
 
 
 async def test_rights_are_not_read_again_after_a_commit_of_rows(store: Store):
-    """Else every request that sends a row would wait for a read as well."""
+    """Otherwise each request that sends a row would wait for a read as well."""
     acme, reads = await add_org(store, "acme"), list[str]()
     for _ in range(3):
         assert await read_tier(store, reads) == "org"
@@ -307,7 +301,6 @@ async def test_all_else_is_read_again_after_a_commit_of_rows(store: Store):
 
 @pytest.mark.parametrize("rows_first", [True, False])
 async def test_rights_are_read_again_after_any_other_commit(store: Store, rows_first: bool):
-    """Also when rows are committed before anyone asks."""
     acme, reads = await add_org(store, "acme"), list[str]()
     await read_tier(store, reads)
     if rows_first:

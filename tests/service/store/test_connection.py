@@ -44,7 +44,6 @@ async def test_a_read_goes_to_the_thread_once_for_each_statement_and_once_to_end
 
 
 async def test_what_a_statement_leaves_is_all_there(connection: Connection):
-    """Rows, columns and counts, as the database's own cursor has them."""
     cursor = connection.cursor()
     await cursor.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
     assert (await cursor.fetchall(), cursor.description) == ([], None)
@@ -62,7 +61,7 @@ async def test_what_a_statement_leaves_is_all_there(connection: Connection):
 async def test_a_transaction_whose_beginning_was_abandoned_is_rolled_back(
     connection: Connection,
 ):
-    """A client left while its BEGIN still stood in the queue: it must not begin after the end."""
+    """A client left while its BEGIN was queued: it must not begin after the end."""
     is_free = Event()
     connection._tx.put_nowait((None, is_free.wait))
     begun = asyncio.create_task(connection.cursor().execute("BEGIN IMMEDIATE"))
@@ -79,7 +78,6 @@ async def test_a_transaction_whose_beginning_was_abandoned_is_rolled_back(
 
 
 async def test_a_failed_statement_leaves_its_transaction_to_be_rolled_back(connection: Connection):
-    """Nothing is taken for ended because it failed."""
     connection.begin_with_next()
     with pytest.raises(sqlite3.OperationalError):
         await connection.cursor().execute("SELECT nothing")

@@ -44,7 +44,7 @@ async def test_every_pooled_connection_is_durable_and_strict(engines, name, size
 
 
 async def test_a_reference_to_nothing_is_refused_by_the_database(store):
-    """An invariant held only by our code is held until the next bug."""
+    """An invariant that only code keeps is kept until the next bug."""
     member = Member(
         id="mem_1",
         tenant_id="org_missing",
@@ -73,7 +73,7 @@ async def test_a_write_transaction_begins_with_the_write_lock(store, settings):
 
 
 async def test_a_read_transaction_sees_one_instant(store):
-    """sqlite3 begins no transaction for a SELECT: the BEGIN must be ours."""
+    """sqlite3 begins no transaction for a SELECT: the BEGIN is the store's own."""
     await add_org(store, "acme")
     async with store.read() as session:
         assert await find_org(session, "late") is None
@@ -128,7 +128,7 @@ async def test_more_callers_than_connections_wait_in_turn_and_no_longer_than_sai
 
 
 async def test_writers_queue_and_all_get_their_turn(store):
-    """SQLite has one writer; ours line up for it instead of polling its lock."""
+    """SQLite has one writer; queueing is fairer than polling its lock."""
     await asyncio.gather(*(add_org(store, f"org-{n}") for n in range(20)))
 
     async with store.read() as session:
@@ -137,7 +137,6 @@ async def test_writers_queue_and_all_get_their_turn(store):
 
 @pytest.mark.sqlite_only(reason="damages the file")
 async def test_a_damaged_database_is_unavailable(store, settings):
-    """503, and the log says why; never an empty answer."""
     await add_org(store, "acme")
     await store.close()
     path = settings.data_dir / "countersign.db"
@@ -155,7 +154,6 @@ async def test_a_damaged_database_is_unavailable(store, settings):
     ],
 )
 async def test_over_http_a_locked_database_is_a_503(settings, clock, method, path):
-    """Try again: nothing was changed."""
     async with running_world(settings, clock, has_sealer=False) as world:
         with write_lock(settings.data_dir):
             body = {

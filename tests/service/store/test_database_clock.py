@@ -48,7 +48,6 @@ def test_it_is_ahead_by_no_more_than_a_look_takes():
 
 
 def test_the_quickest_look_counts():
-    """A slow one says less."""
     machine = Machine()
     machine.look(there=2.0, back=0.1)
     machine.look(there=0.001, back=0.001)
@@ -57,7 +56,6 @@ def test_the_quickest_look_counts():
 
 
 def test_a_look_counts_for_a_while():
-    """Clocks drift."""
     machine = Machine()
     machine.look(there=0.001, back=0.001)
     machine.seconds += FRESH_S
@@ -75,7 +73,6 @@ def test_a_machine_that_slept_is_not_behind():
 
 
 def test_a_database_whose_clock_is_set_back_is_followed():
-    """At once."""
     machine = Machine()
     machine.look(there=0.001, back=0.001)
     machine.ahead = -5.0

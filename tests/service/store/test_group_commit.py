@@ -101,7 +101,6 @@ SLUGS = [f"org-{number:03}" for number in range(3 * GROUP_MAX)]
 
 
 async def test_a_change_alone_is_committed_at_once(store, group, commits):
-    """A lone request does not wait."""
     assert await group.commit(adding("acme")) == "acme"
 
     assert len(commits) == 1
@@ -109,7 +108,6 @@ async def test_a_change_alone_is_committed_at_once(store, group, commits):
 
 
 async def test_changes_that_come_together_share_their_commits(store, group, commits):
-    """As many commits as groups, not as changes; each change has its own result."""
     results = await asyncio.gather(*(group.commit(adding(slug)) for slug in SLUGS))
 
     assert results == SLUGS
@@ -118,7 +116,6 @@ async def test_changes_that_come_together_share_their_commits(store, group, comm
 
 
 async def test_who_comes_while_a_group_is_under_way_is_in_the_next(store, group, commits):
-    """However long the first one takes, the others wait for one commit more."""
     async with under_way(store, group, "first") as first:
         others = [asyncio.create_task(group.commit(adding(slug))) for slug in SLUGS[:GROUP_MAX]]
         await asyncio.sleep(0)
@@ -154,7 +151,6 @@ async def test_a_loop_that_stays_busy_delays_a_group_for_a_moment_only(group, st
 
 
 async def test_changes_run_in_the_order_in_which_they_came(group):
-    """Also over the border of a group."""
     ran: list[int] = []
 
     def noting(number: int):
@@ -169,7 +165,6 @@ async def test_changes_run_in_the_order_in_which_they_came(group):
 
 
 async def test_a_result_is_durable_when_it_is_known(group, settings):
-    """Another program that opens the file finds it there."""
     for slug in SLUGS[:3]:
         await group.commit(adding(slug))
         with database(settings) as connection:
@@ -178,7 +173,6 @@ async def test_a_result_is_durable_when_it_is_known(group, settings):
 
 
 async def test_a_refusal_does_not_undo_its_neighbours(store, group, commits):
-    """It is for the one who asked."""
     changes = [adding("one"), refusing, adding("two"), refusing, adding("three")]
 
     results = await asyncio.gather(
@@ -203,8 +197,6 @@ async def test_a_database_that_fails_fails_the_whole_group(store, group):
 
 
 async def test_a_commit_that_fails_fails_the_whole_group(store, writer, group):
-    """The last step can fail like any other, and the next group is not touched by it."""
-
     def deny_commit(action: int, name: str | None, *_: object) -> int:
         is_commit = (action, name) == (sqlite3.SQLITE_TRANSACTION, "COMMIT")
         return sqlite3.SQLITE_DENY if is_commit else sqlite3.SQLITE_OK
@@ -222,7 +214,6 @@ async def test_a_commit_that_fails_fails_the_whole_group(store, writer, group):
 
 
 async def test_a_database_that_others_hold_fails_the_group(store, settings, group):
-    """After the wait that was set, and only that long."""
     with database(settings) as connection:
         connection.execute("BEGIN IMMEDIATE")
         results = await asyncio.gather(
@@ -251,7 +242,6 @@ async def test_what_a_client_that_left_asked_for_is_committed(store, group):
 
 
 async def test_draining_waits_for_all_that_was_asked_for(store, group):
-    """Several groups, and the clients gone."""
     tasks = [asyncio.create_task(group.commit(adding(slug))) for slug in SLUGS]
     await asyncio.sleep(0)
     for task in tasks:
@@ -263,7 +253,6 @@ async def test_draining_waits_for_all_that_was_asked_for(store, group):
 
 
 async def test_draining_nothing_is_done_at_once(group, store):
-    """A server that took nothing in stops, too."""
     await group.drain()
     await group.commit(adding("acme"))
     await group.drain()
@@ -272,7 +261,7 @@ async def test_draining_nothing_is_done_at_once(group, store):
 
 
 async def test_all_changes_of_a_group_have_its_instant(group, clock):
-    """The write lock is held from then on, so that instants follow commit order."""
+    """The write lock is held from then on, so instants follow commit order."""
 
     def instant(work):
         clock.advance(seconds=1)
@@ -282,7 +271,6 @@ async def test_all_changes_of_a_group_have_its_instant(group, clock):
 
 
 async def test_a_cancelled_wait_for_the_end_leaves_no_change_without_an_answer(group, store):
-    """The process ends: what it has accepted is committed all the same, and answered."""
     async with store.write():  # so that the first group has to wait
         answers = [asyncio.create_task(group.commit(adding(slug))) for slug in ("one", "two")]
         await asyncio.sleep(0)

@@ -30,7 +30,6 @@ OWN = {
 
 @pytest.mark.parametrize("database", OWN)
 def test_no_other_module_speaks_a_databases_own_language(database: str):
-    """No pragma, no driver, no dialect's own statement."""
     offenders = {
         str(path): said
         for path, text in TEXTS.items()
@@ -50,7 +49,7 @@ def test_no_other_module_speaks_a_databases_own_language(database: str):
     ],
 )
 def test_its_home_does(database: str, said: set[str]):
-    """So the pattern above finds what it is meant to find."""
+    """So the pattern above finds what it must."""
     texts = (path.read_text() for path in (STORE / database).glob("*.py"))
 
     assert said <= {found for text in texts for found in OWN[database].findall(text)}

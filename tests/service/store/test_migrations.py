@@ -90,7 +90,6 @@ async def test_what_alembic_cannot_compare_is_the_same_too(engines, settings, tm
 
 @pytest.mark.sqlite_only(reason="compares the text of sqlite_master")
 async def test_migrating_again_changes_nothing(engines, settings):
-    """Every start migrates."""
     before = schema(settings), facts(settings)
 
     await migrate(engines)
@@ -115,7 +114,6 @@ async def test_a_database_from_before_the_first_release_is_refused(engines, vers
 
 
 async def test_the_first_schema_is_the_oldest_that_is_opened():
-    """A later step comes behind it and keeps its name."""
     scripts = ScriptDirectory(REPOSITORY / "service" / "store" / "migrations")
 
     assert scripts.get_base() == FIRST
@@ -132,7 +130,7 @@ async def test_an_empty_database_is_told_from_a_current_one(settings, tmp_path):
 
 
 async def test_preparing_again_keeps_what_is_there(settings):
-    """Secrets included: a second one would sign every member out."""
+    """A second secret would sign every member out."""
     bare = msgspec.structs.replace(settings, admin_token="", secret_key="")
 
     first = await prepare(bare)
@@ -144,7 +142,6 @@ async def test_preparing_again_keeps_what_is_there(settings):
 
 
 def test_workers_that_start_together_prepare_one_data_dir(tmp_path):
-    """All come up, with the same secrets and one schema."""
     bare = msgspec.structs.replace(settings_over(tmp_path), admin_token="", secret_key="")
     together = threading.Barrier(6)
     ready = []

@@ -67,7 +67,6 @@ def lake(settings, store):
     ],
 )
 async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
-    """In a row they match themselves; in a question they find nothing of others."""
     acme, other = await add_org(store, "acme"), await add_org(store, "other")
     for org, mark in ((acme, "acme"), (other, "other")):
         async with store.write() as work:
@@ -94,7 +93,6 @@ async def test_hostile_values_are_values(store, lake, is_sealed, hostile):
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1)
 )
 def test_no_question_finds_another_tenants_rows(tmp_path_factory, texts):
-    """Any texts as values and as filters, negations and prefixes included."""
     assert "other" not in asyncio.run(_found(tmp_path_factory.mktemp("data"), texts))
 
 

@@ -37,7 +37,6 @@ def store(either_store) -> Store:
 
 
 async def test_values_come_back_as_they_were(store):
-    """Instants, days, bytes, JSON and nulls are stored as a session stores them."""
     acme = await add_org(store, "acme")
     overrides, since = {"auditor": ["oidc:r"]}, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
 
@@ -55,7 +54,6 @@ async def test_values_come_back_as_they_were(store):
 
 
 async def test_an_organisation_is_the_same_record_either_way(store):
-    """Every column of it."""
     await add_org(store, "acme")
 
     def read(transaction: Transaction) -> Organisation:
@@ -81,7 +79,6 @@ async def test_a_value_that_is_missing_is_no_null(store):
 
 
 async def test_a_reference_to_nothing_is_refused(store):
-    """By the database, and not as a fault of it."""
     line = {
         "tenant_id": "org_missing",
         "sha256": "0",
@@ -104,7 +101,6 @@ async def journal_rows(store: Store, tenant_id: str) -> int:
     "statement", ["UPDATE organisations", "UPDATE counters", "INSERT INTO journal", "COMMIT"]
 )
 async def test_nothing_is_there_when_the_power_goes_at_any_statement(store, statement):
-    """Before the change, between change and row, before the commit; then it can be done again."""
     acme = await add_org(store, "acme")
 
     def change(work: SyncUnitOfWork) -> None:
@@ -133,7 +129,6 @@ async def test_a_write_begins_with_the_write_lock(store, settings):
 
 
 async def test_a_read_sees_one_instant(store, settings):
-    """What is committed between two statements of a query is not seen by the second."""
     await add_org(store, "acme")
 
     def query(transaction: Transaction) -> tuple[str, str]:
@@ -167,7 +162,6 @@ async def test_all_of_a_transaction_is_one_trip(engines, clock):
 
 @pytest.mark.sqlite_only(reason="it runs in the connection's thread")
 async def test_a_transaction_goes_on_when_its_client_leaves(engines, clock):
-    """To its commit; and the next writer waits for that."""
     store = Store(engines, clock)
     acme = await add_org(store, "acme")
     loop, begun, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()

@@ -52,7 +52,6 @@ async def counts(store) -> tuple[int, int]:
 
 
 async def test_without_its_counter_a_database_takes_no_rows(store):
-    """It was never set up, or damaged: the error says what to do."""
     async with store.write() as work:
         await work.session.execute(delete(Counter))
         with pytest.raises(LookupError, match="run `countersign init`"):
@@ -60,7 +59,6 @@ async def test_without_its_counter_a_database_takes_no_rows(store):
 
 
 async def test_a_change_and_its_row_commit_together(store):
-    """Leaving the block is the commit."""
     acme = await add_org(store, "acme")
 
     assert await events(store, acme) == ["org_created"]
@@ -88,7 +86,6 @@ async def test_neither_is_there_when_the_block_fails(store, failure):
     "statement", ["INSERT INTO organisations", "UPDATE counters", "INSERT INTO journal", "COMMIT"]
 )
 async def test_neither_is_there_when_the_power_goes_at_any_statement(store, statement):
-    """Before the change, between change and row, before the commit."""
     with power_cut(store, at(statement)), pytest.raises(PowerCut):
         await add_org(store, "acme")
 
@@ -99,8 +96,6 @@ async def test_neither_is_there_when_the_power_goes_at_any_statement(store, stat
 
 
 async def test_a_row_that_cannot_be_written_takes_its_change_with_it(store):
-    """No change without its record: the row names a tenant that is not there."""
-
     async def fail() -> None:
         async with store.write() as work:
             await create_org(work, "acme", "org", BY_OPERATOR)
@@ -201,7 +196,6 @@ async def test_one_append_over_midnight_makes_one_batch_for_each_day(store):
 
 
 async def test_a_few_rows_at_a_time_share_a_batch(store):
-    """Many requests of one row each, committed together, leave one batch a tenant and day."""
     acme = await add_org(store, "acme")
     beta = await add_org(store, "beta")
     async with store.read() as session:

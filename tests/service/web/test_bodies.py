@@ -67,7 +67,6 @@ class TestRefusedBodies:
 
     @pytest.mark.parametrize("content_type", [None, "application/json", "text/plain"])
     async def test_an_empty_body_is_no_object(self, shared_world: World, content_type: str | None):
-        """Without a body there is no type to be wrong."""
         assert await refused(await post(shared_world, b"", content_type)) == NOT_AN_OBJECT
 
     @pytest.mark.parametrize(
@@ -198,7 +197,6 @@ class TestRefusedBodies:
 
 
 async def test_a_gzip_body_is_read(world: World):
-    """As ingest reads one; curl and HTTP clients can send it."""
     headers = {**world.admin, "content-type": "application/json", "content-encoding": "gzip"}
 
     answer = await world.client.post(bindings_path(), headers=headers, data=gzip.compress(VALID))
@@ -217,7 +215,6 @@ async def test_a_gzip_body_is_read(world: World):
 async def test_what_cannot_be_unpacked_is_refused_with_the_reason(
     world: World, coding: str, raw: bytes, expected: tuple[int, str]
 ):
-    """Bytes that nothing unpacks would be called no JSON object."""
     headers = {**world.admin, "content-type": "application/json", "content-encoding": coding}
 
     answer = await world.client.post(bindings_path(), headers=headers, data=raw)

@@ -30,7 +30,6 @@ def unpacked(content: bytes, coding: str) -> bytes:
 async def test_an_answer_has_the_coding_that_its_client_asks_for(
     world: World, path: str, coding: str
 ):
-    """Streamed pages and whole JSON alike, with the same content as without."""
     for _ in range(5):
         await world.create(repository_id=str(len(await world.bindings()) + 1))
     site = {"sec-fetch-site": "same-origin"}
@@ -94,7 +93,6 @@ async def test_short_answers_and_other_types_stay_as_they_are(world: World, path
 
 
 async def test_static_files_are_compressed_and_not_sent_twice(shared_world):
-    """For every client: they are the same for all. What a browser has, it is not sent again."""
     client = shared_world.client
     plain = await (await client.get("/static/style.css")).get_data(as_text=False)
     response = await client.get("/static/style.css", headers={"accept-encoding": "gzip"})

@@ -56,7 +56,6 @@ async def test_the_best_liked_coding_there_is_is_taken(
 
 
 async def test_parquet_is_compressed_already(shared_world: World):
-    """Whatever is asked for."""
     answer = await shared_world.client.get(
         "/api/v1/admin/orgs/acme/audit/export?format=parquet",
         headers=shared_world.admin | {"accept-encoding": "gzip, zstd"},

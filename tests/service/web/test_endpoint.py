@@ -106,7 +106,6 @@ async def test_what_is_wrong_is_said_in_this_order(world: World, client: Client)
 
 
 async def test_a_key_changes_nothing(world: World):
-    """Also where its scope is all that a member would need."""
     resource = Resource("notes", "/notes", Tag.SYSTEM, AuditServices)
 
     @resource.post("add_note", needs=Capability.AUDIT_READ, returns=Said)
@@ -243,7 +242,6 @@ def writer(world: World) -> Client:
 
 
 async def test_a_change_may_take_parameters(world: World, writer: Client):
-    """They are parsed before its transaction."""
     path, owner = "/api/v1/admin/orgs/acme/wanted/x", world.session("owner")
 
     good = await writer.delete(f"{path}?kind=a", headers=owner)
@@ -347,7 +345,6 @@ def test_a_refusal_without_a_class_says_its_values():
 
 
 def test_the_document_is_made_of_what_is_declared(world: World):
-    """Among others the refusals that the recipe itself causes."""
     resource = example()
     document = openapi_document(served(world, resource), "1")
 

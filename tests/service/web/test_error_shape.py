@@ -141,7 +141,6 @@ async def test_request_ids_are_the_servers_own_and_all_different(shared_world: W
 
 
 async def test_an_error_repeats_what_was_sent_without_breaking_its_json(shared_world: World):
-    """Names from a request can hold quotes, control characters and lone surrogates."""
     for name in ('"', "\\", "\x00", "\u2028", "</script>", "\ud800", "🦊"):
         answer = await shared_world.create(**{name: 1})
         assert await refused(answer) == (400, f"unknown field: {name}")
@@ -191,7 +190,6 @@ def refusal_classes(of: type[Refusal] = Refusal) -> set[type[Refusal]]:
 async def test_every_429_and_503_of_the_code_says_when_to_try_again(
     status: int, known: set[type[Refusal]]
 ):
-    """Of commands, too: they are refusals like others."""
     temporary = {one for one in refusal_classes() if getattr(one, "status", 0) == status}
 
     assert temporary > known
@@ -202,7 +200,6 @@ async def test_every_429_and_503_of_the_code_says_when_to_try_again(
 async def test_every_429_and_503_of_the_document_says_when_to_try_again(
     shared_world: World, status: str
 ):
-    """So that generated clients can wait by the header."""
     document = await (await shared_world.client.get("/openapi.json")).get_json()
     answers = [
         (path, operation["responses"][status].get("headers", {}))
@@ -230,7 +227,6 @@ async def away(shared_world: World, tmp_path: Path) -> AsyncIterator[Client]:
 async def test_every_503_of_every_path_says_when_to_try_again(
     shared_world: World, away: Client, accept: str
 ):
-    """The API's, pages', the install proxy's in the dialect of its clients, and readiness."""
     proxied = {"authorization": f"Basic {b64encode(b'token:cs_unknown').decode()}"}
     headers = shared_world.admin | {"accept": accept}
     silent, unavailable = [], set()

@@ -14,7 +14,6 @@ PATHS = ["/docs", "/openapi.json", "/static/style.css", "/static/rows.js", "/sta
 @pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_304_describes_no_content(shared_world: World, path: str, coding: str, method: str):
-    """Its fields are those of the 200, in each coding."""
     app = shared_world.client.app
     full = await sent(app, method, path, accept_encoding=coding)
     etag = full.headers["etag"]

@@ -98,7 +98,6 @@ async def test_the_operator_lists_and_creates(world: World, client: Client) -> N
 
 
 async def test_rows_say_that_the_platform_did_it(world: World, client: Client) -> None:
-    """Beside the admin token's own actions in an organisation, which have no other tenant."""
     await client.post(ORGS, headers=world.admin, json={"slug": "new"})
 
     (row,) = await world.audit("new", event="org_created")
@@ -119,7 +118,6 @@ async def test_what_is_refused_changes_nothing(world: World, client: Client) -> 
 
 
 async def test_what_is_wrong_is_said_in_this_order(world: World, client: Client) -> None:
-    """Others learn nothing of what the operator may send."""
     wrong = f"{ORGS}?x=1"
     json = world.admin | {"content-type": "application/json"}
     answers = [

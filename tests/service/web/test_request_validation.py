@@ -51,7 +51,6 @@ def test_what_the_framework_would_trip_over_is_a_400(
 
 @pytest.mark.parametrize("name", ["a" * 300, "a" * 5000, "%00", "..%2fapp.py"])
 def test_a_name_no_file_can_have_is_a_404(quiet_server: Server, name: str) -> None:
-    """Not a fault of ours, whatever the file system says of it."""
     with quiet_server.client() as client:
         answer = client.get(f"/static/{name}")
 

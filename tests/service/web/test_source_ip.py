@@ -28,7 +28,6 @@ async def recorded_ip(world: World, peer: str | None, *forwarded: str, **headers
 
 @pytest.mark.parametrize("peer", [PEER, "2001:db8::9", "127.0.0.1"])
 async def test_the_peer_is_the_source(world: World, peer: str):
-    """Who is connected is known; all else is hearsay."""
     assert await recorded_ip(world, peer) == peer
 
 
@@ -44,7 +43,6 @@ async def test_a_peer_without_an_address_has_none(world: World):
 
 
 async def test_no_other_header_names_the_source(world: World):
-    """Neither the ones that other servers read, nor the name this one's library uses inside."""
     spoofed = dict.fromkeys(
         ("x-real-ip", "forwarded", "remote-addr", "client-ip", "true-client-ip"), "198.51.100.1"
     )

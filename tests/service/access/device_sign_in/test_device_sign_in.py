@@ -87,7 +87,6 @@ async def own_session(world: World, token: str) -> tuple[int, Any]:
 
 
 async def test_an_approved_device_gets_a_session_of_the_member(world: World):
-    """With the member's own rights, listed and recorded like any other session."""
     device = await ask(world)
     assert await device.poll() == (400, "authorization_pending")
 
@@ -115,7 +114,6 @@ async def test_an_approved_device_gets_a_session_of_the_member(world: World):
 
 
 async def test_a_code_gives_one_session(world: World):
-    """However many polls arrive at once, and afterwards none."""
     device = await ask(world)
     await decide(world, device.user_code)
 
@@ -131,7 +129,6 @@ async def test_a_code_gives_one_session(world: World):
 
 
 async def test_a_failure_midway_leaves_the_code_usable(world: World, monkeypatch):
-    """Use of the code, session and audit row are one transaction: all or none of them."""
     device = await ask(world)
     await decide(world, device.user_code)
 
@@ -176,7 +173,6 @@ async def test_a_denial_is_recorded_and_final(world: World):
 
 
 async def test_two_decisions_at_once_are_one(world: World):
-    """An approval cannot overtake a denial, nor the other way round."""
     device = await ask(world)
 
     answers = await asyncio.gather(
@@ -189,7 +185,6 @@ async def test_two_decisions_at_once_are_one(world: World):
 
 
 async def test_codes_expire_after_ten_minutes(world: World):
-    """Also between the approval and the next poll."""
     late, approved = await ask(world), await ask(world)
     world.clock.advance(seconds=599)
     assert (await decide(world, approved.user_code))[0] == 200
@@ -207,7 +202,7 @@ async def test_codes_expire_after_ten_minutes(world: World):
 
 
 async def test_a_device_that_polls_too_soon_is_told_to_slow_down(world: World):
-    """And each time its interval grows by 5 seconds (RFC 8628, 3.5)."""
+    """Its interval grows by 5 seconds each time (RFC 8628, 3.5)."""
     device = await ask(world)
     assert await device.poll() == (400, "authorization_pending")
     world.clock.advance(seconds=5)
@@ -246,7 +241,6 @@ async def test_an_approval_ends_with_the_session_it_was_given_in(world: World, e
 
 
 async def test_a_device_may_do_what_its_member_may_and_no_more(world: World):
-    """In the member's organisation alone."""
     device = await ask(world)
     await decide(world, device.user_code, name="auditor")
     _, token = await device.poll()
@@ -279,7 +273,6 @@ async def test_an_approval_proves_nothing_anew(world: World):
 
 
 async def test_signing_out_ends_the_session_and_is_recorded_once(world: World):
-    """The token is worthless at once."""
     device = await ask(world)
     await decide(world, device.user_code)
     _, token = await device.poll()
@@ -295,7 +288,6 @@ async def test_signing_out_ends_the_session_and_is_recorded_once(world: World):
 
 
 async def test_only_sessions_can_be_ended(world: World):
-    """The admin token has none, and another site cannot end a member's."""
     assert (await world.client.delete(OWN_SESSION, headers=world.admin)).status_code == 401
     foreign = world.session("owner") | {"origin": "https://evil.example"}
     assert (await world.client.delete(OWN_SESSION, headers=foreign)).status_code == 403
@@ -303,7 +295,6 @@ async def test_only_sessions_can_be_ended(world: World):
 
 
 async def test_the_page_wants_a_member_and_leads_through_sign_in(world: World):
-    """And back to itself afterwards."""
     client = world.app.test_client(use_cookies=False)
     answer = await client.get("/device", headers={"accept": "text/html"})
     assert answer.status_code == 303
@@ -337,7 +328,6 @@ async def test_forms_of_other_sites_and_sessions_are_refused(world: World, path:
     ],
 )
 async def test_a_device_must_say_who_it_is(world: World, form: dict[str, str], refusal: str):
-    """No code is issued to a client that is not known."""
     assert await send(world, CODE, **form) == (400, {"error": refusal})
     async with world.services.store.read() as session:
         assert await session.scalar(select(func.count()).select_from(DeviceSignIn)) == 0
@@ -362,7 +352,6 @@ async def test_a_wrong_poll_is_refused_by_its_code(world: World, changes, refusa
 
 
 async def test_only_forms_are_read(world: World):
-    """The content type of RFC 8628, and each parameter once."""
     json = await world.client.post(CODE, json={"client_id": CLIENT_ID})
     twice = await world.client.post(
         CODE,
@@ -386,7 +375,6 @@ async def test_neither_code_is_stored(world: World):
 
 
 async def test_guesses_and_requests_are_limited(world: World):
-    """By address, like every step of a sign-in."""
     statuses = [(await send(world, CODE, client_id=CLIENT_ID))[0] for _ in range(PER_ADDRESS_MAX)]
     assert set(statuses) == {200}
     assert (await send(world, CODE, client_id=CLIENT_ID))[0] == 429
@@ -421,7 +409,6 @@ def test_a_code_is_understood_however_it_is_typed(typed: str):
 
 @pytest.mark.parametrize("typed", ["", "WDJB", "WDJB-MJHTX", "ADJB-MJHT", "WDJB-MJH0", "ẄDJB-MJHT"])
 def test_what_cannot_be_a_code_is_none(typed: str):
-    """No vowel, digit or letter outside ASCII is in any."""
     assert parse_user_code(typed) is None
 
 

@@ -37,7 +37,6 @@ async def test_what_the_browser_is_asked_for(holder: Holder) -> None:
 
 
 async def test_a_passkey_is_added_with_one_row(holder: Holder) -> None:
-    """Who, and which credential."""
     member = holder.world.members["auditor"]
     before = len(await holder.world.audit())
 
@@ -56,7 +55,7 @@ async def test_a_passkey_is_added_with_one_row(holder: Holder) -> None:
 
 
 async def test_the_next_one_is_for_the_same_person_and_another_device(registered: Holder) -> None:
-    """One handle for each member, and none that has a passkey of theirs makes a second."""
+    """One handle for each member; a device that has one of their passkeys makes no second one."""
     made = registered.authenticator.credentials[0]
 
     options = await registered.begin_registration()
@@ -92,7 +91,6 @@ async def test_the_next_one_is_for_the_same_person_and_another_device(registered
     ids=lambda lies: " ".join(f"{name}={value}"[:40] for name, value in lies.items()),
 )
 async def test_one_fault_is_enough(holder: Holder, lies: dict[str, Any]) -> None:
-    """Site, page, person and key must all be right; nothing is changed by one that is not."""
     before = await holder.world.audit()
 
     assert await refused(await holder.register(**lies)) == NOT_MADE
@@ -110,7 +108,6 @@ GARBAGE: list[Any] = [
 
 
 async def test_garbage_is_refused(holder: Holder) -> None:
-    """Whatever a parser stumbles over is the sender's fault, never ours."""
     options = await holder.begin_registration()
     good = holder.authenticator.make(options)
     inside = [
@@ -126,7 +123,6 @@ async def test_garbage_is_refused(holder: Holder) -> None:
 
 
 async def test_a_body_is_bounded(holder: Holder) -> None:
-    """Like every other."""
     await holder.begin_registration()
 
     answer = await holder.finish_registration("x" * 70_000)
@@ -149,7 +145,6 @@ async def test_a_name_is_one_that_can_be_read(holder: Holder, name: Any) -> None
 
 
 async def test_a_challenge_makes_one_passkey(holder: Holder) -> None:
-    """Also for a thief of the cookie."""
     options = await holder.begin_registration()
     copied = dict(holder.cookies)
     answer = await holder.finish_registration(holder.authenticator.make(options))
@@ -175,7 +170,6 @@ async def test_a_challenge_of_another_session_is_none(holder: Holder) -> None:
 async def test_a_challenge_is_good_for_five_minutes(
     holder: Holder, seconds: int, status: int
 ) -> None:
-    """By our clock, whatever the browser does with the cookie."""
     options = await holder.begin_registration()
     kept = dict(holder.cookies)
     holder.world.clock.advance(seconds=seconds)
@@ -188,7 +182,6 @@ async def test_a_challenge_is_good_for_five_minutes(
 
 @pytest.mark.parametrize("change", [lambda value: "", lambda value: value[:-1] + "!"])
 async def test_a_challenge_counts_under_our_signature(holder: Holder, change: Any) -> None:
-    """What the browser keeps is its owner's to change."""
     options = await holder.begin_registration()
     holder.cookies["new_passkey"] = change(holder.cookies["new_passkey"])
 
@@ -261,7 +254,6 @@ async def test_a_member_has_so_many_at_most(holder: Holder) -> None:
 async def test_another_site_cannot_add_one(
     holder: Holder, step: str, headers: dict[str, str] | None, csrf: Any, status: int
 ) -> None:
-    """Neither by another origin nor without the token of the page."""
     options = await holder.begin_registration()
     body = {
         "csrf": await holder.csrf() if csrf is None else csrf,

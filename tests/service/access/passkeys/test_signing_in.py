@@ -27,7 +27,6 @@ async def check_signed_out(holder: Holder) -> None:
 
 
 async def test_a_member_signs_in(registered: Holder) -> None:
-    """Without saying who they are; with one row about it, which counts the uses."""
     member = registered.world.members["auditor"]
     used = encoded(registered.authenticator.credentials[0].id)
     before = len(await registered.world.audit())
@@ -106,7 +105,6 @@ async def test_the_cookie_of_a_challenge_is_out_of_reach_and_goes_away(registere
 async def test_after_signing_in_a_member_lands_on_a_page_of_their_own(
     registered: Holder, given: Any, lands: str
 ) -> None:
-    """`next` is what a link said, and anyone can write links."""
     options = await registered.begin_sign_in()
     credential = registered.authenticator.prove(options)
 
@@ -150,7 +148,6 @@ async def test_signing_in_gives_a_new_session(registered: Holder) -> None:
     ids=lambda lies: " ".join(f"{name}={value}"[:40] for name, value in lies.items()),
 )
 async def test_one_fault_is_enough(registered: Holder, lies: dict[str, Any]) -> None:
-    """Site, page, person and signature must all be right; the member's organisation hears of it."""
     member = registered.world.members["auditor"]
 
     assert await refused(await registered.sign_in(**lies)) == REFUSED
@@ -162,7 +159,6 @@ async def test_one_fault_is_enough(registered: Holder, lies: dict[str, Any]) -> 
 
 
 async def test_garbage_is_refused(registered: Holder) -> None:
-    """Whatever a parser stumbles over is the sender's fault, never ours."""
     options = await registered.begin_sign_in()
     registered.cookies.pop(SESSION_COOKIE)
     good = registered.authenticator.prove(options)
@@ -181,7 +177,6 @@ async def test_garbage_is_refused(registered: Holder) -> None:
 
 
 async def test_a_body_is_bounded(registered: Holder) -> None:
-    """Like every other."""
     await registered.begin_sign_in()
 
     assert (await refused(await registered.finish_sign_in("x" * 70_000)))[0] == 413
@@ -256,7 +251,6 @@ async def test_a_counter_counts_only_once_the_signature_holds(registered: Holder
 
 
 async def test_a_passkey_speaks_for_its_own_member(registered: Holder) -> None:
-    """The handle says whom the authenticator means; the key, whose it is."""
     other = Holder(registered.world).with_session_of("owner")
     await other.register()
     theirs = other.authenticator.credentials[0].user_handle
@@ -268,14 +262,12 @@ async def test_a_passkey_speaks_for_its_own_member(registered: Holder) -> None:
 
 @pytest.mark.parametrize("handle", [None, "", "AAAA"])
 async def test_a_passkey_says_whom_it_means(registered: Holder, handle: str | None) -> None:
-    """One that finds its owner by itself always does."""
     answer = await registered.sign_in(user_handle=handle)
 
     await expect_refused_for(registered, answer, ANOTHER_MEMBER)
 
 
 async def test_a_removed_member_stays_out(registered: Holder) -> None:
-    """The finder of the key; an operator locks it out by removing its member."""
     async with registered.world.services.store.write() as work:
         member = await work.session.get_one(Member, registered.world.members["auditor"].id)
         await remove_member(work, registered.world.acme, member, BY_OPERATOR)
@@ -284,7 +276,6 @@ async def test_a_removed_member_stays_out(registered: Holder) -> None:
 
 
 async def test_a_removed_passkey_stays_out(registered: Holder) -> None:
-    """With a row: it is still in use."""
     credential = registered.authenticator.credentials[0]
     form = {"csrf": await registered.csrf(), "passkey": encoded(credential.id)}
     assert (await registered.post(f"{PROFILE}/passkeys/remove", **form)).status_code == 303
@@ -296,7 +287,6 @@ async def test_a_removed_passkey_stays_out(registered: Holder) -> None:
 
 
 async def test_a_challenge_is_answered_once(registered: Holder) -> None:
-    """Also by a thief who has copied the cookie and the answer."""
     options = await registered.begin_sign_in()
     copied = dict(registered.cookies)
     credential = registered.authenticator.prove(options)
@@ -309,7 +299,6 @@ async def test_a_challenge_is_answered_once(registered: Holder) -> None:
 
 
 async def test_an_answer_that_was_refused_uses_the_challenge_up(registered: Holder) -> None:
-    """One challenge, one try."""
     registered.cookies.pop(SESSION_COOKIE)
     options = await registered.begin_sign_in()
     wrong = registered.authenticator.prove(options, flags=PRESENT)
@@ -338,7 +327,6 @@ async def test_a_challenge_of_another_browser_is_none(registered: Holder) -> Non
 async def test_a_challenge_is_good_for_five_minutes(
     registered: Holder, seconds: int, status: int
 ) -> None:
-    """By our clock, whatever the browser does with the cookie."""
     options = await registered.begin_sign_in()
     registered.world.clock.advance(seconds=seconds)
 
@@ -368,7 +356,6 @@ async def test_another_site_cannot_sign_a_visitor_in(
 
 
 async def test_attempts_are_limited(registered: Holder) -> None:
-    """Together with those of every other way in."""
     registered.world.clock.advance(minutes=1)
     for _ in range(PER_ADDRESS_MAX // 2):
         await registered.begin_sign_in()
@@ -385,7 +372,6 @@ async def test_attempts_are_limited(registered: Holder) -> None:
 async def test_no_secret_of_a_sign_in_is_logged(
     registered: Holder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither what the browser keeps nor what it proves."""
     options = await registered.begin_sign_in()
     kept = registered.cookies["sign_in_passkey"]
     credential = registered.authenticator.prove(options)

@@ -51,7 +51,6 @@ async def send(holder: Holder, page: str, form: str = "", **typed: str) -> Any:
 
 
 async def test_the_api_asks_for_a_recent_sign_in(world: World) -> None:
-    """Of a session, as a cookie or of a command line; the last second still counts."""
     world.clock.advance(seconds=RECENT_S - 1)
     assert (await issue(world, world.session("owner"))).status_code == 201
     world.clock.advance(seconds=1)
@@ -105,7 +104,6 @@ async def test_the_operator_sets_how_recent(settings: Any, clock: Any) -> None:
 async def test_pages_ask_for_it_and_then_do_it(
     owner: Holder, page: str, form: str, typed: dict[str, str]
 ) -> None:
-    """Once a passkey was used."""
     world = owner.world
     place = form.format(auditor=world.members["auditor"].id, team=world.team.id)
     path = f"{ORG}/{place}" if place else ""
@@ -129,7 +127,6 @@ async def test_what_was_typed_stays_in_the_form(owner: Holder) -> None:
 
 
 async def test_the_form_of_the_page_still_works_after_a_passkey(owner: Holder) -> None:
-    """The session has another cookie and the same forms."""
     asked = await send(owner, "keys", name="npm proxy", scopes="audit:r")
     shown = Page(await asked.get_data(as_text=True))
     hidden = {name: shown.values(name)[0] for name in ("csrf", "once")}
@@ -199,7 +196,6 @@ async def test_passkeys_are_added_and_removed_after_a_recent_sign_in(owner: Hold
 
 
 async def test_a_command_line_is_approved_after_a_recent_sign_in(owner: Holder) -> None:
-    """And denied at any time."""
     client = owner.world.app.test_client(use_cookies=False)
     asked = await client.post("/api/v1/device/code", form={"client_id": "countersign-cli"})
     codes = await asked.get_json()
@@ -226,7 +222,6 @@ async def test_a_sign_in_under_a_clock_that_was_ahead_is_not_recent(world: World
 
 
 async def test_a_session_from_before_counts_from_its_creation(world: World) -> None:
-    """The column is empty in it."""
     async with world.services.store.write() as work:
         await work.session.execute(update(Session).values(authenticated_at=None))
     assert (await issue(world, world.session("owner"))).status_code == 201

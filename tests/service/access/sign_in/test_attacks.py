@@ -57,7 +57,6 @@ async def test_a_state_of_another_sign_in_is_refused(visitor: Visitor, state: st
 
 
 async def test_a_state_sent_twice_is_refused(visitor: Visitor) -> None:
-    """It is ambiguous which of the two is meant."""
     back = await visitor.begin()
 
     path = f"{SIGN_IN}/google/callback?state={back['state']}&state=x&code={back['code']}"
@@ -66,7 +65,6 @@ async def test_a_state_sent_twice_is_refused(visitor: Visitor) -> None:
 
 
 async def test_an_answer_without_the_cookie_is_refused(visitor: Visitor) -> None:
-    """It was another browser that began."""
     back = await visitor.begin()
     visitor.cookies.clear()
 
@@ -88,7 +86,6 @@ async def test_an_answer_without_the_cookie_is_refused(visitor: Visitor) -> None
     ],
 )
 async def test_a_cookie_that_was_changed_is_refused(visitor: Visitor, change: Any) -> None:
-    """What is in it counts only under our signature."""
     back = await visitor.begin()
     visitor.cookies["sign_in"] = change(visitor.cookies["sign_in"])
 
@@ -96,7 +93,6 @@ async def test_a_cookie_that_was_changed_is_refused(visitor: Visitor, change: An
 
 
 async def test_a_cookie_signed_for_something_else_is_refused(visitor: Visitor) -> None:
-    """Each purpose has a key of its own."""
     here = visitor.world.services
     back = await visitor.begin()
     flow = visitor.cookies["sign_in"]
@@ -118,7 +114,6 @@ async def test_a_sign_in_with_one_provider_is_not_one_with_another(visitor: Visi
 
 
 async def test_an_answer_counts_once(visitor: Visitor) -> None:
-    """Also for a thief who has copied the cookie and the address line."""
     back = await visitor.begin()
     copied = dict(visitor.cookies)
     assert (await visitor.end(back)).status_code == 303
@@ -130,7 +125,6 @@ async def test_an_answer_counts_once(visitor: Visitor) -> None:
 
 
 async def test_an_answer_that_failed_is_used_up_too(visitor: Visitor) -> None:
-    """One sign-in, one try."""
     visitor.idp.be(claims={"nonce": "wrong"})
     back = await visitor.begin()
     copied = dict(visitor.cookies)
@@ -144,7 +138,6 @@ async def test_an_answer_that_failed_is_used_up_too(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize(("seconds", "status"), [(598, 303), (600, 400), (3600, 400)])
 async def test_a_sign_in_may_take_ten_minutes(visitor: Visitor, seconds: int, status: int) -> None:
-    """By our clock, whatever the browser does with the cookie."""
     back = await visitor.begin()
     visitor.world.clock.advance(seconds=seconds)
     visitor.idp.be(now=visitor.world.clock.now.isoformat())
@@ -157,7 +150,6 @@ async def test_a_sign_in_may_take_ten_minutes(visitor: Visitor, seconds: int, st
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_who_turns_back_at_the_provider_is_told_so(visitor: Visitor, name: str) -> None:
-    """What the provider says of it is not repeated: anyone can write such a link."""
     visitor.idp.be(says_no="access_denied<script>")
 
     answer = await visitor.sign_in(name)
@@ -170,7 +162,6 @@ async def test_who_turns_back_at_the_provider_is_told_so(visitor: Visitor, name:
 
 @pytest.mark.parametrize("changes", [{"code": ""}, {"code": "x" * 5000}, {"error": "x"}], ids=str)
 async def test_an_answer_without_a_code_is_none(visitor: Visitor, changes: dict[str, str]) -> None:
-    """The provider is not asked about it."""
     back = await visitor.begin() | changes
     before = visitor.idp.requests()
 
@@ -211,7 +202,6 @@ ONE_FAULT: dict[str, dict[str, Any]] = {
 async def test_an_id_token_with_one_fault_proves_nothing(
     visitor: Visitor, name: str, wrong: str
 ) -> None:
-    """Signature, issuer, audience, time and nonce must all hold (OpenID Connect Core, 3.1.3.7)."""
     visitor.idp.be(**ONE_FAULT[wrong])
 
     assert await told(await visitor.sign_in(name), 400) == NOT_PROVED
@@ -246,7 +236,6 @@ async def test_what_providers_may_vary_is_accepted(
 async def test_an_id_token_is_good_until_its_end(
     visitor: Visitor, name: str, seconds: int, status: int
 ) -> None:
-    """A minute is granted to clocks that are ahead of ours, and none to what has expired."""
     now = int(visitor.world.clock.now.timestamp())
     visitor.idp.be(claims={name: now + seconds})
 
@@ -266,7 +255,6 @@ async def test_an_id_token_is_good_until_its_end(
 async def test_an_answer_without_a_good_id_token_proves_nothing(
     visitor: Visitor, answer: str
 ) -> None:
-    """An access token alone could have been given to anyone (RFC 9700, 2.1.1)."""
     visitor.idp.be(token_answer=answer)
 
     assert await told(await visitor.sign_in(), 400) == NOT_PROVED
@@ -309,7 +297,6 @@ async def test_a_provider_that_fails_is_no_fault_of_the_persons(
 async def test_a_provider_that_drips_is_not_waited_for(
     visitor: Visitor, name: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The whole answer has one limit, however often a byte of it comes."""
     monkeypatch.setattr("service.access.sign_in.exchange.ANSWER_S", LIMIT_S)
     monkeypatch.setattr("service.ci.issuers.key_source.FETCH_S", LIMIT_S)
     visitor.idp.be(outage={step: "slow"})
@@ -321,7 +308,6 @@ async def test_a_provider_that_drips_is_not_waited_for(
 async def test_a_configuration_that_cannot_be_had_begins_nothing(
     visitor: Visitor, outage: str
 ) -> None:
-    """Nor does one that was had before get lost."""
     visitor.idp.be(outage={"/openid-configuration": outage})
     assert await told(await visitor.get(f"{SIGN_IN}/google"), 502) == UNAVAILABLE
 
@@ -413,7 +399,6 @@ async def test_microsoft_vouches_for_an_address_in_one_way(
 
 
 async def test_attempts_are_limited_by_address(visitor: Visitor) -> None:
-    """Other addresses go on, and this one does a minute later."""
     for _ in range(PER_ADDRESS_MAX):
         await visitor.start()
 
@@ -426,7 +411,6 @@ async def test_attempts_are_limited_by_address(visitor: Visitor) -> None:
 
 
 async def test_attempts_are_limited_in_all(visitor: Visitor, clock: SettableClock) -> None:
-    """Many addresses cannot do together what each of them cannot."""
     attempts = visitor.world.services.sign_in.attempts
     for number in range(TOTAL_MAX):
         attempts.admit(f"10.0.{number // 256}.{number % 256}")
@@ -437,7 +421,6 @@ async def test_attempts_are_limited_in_all(visitor: Visitor, clock: SettableCloc
 async def test_no_secret_of_a_sign_in_is_kept_or_logged(
     visitor: Visitor, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither ours nor the provider's, whether it comes to something or not."""
     seen: set[str] = {CLIENT_SECRET}
     for state in ({}, {"claims": {"nonce": "wrong"}}, {"outage": {"/token": "down"}}):
         visitor.idp.reset()

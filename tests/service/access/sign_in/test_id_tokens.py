@@ -57,7 +57,6 @@ def check(
     ids=str,
 )
 def test_a_good_token_names_its_subject(changes: dict[str, Any]) -> None:
-    """Also in the forms that providers may choose among."""
     assert check(good(**changes)) == "4711"
 
 
@@ -108,13 +107,11 @@ def test_one_fault_is_enough_and_is_named(changes: dict[str, Any], fault: str) -
     ids=str,
 )
 def test_a_header_chooses_only_among_what_is_pinned(header: dict[str, Any]) -> None:
-    """No other algorithm, no other key."""
     with pytest.raises(IdTokenFault, match=r"^its signature: "):
         check(good(), **header)
 
 
 def test_a_signature_of_another_key_is_none() -> None:
-    """Even under the name of one that is published."""
     signer = Issuer()
     signer.key = rsa_key("stranger")
 
@@ -123,7 +120,6 @@ def test_a_signature_of_another_key_is_none() -> None:
 
 
 def test_keys_of_other_kinds_may_sign() -> None:
-    """A provider of one's own may use elliptic curves."""
     signer = Issuer(key=ec_key("curve"), alg="ES256")
 
     assert check(good(), signer=signer) == "4711"
@@ -131,7 +127,6 @@ def test_keys_of_other_kinds_may_sign() -> None:
 
 @pytest.mark.parametrize("compact", ["", "a.b", "a.b.c.d", "a.b.c", "x" * 20_000])
 def test_what_is_no_token_is_refused_unread(compact: str) -> None:
-    """Its size is looked at first."""
     with pytest.raises(IdTokenFault, match="no JWS"):
         read_id_token(compact)
 
@@ -141,7 +136,6 @@ def of_tenant(tid: object, issuer_of: str) -> dict[str, Any]:
 
 
 def test_where_several_tenants_sign_in_the_issuer_is_the_persons_own() -> None:
-    """There is no one issuer to compare with, but still one for each tenant."""
     assert check(of_tenant(TENANT, TENANT), SEVERAL) == "4711"
 
 

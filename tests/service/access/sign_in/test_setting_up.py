@@ -18,12 +18,10 @@ GOOD = {
 
 
 def test_without_settings_there_is_no_provider(settings: Settings) -> None:
-    """A newcomer signs in by link."""
     assert load_providers(settings) == {}
 
 
 def test_a_provider_needs_its_id_and_its_secret_only(settings: Settings) -> None:
-    """The providers' own addresses are known; no secret shows in what a provider prints as."""
     providers = load_providers(msgspec.structs.replace(settings, **GOOD))
 
     assert list(providers) == ["google", "github", "microsoft"]
@@ -61,7 +59,6 @@ def test_a_github_of_ones_own_has_its_api_beside_it(settings: Settings) -> None:
 def test_what_cannot_be_meant_is_refused_by_name(
     settings: Settings, changes: dict[str, str], named: str
 ) -> None:
-    """At the start, not at the first sign-in."""
     with pytest.raises(InvalidSetting, match=PREFIX + named):
         load_providers(msgspec.structs.replace(settings, **(GOOD | changes)))
 
@@ -69,7 +66,6 @@ def test_what_cannot_be_meant_is_refused_by_name(
 async def test_providers_that_are_not_set_up_are_not_there(
     settings: Settings, idp: ProviderProcess
 ) -> None:
-    """Neither on the page nor behind it."""
     async with open_visit(idp.known_to(settings, "github"), idp) as visitor:
         page = await (await visitor.get(SIGN_IN)).get_data(as_text=True)
 
@@ -85,7 +81,6 @@ async def test_providers_that_are_not_set_up_are_not_there(
 async def test_an_own_page_to_come_back_to_is_passed_on(
     settings: Settings, idp: ProviderProcess
 ) -> None:
-    """Escaped, and no other."""
     async with open_visit(idp.known_to(settings, "github"), idp) as visitor:
         own = '/admin/ui/orgs/acme/audit?package="><b>'
         page = await (await visitor.get(SIGN_IN, next=own)).get_data(as_text=True)
@@ -109,7 +104,6 @@ async def test_https_gives_cookies_that_no_neighbour_can_set(
 
 
 async def test_a_change_of_domains_leaves_one_row_each(world: World) -> None:
-    """Who let whom in can be asked years later; what changed nothing leaves none."""
     for is_allowed in (True, True, False, False):
         async with world.services.store.write() as work:
             await set_domain(
@@ -145,7 +139,6 @@ async def test_a_change_of_domains_leaves_one_row_each(world: World) -> None:
 async def test_what_is_no_domain_or_no_provider_is_refused(
     shared_world: World, domain: str, idp: str
 ) -> None:
-    """A rule that matches no one, or more than was meant."""
     async with shared_world.services.store.write() as work:
         with pytest.raises(Invalid):
             await set_domain(work, shared_world.acme, domain, idp, BY_OPERATOR, is_allowed=True)
@@ -153,7 +146,6 @@ async def test_what_is_no_domain_or_no_provider_is_refused(
 
 @pytest.mark.slow
 def test_domains_are_kept_at_the_command_line(tmp_path) -> None:
-    """Allowed, listed, taken back."""
     home = Home(tmp_path)
     assert home.order("init").code == 0
     assert home.order("org", "add", "acme").code == 0

@@ -28,7 +28,6 @@ async def remove(visitor: Visitor, member: Member) -> None:
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_an_invited_person_signs_in(visitor: Visitor, name: str) -> None:
-    """From the button to the overview, with one row about it."""
     member = await visitor.invite(idp=name)
 
     answer = await visitor.sign_in(name)
@@ -59,7 +58,6 @@ async def test_the_second_time_the_account_alone_counts(visitor: Visitor, name: 
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_what_the_provider_is_asked(visitor: Visitor, name: str) -> None:
-    """A code, for this service, bound to this browser by state and PKCE, to a token by a nonce."""
     first, second = [
         {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()}
         for url in [await visitor.start(name), await visitor.start(name)]
@@ -74,7 +72,6 @@ async def test_what_the_provider_is_asked(visitor: Visitor, name: str) -> None:
 
 
 async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Visitor) -> None:
-    """It holds what makes the answer this browser's, for ten minutes and one use."""
     started = await visitor.get(f"{SIGN_IN}/google")
 
     assert {"HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=600"} <= set(
@@ -87,7 +84,6 @@ async def test_the_cookie_of_a_sign_in_is_out_of_reach_and_goes_away(visitor: Vi
 
 @pytest.mark.parametrize("is_live", [False, True])
 async def test_signing_in_gives_a_new_session(visitor: Visitor, is_live: bool) -> None:
-    """A cookie that was planted before is worth nothing after, made up or their own."""
     await visitor.invite()
     planted = visitor.world.cookies["stranger"] if is_live else "planted"
     visitor.cookies[SESSION_COOKIE] = planted
@@ -177,7 +173,6 @@ async def test_letters_that_fold_to_ascii_are_other_letters(visitor: Visitor) ->
 
 
 async def test_a_removed_member_stays_out(visitor: Visitor) -> None:
-    """Also where the whole domain is allowed; and the organisation hears of it."""
     member = await visitor.invite()
     await visitor.allow_domain()
     await visitor.sign_in()
@@ -192,7 +187,6 @@ async def test_a_removed_member_stays_out(visitor: Visitor) -> None:
 
 
 async def test_who_was_removed_before_signing_in_stays_out_too(visitor: Visitor) -> None:
-    """The address is all that is known of them."""
     await remove(visitor, await visitor.invite())
     await visitor.allow_domain()
 
@@ -214,7 +208,6 @@ async def test_a_removed_member_who_is_invited_again_comes_back(visitor: Visitor
 
 @pytest.mark.parametrize("name", PROVIDERS)
 async def test_the_people_of_an_allowed_domain_become_members(visitor: Visitor, name: str) -> None:
-    """With the least role there is; the rule is for one provider and one organisation."""
     await visitor.allow_domain(idp=name)
 
     answer = await visitor.sign_in(name)
@@ -263,7 +256,6 @@ async def test_a_domain_is_allowed_for_one_provider(visitor: Visitor) -> None:
 
 
 async def test_who_may_enter_several_organisations_chooses(visitor: Visitor) -> None:
-    """Each membership is its own; entering one links nothing in the other."""
     await visitor.invite()
     elsewhere = await visitor.invite(slug="other", role="owner")
 
@@ -298,7 +290,6 @@ class TestTheChoice:
         return await (await visitor.get(f"{SIGN_IN}/choose")).get_data(as_text=True)
 
     async def test_it_is_made_once(self, visitor: Visitor) -> None:
-        """A cookie that was copied before is used up."""
         page = await self.page(visitor)
         copied = dict(visitor.cookies)
         form = {"org": "acme", "csrf": csrf_in(page)}
@@ -319,7 +310,6 @@ class TestTheChoice:
         assert SESSION_COOKIE not in visitor.cookies
 
     async def test_an_organisation_beyond_it_cannot_be_chosen(self, visitor: Visitor) -> None:
-        """The form's word counts for nothing but to choose among what is there."""
         page = await self.page(visitor)
         answer = await visitor.post(f"{SIGN_IN}/choose", org="third", csrf=csrf_in(page))
 
@@ -334,7 +324,6 @@ class TestTheChoice:
     async def test_another_site_cannot_make_it(
         self, visitor: Visitor, headers: dict[str, str] | None, token: str | None
     ) -> None:
-        """Neither by another origin nor without the token of the page."""
         page = await self.page(visitor)
         more = {} if headers is None else {"headers": headers}
 
@@ -349,7 +338,6 @@ class TestTheChoice:
         assert SESSION_COOKIE not in visitor.cookies
 
     async def test_a_member_who_is_removed_meanwhile_is_not_let_in(self, visitor: Visitor) -> None:
-        """What was true when the page was made may be so no more."""
         member = await visitor.invite()
         await visitor.invite(slug="other")
         await visitor.sign_in()

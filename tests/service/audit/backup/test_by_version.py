@@ -102,7 +102,6 @@ def key_of(filled, segment) -> str:
 
 
 async def test_a_backup_by_version_copies_no_segment(filled, backup, place):
-    """It names each object, and each index, with the version that the bucket has now."""
     manifest = read_manifest(backup)
 
     assert manifest.format == 4
@@ -141,7 +140,6 @@ async def check_rows(filled) -> int:
 
 
 async def test_removed_and_overwritten_objects_come_back(filled, backup, place, same_place):
-    """To the prefix they were in, which is taken over; what is right there is left."""
     before = await filled.pages(limit=1000)
     removed, damaged, *others = await live(filled)
     place.objects().delete([key_of(filled, removed)])
@@ -157,7 +155,6 @@ async def test_removed_and_overwritten_objects_come_back(filled, backup, place, 
 
 
 async def test_objects_are_brought_to_another_prefix(filled, backup, place, same_place):
-    """And to a bucket that keeps no versions; the first prefix is only read."""
     before, keys = await filled.pages(limit=1000), place.list_keys()
     elsewhere = msgspec.structs.replace(same_place, segments_url=place.url + "/restored")
     place.objects().delete(sorted(keys))
@@ -179,7 +176,6 @@ async def test_objects_are_brought_to_a_folder(filled, backup, same_place):
 
 
 async def test_a_check_reads_every_version(filled, backup, place, same_place, monkeypatch):
-    """It names what is missing or of other bytes, and changes nothing."""
     assert await check(same_place, backup) == []
     place.objects().delete(sorted(place.list_keys()))
     assert await check(same_place, backup) == []  # all versions are still there
@@ -211,7 +207,6 @@ def with_manifest(backup: Path, **changes: object) -> None:
 async def test_a_version_that_is_gone_ends_the_restore_with_nothing_in_place(
     filled, backup, place, same_place
 ):
-    """And so does one of other bytes; the error names both."""
     first, *others = read_manifest(backup).object_versions
     place.objects().delete([first.key])
     for version, said in (("0" * 32, "is missing"), (first.version, "is not what it was")):
@@ -243,7 +238,7 @@ async def test_a_manifest_whose_objects_lead_elsewhere_is_refused(filled, backup
 
 
 async def test_another_object_of_that_name_elsewhere_is_left(filled, backup, place, same_place):
-    """In another prefix it may be someone's."""
+    """In another prefix it may belong to another program."""
     elsewhere = msgspec.structs.replace(same_place, segments_url=place.url + "/restored")
     first = next(e for e in read_manifest(backup).object_versions if not e.is_index)
     place.write(f"restored/{first.key}", b"other")
@@ -256,7 +251,6 @@ async def test_another_object_of_that_name_elsewhere_is_left(filled, backup, pla
 
 
 async def test_an_object_without_the_catalogs_size_is_left_out(filled, place, tmp_path):
-    """It is neither named nor copied: the manifest lists it as every backup does."""
     first, *_ = await live(filled)
     place.objects().delete([key_of(filled, first)])
     first.path(filled.services.settings.audit_dir).unlink()
@@ -306,7 +300,6 @@ STEPS = [
 async def test_a_restore_that_ends_at_any_step_is_not_in_place_and_can_be_repeated(
     filled, backup, place, same_place, step, number
 ):
-    """Objects that came back are whole; there is a data dir only with all of them."""
     before = await filled.pages(limit=1000)
     contents = {key: place.content(key) for key in place.list_keys()}
     place.objects().delete(sorted(contents))

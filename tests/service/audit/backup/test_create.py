@@ -48,7 +48,6 @@ pytestmark = pytest.mark.sqlite_only(reason="copies a file; PostgreSQL: test_pos
 
 @pytest.mark.parametrize("is_linked", [False, True])
 async def test_what_comes_back_is_what_was_there(filled, target, tmp_path, is_linked):
-    """Row by row, in every place a row can be."""
     before = await entries(filled)
     assert all(before.values())
 
@@ -60,7 +59,6 @@ async def test_what_comes_back_is_what_was_there(filled, target, tmp_path, is_li
 
 
 async def test_the_manifest_names_every_file_and_no_other(filled, target):
-    """With size and digest; live segments alone, and no leavings of SQLite."""
     manifest = await take(filled.services, target)
     async with filled.services.store.read() as session:
         live = await list_live_segments(session)
@@ -81,7 +79,7 @@ async def test_the_manifest_names_every_file_and_no_other(filled, target):
 
 
 async def test_only_its_owner_can_read_it(filled, target):
-    """As the data dir: hashes of credentials are in the database."""
+    """Hashes of credentials are in the database."""
     await take(filled.services, target)
 
     assert stat.S_IMODE(target.stat().st_mode) == 0o700
@@ -107,7 +105,7 @@ async def test_secrets_are_in_it_only_when_asked_for(filled, target, tmp_path):
 
 
 async def test_linked_segments_take_no_room_and_outlive_the_service_own(filled, target):
-    """They never change, and an unlinked name leaves the others."""
+    """Segments never change, and removing one name leaves the other."""
     await take(filled.services, target, is_linked=True)
     originals = {path.name: path for path in filled.services.settings.audit_dir.rglob("*.parquet")}
     linked = list(target.rglob("*.parquet"))
@@ -124,8 +122,6 @@ async def test_linked_segments_take_no_room_and_outlive_the_service_own(filled, 
 
 
 async def test_links_to_another_file_system_are_refused(filled, target, monkeypatch):
-    """With the way out, and without a half backup."""
-
     def refuse(self, original):
         raise OSError(errno.EXDEV, "Invalid cross-device link", str(original), None, str(self))
 
@@ -143,7 +139,6 @@ async def test_links_to_another_file_system_are_refused(filled, target, monkeypa
 async def test_changes_during_the_backup_are_not_in_it(
     filled, target, tmp_path, monkeypatch, is_linked
 ):
-    """Between any two files rows come in, are sealed and merged: it stays as of its beginning."""
     before = await entries(filled)
     worker = start_worker(filled.services.settings, filled.clock)
     iterate = FileCopy.__iter__
@@ -176,7 +171,7 @@ async def test_changes_during_the_backup_are_not_in_it(
 async def test_a_backup_that_outlasts_the_grace_fails_with_a_clear_line(
     filled, target, monkeypatch
 ):
-    """A file it was to copy is gone for a valid reason; another one will have its rows."""
+    """A file it was to copy is gone for a valid reason."""
     iterate = FileCopy.__iter__
     lost: list[Path] = []
 
@@ -245,7 +240,7 @@ async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
 
 @pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")])
 async def test_a_damaged_segment_is_not_linked(filled, target, damage):
-    """A link to it would be its bytes under the name of good ones."""
+    """The link would give damaged bytes the name of good ones."""
     lost = (await live_segments(filled))[0].path(Path())
     damage(filled.services.settings.audit_dir / lost)
 
@@ -257,7 +252,6 @@ async def test_a_damaged_segment_is_not_linked(filled, target, damage):
 
 
 async def test_a_backup_may_have_lost_every_segment(filled, target):
-    """The journal and the bindings are in it all the same."""
     segments = await live_segments(filled)
     for segment in segments:
         segment.path(filled.services.settings.audit_dir).unlink()
@@ -271,7 +265,6 @@ async def test_a_backup_may_have_lost_every_segment(filled, target):
 async def test_a_disk_that_fails_while_a_segment_is_read_costs_that_segment(
     filled, target, monkeypatch
 ):
-    """Also in its middle, when a part of it has been copied."""
     lost = (await live_segments(filled))[0]
     step, was_begun = FileCopy._step, []
 
@@ -307,7 +300,6 @@ async def test_a_target_that_takes_no_more_is_no_damage_of_a_segment(filled, tar
 
 
 async def test_progress_ends_with_all_bytes_also_without_a_segment(filled, target):
-    """What is not there is not waited for."""
     shown: list[tuple[int, int]] = []
     (await live_segments(filled))[0].path(filled.services.settings.audit_dir).unlink()
 
@@ -328,7 +320,7 @@ async def live_segments(audit) -> list[Segment]:
 
 
 async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monkeypatch):
-    """SQLite copies pages without looking at them."""
+    """SQLite copies pages without checking them."""
     database = filled.services.settings.data_dir / DATABASE
     copy = target.parent / "damaged.db"
     await take(filled.services, target)
@@ -368,7 +360,6 @@ async def test_a_backup_within_the_data_dir_is_refused(filled, tmp_path, place):
 async def test_a_place_without_room_is_refused_before_anything_is_copied(
     filled, target, monkeypatch
 ):
-    """Links need none."""
     monkeypatch.setattr("service.audit.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
 
     with pytest.raises(NoRoom, match="0 are free"):
@@ -381,7 +372,6 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 @sample(2)
 @pytest.mark.parametrize("on_call", range(1, 12))
 async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, monkeypatch, on_call):
-    """Whatever was being made durable: the database, a segment, the manifest, a folder's names."""
     fsync, calls = os.fsync, iter(range(1, 1000))
 
     def full(descriptor):
@@ -403,7 +393,6 @@ async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(
     target,
     file_steps,
 ):
-    """Power lost a moment later must find it whole."""
     manifest = await take(filled.services, target)
 
     named = file_steps.index("rename", target)
@@ -419,7 +408,7 @@ async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(
 
 
 async def test_an_aborted_backup_leaves_nothing(filled, target, monkeypatch):
-    """Ctrl-C cancels it while a thread is at work; that step ends before the folder goes."""
+    """Ctrl-C cancels it while a thread works; that step ends before the folder goes."""
     iterate = FileCopy.__iter__
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -442,7 +431,6 @@ async def test_an_aborted_backup_leaves_nothing(filled, target, monkeypatch):
 
 
 async def test_progress_ends_with_all_bytes(filled, target):
-    """Never backwards, never beyond what was promised by much: there may be secrets, too."""
     shown: list[tuple[int, int]] = []
     manifest = await take_backup(
         filled.services,

@@ -79,7 +79,6 @@ def connections(server: PostgresServer, url: str) -> int:
 
 
 async def test_what_is_put_back_is_what_was_there(filled, target, place, empty):
-    """Every page of both organisations, and nothing that `audit check` finds."""
     before = await entries(filled)
 
     manifest = await take(filled.services, target)
@@ -100,7 +99,7 @@ async def test_what_is_put_back_is_what_was_there(filled, target, place, empty):
 
 @only_full
 async def test_the_programs_find_the_same_one_of_several_hosts(filled, target, place, empty):
-    """A primary that has moved: the first host of the URL does not answer, the second one does."""
+    """The primary has moved: the first host of the URL does not answer, the second one does."""
 
     def moved(url: str) -> str:
         given = make_url(url)
@@ -141,7 +140,6 @@ async def test_the_dump_is_of_the_instant_that_names_the_segments(
 
 
 async def test_a_database_with_tables_is_never_changed(filled, target, place, postgres, empty):
-    """Also one of another program; the data dir is not made either."""
     await take(filled.services, target)
     with postgres.connect(make_url(empty).database or "") as connection:
         connection.execute("CREATE TABLE theirs (a int)")
@@ -154,7 +152,6 @@ async def test_a_database_with_tables_is_never_changed(filled, target, place, po
 
 
 async def test_a_running_service_is_not_given_another_database(filled, target, place, postgres):
-    """It goes on after its database was dropped and created again; the data dir is another one."""
     await take(filled.services, target)
     url = filled.services.settings.database
     await asyncio.to_thread(postgres.replace_database, make_url(url).database or "", EMPTY)
@@ -191,7 +188,6 @@ async def test_a_damaged_dump_is_not_put_back(filled, target, place, postgres, e
 async def test_what_pg_restore_does_not_take_leaves_the_database_empty(
     filled, target, place, postgres, empty
 ):
-    """One transaction: there is no half of a database."""
     manifest = await take(filled.services, target)
     content = (target / DUMP).read_bytes()[:-2_000]
     (target / DUMP).write_bytes(content)
@@ -215,7 +211,6 @@ async def test_what_pg_restore_does_not_take_leaves_the_database_empty(
 
 @only_full
 async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, place, empty):
-    """The error says what to do instead."""
     manifest = await take(filled.services, target)
     with pytest.raises(BackupOfPostgresql, match="COUNTERSIGN_DATABASE_URL"):
         await asyncio.to_thread(restore, filled, target, place, database_url="")
@@ -234,7 +229,6 @@ async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, pl
 
 @only_full
 async def test_an_existing_data_dir_is_moved_away_only_if_told_to(filled, target, place, empty):
-    """Nothing is deleted."""
     await take(filled.services, target)
     place.mkdir(parents=True)
     (place / "theirs").touch()
@@ -250,7 +244,6 @@ async def test_an_existing_data_dir_is_moved_away_only_if_told_to(filled, target
 
 
 async def test_a_missing_program_is_named(filled, target, place, empty, monkeypatch):
-    """With what to install."""
     await take(filled.services, target)
     monkeypatch.setattr(dumping, "_DEBIAN", place)
     monkeypatch.setenv("PATH", str(place))
@@ -263,7 +256,6 @@ async def test_a_missing_program_is_named(filled, target, place, empty, monkeypa
 
 
 async def test_a_dump_that_fails_leaves_nothing(filled, target, monkeypatch):
-    """Its reason is the program's own line, and the password is not in it."""
     real = dumping.dump
 
     async def wrong(url: str, snapshot: str, file: Path) -> None:
@@ -291,7 +283,6 @@ def waiting(server: PostgresServer) -> bool:
 
 @only_full
 async def test_a_cancelled_dump_ends_with_its_caller(filled, target, postgres):
-    """Ctrl-C leaves neither a program nor a folder."""
     database = make_url(filled.services.settings.database).database or ""
     with postgres.connect(database) as holder:
         holder.execute("BEGIN")

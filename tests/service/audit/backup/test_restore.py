@@ -96,7 +96,7 @@ async def refused(error, *arguments, **options) -> str:
 
 
 async def test_an_empty_folder_is_as_good_as_none(filled, backup, place):
-    """It was made with the owner and rights it is to have."""
+    """It was created with the owner and rights it is to have."""
     place.mkdir()
     before = await entries(filled)
 
@@ -104,7 +104,6 @@ async def test_an_empty_folder_is_as_good_as_none(filled, backup, place):
 
 
 async def test_a_backup_is_left_as_it_is(filled, backup, place):
-    """So that it can be put back again."""
     before = tree(backup)
 
     await restored_entries(filled, backup, place)
@@ -113,7 +112,6 @@ async def test_a_backup_is_left_as_it_is(filled, backup, place):
 
 
 async def test_every_flipped_bit_is_found_before_anything_is_in_place(filled, backup, place):
-    """In each file, the manifest included."""
     chance = random.Random(20261120)
     for name in sorted(tree(backup)):
         path = backup / name
@@ -132,7 +130,6 @@ async def test_every_flipped_bit_is_found_before_anything_is_in_place(filled, ba
 
 
 async def test_a_missing_file_is_found(filled, backup, place):
-    """By its name."""
     (backup / DATABASE).unlink()
 
     said = await refused(BackupDamaged, filled, backup, place)
@@ -140,7 +137,6 @@ async def test_a_missing_file_is_found(filled, backup, place):
 
 
 async def test_what_the_manifest_does_not_name_is_not_put_back(filled, backup, place):
-    """Any file that was left in the folder."""
     (backup / "notes.txt").write_text("of 2026")
 
     await asyncio.to_thread(restore, filled, backup, place)
@@ -150,7 +146,6 @@ async def test_what_the_manifest_does_not_name_is_not_put_back(filled, backup, p
 
 @pytest.mark.parametrize("source", ["nowhere", "data", "a file"])
 async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place, source):
-    """Such as a data dir, or an unfinished copy."""
     (tmp_path / "a file").write_text("")
 
     said = await refused(NotABackup, filled, tmp_path / source, place)
@@ -162,7 +157,7 @@ async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place,
     "path", ["../escaped", "/escaped", "audit/../../escaped", "a//b", "", "a\0b"]
 )
 async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place, path):
-    """However well it is signed: the digest guards against accidents."""
+    """The digest guards against accidents, not against forgery."""
     known = read_manifest(backup)
     files = [*known.files, KeptFile(path, 0, "")]
     write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
@@ -171,7 +166,6 @@ async def test_a_manifest_that_leads_elsewhere_is_refused(filled, backup, place,
 
 
 async def test_a_manifest_without_the_database_is_refused(filled, backup, place):
-    """There would be nothing to serve."""
     known = read_manifest(backup)
     files = [file for file in known.files if file.path != DATABASE]
     write_manifest(backup, make_manifest(known.schema, utc_now(), known.rows, files))
@@ -180,7 +174,7 @@ async def test_a_manifest_without_the_database_is_refused(filled, backup, place)
 
 
 async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place):
-    """Its manifest may have members this version has never heard of."""
+    """Its manifest may have members that this version does not know."""
     (backup / NAME).write_bytes(msgspec.json.encode({"format": FORMAT + 1, "parts": []}))
 
     said = await refused(NewerBackup, filled, backup, place)
@@ -188,7 +182,6 @@ async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place
 
 
 async def test_a_backup_of_a_newer_schema_is_refused(filled, backup, place):
-    """In the words the database itself would be refused in."""
     known = read_manifest(backup)
     write_manifest(backup, make_manifest("9999", utc_now(), known.rows, known.files))
 
@@ -207,7 +200,6 @@ async def test_a_backup_of_a_newer_audit_schema_is_refused(filled, backup, place
 
 
 async def test_a_data_dir_with_something_in_it_is_left_alone(filled, backup, place):
-    """Unless --force moves it; what is there is never deleted."""
     place.mkdir()
     (place / "precious").write_text("as it was")
 
@@ -263,7 +255,6 @@ async def test_a_service_that_starts_while_the_backup_is_copied_is_left_alone(fi
 
 
 async def test_a_damaged_database_can_be_replaced(filled, backup, place):
-    """That is what backups are for."""
     place.mkdir()
     (place / DATABASE).write_bytes(b"no database" * 1000)
 
@@ -283,7 +274,7 @@ async def test_a_mount_point_is_refused_before_anything_is_copied(
 
 
 async def test_backup_and_data_dir_must_lie_apart(filled, backup):
-    """Or the one would move with the other."""
+    """Otherwise one would move with the other."""
     for place, is_forced in ((backup / "data", False), (backup.parent, True)):
         said = await refused(BackupInside, filled, backup, place, is_forced=is_forced)
         assert "lie within each other" in said
@@ -293,7 +284,7 @@ async def test_backup_and_data_dir_must_lie_apart(filled, backup):
 def test_whatever_ends_it_between_two_renames_what_was_there_comes_back(
     tmp_path, monkeypatch, error
 ):
-    """The data dir was moved for a moment."""
+    """The data dir is moved for a moment."""
     part, place = tmp_path / "part", tmp_path / "place"
     part.mkdir()
     place.mkdir()
@@ -317,7 +308,6 @@ def test_whatever_ends_it_between_two_renames_what_was_there_comes_back(
 async def test_a_place_without_room_is_refused_before_anything_is_copied(
     filled, backup, place, monkeypatch
 ):
-    """With what it would take."""
     monkeypatch.setattr("service.audit.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
 
     assert "0 are free" in await refused(NoRoom, filled, backup, place)
@@ -328,7 +318,6 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 async def test_a_disk_that_is_full_at_any_step_leaves_nothing(
     filled, backup, place, monkeypatch, on_call
 ):
-    """The step may be a file's, the database's own, or a folder's."""
     fsync, calls = os.fsync, iter(range(1, 1000))
 
     def full(descriptor):
@@ -347,7 +336,6 @@ async def test_every_byte_and_name_is_durable_before_the_data_dir_has_its_own(
     place,
     file_steps,
 ):
-    """The database, too, after its leases were ended."""
     await asyncio.to_thread(restore, filled, backup, place)
 
     named = file_steps.index("rename", place)
@@ -360,7 +348,7 @@ async def test_every_byte_and_name_is_durable_before_the_data_dir_has_its_own(
 
 
 async def test_a_lease_that_was_held_does_not_come_back(filled, target, place, settings, clock):
-    """Not even that of another machine, which would otherwise be waited for."""
+    """Not even that of another machine, whose expiry would be waited for."""
     async with filled.services.store.write() as work:
         await work.session.execute(
             update(Lease).values(holder="elsewhere/1/x", expires_at=clock.now.replace(year=2999))
@@ -376,7 +364,7 @@ async def test_a_lease_that_was_held_does_not_come_back(filled, target, place, s
 
 
 async def test_retired_lines_in_a_backup_are_forgotten_in_time(filled, backup, place):
-    """Their files were not copied, and none is missing."""
+    """Their files were not copied, so none is missing."""
     await asyncio.to_thread(restore, filled, backup, place)
     worker = start_worker(
         msgspec.structs.replace(filled.services.settings, data_dir=place), filled.clock
@@ -392,7 +380,6 @@ async def test_retired_lines_in_a_backup_are_forgotten_in_time(filled, backup, p
 
 
 async def test_rows_written_after_a_restore_get_new_numbers(filled, backup, place):
-    """The counter comes back with the rows."""
     await asyncio.to_thread(restore, filled, backup, place)
     async with serving(filled, place) as app:
         here = app.extensions[EXTENSION]
@@ -422,7 +409,6 @@ async def test_a_database_outside_the_data_dir_is_backed_up_but_not_put_back_the
 
 
 async def test_a_backup_from_before_the_first_release_is_refused(filled, backup, place):
-    """The error names the commit that can still restore it."""
     known = read_manifest(backup)
     write_manifest(backup, make_manifest("0022", utc_now(), known.rows, known.files))
 
@@ -448,7 +434,6 @@ async def incomplete(filled, target):
 async def test_a_day_without_its_segment_is_a_fault_and_never_an_empty_page(
     filled, incomplete, place
 ):
-    """The catalog goes on naming it: the check finds it, and no query passes over it."""
     backup, lost = incomplete
     restored = await asyncio.to_thread(restore, filled, backup, place)
     day = {"since": f"{lost.day}", "until": f"{lost.day}"}
@@ -475,7 +460,6 @@ async def test_a_day_without_its_segment_is_a_fault_and_never_an_empty_page(
 
 
 async def test_a_segment_that_is_put_back_makes_it_whole(filled, backup, place):
-    """From an earlier backup, under the name that the manifest gives."""
     before = await entries(filled)
     name = next(file.path for file in read_manifest(backup).files if "audit/" in file.path)
     (filled.services.settings.data_dir / name).unlink()
@@ -491,7 +475,6 @@ async def test_a_segment_that_is_put_back_makes_it_whole(filled, backup, place):
 
 
 async def test_a_whole_backup_says_nothing_of_missing_segments(filled, target):
-    """One that lacks some does."""
     await take(filled.services, target)
     assert "missing" not in msgspec.json.decode((target / NAME).read_bytes())
 
@@ -504,7 +487,6 @@ async def test_a_whole_backup_says_nothing_of_missing_segments(filled, target):
 
 
 async def test_a_backup_of_the_first_version_comes_back(filled, place, tmp_path):
-    """With every row, once its schema is brought up to date."""
     with tarfile.open(STORED) as stored:
         stored.extractall(tmp_path / "first", filter="data")
     backup = tmp_path / "first" / "backup"

@@ -57,7 +57,6 @@ async def check(filled):
 
 
 async def test_what_is_given_up_is_said_wherever_the_day_is_read(filled, lost):
-    """Export, page, statistics, check and audit log, never silently."""
     assert (await filled.export(format="ndjson")).status_code == 503
     await give_up(filled.services, lost, BY_OPERATOR)
 
@@ -93,7 +92,6 @@ async def test_what_is_given_up_is_said_wherever_the_day_is_read(filled, lost):
 
 
 async def test_other_days_and_organisations_lost_nothing(filled, lost):
-    """A window that ends where the day begins, or begins where it ends, has all its rows."""
     await give_up(filled.services, lost, BY_OPERATOR)
     end = f"{DAY.isoformat()}T00:00:00Z"
     begin = f"{utc_day(START).isoformat()}T00:00:00Z"
@@ -110,7 +108,7 @@ async def test_other_days_and_organisations_lost_nothing(filled, lost):
 
 
 async def test_the_rest_of_the_day_is_merged_and_pruned_as_usual(filled, lost):
-    """Past retention nothing of it is said any more: its rows would be gone anyway."""
+    """Past retention the loss is no longer reported: its rows would be gone anyway."""
     await give_up(filled.services, lost, BY_OPERATOR)
     await filled.services.compactor.compact_due(everything=True)
     await filled.services.garbage_collector.unlink_retired()
@@ -124,7 +122,6 @@ async def test_the_rest_of_the_day_is_merged_and_pruned_as_usual(filled, lost):
 
 
 async def test_a_whole_segment_is_not_given_up(filled):
-    """Nor one that was merged or pruned meanwhile."""
     async with filled.services.store.read() as session:
         segment, *_ = await list_live_segments(session, filled.world.acme.id)
 
@@ -135,7 +132,6 @@ async def test_a_whole_segment_is_not_given_up(filled):
 
 
 async def test_a_segment_is_given_up_once(filled, lost):
-    """A command that is repeated says that there is no such segment."""
     await give_up(filled.services, lost, BY_OPERATOR)
 
     with pytest.raises(UnknownSegment):

@@ -130,7 +130,6 @@ async def rows(filled) -> list[dict]:
 
 
 async def test_a_damaged_and_a_missing_segment_are_restored_from_a_backup(filled, stored, backup):
-    """Each is an audit row, and readers that run have all rows again."""
     before = await rows(filled)
     flipped, missing, *_ = await acmes(filled)
     content = stored.read(flipped), stored.read(missing)
@@ -160,7 +159,6 @@ async def test_a_damaged_and_a_missing_segment_are_restored_from_a_backup(filled
 
 
 async def test_a_whole_file_is_never_replaced(filled, stored, backup):
-    """Neither by a copy of it, nor by a damaged one; and nothing is recorded."""
     segment, *_ = await acmes(filled)
     (backup / "audit" / segment.path(Path())).write_bytes(b"damaged")
     content = stored.read(segment)
@@ -173,7 +171,6 @@ async def test_a_whole_file_is_never_replaced(filled, stored, backup):
 
 
 async def test_a_copy_that_does_not_match_is_not_used(filled, stored, tmp_path, backup):
-    """The next source is tried; without a whole copy all stays as it is, and is said."""
     segment, another, *_ = await acmes(filled)
     second = await back_up(filled, tmp_path / "second")
     at = segment.path(Path())
@@ -206,7 +203,6 @@ async def test_a_backup_that_was_taken_without_it_says_so(filled, stored, tmp_pa
 
 
 async def test_what_is_no_source_is_refused_before_anything_is_read(filled, tmp_path, backup):
-    """By its cause, with a remedy."""
     with pytest.raises(NotABackup):
         await restore(filled.services, tmp_path)
     with pytest.raises(NotASource, match="give the folder of a backup, or s3://"):
@@ -219,7 +215,6 @@ async def test_what_is_no_source_is_refused_before_anything_is_read(filled, tmp_
 
 
 async def test_a_damaged_index_is_built_again_with_its_segment(filled, stored, backup):
-    """The catalog has the digest of what is there."""
     segment, *_ = await acmes(filled)
     stored.flip(segment)
     root = filled.services.settings.audit_dir
@@ -234,7 +229,6 @@ async def test_a_damaged_index_is_built_again_with_its_segment(filled, stored, b
 
 
 async def test_a_full_disk_is_no_fault_of_the_backup(filled, stored, backup, monkeypatch):
-    """It is said, nothing is left of the copy, and with room again the segment is restored."""
     segment, *_ = await acmes(filled)
     stored.flip(segment)
     content = stored.read(segment)
@@ -294,7 +288,6 @@ async def test_a_folder_is_restored_from_the_bucket_it_was_uploaded_to(
 
 @pytest.mark.parametrize("settings", ["bucket"], indirect=True)
 async def test_an_object_is_restored_from_this_machines_copy(filled, bucket):
-    """Without any other source."""
     before = await rows(filled)
     segment, *_ = await acmes(filled)
     key = segment.path(Path()).as_posix()
@@ -311,7 +304,6 @@ async def test_an_object_is_restored_from_this_machines_copy(filled, bucket):
 
 @pytest.mark.parametrize("settings", ["bucket"], indirect=True)
 async def test_a_damaged_copy_is_fetched_again_by_itself(filled, tmp_path):
-    """A file from before there was a bucket, too: there is nothing to restore."""
     async with new_node(filled, tmp_path / "node") as node:
         before = await node.pages()
         root = node.services.settings.audit_dir
@@ -365,7 +357,7 @@ async def test_an_object_is_restored_from_a_backup_by_version(filled, bucket, tm
 
 @pytest.mark.parametrize("steps", range(0, 33, budget(3, 1)))
 async def test_a_crash_at_any_step_loses_and_doubles_nothing(filled, stored, backup, steps):
-    """The next run completes it. What is left is a file that a sweep removes."""
+    """The next run completes it; what is left is a file that a sweep removes."""
     before = await rows(filled)
     segment, *_ = await acmes(filled)
     stored.flip(segment)
@@ -401,7 +393,6 @@ async def test_a_crash_at_any_step_loses_and_doubles_nothing(filled, stored, bac
     ],
 )
 async def test_kill_9_at_each_step_loses_and_doubles_nothing(filled, stored, backup, step, after):
-    """A real process, really killed."""
     before = await rows(filled)
     segment, *_ = await acmes(filled)
     stored.flip(segment)
@@ -421,7 +412,6 @@ async def test_kill_9_at_each_step_loses_and_doubles_nothing(filled, stored, bac
 
 
 async def test_two_restores_at_once_replace_the_file_once(filled, stored, backup, worker):
-    """The lease lets one begin; the other finds the file whole."""
     segment, *_ = await acmes(filled)
     stored.flip(segment)
     async with worker.lease.hold():

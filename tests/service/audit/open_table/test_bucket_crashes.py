@@ -65,7 +65,6 @@ async def kill_after_request(lake: LakeWorld, proxy: StoreProxy, work: str, numb
 async def test_a_first_publication_killed_after_each_write_is_made_good(
     filled: LakeWorld, proxy: StoreProxy
 ):
-    """Nothing is published twice, and nothing is left out."""
     for number in range(1, REQUESTS_MAX):
         if not await kill_after_request(filled, proxy, "publish", number):
             break
@@ -94,7 +93,6 @@ async def test_a_publication_killed_after_each_write_is_made_good(
 
 
 async def test_an_expiry_killed_after_each_write_is_made_good(filled: LakeWorld, proxy: StoreProxy):
-    """Readers meet the table with or without the old snapshots."""
     await filled.publish()
     for number in range(1, REQUESTS_MAX):
         await change(filled)

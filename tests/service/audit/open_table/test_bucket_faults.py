@@ -107,10 +107,7 @@ async def add_segment(lake: LakeWorld) -> None:
 async def test_a_publication_that_is_answered_wrongly_leaves_the_table(
     filled: LakeWorld, proxy: StoreProxy, respond: Respond
 ):
-    """It ends with an error, and the next one goes on with the same table.
-
-    Its first version has expired, so that nothing in the bucket refuses another first one.
-    """
+    """The table's first version has expired: nothing in the bucket refuses another first one."""
     await filled.publish()
     await add_segment(filled)
     await filled.publish()
@@ -155,7 +152,6 @@ async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
 
 @only_full
 async def test_a_table_that_is_really_gone_is_started_over(filled: LakeWorld):
-    """As in a data dir: the store answers well, and has nothing of it."""
     await filled.publish()
     identity = await filled.identity()
     await asyncio.to_thread(filled.places.table(filled.key()).remove)

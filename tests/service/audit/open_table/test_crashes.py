@@ -49,7 +49,6 @@ async def assert_recovers(lake: LakeWorld) -> None:
 
 @only_full
 async def test_a_crash_at_any_step_of_a_first_publication_is_made_good(filled):
-    """Nothing is published twice, and nothing is left out."""
     for step in range(0, STEPS_MAX, STRIDE):
         try:
             with power_cut_after(step, filled.services.store):
@@ -83,7 +82,6 @@ async def test_a_crash_at_any_step_of_a_publication_is_made_good(filled):
 
 @only_full
 async def test_a_crash_at_any_step_of_an_expiry_is_made_good(filled):
-    """Readers meet the table with or without the old snapshots."""
     await filled.publish()
     for step in range(0, STEPS_MAX, STRIDE):
         await change(filled)
@@ -138,7 +136,6 @@ async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(fille
     ],
 )
 async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number):
-    """With a real process and SIGKILL."""
     settings = msgspec.structs.replace(
         filled.services.settings, lake_formats=(filled.format,), log_level="error"
     )
@@ -151,7 +148,6 @@ async def test_a_publisher_that_is_killed_is_made_good(filled, beginning, number
 @pytest.mark.sqlite_only(reason="tries each step on a copy of the database's file")
 @only_full
 async def test_a_publisher_killed_at_each_step_is_made_good(filled):
-    """With real processes; the table is not started over in between."""
     settings = msgspec.structs.replace(
         filled.services.settings, lake_formats=(filled.format,), log_level="error"
     )
@@ -169,7 +165,7 @@ async def test_a_publisher_killed_at_each_step_is_made_good(filled):
 
 
 async def test_metadata_is_durable_before_the_catalog_names_it(filled, file_steps):
-    """Else a power loss would leave a table that cannot be read."""
+    """Otherwise a power loss would leave a table that cannot be read."""
     await filled.publish()
 
     if filled.format == "iceberg":
@@ -189,7 +185,7 @@ async def test_metadata_is_durable_before_the_catalog_names_it(filled, file_step
 
 
 async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(filled, file_steps):
-    """Else a power loss would leave a log without its beginning."""
+    """Otherwise a power loss would leave a log without its beginning."""
     if filled.format != "delta":
         pytest.skip("Iceberg has no checkpoints")
     await filled.publish()

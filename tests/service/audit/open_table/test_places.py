@@ -16,7 +16,6 @@ ICEBERG, DELTA = FormatName.ICEBERG, FormatName.DELTA
 
 
 def test_files_are_where_segments_are_laid_out(tmp_path):
-    """One rule says where; this is its form as a URI."""
     settings = settings_over(tmp_path)
     segment = replace(made_up(1), tenant_id="org_a", day=DAY)
 

@@ -37,7 +37,6 @@ async def test_a_first_publication_has_every_sealed_row(filled):
 
 
 async def test_a_second_publication_changes_nothing(filled):
-    """There is nothing to commit, so readers keep their snapshot."""
     first = await filled.publish()
 
     second = await filled.publish()
@@ -48,7 +47,6 @@ async def test_a_second_publication_changes_nothing(filled):
 
 @sample(1)
 async def test_a_publication_after_each_change_says_what_countersign_says(filled):
-    """Seal, merge, import and prune, each one new snapshot."""
     await filled.publish()
 
     await filled.audit.accept([sample_row(START, package_name="later")])
@@ -75,7 +73,7 @@ async def test_a_publication_after_each_change_says_what_countersign_says(filled
 
 
 async def test_imported_files_are_rewritten_before_they_are_published(filled):
-    """They count from 0, and other engines know nothing of the base in the catalog."""
+    """They count from 0, and other engines do not know the base in the catalog."""
     await take(filled.audit, line(START - DAY) + line(START - DAY))
     async with filled.services.store.read() as session:
         assert len(await list_unportable(session)) == 1
@@ -88,7 +86,7 @@ async def test_imported_files_are_rewritten_before_they_are_published(filled):
 
 
 async def test_complete_through_is_the_row_before_the_first_one_that_is_missing(filled):
-    """Rows after it may be in the table; no row up to it is not."""
+    """Rows after it may be in the table; no row up to it is missing."""
     services = filled.services
     assert (await filled.publish()).complete_through_seq == await services.store.last_seq()
 
@@ -104,7 +102,7 @@ async def test_complete_through_is_the_row_before_the_first_one_that_is_missing(
 
 
 async def test_a_tenants_own_table_is_complete_whatever_others_have_in_the_journal(filled):
-    """So a quiet organisation's table is not held back by a busy one."""
+    """A quiet organisation's table is not held back by a busy one."""
     await filled.audit.accept([sample_row(START)], filled.audit.world.other)
     last = await filled.services.store.last_seq()
 
@@ -127,7 +125,6 @@ async def test_per_tenant_tables_have_the_rows_of_their_tenant_alone(filled):
 
 
 async def test_a_file_that_is_gone_is_not_published(filled):
-    """The others are, and the table says that it is not complete."""
     root = filled.services.settings.audit_dir
     lost = min(root.rglob("*.parquet"))
     lost.unlink()
@@ -255,7 +252,6 @@ async def test_a_foreign_commit_is_not_overwritten(filled, monkeypatch):
 
 
 async def test_two_publishers_at_once_publish_once(filled):
-    """One holds the lease; the other is told so, and changes nothing."""
     second = build_services(filled.services.settings, filled.audit.clock)
     try:
         outcomes = await asyncio.gather(
@@ -270,7 +266,7 @@ async def test_two_publishers_at_once_publish_once(filled):
 
 
 async def test_a_moved_data_dir_has_its_table_started_over(filled):
-    """Iceberg's files name absolute places."""
+    """Iceberg's files name absolute paths."""
     await filled.publish()
     await filled.services.lake.run_in_thread(
         lambda: filled.services.publisher.places.table(filled.key()).remove()
@@ -318,7 +314,6 @@ async def test_the_table_tells_how_it_is_read(filled):
 
 @pytest.mark.parametrize("module", ["pyiceberg", "deltalake"])
 async def test_without_the_extra_the_error_says_what_to_install(filled, module, monkeypatch):
-    """Before anything is changed."""
     name = {"pyiceberg": "iceberg", "deltalake": "delta"}[module]
     monkeypatch.setitem(sys.modules, f"analytics.open_table.{name}", None)
 

@@ -30,7 +30,6 @@ async def unlink(filled) -> int:
 
 
 async def test_without_a_table_retired_files_go_after_the_grace(filled):
-    """As ever: tables are optional."""
     await filled.audit.accept([sample_row(START)])
     await filled.audit.seal()
     filled.audit.clock.now += 48 * HOUR
@@ -41,7 +40,6 @@ async def test_without_a_table_retired_files_go_after_the_grace(filled):
 
 
 async def test_a_retired_file_is_kept_until_it_is_published_and_expired(filled):
-    """Each step alone is not enough."""
     await merge(filled)
 
     filled.audit.clock.now += 48 * HOUR
@@ -80,7 +78,6 @@ async def test_snapshots_are_kept_from_when_they_were_superseded(filled):
 
 
 async def test_pruned_days_leave_the_table_and_then_the_disk(filled):
-    """With the next publication, and within the time that snapshots are kept."""
     await filled.publish()
     await always_on(filled.audit, "free")
     await prune(filled.audit)
@@ -123,7 +120,6 @@ async def test_a_segment_retired_before_it_was_published_is_fenced_first(filled)
 
 
 async def test_a_dropped_table_holds_nothing(filled):
-    """Its metadata is gone, and what it alone named goes after the grace."""
     await merge(filled)
     filled.audit.clock.now += 48 * HOUR
     assert await unlink(filled) == 0
@@ -176,7 +172,6 @@ async def test_expiry_leaves_no_metadata_behind(filled):
 
 
 async def test_the_job_does_nothing_before_there_is_a_table(filled):
-    """Neither libraries nor the lease are needed where nothing is published."""
     before = filled.services.publisher._settings
     assert before.lake_formats == ()
 
@@ -187,7 +182,6 @@ async def test_the_job_does_nothing_before_there_is_a_table(filled):
 
 
 async def test_the_job_keeps_published_tables_up_to_date(filled):
-    """Also those of formats that the settings do not name: retention holds in every table."""
     await filled.publish()
     await filled.audit.accept([sample_row(START)])
     await filled.audit.seal()
@@ -198,7 +192,7 @@ async def test_the_job_keeps_published_tables_up_to_date(filled):
 
 
 async def test_the_job_creates_the_tables_of_the_settings(filled):
-    """So that a service can be told to publish without a command."""
+    """A service can then be told to publish without a command."""
     publisher = filled.services.publisher
     publisher._settings = msgspec.structs.replace(
         publisher._settings, lake_formats=(filled.format,), lake_per_tenant=False

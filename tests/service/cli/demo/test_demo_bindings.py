@@ -40,7 +40,6 @@ async def test_each_binding_has_its_one_row(demo: Demo):
 
 
 async def test_each_revoked_binding_has_its_one_row(demo: Demo):
-    """Every binding mutation writes exactly one audit row."""
     revoked = [binding for binding in await demo.bindings() if binding["revokedAt"]]
     entries = await demo.audit(event="oidc_binding_revoked")
 
@@ -71,7 +70,6 @@ async def test_there_are_many_of_every_kind(demo: Demo):
 
 
 async def test_a_teams_binding_lies_below_the_organisations(demo: Demo):
-    """A team_admin binding needs an org_admin one for its triple."""
     bindings = await demo.bindings()
     envelopes = {
         (binding["subPattern"], binding["repositoryId"]): binding["addedAt"]
@@ -116,7 +114,6 @@ async def test_rows_without_a_binding_carry_no_token(rows: list[Row]):
 
 
 async def test_use_is_counted_by_request(demo: Demo, rows: list[Row]):
-    """`useCount` and `lastUsedAt` say what the verifier would have noted."""
     requests: dict[str, set[str | None]] = defaultdict(set)
     last: dict[str, str] = {}
     for row in rows:
@@ -153,7 +150,6 @@ async def test_rejected_subjects_are_those_of_the_rows(demo: Demo, rows: list[Ro
 
 
 async def test_what_is_proposed_for_them_is_what_an_explanation_says(demo: Demo):
-    """The first thing a visitor tries: ask why, with the claims of one that was rejected."""
     path = f"{bindings_path(DEMO_ORG)}"
     entries = (await (await demo.answer(f"{path}/rejected")).get_json())["rejected"]
     for entry in entries:

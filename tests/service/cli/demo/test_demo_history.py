@@ -53,7 +53,6 @@ def test_the_same_instant_gives_the_same_rows():
 
 
 def test_a_later_hour_only_adds_rows():
-    """What was seen in the morning is still the same in the afternoon."""
     morning, evening = history_at(MONDAY), history_at(MONDAY + timedelta(hours=6))
 
     assert morning.table(morning.days[70]).equals(evening.table(evening.days[70]))

@@ -31,7 +31,6 @@ def decide(policy: CompiledPolicy, wanted: Release) -> Decision:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule_id)
 def test_each_rule_of_the_rows_is_in_the_policy(rule):
-    """Under the same id."""
     decision = decide(AFTER, release(rule.ecosystem, rule.package, rule.version))
 
     assert (decision.kind, decision.rule_id) == (BlocklistHit.event, rule.rule_id)
@@ -39,7 +38,7 @@ def test_each_rule_of_the_rows_is_in_the_policy(rule):
 
 
 def test_the_incident_s_rule_was_not_there_before():
-    """Else the package would not have got through."""
+    """Otherwise the package would not have got through."""
     before = CompiledPolicy(install_policy(PROFILE, is_after_incident=False))
     rule = PROFILE.incident.rule
     decision = decide(before, release(rule.ecosystem, rule.package, rule.version))
@@ -48,7 +47,6 @@ def test_the_incident_s_rule_was_not_there_before():
 
 
 def test_what_the_rows_allow_the_policy_allows():
-    """Each package with its versions, first-party ones by their registry, new ones not yet."""
     for ecosystem, market in open_markets(PROFILE, Calendar(START)).items():
         for package in (*market.packages, *market.first_party):
             for verdict in (*package.older, package.newest):

@@ -43,7 +43,6 @@ async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
 
 
 async def test_installs_name_file_and_client(rows: list[Row]):
-    """One release has one file, with one digest."""
     installs = [row for row in rows if row.event in INSTALLS]
     files = {(row.ecosystem, row.package_name, row.file_name, row.file_sha256) for row in installs}
 
@@ -79,7 +78,6 @@ async def test_seeding_again_changes_nothing(demo: Demo):
 
 
 async def test_breaking_off_leaves_nothing(settings: Settings):
-    """Whole or not at all: after a stop half-way it can be started again."""
     app = create_app(await prepare(settings), SettableClock())
 
     def stop(*_: int) -> None:
@@ -152,7 +150,6 @@ async def test_a_request_is_one_caller_at_one_address(rows: list[Row]):
 
 @only_full
 async def test_a_blocked_package_bursts_about_three_weeks_ago(demo: Demo):
-    """The incident that the demo is there to find, found by the filters of the API."""
     burst = await demo.audit(package="acme-telemetry", event="blocklist_hit", decision="BLOCKED")
     first, last = burst[-1]["created_at"], burst[0]["created_at"]
     lasted = datetime.fromisoformat(last) - datetime.fromisoformat(first)
@@ -169,7 +166,6 @@ async def test_a_blocked_package_bursts_about_three_weeks_ago(demo: Demo):
 
 @only_full
 async def test_the_bad_package_got_through_before_its_rule_was_there(demo: Demo):
-    """An investigation has someone to find: jobs and runs that installed it, and a laptop."""
     blocked = await demo.audit(package="acme-telemetry", event="blocklist_hit")
     installed = await demo.audit(package="acme-telemetry", event="install_allowed")
 
@@ -183,7 +179,6 @@ async def test_the_bad_package_got_through_before_its_rule_was_there(demo: Demo)
 
 @only_full
 async def test_members_have_signed_in(demo: Demo):
-    """And were last seen when they last did."""
     async with demo.services.store.read() as session:
         org = await get_org(session, "acme")
         members = await list_members(session, org)
@@ -242,7 +237,6 @@ async def test_members_act_only_while_they_are_members(rows: list[Row]):
 
 @only_full
 async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[Row]):
-    """An export that the demo tells of can be repeated with as many rows."""
     exported = [row for row in rows if row.event == "audit_exported"]
 
     for row in exported[:3] + [row for row in exported if "package" in row.payload["filters"]]:
@@ -252,7 +246,6 @@ async def test_an_exports_count_is_what_its_filters_find(demo: Demo, rows: list[
 
 @only_full
 async def test_the_list_of_exports_is_what_the_rows_tell(demo: Demo, rows: list[Row]):
-    """One entry for each, by the same member, with the same count and digest."""
     told = {row.payload["export_id"]: row for row in rows if row.event == "audit_exported"}
     ended = {r.payload["export_id"]: r for r in rows if r.event == "audit_export_finished"}
     answer = await demo.answer(f"/api/v1/admin/orgs/{DEMO_ORG}/exports")
@@ -270,7 +263,6 @@ async def test_the_list_of_exports_is_what_the_rows_tell(demo: Demo, rows: list[
 
 @only_full
 async def test_the_past_is_reported_as_it_was(demo: Demo, rows: list[Row]):
-    """Members who have left since are there, with the role that they had."""
     path = f"/api/v1/admin/orgs/{DEMO_ORG}/access-report"
     removed = [row for row in rows if row.event == "member_removed"]
     changed = [row for row in rows if row.event == "member_role_changed"]
@@ -286,7 +278,6 @@ async def test_the_past_is_reported_as_it_was(demo: Demo, rows: list[Row]):
 
 @only_full
 async def test_two_runs_are_alike(demo: Demo, tmp_path: Path):
-    """Whatever is shown or measured with the demo can be repeated: only new ids differ."""
     hour = {"since": "2026-02-11T15:30:00Z", "until": "2026-02-11T16:30:00Z"}
     admin = {"verdict_source": "admin_api"}
     people = {"verdict_source": "dashboard", "until": "2026-03-03"}

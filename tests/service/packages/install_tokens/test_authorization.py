@@ -42,7 +42,6 @@ async def token_of(gate: Gate, key: Key | None = None) -> str:
 
 
 async def test_an_install_token_installs_in_the_name_of_its_job(gate: Gate):
-    """For an hour, though its CI token lived five minutes."""
     key = await new_key(gate.world, INSTALL)
     answer = await exchanged(gate, key)
     gate.world.clock.advance(**MINUTES_59)
@@ -60,7 +59,6 @@ async def test_an_install_token_installs_in_the_name_of_its_job(gate: Gate):
 
 
 async def test_an_expired_token_is_refused_with_the_remedy(gate: Gate):
-    """With the instant, and the command that gets a new one."""
     token = await token_of(gate)
     await install(gate.world, bearer(token))
     gate.world.clock.advance(hours=1)
@@ -87,7 +85,6 @@ async def test_a_revoked_binding_leaves_the_next_install_unattributed(gate: Gate
 
 
 async def test_a_binding_that_takes_the_place_of_another_trusts_the_job(gate: Gate):
-    """As with a CI token in a header: what trusts the job now is named."""
     token = await token_of(gate)
     (old,) = await gate.world.bindings()
     await gate.revoke(old["id"])
@@ -136,7 +133,6 @@ async def test_an_expired_key_stops_itself_and_its_tokens(gate: Gate):
 
 
 async def test_another_organisation_is_refused(gate: Gate):
-    """403 for a credential of another one, 404 where there is none."""
     key = await new_key(gate.world, INSTALL)
     token = await token_of(gate, key)
 
@@ -152,7 +148,6 @@ async def test_another_organisation_is_refused(gate: Gate):
 
 @pytest.mark.parametrize("scopes", [("audit:r",), ("audit:r", "audit:export", "oidc:r")], ids=str)
 async def test_a_key_that_reads_does_not_install(world: World, scopes: tuple[str, ...]):
-    """Unless installing is one of its scopes."""
     key = await new_key(world, *scopes)
     with pytest.raises(LacksCapability, match=INSTALL):
         await install(world, *headers_of(key))
@@ -164,7 +159,6 @@ async def test_a_key_that_reads_does_not_install(world: World, scopes: tuple[str
     "secret", ["csi_nothing", "cs_nothing", "csess_nothing", "{cookie}", "{admin}"]
 )
 async def test_a_wrong_credential_is_none(world: World, secret: str):
-    """Nor are those of people and operators."""
     secret = secret.format(cookie=world.cookies["owner"], admin="test-admin-token")
     for carrier in (
         bearer(secret),
@@ -195,7 +189,6 @@ async def test_a_bad_ci_token_beside_a_good_key_installs_unattributed(gate: Gate
 
 
 async def test_a_ci_token_beside_an_install_token_decides(gate: Gate):
-    """It is the contract's header; a rejected one leaves the install unattributed, as ever."""
     token = await token_of(gate)
     other = gate.issuer.sign(jti="second")
     installed = await install(gate.world, bearer(token), ("x-service-ci-oidc", other))
@@ -225,7 +218,7 @@ async def test_an_attribution_is_asked_again_before_a_row_is_stored(gate: Gate):
 
 
 async def test_the_same_credential_is_told_from_every_other(gate: Gate):
-    """Rows are counted by it: one for each key, token and attribution, by whatever carrier."""
+    """Rows are counted by it."""
     key = await new_key(gate.world)
     first, second = gate.issuer.sign(), gate.issuer.sign(jti="second")
     token = await token_of(gate, key)
@@ -252,7 +245,6 @@ async def test_the_same_credential_is_told_from_every_other(gate: Gate):
 
 
 async def test_a_token_is_not_taken_for_one_that_came_before(gate: Gate):
-    """Each is known by its own hash, while nothing is committed between them."""
     key = await new_key(gate.world, INSTALL)
     first, second = await exchanged(gate, key), await exchanged(gate, key, jti="second")
 
@@ -276,7 +268,6 @@ async def test_the_token_of_a_project_s_key_meets_the_project_s_bindings(gate: G
 
 
 async def test_what_another_worker_changes_the_next_request_meets(gate: Gate):
-    """However often the token was good before."""
     key = await new_key(gate.world, INSTALL)
     token = await token_of(gate, key)
     for _ in range(2):

@@ -39,7 +39,6 @@ async def stored_tokens(gate: Gate) -> int:
 
 @pytest.mark.parametrize("scopes", [(), (INSTALL,), ("audit:r", INSTALL)], ids=str)
 async def test_a_trusted_job_gets_a_token_for_an_hour(gate: Gate, scopes: tuple[str, ...]):
-    """The answer says which binding trusts it, and what its CI token said."""
     key = await new_key(gate.world, *scopes)
     answer = await exchanged(gate, key)
     (binding,) = await gate.world.bindings()
@@ -62,7 +61,6 @@ async def test_a_trusted_job_gets_a_token_for_an_hour(gate: Gate, scopes: tuple[
 
 
 async def test_the_issue_is_an_audit_row_that_names_the_job(gate: Gate):
-    """The row is about the token and by the key; it does not repeat the token."""
     key = await new_key(gate.world, INSTALL)
     answer = await exchanged(gate, key)
 
@@ -113,7 +111,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @sample(6)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_a_rejected_ci_token_is_refused_with_its_code_and_recorded(gate: Gate, wrong: str):
-    """Other requests go on unattributed; here the attribution is all that is asked for."""
     claims, beginning = WRONG[wrong]
     key = await new_key(gate.world, INSTALL)
     before = len(await gate.world.audit())
@@ -147,7 +144,6 @@ async def test_a_rejected_ci_token_is_refused_with_its_code_and_recorded(gate: G
 async def test_what_is_no_good_token_is_refused_with_its_code(
     gate: Gate, values: tuple[str, ...], code: str
 ):
-    """None, an empty one, half a one, an endless one, two of them, and a forged one."""
     key = await new_key(gate.world, INSTALL)
     good = gate.issuer.sign()
     sent = [value.replace("{good}", good) for value in values]
@@ -167,7 +163,6 @@ def test_every_code_has_a_remedy():
 
 
 async def test_keys_that_may_not_install_get_none(gate: Gate):
-    """401 for no live key, 404 for no organisation, 403 for another one or another scope."""
     world, good = gate.world, gate.issuer.sign()
     reading, ended = await new_key(world, "audit:r"), await new_key(world)
     foreign, short = await new_key(world, slug="other"), await new_key(world)
@@ -203,7 +198,6 @@ async def test_keys_that_may_not_install_get_none(gate: Gate):
     ids=str,
 )
 async def test_what_is_not_understood_is_refused(gate: Gate, more: dict[str, Any], status: int):
-    """A lifetime of one's own is no parameter."""
     key = await new_key(gate.world)
     answer = await exchange(gate.world, key, gate.issuer.sign(), **more)
 
@@ -219,7 +213,7 @@ async def test_a_token_ends_with_its_key(gate: Gate):
 
 
 async def test_one_ci_token_gets_a_limited_number(gate: Gate):
-    """Who has seen a job's token and key cannot get tokens without end; a later job still can."""
+    """Someone who has seen a job's token and key cannot get tokens without end."""
     key, ci_token = await new_key(gate.world), gate.issuer.sign()
     for _ in range(LIVE_OF_CI_TOKEN_MAX):
         assert (await exchange(gate.world, key, ci_token)).status_code == 201
@@ -233,7 +227,6 @@ async def test_one_ci_token_gets_a_limited_number(gate: Gate):
 async def test_one_key_has_a_limited_number_of_live_ones(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
-    """Expired tokens do not count, nor do those of another key."""
     monkeypatch.setattr(tokens, "LIVE_OF_KEY_MAX", 2)
     key, other = await new_key(gate.world), await new_key(gate.world)
     for number in range(2):

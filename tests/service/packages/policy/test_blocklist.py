@@ -75,7 +75,6 @@ async def stored(store: Store) -> int:
 
 
 async def test_an_import_replaces_the_list(world: World) -> None:
-    """What is no longer in the file no longer blocks."""
     store = world.services.store
     first = await load(store, OLD)
     assert await blocked(store, world.acme, "old", "both", "new") == ["old", "both"]
@@ -138,7 +137,6 @@ async def test_another_file_with_the_same_records_changes_nothing(
 
 
 async def test_what_is_counted(world: World) -> None:
-    """By default malicious packages alone; withdrawn records are none."""
     file = osv_zip(
         [
             osv_record("MAL-1"),
@@ -158,7 +156,6 @@ async def test_what_is_counted(world: World) -> None:
 
 
 async def test_ids_choose_the_records(world: World) -> None:
-    """Any of several globs."""
     file = osv_zip(
         [osv_record("GHSA-1", "a"), osv_record("PYSEC-1", "b"), osv_record("MAL-1", "c")]
     )
@@ -302,13 +299,11 @@ async def test_old_entries_are_forgotten(world: World, last: int) -> None:
 async def test_whatever_step_the_power_goes_at(
     world: World, clock: SettableClock, steps: int
 ) -> None:
-    """One of the two lists is in force, whole, and the next import goes through."""
     await _check_power_cut(world, clock, steps)
 
 
 @pytest.mark.parametrize("steps", [20, 26, 35, 45])
 async def test_at_some_step_the_power_goes(world: World, clock: SettableClock, steps: int) -> None:
-    """The part of the test above that runs with every commit."""
     await _check_power_cut(world, clock, steps)
 
 

@@ -56,7 +56,6 @@ async def test_a_feed_is_stale_after_the_time_that_is_set(world: World) -> None:
 
 
 async def test_a_feed_is_removed_and_every_organisation_has_the_row(world: World) -> None:
-    """The row names the admin token, which acts for the platform."""
     await import_records(world, osv_record("MAL-1", "one"))
     await import_records(world, osv_record("MAL-2", "two"), feed="own")
 

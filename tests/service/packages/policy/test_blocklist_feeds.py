@@ -58,7 +58,6 @@ async def both(world: World) -> World:
 
 
 async def test_the_archive_of_one_ecosystem_leaves_the_others(both: World) -> None:
-    """PyPI's archive after npm's."""
     assert await in_force(both, "npm:one", "npm:two", "pypi:three") == {
         "npm:one": "MAL-1",
         "npm:two": "MAL-2",
@@ -67,7 +66,6 @@ async def test_the_archive_of_one_ecosystem_leaves_the_others(both: World) -> No
 
 
 async def test_what_an_archive_does_not_list_is_gone_in_its_ecosystems(both: World) -> None:
-    """An archive of several ecosystems is about each of them."""
     result = await import_records(
         both, osv_record("MAL-2", "two"), osv_record("MAL-4", "four", "PyPI")
     )
@@ -121,13 +119,13 @@ async def test_feeds_do_not_touch_each_other(both: World) -> None:
 
 @pytest.mark.parametrize("feed", ["", "OSV", "a b", "-a", "é", "a" * 65, "a\n"])
 async def test_a_feed_has_a_plain_name(world: World, feed: str) -> None:
-    """`OSV` beside `osv` would be a second feed that is not meant."""
+    """`OSV` beside `osv` would be a second feed by mistake."""
     with pytest.raises(Invalid, match="feed must be"):
         await import_records(world, osv_record("MAL-1"), feed=feed)
 
 
 async def test_withdrawn_records_go_everywhere_in_their_feed(both: World) -> None:
-    """Also with the archive of another ecosystem: the record itself is no more."""
+    """Also with the archive of another ecosystem."""
     await import_records(both, osv_record("MAL-5", "five"), feed="corp")
 
     await import_records(
@@ -146,7 +144,6 @@ async def test_withdrawn_records_go_everywhere_in_their_feed(both: World) -> Non
 
 
 async def test_a_feed_may_withdraw_all_of_its_records(both: World) -> None:
-    """Nothing of it is in force then, and it is known to have been imported."""
     await import_records(
         both,
         osv_record("MAL-1", "one", withdrawn=GONE),
@@ -170,7 +167,6 @@ async def test_a_record_that_cannot_be_read_leaves_its_predecessor(both: World) 
 
 
 async def test_a_record_of_other_ids_that_cannot_be_read_is_not_named(world: World) -> None:
-    """It would not have been imported either."""
     strange = [{"type": "SEMVER", "events": [{"invented": "1.0.0"}]}]
 
     result = await import_records(world, osv_record("MAL-1"), osv_record("X-1", ranges=strange))
@@ -207,7 +203,7 @@ async def test_records_about_two_ecosystems_do_not_make_it_the_archive_of_both(
 
 
 async def test_ids_that_overlap(world: World) -> None:
-    """An import of some of another one's ids changes those; the next wide one is not skipped."""
+    """Otherwise the next import of all ids would be skipped."""
     wide = [osv_record("GHSA-a", "a"), osv_record("GHSA-b", "b")]
     await import_records(world, *wide, ids=["GHSA-*"])
     await import_records(world, osv_record("GHSA-a2", "a2"), ids=["GHSA-a*"])
@@ -263,7 +259,6 @@ async def test_more_than_a_tenth_is_a_loss(
 
 
 async def test_what_is_not_approved_changes_nothing(both: World) -> None:
-    """The list in force and the log stay, and the next import need not wait."""
     asked: list[Any] = []
 
     def refuse(changes: Any) -> bool:
@@ -296,7 +291,6 @@ async def test_a_plan_without_changes_is_no_import(
 
 
 async def test_a_feed_is_removed(both: World) -> None:
-    """Whole, also from what is stale; the same file of it can be imported again."""
     await import_records(both, osv_record("MAL-1", "one"), osv_record("C-1", "c"), feed="corp")
     await import_records(both, osv_record("C-1", "c"), feed="corp", ids=["*"])
     importer = BlocklistImporter(both.services.store)
@@ -316,7 +310,7 @@ async def test_a_feed_is_removed(both: World) -> None:
 
 
 async def test_a_feed_without_advisories_is_removed(world: World) -> None:
-    """It would be stale otherwise, and nothing could be done about it."""
+    """It would be stale otherwise, with no remedy."""
     await import_records(world, osv_record("C-1"), feed="corp", ids=["*"])
     await import_records(world, osv_record("C-1", withdrawn=GONE), feed="corp", ids=["*"])
     assert [state.advisories for state in await states(world)] == [0]
@@ -331,7 +325,6 @@ async def test_a_feed_without_advisories_is_removed(world: World) -> None:
 async def test_a_feed_is_stale_once_nothing_was_imported_for_long(
     both: World, clock: SettableClock
 ) -> None:
-    """Of each ecosystem by itself; the older of two kinds of ids counts."""
     clock.advance(days=5)
     await import_records(both, osv_record("MAL-3", "three", "PyPI"))
     clock.advance(days=3)
@@ -355,7 +348,6 @@ async def test_a_feed_is_stale_once_nothing_was_imported_for_long(
 async def test_the_newest_change_is_known(
     world: World, clock: SettableClock, modified: Sequence[Any], expected: str | None
 ) -> None:
-    """Of any form; one that has not come yet is taken for now, and what is no date for nothing."""
     await import_records(
         world, *(osv_record(f"MAL-{n}", modified=at) for n, at in enumerate(modified))
     )
@@ -397,7 +389,6 @@ async def test_a_list_of_an_older_version_is_of_osv(both: World, clock: Settable
 
 
 async def test_more_advisories_than_a_batch_are_carried(both: World) -> None:
-    """Whatever the order of packages and ids, none is lost or there twice."""
     names = [f"{chr(65 + n % 26)}{n}" for n in range(2_300)]
     await import_records(both, *(osv_record(f"MAL-N{n}", name) for n, name in enumerate(names)))
 
@@ -411,7 +402,7 @@ async def test_more_advisories_than_a_batch_are_carried(both: World) -> None:
 
 
 async def test_each_feed_is_a_metric(both: World) -> None:
-    """By which an alert knows that an import is overdue."""
+    """An alert knows by it that an import is overdue."""
     await import_records(both, osv_record("C-1"), osv_record("C-2"), ids=["*"], feed="corp")
 
     response = await both.client.get("/metrics", headers=SCRAPER)

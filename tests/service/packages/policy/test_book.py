@@ -48,7 +48,6 @@ async def worker(world: World) -> AsyncIterator[Services]:
 async def test_a_rule_holds_at_the_next_request_in_every_worker(
     world: World, worker: Services
 ) -> None:
-    """Also for a package that was asked for a moment ago, and a rule that is removed."""
     services = world.services
     seen = []
     for document in ({}, DENY, {}, DENY):
@@ -61,7 +60,6 @@ async def test_a_rule_holds_at_the_next_request_in_every_worker(
 async def test_a_new_blocklist_holds_at_the_next_request_in_every_worker(
     world: World, worker: Services
 ) -> None:
-    """For every organisation."""
     assert not await is_refused(worker, world.acme)
 
     await load(world.services.store, osv_zip([osv_record("MAL-1", "left-pad")]))
@@ -71,7 +69,6 @@ async def test_a_new_blocklist_holds_at_the_next_request_in_every_worker(
 
 
 async def test_one_organisation_is_not_decided_by_the_rules_of_another(world: World) -> None:
-    """Rules are an organisation's own."""
     await put(world.services.store, world.acme, DENY)
 
     assert await is_refused(world.services, world.acme)
@@ -87,7 +84,6 @@ async def statements(world: World, book: PolicyBook, name: str = "left-pad") -> 
 
 
 async def test_while_nothing_is_committed_nothing_is_asked(world: World) -> None:
-    """And after the commit of an audit row one statement is, on two revision numbers."""
     book = PolicyBook(world.services.store)
     await put(world.services.store, world.acme, DENY)
     first = await statements(world, book)
@@ -111,7 +107,6 @@ def _any_envelope() -> Any:
 
 
 async def test_a_policy_is_read_once_for_all_packages(world: World) -> None:
-    """Of the packages after the first, only their advisories are looked up."""
     book = PolicyBook(world.services.store)
     await put(world.services.store, world.acme, DENY)
     await statements(world, book)

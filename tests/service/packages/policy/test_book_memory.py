@@ -25,7 +25,7 @@ from service.packages.policy.document import encode_document, parse_policy
     ],
 )
 def test_advisories_take_no_more_than_is_counted(ecosystem: Ecosystem, spec: AdvisorySpec) -> None:
-    """Or a package with many versions would take all the memory there is."""
+    """Otherwise a package with many versions would take all the memory there is."""
     stored = msgspec.json.encode(spec)
     loaded, taken = measured(
         lambda: Advisory.of(ecosystem, "MAL-1", msgspec.json.decode(stored, type=AdvisorySpec))
@@ -36,7 +36,6 @@ def test_advisories_take_no_more_than_is_counted(ecosystem: Ecosystem, spec: Adv
 
 
 def test_a_policy_takes_no_more_than_is_counted() -> None:
-    """Rules of ranges are the largest."""
     rules = [
         {
             "ecosystem": "pypi" if number % 2 else "npm",

@@ -25,7 +25,6 @@ RULE = {"ecosystem": "npm", "package": "left-pad"}
 
 
 def test_the_example_is_a_policy() -> None:
-    """What the API's documentation shows works as it stands."""
     shown = to_json(parse_policy(DOCUMENT_EXAMPLE))
 
     assert shown["deny"][0]["id"] == "left-pad-old"
@@ -42,7 +41,7 @@ def test_the_document_has_the_parts_of_the_policy_in_their_order() -> None:
     [("a" * 96, f"npm:{'a' * 96}"), ("a" * 97, f"npm:{'a' * 95}…")],
 )
 def test_the_id_of_a_rule_is_what_it_names_up_to_the_limit(name: str, rule_id: str) -> None:
-    """It stands in audit rows: what is longer is cut, and shows that it is."""
+    """It is in audit rows."""
     (rule,) = parse_policy({"deny": [{"ecosystem": "npm", "package": name}]}).deny
 
     assert len(rule_id) == RULE_ID_MAX
@@ -63,7 +62,6 @@ def test_the_id_of_a_rule_is_what_it_names_up_to_the_limit(name: str, rule_id: s
 def test_text_that_cannot_be_stored_is_refused_by_the_first_field_that_has_it(
     document: dict[str, Any], field: str, text: str
 ) -> None:
-    """In the order of the document; also where the name of a field is such a text."""
     with pytest.raises(Invalid) as refused:
         parse_policy(document)
 
@@ -72,7 +70,6 @@ def test_text_that_cannot_be_stored_is_refused_by_the_first_field_that_has_it(
 
 
 def test_an_empty_document_is_no_policy() -> None:
-    """It enforces nothing but the operator's blocklist."""
     assert parse_policy({}) == NO_POLICY
 
 
@@ -175,7 +172,7 @@ def test_a_document_has_a_size() -> None:
 
 
 def test_a_whole_number_is_an_integer_with_a_fraction_of_zero_too():
-    """As JSON Schema has it: the document of the API says `integer`."""
+    """JSON Schema has it so, and the document of the API says `integer`."""
     assert parse_policy({"cooldown": {"min_age_days": 7.0}}) == parse_policy(
         {"cooldown": {"min_age_days": 7}}
     )

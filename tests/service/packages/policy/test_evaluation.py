@@ -65,7 +65,6 @@ def policy_on(
 
 
 def test_without_a_policy_what_nothing_speaks_against_is_allowed() -> None:
-    """Also the youngest release: a cooldown is chosen, not given."""
     release = Release(Ecosystem.PYPI, "requests", "not a version")
 
     decision = CompiledPolicy(NO_POLICY).on(Ecosystem.PYPI, "requests").decide(release, NOW)
@@ -86,7 +85,6 @@ def test_without_a_policy_what_nothing_speaks_against_is_allowed() -> None:
     ],
 )
 def test_the_order_of_the_rules(removed: list[str], kind: Event, rule_id: str | None) -> None:
-    """First-party, deny, OSV, allow, cooldown: each speaks once those before it are silent."""
     document = {"first_party": [FIRST], "deny": [DENY], "allow": [ALLOW], "cooldown": COOLDOWN}
     document = {name: rules for name, rules in document.items() if name not in removed}
     advisories = [] if "osv" in removed else [EVERYTHING]
@@ -125,7 +123,6 @@ def test_allow_lifts_the_cooldown_alone() -> None:
 
 
 def test_audit_mode_decides_the_same_and_refuses_nothing() -> None:
-    """It is recorded what would be blocked."""
     enforced = decided({"deny": [DENY]})
     audited = decided({"deny": [DENY], "mode": "audit"})
 
@@ -152,7 +149,6 @@ def test_how_old_is_old_enough(age: timedelta | None, kind: Event) -> None:
 
 
 def test_exempt_packages_need_not_wait() -> None:
-    """By name or glob, in the ecosystem they are given in."""
     exempt = [{"ecosystem": "npm", "package": "left-*"}]
     document = {"cooldown": {"min_age_days": 7, "exempt": exempt}}
 
@@ -161,7 +157,6 @@ def test_exempt_packages_need_not_wait() -> None:
 
 
 def test_an_exception_of_versions_holds_for_these_alone() -> None:
-    """And for no version that cannot be read."""
     document = {"allow": [ALLOW | {"versions": "1.2.x"}], "cooldown": COOLDOWN}
 
     kinds = {text: decided(document, text, published_at=NOW).kind for text in ("1.2.9", "1.3", "x")}
@@ -187,7 +182,6 @@ def test_a_version_that_cannot_be_read_is_in_every_range_of_its_package(version:
 @pytest.mark.parametrize("version", ["1.0", "v1", "1.0.0", "1.0+evil", " 1.0.0.0\n", "0!1.0"])
 @pytest.mark.parametrize("name", ["Foo_Bar", "foo.bar", "FOO--BAR"])
 def test_nothing_gets_past_a_rule_by_spelling_on_pypi(name: str, version: str) -> None:
-    """Neither by the name nor by the version, of a deny rule or of an advisory."""
     deny = {"deny": [{"ecosystem": "pypi", "package": "foo-bar", "versions": "==1.0"}]}
     listed = advisory(Ecosystem.PYPI, versions=["1.0.0"])
     last = advisory(Ecosystem.PYPI, ranges=[[("introduced", "1.0"), ("last_affected", "1")]])
@@ -208,7 +202,6 @@ def test_nothing_gets_past_a_rule_by_spelling_on_npm(version: str) -> None:
 
 
 def test_a_file_is_found_by_its_digest() -> None:
-    """Also under a version that no one has listed yet."""
     listed = advisory(versions=["1.0.0"], digests=[SHA])
 
     assert decided({}, "9.9.9", listed, digests=frozenset({SHA, "sha1:" + "0" * 40})).is_refused
@@ -258,7 +251,6 @@ def test_the_ranges_of_an_advisory(
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=2, unique=True), st.integers(0, 9))
 def test_introduced_and_fixed_enclose_a_half_open_range(bounds: list[int], minor: int) -> None:
-    """For both ecosystems."""
     low, high = sorted(bounds)
     events = [("introduced", f"1.{low}.0"), ("fixed", f"1.{high}.0")]
     for ecosystem in Ecosystem:
@@ -283,7 +275,7 @@ def _version(policy: InstallPolicy, *advisories: Advisory) -> str:
 
 
 def test_the_version_of_a_policy_changes_with_what_it_decides() -> None:
-    """And not with rules about other packages: their documents stay cached."""
+    """Documents of packages that other rules name stay cached."""
     base = parse_policy({"deny": [DENY]})
     elsewhere = parse_policy({"deny": [DENY, DENY | {"package": "other", "id": "x"}]})
     others = [

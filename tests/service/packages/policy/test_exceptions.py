@@ -28,7 +28,6 @@ async def decided(world: World, exception_id: str, **body: str) -> Any:
 
 
 async def test_a_member_asks_and_an_owner_allows(world: World) -> None:
-    """The rule has the id of the request, and lifts the cooldown for this release alone."""
     await put(world, COOLDOWN)
     asked = await (await requested(world)).get_json()
     before = await checked(world, ecosystem="pypi", package="requests==2.32.3")
@@ -82,7 +81,6 @@ async def test_an_older_request_for_such_a_name_is_not_allowed(world: World):
 
 
 async def test_each_step_is_an_audit_row(world: World) -> None:
-    """Who asked, who decided, and what it did to the policy."""
     asked = await (await requested(world)).get_json()
     await decided(world, asked["id"], decision="allow")
 
@@ -110,7 +108,6 @@ async def test_a_declined_request_changes_no_policy(world: World) -> None:
 
 
 async def test_a_request_is_decided_once(world: World) -> None:
-    """And is no other organisation's."""
     asked = await (await requested(world)).get_json()
     await decided(world, asked["id"], decision="decline")
 
@@ -125,7 +122,6 @@ async def test_a_request_is_decided_once(world: World) -> None:
 
 
 async def test_requests_are_listed_newest_first(world: World) -> None:
-    """By state; every organisation its own."""
     first = await (await requested(world)).get_json()
     world.clock.advance(seconds=1)
     second = await (await requested(world, package="requests==2.32.4")).get_json()
@@ -143,7 +139,6 @@ async def test_requests_are_listed_newest_first(world: World) -> None:
 
 
 async def test_members_ask_and_do_not_decide(world: World) -> None:
-    """Nor see what others asked; strangers do not ask."""
     asked = await (await requested(world)).get_json()
     path = "/api/v1/admin/orgs/acme/policy/exceptions"
 
@@ -216,7 +211,6 @@ async def test_one_member_may_not_fill_the_list(
 async def test_a_wrong_request_names_the_field(
     world: World, changes: dict[str, Any], said: str
 ) -> None:
-    """And adds no row."""
     status, text = await refusal(await requested(world, **changes))
 
     assert status == 400
@@ -226,7 +220,6 @@ async def test_a_wrong_request_names_the_field(
 
 @pytest.mark.parametrize("body", [{}, {"decision": "maybe"}, {"decision": "allow", "who": "x"}])
 async def test_a_wrong_decision_changes_nothing(world: World, body: dict[str, str]) -> None:
-    """The request stays open."""
     asked = await (await requested(world)).get_json()
 
     assert (await decided(world, asked["id"], **body)).status_code == 400
@@ -234,7 +227,6 @@ async def test_a_wrong_decision_changes_nothing(world: World, body: dict[str, st
 
 
 async def test_a_policy_is_no_other_organisations(world: World) -> None:
-    """Neither as it is shown, nor as what an exception is added to."""
     await put(world, COOLDOWN)
 
     other = await (await ask(world, "GET", slug="other")).get_json()

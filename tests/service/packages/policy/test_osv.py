@@ -26,7 +26,7 @@ def said(*affected: dict[str, Any]) -> AdvisorySpec:
 
 
 def test_a_package_has_its_canonical_name() -> None:
-    """Or a rule would be looked for under a name that no request has."""
+    """Otherwise a rule would be looked for under a name that no request has."""
     packages = record({"package": NPM, "versions": ["1.0.0"]}, {"package": PYPI}).packages
 
     assert list(packages) == [(Ecosystem.NPM, "evil"), (Ecosystem.PYPI, "evil-package")]
@@ -69,7 +69,6 @@ def test_versions_and_ordered_ranges_are_read_and_commits_are_not() -> None:
     ],
 )
 def test_digests_of_files_are_read_in_the_forms_they_have(integrity: Any) -> None:
-    """Databases add them in members of their own."""
     specific = {"indicators": {"package_integrity": integrity, "domains": [SHA1]}}
 
     spec = said({"package": NPM, "database_specific": specific})
@@ -96,14 +95,12 @@ def test_a_withdrawn_record_says_nothing() -> None:
 
 
 def test_a_package_named_twice_is_affected_by_both() -> None:
-    """Each entry of `affected` adds to the others."""
     spec = said({"package": NPM, "versions": ["1.0.0"]}, {"package": NPM, "versions": ["2.0.0"]})
 
     assert spec.versions == ["1.0.0", "2.0.0"]
 
 
 def test_packages_of_other_ecosystems_are_left_out() -> None:
-    """Distributions, other languages, and entries without a package."""
     assert record({"package": {"ecosystem": "Debian:12", "name": "x"}}, {}).packages == {}
 
 
@@ -124,7 +121,6 @@ def test_packages_of_other_ecosystems_are_left_out() -> None:
     ],
 )
 def test_what_is_no_record_is_refused(data: bytes) -> None:
-    """An import counts these, and says so."""
     with pytest.raises(UnreadableRecord):
         parse_record(data)
 

@@ -20,7 +20,6 @@ def read(file: io.BytesIO) -> list[Any]:
 
 
 def test_records_come_in_the_order_of_the_file() -> None:
-    """With the bytes done, for a progress bar; what is no JSON file is left out."""
     file = osv_zip([osv_record("MAL-1"), osv_record("MAL-2")], readme=b"hello")
     records = RecordFile(file)
 
@@ -43,7 +42,6 @@ def test_an_unreadable_record_is_named_and_the_others_are_read() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x05\x06", b"PK\x05\x06" + bytes(17)])
 def test_what_is_no_zip_is_refused(content: bytes) -> None:
-    """By name, and before anything is changed."""
     with pytest.raises(UnusableZip):
         read(io.BytesIO(content))
 
@@ -58,7 +56,6 @@ def test_every_cut_of_a_file_is_refused() -> None:
 
 
 def test_a_damaged_entry_is_refused() -> None:
-    """The checksum is of the content."""
     content = bytearray(osv_zip([osv_record("MAL-1", "x" * 50)]).getvalue())
     content[60] ^= 1
 
@@ -72,7 +69,6 @@ def bomb(bytes_: int) -> io.BytesIO:
 
 
 def test_an_entry_that_is_too_large_is_refused_unread() -> None:
-    """By what the list of entries states."""
     with pytest.raises(UnusableZip, match=r"bomb\.json has more than 16777216 bytes"):
         RecordFile(bomb(limits.ENTRY_BYTES_MAX + 1))
 
@@ -88,7 +84,6 @@ def test_an_entry_that_lies_about_its_size_gives_no_more_than_that() -> None:
 
 
 def test_entries_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of many bombs."""
     monkeypatch.setattr(limits, "TOTAL_BYTES_MAX", 1_000)
 
     with pytest.raises(UnusableZip, match="1000 bytes"):
@@ -134,7 +129,6 @@ def test_a_second_form_for_large_files_hides_no_list_of_entries() -> None:
 
 
 def test_an_encrypted_entry_is_refused() -> None:
-    """It cannot be read."""
     content = bytearray(osv_zip([osv_record("MAL-1")]).getvalue())
     content[content.rfind(b"PK\x01\x02") + 8] |= 1
 
@@ -181,7 +175,7 @@ def test_entries_that_overlap_are_refused_unread() -> None:
 
 
 def test_an_entry_outside_the_file_is_refused(tmp_path: Path) -> None:
-    """Before it, too: the list of entries is where it is said to be, less what precedes the zip."""
+    """Also before it: the list's place is counted from its end."""
     content = bytearray(osv_zip([osv_record("MAL-1"), osv_record("MAL-2")]).getvalue())
     place = content.rfind(b"PK\x05\x06") + 16
     (offset,) = struct.unpack_from("<I", content, place)

@@ -30,7 +30,6 @@ def releases(count: int) -> list[tuple[str | None, ...]]:
 
 
 def test_usual_rules_fit_in_the_steps_of_a_preview() -> None:
-    """With ten ranges on every one of as many packages as are judged."""
     judged, steps = judge_releases(document(rules=5, ranges=2), releases(RELEASES_MAX))
 
     assert len(judged) == RELEASES_MAX
@@ -50,7 +49,6 @@ def test_hostile_rules_end_a_preview_after_a_number_of_steps(
 
 
 def test_rules_of_other_packages_take_no_steps() -> None:
-    """A package is judged by the rules on it, not by all."""
     few, steps = judge_releases(document(rules=1, ranges=1, package="other-*"), releases(10))
     many, same_steps = judge_releases(
         document(rules=100, ranges=32, package="other-*"), releases(10)

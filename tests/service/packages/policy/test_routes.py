@@ -51,7 +51,6 @@ async def test_an_organisation_begins_without_a_policy(world: World) -> None:
 
 
 async def test_a_policy_is_shown_as_it_was_put(world: World) -> None:
-    """With canonical names and the id of every rule; and put again it is the same."""
     stored = await put(world, DOCUMENT_EXAMPLE, '"0"')
     response = await ask(world, "GET")
     shown = await response.get_json()
@@ -65,7 +64,6 @@ async def test_a_policy_is_shown_as_it_was_put(world: World) -> None:
 
 
 async def test_every_change_is_one_row_with_what_was_before(world: World) -> None:
-    """And a policy that is put again is no change."""
     await put(world, DENY)
     await put(world, DENY)
     await put(world, {"mode": "audit", "cooldown": {"min_age_days": 7}})
@@ -100,7 +98,6 @@ async def test_a_large_change_is_a_bounded_row(world: World) -> None:
 
 
 async def test_older_revisions_can_be_read(world: World) -> None:
-    """The document behind the digest in an audit row."""
     await put(world, DENY)
     await put(world, {})
 
@@ -113,7 +110,6 @@ async def test_older_revisions_can_be_read(world: World) -> None:
 
 
 async def test_two_who_edit_at_once_do_not_overwrite_each_other(world: World) -> None:
-    """The second one is told to read again, and nothing changes."""
     await put(world, DENY, '"0"')
 
     late = await refusal(await ask(world, "PUT", body={}, if_match='"0"'))
@@ -138,7 +134,6 @@ async def test_a_change_says_what_it_replaces(world: World) -> None:
 
 
 async def test_a_wrong_policy_changes_nothing(world: World) -> None:
-    """The answer names the field."""
     document = {"deny": [{"ecosystem": "npm", "package": "left-pad", "versions": "latest"}]}
 
     refused = await refusal(await ask(world, "PUT", body=document, if_match="*"))
@@ -150,7 +145,6 @@ async def test_a_wrong_policy_changes_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "member"])
 async def test_owners_alone_read_and_change_policies(world: World, role: str) -> None:
-    """Others by an override; and reading is not changing."""
     path = "/api/v1/admin/orgs/acme/policy"
     read = await world.client.get(path, headers=world.session(role))
     await grant(world, role, "policy:r")
@@ -180,7 +174,6 @@ async def checked(world: World, **body: Any) -> Any:
 async def test_a_release_is_named_as_its_users_write_it(
     world: World, body: dict[str, str], name: str, version: str
 ) -> None:
-    """With the version behind the name, or on its own."""
     verdict = await checked(world, **body)
 
     assert (verdict["package"], verdict["version"]) == (name, version)
@@ -188,7 +181,6 @@ async def test_a_release_is_named_as_its_users_write_it(
 
 
 async def test_why_a_release_would_be_blocked(world: World) -> None:
-    """By the operator's list, by a rule, by a cooldown."""
     await load(world.services.store, osv_zip([osv_record("MAL-7", "evil")]))
     await put(world, DENY | {"cooldown": {"min_age_days": 7}})
     yesterday = (world.clock() - timedelta(days=1)).isoformat()
@@ -209,7 +201,6 @@ async def test_why_a_release_would_be_blocked(world: World) -> None:
 
 
 async def test_a_first_party_name_and_audit_mode(world: World) -> None:
-    """What is decided and what follows from it are told apart."""
     first = {"ecosystem": "npm", "package": "@acme/*", "registry": "npm.acme.example"}
     await put(world, DENY | {"mode": "audit", "first_party": [first]})
 
@@ -222,7 +213,6 @@ async def test_a_first_party_name_and_audit_mode(world: World) -> None:
 
 
 async def test_a_wrong_question_names_the_field(world: World) -> None:
-    """Nothing is guessed."""
     for body, said in (
         ({}, "ecosystem is required"),
         ({"ecosystem": "gem", "package": "a==1"}, "ecosystem must be one of pypi, npm"),
@@ -266,7 +256,6 @@ async def previewed(world: World, document: Any) -> Any:
 
 
 async def test_a_policy_is_tried_on_the_last_thirty_days(world: World) -> None:
-    """By the rules as they would decide, whatever the spelling in the rows."""
     await send(world, ("npm", "left-pad", "1.0.0"))
     world.clock.advance(days=31)
     await send(
@@ -304,14 +293,12 @@ async def test_a_preview_tells_what_would_have_to_come_from_inside(world: World)
 
 
 async def test_a_preview_needs_a_policy(world: World) -> None:
-    """The same errors as saving it."""
     status, text = await refusal(await ask(world, "POST", "/preview", {"mode": "x"}))
 
     assert (status, text.startswith("mode: ")) == (400, True)
 
 
 async def test_a_preview_counts_the_jobs_that_would_have_failed(world: World) -> None:
-    """By their CI subject; installs without one are told apart."""
     installs = [("repo:a", "1.0.0"), ("repo:a", "1.1.0"), ("repo:b", "1.0.0"), (None, "1.0.0"),
                 ("repo:c", "1.3.0")]  # fmt: skip
     async with world.services.store.write() as work:
@@ -342,7 +329,6 @@ async def test_a_preview_counts_the_jobs_that_would_have_failed(world: World) ->
 async def test_a_preview_is_bounded_and_says_so(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A history of more releases than are judged gives a lower bound."""
     monkeypatch.setattr(limits, "RELEASES_MAX", 2)
     await send(world, *(("npm", "left-pad", f"1.{number}.0") for number in range(3)))
 

@@ -31,7 +31,7 @@ TOO_NEW = Decision(
 
 
 async def test_a_script_gets_one_line(world: World):
-    """403, which no client repeats, with all that a log needs; no credentials are asked for."""
+    """No client repeats a 403; no credentials are asked for."""
     answer = await world.client.get(PATH)
 
     assert await shown(answer) == (
@@ -52,7 +52,6 @@ async def test_each_name_that_a_registry_may_have_has_a_page(world: World):
 
 
 async def test_a_person_gets_a_page(world: World):
-    """With a link to the row, for those who may read it."""
     answer = await world.client.get(PATH, headers={"accept": "text/html"})
     page = await answer.get_data(as_text=True)
 
@@ -63,7 +62,7 @@ async def test_a_person_gets_a_page(world: World):
 
 
 async def test_the_page_says_nothing_but_what_we_write(world: World):
-    """Its address could be made by anyone: no text but a reason fits into it."""
+    """Anyone could make its address: no text but a reason fits into it."""
     for path in (
         "aud_x/foo/1.0/too+new:+x",
         f"{AUDIT_ID}/foo/1.0/<script>",
@@ -104,7 +103,6 @@ RULES = {
 
 @pytest.mark.parametrize("case", RULES)
 async def test_every_rule_leads_to_a_page_with_its_reason(proxied: Proxied, case: str):
-    """In the address, in JSON and in HTML, whatever is in it."""
     rule, reason = RULES[case]
     proxied.publishes("foo", wheel_of("foo", "1!1.0+local.1"))
     await proxied.policy(deny=[deny("pypi", "foo", **rule)])
@@ -124,7 +122,7 @@ async def test_every_rule_leads_to_a_page_with_its_reason(proxied: Proxied, case
 
 
 async def test_a_long_reason_is_cut_in_the_address(proxied: Proxied):
-    """Where escapes make the address too long for what is in front of a service."""
+    """Escapes could make the address too long for the proxies in front of a service."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     await proxied.policy(deny=[deny("pypi", "foo", id="r1", reason="ж" * 256)])
     location = await refused_at(proxied)
@@ -136,7 +134,7 @@ async def test_a_long_reason_is_cut_in_the_address(proxied: Proxied):
 
 
 async def test_what_cannot_be_seen_is_replaced_in_the_address():
-    """Advisories name themselves: their ids are the text of others."""
+    """Ids of advisories are the text of others."""
     hostile = replace(TOO_NEW, reason="too new: a\n\u202eb\x1b[31m\ud800c")
     path = blocked_path("acme", AUDIT_ID, "foo", "1.0", hostile)
 

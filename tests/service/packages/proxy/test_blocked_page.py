@@ -42,7 +42,6 @@ async def open_page(
 
 
 async def test_everyone_sees_what_the_address_says(world: World):
-    """The reason, what it means, and who can change it; nothing else of the organisation."""
     audit_id = await blocked_row(world, TOO_NEW)
     page = await open_page(world, audit_id)
 
@@ -54,7 +53,6 @@ async def test_everyone_sees_what_the_address_says(world: World):
 
 
 async def test_a_reader_of_the_log_sees_the_row(world: World):
-    """The rule, when it was published, and who can allow it."""
     audit_id = await blocked_row(world, TOO_NEW)
     page = await open_page(world, audit_id, **world.session("auditor"))
 
@@ -95,7 +93,6 @@ async def test_a_file_that_changed_is_described_and_the_operator_named(world: Wo
 
 
 async def test_a_rule_with_signs_of_escapes_is_that_of_its_row(world: World):
-    """As in the address that a package manager prints."""
     row = await blocked_row(world, BlocklistHit(rule_id="c++ 5%", source="operator"))
     rest = f"left-pad/1.0.0/{segment_of('denied by rule c++ 5%')}"
     page = await open_page(world, row, rest, **world.session("owner"))
@@ -105,7 +102,6 @@ async def test_a_rule_with_signs_of_escapes_is_that_of_its_row(world: World):
 
 @pytest.mark.parametrize("who", ["member", "stranger"])
 async def test_who_may_not_read_rows_sees_none(world: World, who: str):
-    """A member is told the owners; a stranger sees what everyone sees."""
     audit_id = await blocked_row(world, TOO_NEW)
     page = await open_page(world, audit_id, **world.session(who))
 
@@ -137,7 +133,6 @@ async def test_an_address_that_its_row_contradicts_is_said_so(world: World, rest
 
 
 async def test_a_row_that_is_no_block_confirms_nothing(world: World):
-    """An allowed install of the same version."""
     await add_install(world, package_name="left-pad", version="1.0.0", ecosystem="npm")
     audit_id = (await world.audit())[0]["id"]
     page = await open_page(world, audit_id, **world.session("auditor"))
@@ -157,7 +152,6 @@ async def test_a_row_that_does_not_exist_is_said_so_to_readers_alone(world: Worl
 
 
 async def test_a_row_of_another_organisation_is_none_of_this_one(world: World):
-    """The id alone opens nothing."""
     audit_id = await blocked_row(world, TOO_NEW)
     path = f"/proxy/other/blocked/{audit_id}/left-pad/1.0.0/too+new:+published+yesterday"
     answer = await world.client.get(path, headers=HTML | world.session("stranger"))
@@ -168,7 +162,6 @@ async def test_a_row_of_another_organisation_is_none_of_this_one(world: World):
 
 
 async def test_a_package_manager_gets_the_same_as_before(world: World):
-    """One line of JSON, whichever credentials it sends along."""
     audit_id = await blocked_row(world, TOO_NEW)
     path = f"/proxy/acme/blocked/{audit_id}/left-pad/1.0.0/too+new:+published+yesterday"
     answer = await world.client.get(path, headers=world.session("owner"))
@@ -181,7 +174,7 @@ async def test_a_package_manager_gets_the_same_as_before(world: World):
 
 
 async def test_an_address_that_is_not_ours_is_no_page(world: World):
-    """Its words are shown on our page, so only what we make is."""
+    """Its text is shown on the page, so only addresses that the proxy made are accepted."""
     for rest in (
         "%3Cscript%3E/1.0.0/too+new:+published+yesterday",
         "left-pad/1.0.0/%22%3E",

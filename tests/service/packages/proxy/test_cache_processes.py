@@ -48,7 +48,6 @@ async def get_in_process(
 @pytest.mark.slow
 class TestKilled:
     async def test_at_no_step_a_kill_leaves_a_damaged_file(self, tmp_path, registry, http):
-        """What is under a file's name is the file; what is left over is removed by the sweep."""
         registry.says(PATH, BIG)
         names = []
         for last in range(1, STEPS_MAX):
@@ -71,7 +70,6 @@ class TestKilled:
         assert set(names) == {0, 1}
 
     async def test_in_the_middle_of_a_download_nothing_is_left(self, tmp_path, registry, http):
-        """Its lock ends with it, so that the next sweep removes its file."""
         registry.does(PATH, Valve(BIG[:600_000], BIG[600_000:]))
         killing = asyncio.create_task(get_in_process(tmp_path, registry, last=2))
         assert (await killing).returncode == -signal.SIGKILL
@@ -101,7 +99,7 @@ class TestShared:
             assert [one.stdout.decode() for one in ended] == [NAMED] * count
 
     async def test_a_part_is_not_removed_between_its_making_and_its_lock(self, tmp_path):
-        """The sweep of another process may come at any time."""
+        """The sweep of another process may run at any time."""
         folder = CacheFolder(tmp_path, 2**30, free_bytes_min=0)
         made = []
 
@@ -149,8 +147,6 @@ class TestNoRoom:
     async def test_a_file_that_cannot_be_kept_is_served_all_the_same(
         self, tmp_path, registry, http, monkeypatch, step
     ):
-        """Its digest is right; the next request fetches it again."""
-
         def full(*_: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -183,7 +179,7 @@ class TestSmallDisk:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
     async def test_a_disk_that_fills_up_breaks_the_download_off(self, disk, registry, http):
-        """The size was not known; what was written is removed."""
+        """The size was not known."""
         registry.does(PATH, unsized(BIG))
         async with open_files(disk, registry, http) as files:
             got = bytearray()

@@ -53,7 +53,7 @@ def forget_cached(proxied: Proxied) -> None:
 
 
 async def test_the_file_that_was_served_is_served_on(proxied: Proxied):
-    """The other one is refused with a row; a client that checks the old digest succeeds."""
+    """A client that checks the old digest succeeds."""
     path = await serve_and_change(proxied)
     answer = await proxied.get(path)
 
@@ -73,7 +73,6 @@ async def test_the_file_that_was_served_is_served_on(proxied: Proxied):
 
 
 async def test_the_page_has_the_digest_that_was_served(proxied: Proxied):
-    """A client that knows the old digest finds it, one that knows the new one gets an error."""
     await serve_and_change(proxied)
     (file,) = (await proxied.page("foo"))["files"]
 
@@ -99,7 +98,7 @@ async def test_without_the_old_file_the_name_is_refused_in_every_mode(proxied: P
 
 
 async def test_what_was_served_is_known_after_a_restart_and_to_every_process(proxied: Proxied):
-    """And without the cache, which may be deleted at any time."""
+    """The cache may be deleted at any time."""
     path = await serve_and_change(proxied)
     forget_cached(proxied)
     async with second_process(proxied) as other:
@@ -122,7 +121,6 @@ async def test_the_address_of_before_works_on(proxied: Proxied):
 
 
 async def test_each_organisation_that_asks_gets_its_rows(proxied: Proxied):
-    """What is served is known for the registry; who asked is the organisation's own."""
     path = await serve_and_change(proxied)
     for _ in range(3):
         await proxied.get(path)
@@ -132,7 +130,6 @@ async def test_each_organisation_that_asks_gets_its_rows(proxied: Proxied):
 
 
 async def test_a_rule_holds_for_the_file_of_before(proxied: Proxied):
-    """A denied release stays denied, whichever bytes are offered."""
     path = await serve_and_change(proxied)
     await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
 
@@ -141,7 +138,6 @@ async def test_a_rule_holds_for_the_file_of_before(proxied: Proxied):
 
 
 async def test_the_cooldown_counts_from_the_publication_of_the_served_file(proxied: Proxied):
-    """A name whose file changes does not become young again."""
     proxied.publishes("foo", wheel_of("foo", "1.0", OLD_FILE))
     path = await proxied.path_of("foo")
     await proxied.get(path)
@@ -169,7 +165,6 @@ async def test_a_file_that_never_arrived_is_not_what_was_served(proxied: Proxied
 
 
 async def test_a_large_file_is_known_before_its_last_byte_is_sent(proxied: Proxied):
-    """Also if it is served while it arrives."""
     gate = asyncio.Event()
     proxied.publishes("foo", wheel_of("foo", "1.0", LARGE))
     proxied.registry.does(f"/files/{WHEEL}", held(LARGE, gate, len(LARGE)))
@@ -183,7 +178,6 @@ async def test_a_large_file_is_known_before_its_last_byte_is_sent(proxied: Proxi
 
 
 async def test_an_npm_tarball_that_changes_is_refused(proxied: Proxied):
-    """Its document has the integrity of the file that was served, without upstream's signatures."""
     proxied.publishes_npm("left-pad", "1.0.0", content=OLD_FILE)
     assert await (await proxied.get(NPM_PATH)).get_data() == OLD_FILE
     proxied.publishes_npm("left-pad", "1.0.0", content=NEW_FILE)
@@ -230,8 +224,6 @@ def test_files_are_the_same_if_a_digest_says_so_and_none_denies_it(
 
 
 async def test_a_file_is_remembered_for_two_years_after_its_last_install(proxied: Proxied):
-    """Growth is bounded by time, and by number."""
-
     async def count() -> Any:
         async with proxied.world.services.store.read() as session:
             return await session.scalar(text("SELECT count(*) FROM artifacts"))
@@ -263,7 +255,7 @@ async def test_of_too_many_files_the_oldest_are_forgotten(proxied: Proxied, monk
 
 
 async def test_many_files_of_one_registry_push_out_none_of_another(proxied: Proxied, monkeypatch):
-    """Else one who fills a registry of their own could have others' files replaced unnoticed."""
+    """Otherwise one could fill a registry of one's own to have others' files replaced unnoticed."""
     monkeypatch.setattr("service.packages.proxy.artifacts.ARTIFACTS_MAX", 3)
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     await proxied.get(await proxied.path_of("foo"))
@@ -290,7 +282,6 @@ async def countersign(proxied: Proxied, *arguments: str) -> Ran:
 
 
 async def test_the_operator_accepts_a_change_by_its_digest(proxied: Proxied):
-    """Every process then serves the other file, and every organisation has a row."""
     path = await serve_and_change(proxied)
     async with second_process(proxied) as other:
         for each in (proxied, other):
@@ -346,7 +337,6 @@ async def test_a_registry_that_takes_its_change_back_offers_nothing_to_accept(pr
 
 
 async def test_a_name_at_several_registries_needs_one_of_them(proxied: Proxied):
-    """The same name elsewhere is another file."""
     path = await serve_and_change(proxied)
     await proxied.get(path)
     async with proxied.world.services.store.write() as work:

@@ -95,7 +95,6 @@ CARRIERS: dict[str, tuple[list[Header], InstallCredentials]] = {
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_each_carrier_is_read(carrier: str) -> None:
-    """As pip, uv, poetry, npm, pnpm and yarn send it."""
     headers, expected = CARRIERS[carrier]
 
     assert read(*headers) == expected
@@ -149,7 +148,6 @@ NONE: dict[str, list[Header]] = {
 
 @pytest.mark.parametrize("headers", NONE)
 def test_what_is_no_credential_is_a_401(headers: str) -> None:
-    """Whatever its bytes are."""
     with pytest.raises(InstallUnauthenticated) as refused:
         read(*NONE[headers])
 
@@ -164,7 +162,6 @@ def test_what_is_no_credential_is_a_401(headers: str) -> None:
 def test_any_bytes_are_a_credential_or_a_refusal(
     user: bytes, password: bytes, api_key: str | None
 ) -> None:
-    """Never a fault of the service; what is read is bounded and begins as one of ours."""
     headers = [basic(user, password)]
     if api_key is not None and api_key.isprintable():
         headers.append(key_header(api_key))

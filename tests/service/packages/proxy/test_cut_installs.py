@@ -53,7 +53,6 @@ async def settled(served: Served) -> None:
 
 
 async def test_a_client_that_leaves_is_recorded_and_its_next_attempt_too(served: Served):
-    """The first row says that the file was allowed, the second that it did not arrive."""
     path = await served.proxied.path_of("foo")
     await cut_off(served, path)
     for _ in range(2):
@@ -76,7 +75,6 @@ async def test_a_client_that_leaves_is_recorded_and_its_next_attempt_too(served:
 
 @pytest.mark.slow
 async def test_a_client_that_leaves_a_cached_file_is_recorded(served: Served):
-    """How much was sent is what the connection had taken."""
     served.proxied.publishes("foo", wheel_of("foo", "1.0", VAST))
     path = await served.proxied.path_of("foo")
     assert (await served.get(path)).body == VAST
@@ -94,7 +92,6 @@ async def test_a_client_that_leaves_a_cached_file_is_recorded(served: Served):
     [(LARGE[:-50_000], "upstream_failed"), (LARGE[:-1] + b"!", "digest_mismatch")],
 )
 async def test_a_registry_that_fails_is_the_cause(served: Served, sent: bytes, cause: str):
-    """The file that comes is not the one that the page names, or not all of it."""
     gate = asyncio.Event()
     path = await served.proxied.path_of("foo")
     served.proxied.registry.does(WHEEL, held(sent, gate, len(LARGE)))
@@ -116,7 +113,6 @@ async def test_a_registry_that_sends_nothing_leaves_no_row(served: Served):
 
 @pytest.mark.parametrize("is_cached", [False, True])
 async def test_a_client_that_closes_after_the_last_byte_has_it_all(served: Served, is_cached: bool):
-    """Whole, in parts, or with nothing of it."""
     path = await served.proxied.path_of("foo")
     etag = f'"sha256-{hashlib.sha256(LARGE).hexdigest()}"'
     if is_cached:
@@ -137,7 +133,6 @@ async def test_a_client_that_closes_after_the_last_byte_has_it_all(served: Serve
 
 
 async def test_a_row_is_cut_once(served: Served):
-    """Requests within ten minutes share a row; however many of them fail, it has one cut."""
     path, gate = await served.proxied.path_of("foo"), asyncio.Event()
     served.proxied.registry.does(WHEEL, held(LARGE[:-50_000], gate, len(LARGE)))
     started = [asyncio.Event() for _ in range(3)]
@@ -198,7 +193,6 @@ async def test_the_next_attempt_is_recorded_by_every_process(served: Served):
 
 
 async def test_a_service_that_stops_records_what_it_cuts_off(proxied: Proxied):
-    """Before its database is closed."""
     proxied.publishes("foo", wheel_of("foo", "1.0", LARGE))
     gate, begun = asyncio.Event(), asyncio.Event()
     async with serving(proxied) as served:
@@ -213,7 +207,7 @@ async def test_a_service_that_stops_records_what_it_cuts_off(proxied: Proxied):
 
 
 async def test_a_client_that_leaves_before_its_row_is_stored_is_cut(served: Served):
-    """The row is stored all the same: what waits for a commit cannot be taken back."""
+    """What waits for a commit cannot be taken back."""
     served.proxied.publishes("foo", wheel_of("foo", "1.0", b"small"))
     path = await served.proxied.path_of("foo")
     with write_lock(served.services.settings.data_dir):

@@ -108,7 +108,6 @@ class TestFresh:
         assert await value(documents, "b") == {"name": "b"}
 
     async def test_memory_is_bounded(self, tmp_path, registry, http, clock):
-        """What does not fit is read from disk again."""
         async with open_documents(tmp_path, registry, http, clock, memory_bytes=2000) as documents:
             for name in "abcdefgh":
                 documents.publishes(name)
@@ -209,7 +208,6 @@ class TestOutage:
         assert await value(documents) == {"name": "a"}
 
     async def test_a_registry_that_is_back_confirms_what_was_too_old(self, documents, clock):
-        """Its bytes need not be sent again."""
         documents.publishes("a")
         await documents.cache.get("a", "acme")
         documents.fails("a")
@@ -275,7 +273,6 @@ class TestRegistryThatHangs:
         assert hanging.upstream.state is CircuitState.CLOSED
 
     async def test_later_requests_wait_for_nothing(self, hanging):
-        """Not even one after the other, as pip asks; and few of them reach the registry."""
         await hanging.cache.get("a", "acme")
         hanging.timer.now += STALL_S
         hanging.cache.patience_s = 600
@@ -303,7 +300,6 @@ class TestRegistryThatHangs:
         assert len(hanging.registry.asked) == asked
 
     async def test_one_request_tries_again_in_the_background(self, hanging, clock):
-        """The request that causes it does not wait for it."""
         await open_circuit(hanging.upstream)
         hanging.timer.now += OPEN_S
         hanging.cache.patience_s = 600
@@ -482,7 +478,6 @@ class TestOnDisk:
             assert list(documents.folder.glob("parts/*")) == []
 
     async def test_it_is_bounded_on_disk(self, tmp_path, registry, http, clock):
-        """The least recently used go first."""
         async with open_documents(tmp_path, registry, http, clock) as documents:
             for name in "abcd":
                 documents.publishes(name)
@@ -518,7 +513,6 @@ class TestOnDisk:
 
 class TestHeavy:
     async def test_a_large_document_is_the_same(self, tmp_path, registry, http, clock):
-        """It is parsed in another process, or in a thread while there is none."""
         async with open_documents(
             tmp_path, registry, http, clock, memory_bytes=2**26, heavy_bytes=1000
         ) as documents:
@@ -548,7 +542,6 @@ class TestHeavy:
                 assert [bool(decoded) for decoded in values] == [name == "small"] * 2
 
     async def test_what_parses_it_can_be_sent_to_another_process(self, proxied):
-        """For both registries, with a document, and why it is invalid comes back."""
         proxy = proxied.world.services.proxy
         document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
         assert restore(squeeze(document)) == document
@@ -567,7 +560,7 @@ class TestHeavy:
     async def test_it_is_parsed_in_the_worker_process_from_the_first_on(
         self, tmp_path, registry, http, clock
     ):
-        """Its start is waited for: in a thread, a parser holds up other requests."""
+        """In a thread, a parser would hold up other requests."""
         async with open_documents(
             tmp_path, registry, http, clock, heavy_bytes=1, processes=1
         ) as documents:

@@ -42,7 +42,6 @@ def descriptors() -> int:
 
 class TestRegistries:
     async def test_a_file_of_one_registry_is_not_that_of_another(self, files):
-        """Nor is what was cached before registries were told apart, by the digest alone."""
         files.registry.says(PATH, BIG)
         await files.get(KEY)
         await files.settled()
@@ -102,7 +101,7 @@ class TestLoaded:
             assert files.cache.loaded(key, None) is None
 
     async def test_a_large_file_is_read_from_disk(self, files):
-        """Memory is for what is asked for often and costs more to open than to send."""
+        """Memory is for what is requested often and costs more to open than to send."""
         files.registry.says(PATH, BIG)
         await files.get(KEY)
         await files.settled()
@@ -401,7 +400,7 @@ class TestOnDisk:
         assert registry.times(PATH) == 2
 
     async def test_no_file_is_served_from_a_link(self, files, tmp_path):
-        """What it points at is not ours."""
+        """Its target may be outside the cache."""
         (tmp_path / "secret").write_bytes(BIG)
         files.path(KEY).parent.mkdir(parents=True)
         files.path(KEY).symlink_to(tmp_path / "secret")
@@ -471,7 +470,6 @@ class TestEviction:
     async def test_the_downloads_of_one_organisation_leave_the_files_of_others(
         self, tmp_path, registry, http
     ):
-        """Both are of one registry, whose cache they share."""
         async with open_files(tmp_path, registry, http, bytes_max=2**40) as files:
             others = await self.filled(files, 2, org="other")
             many = await self.filled(files, 10, first=2)
@@ -488,7 +486,6 @@ class TestEviction:
             assert keys[-1].name in files.kept()
 
     async def test_a_file_that_is_read_stays_readable(self, files, tmp_path, registry, http):
-        """Its name goes; its bytes go with the last one who reads them."""
         registry.says(PATH, BIG)
         await files.get(KEY)
         await files.settled()
@@ -534,7 +531,7 @@ async def test_two_processes_may_download_the_same(files, tmp_path, registry, ht
 
 
 async def test_a_download_can_be_waited_for_as_a_whole(files):
-    """For ranges: no part of it may be sent before its digest is right."""
+    """No part of it may be sent before its digest is right."""
     valve = Valve(BIG[:600_000], BIG[600_000:])
     files.registry.does(PATH, valve)
     reader = await files.open(KEY)
@@ -554,7 +551,6 @@ async def test_a_download_can_be_waited_for_as_a_whole(files):
 
 
 async def test_a_file_can_be_looked_into_after_it_was_evicted(files, tmp_path, registry, http):
-    """A wheel's metadata is read from its archive, in a thread."""
     registry.says(PATH, BIG)
     await files.get(KEY)
     await files.settled()

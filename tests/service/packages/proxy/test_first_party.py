@@ -24,7 +24,6 @@ NPM = {"ecosystem": "npm", "package": "@acme/*", "registry": "internal-npm"}
 
 
 async def test_a_first_party_name_never_reaches_the_public_registry(proxied: Proxied):
-    """In no spelling, though a stranger has taken the name there."""
     proxied.publishes("acme-lib", wheel_of("acme-lib", "99.0"))
     proxied.publishes_npm("@acme/lib", "99.0.0")
     path = await proxied.path_of("acme-lib")
@@ -93,7 +92,6 @@ async def own(
 async def test_a_first_party_package_comes_from_its_own_registry(
     own: Proxied, elsewhere: FakeRegistry
 ):
-    """Recorded as such, with the registry's name; its credentials go there alone."""
     own.publishes("acme-lib", wheel_of("acme-lib", "99.0"))
     own.publishes_npm("@acme/lib", "99.0.0")
     own.registry.asked.clear()
@@ -118,7 +116,7 @@ async def test_a_first_party_package_comes_from_its_own_registry(
 async def test_a_registry_serves_only_the_organisations_that_it_lists(
     own: Proxied, elsewhere: FakeRegistry
 ):
-    """And only its ecosystem: a writer of policies must not choose who reads a registry."""
+    """A writer of policies must not choose who reads a registry."""
     Proxied(own.world, elsewhere, own.key, own.client).publishes(
         "acme-lib", wheel_of("acme-lib", "1.0")
     )
@@ -141,7 +139,6 @@ async def test_a_registry_serves_only_the_organisations_that_it_lists(
 async def test_an_own_registry_that_is_down_is_never_replaced(
     own: Proxied, elsewhere: FakeRegistry
 ):
-    """502 or 404, never the public package."""
     own.publishes("acme-lib", wheel_of("acme-lib", "99.0"))
     await own.policy(first_party=[PYPI])
     assert (await own.get("pypi/simple/acme-lib/")).status_code == 404
@@ -155,7 +152,6 @@ async def test_an_own_registry_that_is_down_is_never_replaced(
 async def test_what_one_account_may_read_is_not_remembered_for_another(
     settings: Settings, registry: FakeRegistry, tmp_path: Path
 ):
-    """The same registry with other credentials is another one."""
     file = tmp_path / "registries.toml"
 
     def write(password: str) -> None:
@@ -180,7 +176,6 @@ async def test_what_one_account_may_read_is_not_remembered_for_another(
 async def test_accounts_at_one_url_have_files_of_their_own(
     settings: Settings, registry: FakeRegistry, elsewhere: FakeRegistry, tmp_path: Path
 ):
-    """What one organisation installed is not served to another, and does not refuse its file."""
     file = tmp_path / "registries.toml"
     file.write_text(
         "".join(
@@ -285,7 +280,6 @@ def test_a_wrong_registries_file_is_refused_by_its_field(tmp_path: Path, text: s
 
 
 def test_a_registries_file_that_is_not_there_is_refused(tmp_path: Path):
-    """Closed by default: without the setting there is none."""
     with pytest.raises(InvalidSetting, match="No such file"):
         load_registries(tmp_path / "none.toml")
     assert load_registries(None) == {}

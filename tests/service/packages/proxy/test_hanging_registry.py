@@ -162,7 +162,6 @@ async def recover(clients: Clients, moody: Moody, part: str) -> None:
 
 @pytest.mark.timeout(600)
 async def test_requests_that_waited_in_vain_cost_no_connection(clients: Clients, moody: Moody):
-    """Whether they wait to the end, or hang up before; and none sees its connection reset."""
     upstream = upstream_of(clients.served)
     before = await usable(clients, moody, "before")
     for round_ in range(ROUNDS):
@@ -185,7 +184,6 @@ async def test_requests_that_waited_in_vain_cost_no_connection(clients: Clients,
 
 
 async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody: Moody):
-    """With more requests than there are connections."""
     names = [f"slow-{number}" for number in range(200)]
     moody.offer([*names, "other"])
     moody.hangs = True
@@ -201,7 +199,6 @@ async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody
 async def test_slow_downloads_of_one_organisation_do_not_hold_up_another(
     served: Served, clients: Clients, moody: Moody
 ):
-    """Its pages and its files come from the same origin, which sends a byte from time to time."""
     names = [f"large-{number}" for number in range(140)]
 
     async def drip(asked: Asked, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +239,6 @@ async def test_a_client_that_reads_nothing_holds_no_place(served: Served, moody:
 
 
 async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, moody: Moody):
-    """Those whose request is under way as well as those that wait; others are not held up."""
     room = upstream_of(clients.served).room
     room.wait_s = 600
     names = [f"left-{number}" for number in range(200)]

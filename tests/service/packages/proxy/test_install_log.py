@@ -36,7 +36,6 @@ async def path(proxied: Proxied) -> str:
 
 
 async def test_an_install_is_one_row_with_all_that_is_known(proxied: Proxied):
-    """The name as rules compare it, whatever the request had."""
     proxied.publishes("foo-bar", wheel_of("foo-bar", "1.0.0"))
     response = await proxied.get(await proxied.path_of("Foo_Bar"))
 
@@ -71,7 +70,6 @@ async def test_repeats_within_ten_minutes_are_the_same_install(proxied: Proxied,
 
 
 async def test_requests_at_once_are_one_install(proxied: Proxied, path: str):
-    """Also in two processes."""
     async with second_process(proxied) as other:
         answers = await asyncio.gather(*(each.get(path) for each in [proxied, other] * 5))
 
@@ -80,7 +78,6 @@ async def test_requests_at_once_are_one_install(proxied: Proxied, path: str):
 
 
 async def test_what_brings_no_file_is_no_install(proxied: Proxied, path: str):
-    """HEAD, metadata, an index page, and a file that the client has already."""
     etag = (await proxied.send("HEAD", path)).headers["etag"]
     known = await proxied.get(path, if_none_match=etag)
     proxied.registry.says("/files/foo-1.0-py3-none-any.whl.metadata", b"", status=404)
@@ -105,7 +102,7 @@ async def test_a_later_part_belongs_to_the_install_for_a_day(proxied: Proxied, p
 
 
 async def test_no_part_is_served_without_a_row(proxied: Proxied, path: str):
-    """A client that begins in the middle could have got the rest anywhere."""
+    """A client that begins in the middle could have the rest from anywhere."""
     part = await proxied.get(path, range=f"bytes={len(BIG) - 10}-")
 
     assert (part.status_code, await part.get_data()) == (206, BIG[-10:])
@@ -128,7 +125,6 @@ async def test_no_part_is_served_without_a_row(proxied: Proxied, path: str):
 async def test_a_range_that_may_bring_all_is_no_continuation(
     proxied: Proxied, path: str, headers: dict[str, str], status: int
 ):
-    """What is answered counts, not what the header looks like."""
     await proxied.get(path)
     proxied.clock.advance(minutes=10)
     answer = await proxied.get(path, **headers)
@@ -138,7 +134,6 @@ async def test_a_range_that_may_bring_all_is_no_continuation(
 
 
 async def test_another_credential_or_file_is_another_install(proxied: Proxied, path: str):
-    """Each has a row of its own."""
     proxied.publishes("foo", wheel_of("foo", "1.0", BIG), wheel_of("foo", "1.1"))
     proxied.clock.advance(minutes=2)
     another = await new_key(proxied.world, INSTALL)
@@ -151,7 +146,7 @@ async def test_another_credential_or_file_is_another_install(proxied: Proxied, p
 
 
 async def test_the_same_bytes_under_two_names_are_two_installs(proxied: Proxied):
-    """A row says which package was asked for: a copy of another one must not hide behind it."""
+    """A row says which package was requested: a copy must not hide behind it."""
     for name in ("foo", "bar"):
         proxied.publishes(name, wheel_of(name, "1.0", b"same"), wheel_of(name, "1.1", b"same"))
         for file in (await proxied.page(name))["files"]:
@@ -162,7 +157,6 @@ async def test_the_same_bytes_under_two_names_are_two_installs(proxied: Proxied)
 
 
 async def test_another_decision_is_another_row(proxied: Proxied, path: str):
-    """Each of them once."""
     rule = deny("pypi", "foo", id="r1")
     for policy in ({}, {"deny": [rule]}, {"deny": [rule], "mode": "audit"}, {}):
         await proxied.policy(**policy)
@@ -175,7 +169,6 @@ async def test_another_decision_is_another_row(proxied: Proxied, path: str):
 async def test_in_audit_mode_what_would_be_blocked_is_served_and_recorded(
     proxied: Proxied, path: str
 ):
-    """The row names the rule."""
     await proxied.policy(mode="audit", deny=[deny("pypi", "foo", id="r1")])
     answer = await proxied.get(path)
 
@@ -187,7 +180,6 @@ async def test_in_audit_mode_what_would_be_blocked_is_served_and_recorded(
 
 
 async def test_a_refusal_is_recorded_once_and_named_in_the_redirect(proxied: Proxied, path: str):
-    """What a package manager prints leads to the row."""
     await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
     answers = [await proxied.send(method, path) for method in ("GET", "HEAD", "GET")]
 
@@ -234,7 +226,6 @@ async def test_the_job_of_an_install_token_is_in_the_row_until_its_binding_is_re
 async def test_an_expired_install_token_gets_no_byte_and_names_the_remedy(
     gate: Gate, registry: FakeRegistry
 ):
-    """No row either."""
     async with proxied_gate(gate, registry) as proxied:
         token = bearer((await exchanged(gate, await new_key(gate.world, INSTALL)))["token"])
         proxied.publishes("foo", wheel_of("foo", "1.0"))
@@ -249,7 +240,6 @@ async def test_an_expired_install_token_gets_no_byte_and_names_the_remedy(
 
 
 async def test_a_full_journal_is_a_503_without_a_byte(settings: Settings, registry: FakeRegistry):
-    """No row, no file: also for a file that is cached, as this one then is."""
     async with running_proxy(settings, registry, ingest_journal_rows_max=1) as proxied:
         proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
         await proxied.get(await proxied.path_of("foo"))
@@ -266,7 +256,6 @@ async def test_a_full_journal_is_a_503_without_a_byte(settings: Settings, regist
 async def test_a_locked_database_is_a_503_without_a_byte(
     settings: Settings, registry: FakeRegistry
 ):
-    """Another process holds the write lock for longer than the limit."""
     wait_s = 2.0 if IS_POSTGRESQL else 0.05  # it must suffice for a new connection
     async with running_proxy(settings, registry, database_wait_s=wait_s) as proxied:
         proxied.publishes("foo", wheel_of("foo", "1.0"))
@@ -280,7 +269,6 @@ async def test_a_locked_database_is_a_503_without_a_byte(
 
 
 async def test_a_database_without_its_tables_is_a_503_without_a_byte(proxied: Proxied, path: str):
-    """Whatever the fault is."""
     data_dir = proxied.world.services.settings.data_dir
     execute(data_dir, "ALTER TABLE install_marks RENAME TO elsewhere")
     answer = await proxied.get(path)
@@ -338,7 +326,6 @@ def test_a_client_is_what_its_agent_names_first(agent: str | None, client: str |
 
 
 async def test_rows_name_file_digest_and_client(proxied: Proxied, path: str):
-    """A blocked one as well, as far as the registry states the digest."""
     await proxied.get(path, user_agent="pip/26.3 {}")
     proxied.clock.advance(minutes=1)
     await proxied.policy(deny=[deny("pypi", "foo", id="r1")])

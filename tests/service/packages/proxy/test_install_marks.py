@@ -14,7 +14,7 @@ MOMENT = timedelta(microseconds=1)
 
 
 def test_a_mark_covers_repeats_for_ten_minutes_and_parts_for_a_day() -> None:
-    """And nothing before it: a clock that was set back hides no install."""
+    """Nothing before it: a clock that was set back hides no install."""
     mark = Mark(START, 1)
     for window, is_continuation in ((REPEAT, False), (CONTINUATION, True)):
         assert mark.covers(START, is_continuation=is_continuation)
@@ -24,7 +24,6 @@ def test_a_mark_covers_repeats_for_ten_minutes_and_parts_for_a_day() -> None:
 
 
 def test_a_key_is_of_all_that_tells_installs_apart() -> None:
-    """Any bytes that a client may send have one."""
     parts = ["org", "key//", "pypi\0foo\x001.0\0sha256-00", "install_allowed"]
     keys = {install_key(*parts)}
     for index in range(4):
@@ -49,7 +48,7 @@ async def test_old_marks_are_deleted_and_rows_stay(proxied: Proxied):
 
 
 async def test_a_repeat_in_a_process_without_memory_is_the_same_install(proxied: Proxied):
-    """After a restart, too: the mark is stored with the row."""
+    """The mark is stored with the row."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     path = await proxied.path_of("foo")
     for _ in range(2):

@@ -100,7 +100,6 @@ async def killing(proxied: Proxied) -> Killing:
 
 
 async def test_killed_before_the_row_is_durable(killing: Killing):
-    """Nothing was sent."""
     sent, code = await killing.at("COMMIT")
 
     assert (sent, code) == (b"", -signal.SIGKILL)

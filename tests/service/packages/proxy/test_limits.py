@@ -94,7 +94,6 @@ class TestAnswers:
         assert refused in exposed
 
     async def test_an_answer_that_ends_makes_room(self, served: Served, path: str):
-        """Sent whole or broken off; nothing of it is left to count."""
         key = served.proxied.key
         for _ in range(3 * PER_ORG):
             assert await self.ask(served, path, key) == (200, "")
@@ -114,7 +113,6 @@ class TestRequestsToARegistry:
     async def test_very_many_names_of_one_organisation_do_not_keep_another_from_it(
         self, proxied: Proxied
     ):
-        """What is in the cache is served to both."""
         proxied.publishes("cached", wheel_of("cached", "1.0"))
         await proxied.page("cached")
         answers = [await proxied.get(f"npm/unknown-{number}") for number in range(9)]

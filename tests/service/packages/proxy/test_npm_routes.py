@@ -54,7 +54,6 @@ async def test_names_are_case_sensitive(proxied: Proxied):
 
 
 async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied):
-    """404, whichever way it is written."""
     for name in (
         "..",
         "%2e%2e",
@@ -78,7 +77,6 @@ async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied):
 
 
 async def test_a_blocked_version_is_marked_and_its_tag_moves(proxied: Proxied):
-    """`npm install` without a version takes the highest that is allowed."""
     proxied.publishes_npm("left-pad", "1.0.0", "1.1.0", "1.2.0")
     await proxied.policy(deny=[deny("npm", "left-pad", ">=1.1.0", id="r1")])
     for accept in (ABBREVIATED, "application/json"):
@@ -123,7 +121,6 @@ async def test_where_all_is_blocked_tags_stay_and_each_tarball_is_refused(proxie
 
 @pytest.mark.parametrize("path", ["left-pad", "@scope/left-pad", "@scope%2fleft-pad"])
 async def test_tags_are_listed_as_the_document_has_them(proxied: Proxied, path: str):
-    """`npm dist-tag ls`; changing them is publishing."""
     name = path.replace("%2f", "/")
     tags = {"latest": "1.1.0", "next": "1.0.0"}
     proxied.publishes_npm(name, "1.0.0", "1.1.0", **{"dist-tags": tags})
@@ -165,7 +162,6 @@ async def test_what_an_address_says_of_a_tarball_decides_nothing(proxied: Proxie
     ],
 )
 async def test_no_spelling_of_a_version_passes_a_rule(proxied: Proxied, version: str, rule: str):
-    """Prereleases lie in the ranges around them; build metadata is not compared."""
     proxied.publishes_npm("left-pad", version)
     await proxied.policy(deny=[deny("npm", "left-pad", rule, id="r1")])
     answer = await proxied.get(f"npm/left-pad/-/left-pad-{version.replace('+', '%2B')}.tgz")
@@ -179,7 +175,6 @@ async def test_no_spelling_of_a_version_passes_a_rule(proxied: Proxied, version:
 
 
 async def test_the_cooldown_is_about_each_version(proxied: Proxied):
-    """And ends by time alone."""
     recent = START - timedelta(days=6, hours=23, minutes=59, seconds=55)
     proxied.publishes_npm("left-pad", "1.0.0", "1.1.0", at={"1.1.0": recent})
     await proxied.policy(cooldown={"min_age_days": 7})
@@ -196,7 +191,6 @@ async def test_the_cooldown_is_about_each_version(proxied: Proxied):
 
 
 async def test_a_new_rule_holds_for_a_cached_tarball_in_every_process(proxied: Proxied):
-    """At the next request."""
     proxied.publishes_npm("left-pad", "1.0.0")
     path = "npm/left-pad/-/left-pad-1.0.0.tgz"
     async with second_process(proxied) as other:
@@ -208,7 +202,6 @@ async def test_a_new_rule_holds_for_a_cached_tarball_in_every_process(proxied: P
 
 
 async def test_a_document_is_confirmed_and_compressed(proxied: Proxied):
-    """In both of its forms, which differ."""
     proxied.publishes_npm("left-pad", *(f"1.{minor}.0" for minor in range(20)), readme="text")
     etags = set()
     for accept in (ABBREVIATED, "application/json", "*/*"):
@@ -224,7 +217,6 @@ async def test_a_document_is_confirmed_and_compressed(proxied: Proxied):
 
 
 async def test_only_what_the_document_lists_is_there(proxied: Proxied):
-    """Everything else is a 404 in JSON."""
     proxied.publishes_npm("left-pad", "1.0.0")
     for path in (
         "left-pad/-/left-pad-9.9.9.tgz",
@@ -246,7 +238,6 @@ async def test_only_what_the_document_lists_is_there(proxied: Proxied):
 
 
 async def test_a_tarball_with_another_digest_is_a_502(proxied: Proxied):
-    """No byte of it is sent, and nothing is kept."""
     proxied.publishes_npm("left-pad", "1.0.0")
     proxied.registry.says("/tarballs/left-pad/1.0.0.tgz", b"something else")
     path = "npm/left-pad/-/left-pad-1.0.0.tgz"
@@ -258,7 +249,6 @@ async def test_a_tarball_with_another_digest_is_a_502(proxied: Proxied):
 
 
 async def test_small_questions_are_answered(proxied: Proxied):
-    """`npm ping`, `npm whoami`, and the keys of `npm audit signatures`."""
     proxied.registry.says("/npm/-/npm/v1/keys", b'{"keys":[]}', content_type="application/json")
 
     assert await (await proxied.get("npm/-/ping?write=true")).get_json() == {}
@@ -268,7 +258,7 @@ async def test_small_questions_are_answered(proxied: Proxied):
 
 
 async def test_many_versions_are_judged_in_a_thread(proxied: Proxied):
-    """Else a page of a thousand versions stops the event loop, and every organisation."""
+    """Otherwise a page of a thousand versions would stop the event loop."""
     proxied.publishes_npm("few", "1.0.0")
     proxied.publishes_npm("many", *(f"1.0.{number}" for number in range(200)))
 
@@ -344,7 +334,6 @@ async def test_an_audit_query_that_cannot_be_read_goes_nowhere(proxied: Proxied)
 
 
 async def test_nothing_else_is_passed_on(proxied: Proxied):
-    """The registry's other endpoints are not ours to offer."""
     assert (await _audit(proxied, "../../user", b"{}")).status_code == 404
     assert (await _audit(proxied, "whatever", b"{}")).status_code == 404
     assert proxied.registry.asked == []

@@ -48,7 +48,6 @@ async def previewed(
 
 
 async def test_installs_of_young_releases_are_counted(proxied: Proxied) -> None:
-    """Blocked are the installs before the release was a week old, and not those after."""
     start = proxied.clock.now
     proxied.publishes_npm("new", "1.0.0", "2.0.0", at={"1.0.0": OLD, "2.0.0": start})
     await proxied.document("new")
@@ -70,7 +69,6 @@ async def test_installs_of_young_releases_are_counted(proxied: Proxied) -> None:
 
 
 async def test_an_install_at_exactly_the_age_is_not_blocked(proxied: Proxied) -> None:
-    """As the cooldown itself decides."""
     start = proxied.clock.now
     proxied.publishes_npm("new", "1.0.0", at={"1.0.0": start - timedelta(days=7)})
     await proxied.document("new")
@@ -125,7 +123,6 @@ async def test_a_document_of_any_age_on_disk_is_read(proxied: Proxied) -> None:
 
 
 async def test_allow_and_exempt_hold_for_past_installs(proxied: Proxied) -> None:
-    """As they would for the next one."""
     young = dict.fromkeys(("1.0.0", "1.1.0"), proxied.clock.now)
     proxied.publishes_npm("new", *young, at=young)
     await proxied.document("new")

@@ -47,7 +47,6 @@ async def test_every_spelling_of_a_name_is_one_project(proxied: Proxied, name: s
 
 
 async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied):
-    """404 with a reason, as for a name that does not exist."""
     for name in (
         "..",
         "%2e%2e",
@@ -71,7 +70,6 @@ async def test_what_can_be_no_name_never_reaches_the_registry(proxied: Proxied):
 
 
 async def test_an_unknown_name_is_a_404(proxied: Proxied):
-    """In JSON, also for pip, which accepts HTML as an index."""
     answer = await proxied.get("pypi/simple/foo/", accept=f"{HTML}, text/html;q=0.1")
 
     assert await shown(answer) == (404, "the package registry has no such package or file")
@@ -90,7 +88,6 @@ async def test_a_page_is_there_with_and_without_its_slash(proxied: Proxied):
 
 
 async def test_a_blocked_file_is_marked_and_refused_and_others_are_not(proxied: Proxied):
-    """The range takes another version; a pinned one is told why."""
     proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.0.1"))
     await proxied.policy(deny=[deny("pypi", "foo", "==1.0.0", id="r1", reason="it is bad")])
 
@@ -128,7 +125,6 @@ async def test_what_the_registry_has_yanked_is_no_release_that_is_left(proxied: 
 
 
 async def test_marks_return_once_a_release_is_allowed(proxied: Proxied):
-    """By time alone: the page is another one then."""
     young, younger = proxied.clock() - timedelta(days=6), proxied.clock() - timedelta(days=2)
     proxied.publishes("foo", wheel_of("foo", "1.0", at=young), wheel_of("foo", "1.1", at=younger))
     await proxied.policy(cooldown={"min_age_days": 7})
@@ -150,7 +146,6 @@ async def test_in_audit_mode_nothing_is_marked(proxied: Proxied):
 
 
 async def test_a_new_rule_holds_for_a_cached_file_in_every_process(proxied: Proxied):
-    """At the next request; the page is another one at once."""
     proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "2.0"))
     path = await proxied.path_of("foo")
     async with second_process(proxied) as other:
@@ -225,7 +220,6 @@ async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Prox
 
 
 async def test_time_alone_ends_a_cooldown(proxied: Proxied):
-    """Of a page that is in memory, with nothing else changed."""
     file = wheel_of("foo", "1.0", at=START - timedelta(days=6, hours=23, minutes=59, seconds=50))
     proxied.publishes("foo", file, wheel_of("foo", "0.9"))
     await proxied.policy(cooldown={"min_age_days": 7})
@@ -282,7 +276,6 @@ async def test_a_file_is_sent_as_it_is(proxied: Proxied):
 
 
 async def test_a_file_is_fetched_once(proxied: Proxied):
-    """And then served from disk, also while the registry is down."""
     proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
     path = await proxied.path_of("foo")
     await proxied.get(path)
@@ -384,7 +377,6 @@ async def test_a_new_origin_in_the_settings_is_seen_at_once(
 
 
 async def test_metadata_is_the_registrys_or_comes_from_the_wheel(proxied: Proxied):
-    """Neither is an install, and neither is asked for twice."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr(
@@ -407,7 +399,6 @@ async def test_metadata_is_the_registrys_or_comes_from_the_wheel(proxied: Proxie
 
 
 async def test_in_an_outage_the_last_page_is_served_and_the_policy_asked(proxied: Proxied):
-    """For a day; then 502, and never an index without files."""
     proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "2.0"))
     path = await proxied.path_of("foo")
     proxied.registry.says("/simple/foo/", status=503)
@@ -427,7 +418,6 @@ async def test_in_an_outage_the_last_page_is_served_and_the_policy_asked(proxied
 
 
 async def test_a_page_that_is_none_is_a_502(proxied: Proxied):
-    """Not an index without files, which would look as if the project had none."""
     bodies = (b"", b"{", b'{"name":"another","files":[]}', b"\x1f\x8b\x00")
     for number, body in enumerate(bodies):
         path, content_type = f"/simple/foo{number}/", "application/vnd.pypi.simple.v1+json"
@@ -445,7 +435,6 @@ async def test_without_an_upstream_nothing_is_served(settings: Settings, registr
 
 
 async def test_a_file_of_a_public_registry_is_fetched_once_for_all_organisations(proxied: Proxied):
-    """Each installs it, and has a row of its own for that."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     path = await proxied.path_of("foo")
     of_other = replace(proxied, key=await new_key(proxied.world, INSTALL, slug="other"))

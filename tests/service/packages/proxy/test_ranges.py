@@ -28,7 +28,6 @@ ETAG = '"sha256-00"'
     ],
 )
 def test_one_range_is_one_part(field: str, part: ByteRange) -> None:
-    """Ends that lie beyond the file are its end."""
     assert parse_range(field, 100) == part
 
 
@@ -53,14 +52,12 @@ def test_what_is_not_one_range_is_ignored(field: str) -> None:
     ],
 )
 def test_a_range_without_a_byte_is_unsatisfiable(field: str, size: int) -> None:
-    """The answer is 416, with the size."""
     with pytest.raises(RangeUnsatisfiable):
         parse_range(field, size)
 
 
 @given(first=st.integers(0, 120), last=st.integers(0, 120), size=st.integers(1, 100))
 def test_a_part_is_what_its_range_says(first: int, last: int, size: int) -> None:
-    """As slices of a file."""
     content = bytes(range(size))
     try:
         part = parse_range(f"bytes={first}-{last}", size)

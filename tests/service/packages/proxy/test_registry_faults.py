@@ -101,7 +101,6 @@ async def test_nothing_good_is_replaced(proxied: Proxied, ecosystem: str, fault:
 
 @pytest.mark.parametrize(("ecosystem", "fault"), BAD)
 async def test_what_was_never_good_is_a_502(proxied: Proxied, ecosystem: str, fault: str):
-    """Until the registry is well, and not for longer."""
     proxied.registry.does(SOURCES[ecosystem], answer_of(ecosystem, fault))
     assert (await shown(await document(proxied, ecosystem)))[0] == 502
 
@@ -111,7 +110,7 @@ async def test_what_was_never_good_is_a_502(proxied: Proxied, ecosystem: str, fa
 
 
 async def test_a_project_in_quarantine_is_empty_at_once(proxied: Proxied):
-    """PyPI takes the files of malware away, and says so (PEP 792)."""
+    """PyPI removes the files of malware, and says so (PEP 792)."""
     publish(proxied, "pypi", "1.0.0")
     await document(proxied, "pypi")
     page = EMPTY["pypi"].replace(
@@ -179,7 +178,6 @@ class TestOpenCircuit:
         assert await paused.events() == []
 
     async def test_operators_see_it(self, paused: Proxied):
-        """On the page, as a metric, and to those who ask how the process is."""
         client, world = paused.client, paused.world
         health = await client.get("/healthz")
         page = await client.get("/admin/ui/orgs/acme/proxy", headers=world.session("owner"))
@@ -197,7 +195,6 @@ class TestOpenCircuit:
 
 
 async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
-    """Those of one organisation; another one's are served."""
     publish(proxied, "pypi", "1.0.0")
     (registry, _) = public_registries(proxied)
     org = proxied.world.acme.id

@@ -99,7 +99,7 @@ class TestPauses:
     def test_further_refusals_pause_no_other(
         self, rates: RequestRates, refused: list[tuple[str, str]]
     ):
-        """Such as those to requests that were under way."""
+        """Refusals may answer requests that were already in flight."""
         send(rates, A, 30)
         send(rates, B, 2)
         for _ in range(20):

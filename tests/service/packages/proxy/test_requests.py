@@ -52,7 +52,6 @@ async def test_every_path_asks_for_basic_credentials(proxied: Proxied):
 
 
 async def test_a_key_is_taken_from_every_carrier(proxied: Proxied):
-    """All of them are the same credential: one row."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     path = await proxied.path_of("foo")
     secret = proxied.key.secret
@@ -72,7 +71,6 @@ async def test_a_key_is_taken_from_every_carrier(proxied: Proxied):
 
 
 async def test_a_token_is_taken_from_every_carrier(gate: Gate, registry: FakeRegistry):
-    """Each names the job: an install token, and a CI token beside a key."""
     key = await new_key(gate.world, INSTALL)
     token = (await exchanged(gate, key))["token"]
     async with proxied_gate(gate, registry) as proxied:
@@ -119,7 +117,6 @@ async def test_credentials_that_differ_are_refused(proxied: Proxied):
 
 
 async def test_another_organisations_proxy_is_forbidden(proxied: Proxied):
-    """Before anything is asked of the registry; an unknown organisation is a 404."""
     for path in ("pypi/simple/foo/", "npm/left-pad", "unknown"):
         assert (await shown(await proxied.send("GET", path, slug="other")))[0] == 403
         assert await shown(await proxied.send("GET", path, slug="nowhere")) == (
@@ -130,7 +127,7 @@ async def test_another_organisations_proxy_is_forbidden(proxied: Proxied):
 
 
 async def test_nothing_is_published(proxied: Proxied):
-    """And the text says so, which npm prints."""
+    """Npm prints the text."""
     paths = ("npm/left-pad", "npm/@acme%2flib", "pypi/simple/", "pypi/legacy/")
     for method, path in product(("PUT", "POST", "DELETE", "PATCH"), paths):
         answer = await proxied.send(method, path)
@@ -141,7 +138,6 @@ async def test_nothing_is_published(proxied: Proxied):
 
 
 async def test_other_methods_and_paths_are_plain_errors(proxied: Proxied):
-    """In JSON for every client, also one that accepts HTML."""
     for method, path, status in [
         ("OPTIONS", "npm/left-pad", 405),
         ("POST", "unknown", 405),
@@ -154,7 +150,6 @@ async def test_other_methods_and_paths_are_plain_errors(proxied: Proxied):
 
 
 async def test_the_list_of_projects_is_empty(proxied: Proxied):
-    """A valid one, in the form that is asked for."""
     html = await proxied.get("pypi/simple/", accept="text/html")
     listed = await proxied.get("pypi/simple/", accept="application/vnd.pypi.simple.v1+json")
 
@@ -196,7 +191,6 @@ async def test_a_file_in_memory_is_decided_on_and_recorded_like_any_other(proxie
 
 
 async def test_metrics_count_installs_and_uses_of_the_caches(proxied: Proxied):
-    """By what was decided, without a name in them."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     path = await proxied.path_of("foo")
     await proxied.get(path)

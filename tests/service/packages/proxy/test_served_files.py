@@ -52,7 +52,6 @@ def sized(content: bytes) -> Answer:
 
 
 async def test_a_file_that_is_right_comes_whole(served: Served):
-    """Twice: as it is fetched, and from disk."""
     path = await served.proxied.path_of("foo")
     for _ in range(2):
         answer = await served.get(path)
@@ -75,7 +74,6 @@ async def test_a_file_that_is_right_comes_whole(served: Served):
     ids=["digest", "digest, unsized", "breaks off", "too short", "too long", "endless"],
 )
 async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie: Answer):
-    """Its last bytes never come, nothing is kept, and the next client gets the right one."""
     registry = served.proxied.registry
     path = await served.proxied.path_of("foo")
     registry.does(WHEEL, lie)
@@ -96,7 +94,6 @@ async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie
 async def test_a_tarball_that_is_not_what_its_document_says_is_cut(
     served: Served, sent: bytes, size: int | None
 ):
-    """Npm's documents state no size: the end of the response is all that tells its length."""
     registry, gate = served.proxied.registry, asyncio.Event()
     served.proxied.publishes_npm("left-pad", "1.0.0", content=LARGE)
     registry.does(TARBALL, held(sent, gate, size))
@@ -131,7 +128,6 @@ async def test_a_short_file_that_is_wrong_is_a_502_without_a_byte_of_it(
     ids=["another file", "another file, unsized", "half a file", "no byte", "a page"],
 )
 async def test_the_next_request_gets_the_right_file(served: Served, lie: Answer):
-    """Nothing of the wrong one is kept, and nothing stands in the way of another try."""
     wheel = await served.proxied.path_of("foo")
     for path, source in ((wheel, WHEEL), (NPM_PATH, TARBALL)):
         served.proxied.registry.does(source, lie)
@@ -152,7 +148,6 @@ async def test_another_length_is_noticed_before_the_first_byte(served: Served):
 
 
 async def test_a_redirect_to_an_unknown_host_is_a_502(served: Served, elsewhere: FakeRegistry):
-    """And that host hears nothing."""
     path = await served.proxied.path_of("foo")
     served.proxied.registry.says(WHEEL, status=302, location=f"{elsewhere.url}/x.whl")
 
@@ -161,7 +156,6 @@ async def test_a_redirect_to_an_unknown_host_is_a_502(served: Served, elsewhere:
 
 
 async def test_a_registry_that_stops_sending_ends_in_a_cut(served: Served):
-    """After the time that a registry may take without a byte."""
     registry = served.services.proxy.pypi.public
     assert registry is not None
     registry.upstream.limits = UpstreamLimits(progress_s=0.3)

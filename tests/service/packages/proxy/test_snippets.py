@@ -51,7 +51,6 @@ def test_the_quick_start_is_the_job_for_npm_on_github() -> None:
     ],
 )
 def test_each_job_is_yaml_that_runs_the_client(client: Client, provider: CiProvider) -> None:
-    """With what the provider needs to give it a token for this service."""
     snippet = job_snippet(client, provider, ADDRESS, "our-audience")
     job = yaml.safe_load(snippet.text)
 
@@ -71,7 +70,6 @@ def test_each_job_is_yaml_that_runs_the_client(client: Client, provider: CiProvi
 def test_the_lines_for_a_client_set_what_the_command_line_sets(
     client: Client, tmp_path: Path
 ) -> None:
-    """A shell runs them, with a stand-in for the client that prints what it was given."""
     program = tmp_path / INSTALL_COMMANDS[client].split()[0]
     file = '"$NPM_CONFIG_USERCONFIG"'
     program.write_text(f"#!/bin/sh\nenv\ntest -z {file} || cat {file}\n")
@@ -112,5 +110,4 @@ def test_plain_http_is_allowed_to_yarn_on_this_machine_alone() -> None:
 
 
 def test_an_organisation_stands_in_a_path_as_it_is_written() -> None:
-    """Escaped, should it ever have other characters than a slug."""
     assert ProxyAddress("https://a.example", "a/b").npm == "https://a.example/proxy/a%2Fb/npm/"

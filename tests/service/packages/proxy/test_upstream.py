@@ -147,7 +147,7 @@ class TestDocument:
 
     @pytest.mark.parametrize("status", [201, 206, 302, 401, 403, 500, 503])
     async def test_any_other_status_is_a_failure(self, registry, http, status):
-        """What it says of itself is not repeated to the client."""
+        """Upstream's own text is not repeated to the client."""
         registry.says("/simple/a/", b"<script>", status=status)
 
         with capture_logs() as logs, pytest.raises(UpstreamFailed) as failed:
@@ -241,7 +241,6 @@ class TestDocument:
         assert "pass" not in failed.value.reason
 
     async def test_a_query_is_passed_on_and_its_answer_bounded(self, registry, http):
-        """As npm asks for advisories."""
         registry.says("/simple/-/npm/v1/security/advisories/bulk", b"{}")
         upstream = upstream_of(registry, http)
 
@@ -395,7 +394,6 @@ class TestLimits:
         assert "script" not in limited.value.text
 
     async def test_only_the_organisation_that_asked_most_is_not_asked_for(self, registry, http):
-        """Neither the circuit nor a pause keeps the others from the registry."""
         registry.does("/a", status_of(429))
         registry.says("/b", b"")
         upstream = Upstream(http, parse_registry(registry.url))
@@ -437,7 +435,7 @@ class TestConnections:
         assert registry.times("/simple/a/") == 2
 
     async def test_what_became_of_requests_is_known(self, registry, http, clock):
-        """A page shows it, and metrics have how long an answer takes."""
+        """A page shows it; metrics have how long an answer takes."""
         seconds: list[float] = []
         upstream = Upstream(http, parse_registry(registry.url), clock=clock, observe=seconds.append)
         registry.says("/a", b"")

@@ -54,7 +54,7 @@ class TestShares:
 
     @pytest.mark.parametrize("orgs", [1, 2, 5, 20])
     async def test_however_many_organisations_leave_places_for_one_more(self, orgs: int):
-        """With two registries that do not answer, which once could hold all places."""
+        """Two registries that do not answer could once hold all places."""
         room = WaitingRoom(RoomLimits(connections=128))
         for number in range(orgs):
             fill(room, f"slow-{number}", "pypi")
@@ -79,7 +79,6 @@ class TestShares:
             task.cancel()
 
     async def test_one_that_leaves_may_make_room_for_two(self):
-        """For one of another organisation, and for one of its own at another registry."""
         room = WaitingRoom(RoomLimits(connections=9))
         pairs = [("a", "first"), ("a", "second"), ("b", "first")]
         places = [room.try_enter(holder(*pair)) for pair in pairs * 2]
@@ -94,7 +93,6 @@ class TestShares:
 
 class TestTurns:
     async def test_a_place_goes_to_the_organisation_that_holds_the_fewest(self):
-        """Not to the one that has waited for the longest time."""
         room = WaitingRoom(RoomLimits(connections=7))
         room.try_enter(holder("first", "npm"))
         place, *_ = fill(room, "a") + fill(room, "b") + fill(room, "c")
@@ -108,7 +106,6 @@ class TestTurns:
             task.cancel()
 
     async def test_organisations_that_hold_equally_many_take_turns(self):
-        """Each gets one place, however many requests of the other were there before."""
         room = WaitingRoom(RoomLimits(connections=7))
         places = fill(room, "busy") + fill(room, "full") + fill(room, "more")
         assert room.under_way == 7
@@ -122,7 +119,6 @@ class TestTurns:
             task.cancel()
 
     async def test_a_request_behind_one_for_a_full_registry_is_served(self):
-        """Of the same organisation."""
         room = WaitingRoom(RoomLimits(connections=7))
         fill(room, "a")
         others = fill(room, "b") + fill(room, "c")
@@ -189,7 +185,6 @@ class TestTurns:
 
 @pytest.mark.parametrize("seed", range(budget(20, 500)))
 async def test_no_place_is_lost_in_any_course(seed: int) -> None:
-    """Requests come, are cancelled and leave in any order; limits hold throughout."""
     random_ = random.Random(seed)
     room = WaitingRoom(LIMITS)
     tasks: list[asyncio.Task[Place]] = []

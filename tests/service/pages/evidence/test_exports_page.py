@@ -58,7 +58,6 @@ def facts(page: Page) -> dict[str, str]:
 
 
 async def test_the_list_says_who_exported_which_rows(world):
-    """By name, with filters in words, the window that applied, and what became of it."""
     await fill(world)
     export_id, content = await export(world, package="!left-pad", event="blocklist_hit")
     page = await see(world, "exports", "auditor")
@@ -77,7 +76,6 @@ async def test_the_list_says_who_exported_which_rows(world):
 
 
 async def test_an_export_shows_its_receipt_and_how_to_compare_without_scripts(world):
-    """The command and the value that it must print; the parts for scripts are hidden."""
     await fill(world)
     export_id, content = await export(world)
     page = await see(world, f"exports/{export_id}", "auditor")
@@ -98,7 +96,6 @@ async def test_an_export_shows_its_receipt_and_how_to_compare_without_scripts(wo
 
 
 async def test_a_running_export_shows_how_far_it_is(world):
-    """On the page, and for its script, which does not keep the session alive."""
     await fill(world)
     running, stream = await start(world)
     page = await see(world, f"exports/{running.export_id}", "auditor")
@@ -128,7 +125,6 @@ async def test_asking_for_progress_does_not_keep_a_session_alive(world):
 
 
 async def test_a_broken_export_warns_of_its_file(world):
-    """Whether its end was recorded or its process died."""
     broken, stream = await start(world)
     world.services.exporter._progress.remove(broken.export_id)
     world.clock.advance(seconds=SILENT_AFTER.total_seconds())
@@ -155,7 +151,6 @@ async def test_older_exports_are_on_later_pages(world, monkeypatch):
 
 
 async def test_an_offer_says_what_the_file_will_hold(world):
-    """Filters, window, floor and rows before anything is exported; raw where names are guarded."""
     await fill(world)
     page = await see(world, "exports/new?event=blocklist_hit&since=2020-01-01", "auditor")
     said = facts(page)
@@ -175,7 +170,6 @@ async def test_an_offer_says_what_the_file_will_hold(world):
 
 
 async def test_an_offer_without_guarded_names_says_nothing_of_them(world):
-    """Neither when the filter is on the package itself."""
     await fill(world)
     page = await see(world, "exports/new?package=left-pad", "auditor")
 
@@ -184,7 +178,6 @@ async def test_an_offer_without_guarded_names_says_nothing_of_them(world):
 
 
 async def test_the_audit_page_leads_to_the_offer(world):
-    """With its filters, exactly those of its exports."""
     await fill(world)
     page = await see(world, "audit?package=left-pad&last=24h", "auditor")
     (link,) = [one for one in page.all("a") if one.text.startswith("What the file will hold")]
@@ -212,7 +205,6 @@ async def test_what_is_not_there_or_not_understood_is_refused(world, path, statu
 
 
 async def test_only_those_who_may_get_there(world):
-    """Reading suffices for the list, exporting for both; the rest are refused."""
     export_id, _ = await export(world)
     for path in ("exports", f"exports/{export_id}", "exports/new"):
         assert (await get(world, path, "member")).status_code == 403
@@ -223,7 +215,6 @@ async def test_only_those_who_may_get_there(world):
 
 
 async def test_exports_of_another_organisation_are_not_found(world):
-    """Its owner sees none of them."""
     export_id, _ = await export(world)
     theirs = f"/admin/ui/orgs/other/exports/{export_id}"
     answer = await world.client.get(theirs, headers=world.session("stranger"))
@@ -234,7 +225,6 @@ async def test_exports_of_another_organisation_are_not_found(world):
 
 
 async def test_an_unlimited_tier_has_no_floor(world):
-    """And says so, in the offer and of the export."""
     async with world.services.store.write() as work:
         acme = await work.session.get_one(Organisation, world.acme.id)
         acme.tier = "enterprise"

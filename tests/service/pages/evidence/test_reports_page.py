@@ -61,7 +61,6 @@ def test_the_views_name_the_events_that_they_promise():
 
 
 async def test_members_link_to_their_rows_and_sign_ins(world):
-    """On the report and on the members page: what they did, what is about them, sign-ins."""
     member = world.members["auditor"]
     for path, who in (("reports/access", "auditor"), ("members", "owner")):
         page = await see(world, path, who)
@@ -87,7 +86,6 @@ async def test_the_first_of_many_lines_are_shown(world, monkeypatch):
 
 
 async def test_the_report_shows_the_past(world):
-    """A member who was removed since, a key, a binding, as of a date."""
     await world.create()
     async with world.services.store.write() as work:
         await issue_api_key(
@@ -117,7 +115,6 @@ async def test_the_report_shows_the_past(world):
 
 
 async def test_a_part_that_is_of_a_later_date_is_said(world):
-    """Before all else on the page."""
     world.clock.advance(days=400)
     answer = await world.client.get(
         f"{ORG}/reports/access?asOf={START:%Y-%m-%d}T13:00:00Z", headers=world.admin
@@ -136,7 +133,6 @@ async def test_a_part_that_is_of_a_later_date_is_said(world):
     ],
 )
 async def test_a_date_that_is_none_is_said_at_its_field(world, typed, text):
-    """With what was typed still there."""
     answer = await get(world, f"reports/access?asOf={typed}", "auditor")
     page = Page(await answer.get_data(as_text=True))
 

@@ -35,7 +35,6 @@ def cells(page):
 
 
 async def test_a_row_leads_to_all_rows_that_share_something_with_it(incident):
-    """Each with their number, over all time; the links lead to just these rows."""
     (entry, *_) = await incident.audit(event="blocklist_hit")
     page = await open_page(incident, f"{AUDIT}/{entry['id']}")
 
@@ -50,7 +49,6 @@ async def test_a_row_leads_to_all_rows_that_share_something_with_it(incident):
 
 
 async def test_a_run_at_the_provider_is_a_link(incident):
-    """Of the repository in the verified subject, with the run that its token named."""
     (entry, *_) = await incident.audit(event="blocklist_hit")
     page = await open_page(incident, f"{AUDIT}/{entry['id']}")
 
@@ -58,7 +56,6 @@ async def test_a_run_at_the_provider_is_a_link(incident):
 
 
 async def test_the_details_are_a_part_of_their_own_for_the_audit_page(incident):
-    """It is put below a row that is opened."""
     (entry, *_) = await incident.audit(event="blocklist_hit")
     response = await incident.client.get(
         f"{AUDIT}/{entry['id']}/details", headers=incident.session("auditor")
@@ -72,14 +69,12 @@ async def test_the_details_are_a_part_of_their_own_for_the_audit_page(incident):
 
 @pytest.mark.parametrize("path", ["aud_0000000000000999999", "aud_0000000000000999999/details"])
 async def test_a_row_that_is_not_there_is_a_404(world, path):
-    """Also a row of another organisation, which has another id."""
     response = await world.client.get(f"{AUDIT}/{path}", headers=world.session("auditor"))
 
     assert response.status_code == 404
 
 
 async def test_a_package_has_its_versions_and_who_used_them(incident):
-    """When each version was first and last asked for, and how often it was blocked."""
     page = await open_page(incident, f"{ORG}/packages?name=event-stream")
 
     assert [line for line in cells(page) if line.startswith("npm")] == [
@@ -92,7 +87,6 @@ async def test_a_package_has_its_versions_and_who_used_them(incident):
 
 
 async def test_a_run_has_everything_it_asked_for(incident):
-    """With its job, and a link to the page at its provider."""
     page = await open_page(incident, f"{ORG}/runs?run_id=1407&repository_id=412803377")
 
     assert "acme/storefront · main" in page.one("dl").text
@@ -111,7 +105,6 @@ async def test_a_run_has_everything_it_asked_for(incident):
     ],
 )
 async def test_what_no_row_has_is_said(world, path, said):
-    """And no empty table."""
     page = await open_page(world, f"{ORG}/{path}")
 
     assert said in page.one("main").text
@@ -122,7 +115,6 @@ async def test_what_no_row_has_is_said(world, path, said):
     "path", ["packages", "packages?name=", "packages?name=x&ecosystem=y", "runs"]
 )
 async def test_a_page_about_nothing_is_refused(world, path):
-    """With the name of the parameter at fault."""
     response = await world.client.get(f"{ORG}/{path}", headers=world.session("auditor"))
 
     assert response.status_code == 400
@@ -132,7 +124,6 @@ async def test_a_page_about_nothing_is_refused(world, path):
     "path", ["packages?name=x", "runs?run_id=1", "audit/aud_0000000000000000001"]
 )
 async def test_the_pages_need_the_right_to_read_the_log(world, path):
-    """They show rows."""
     for who, status in (("stranger", 403), ("team_admin", 403)):
         response = await world.client.get(f"{ORG}/{path}", headers=world.session(who))
         assert response.status_code == status
@@ -143,7 +134,6 @@ async def test_the_pages_need_the_right_to_read_the_log(world, path):
     [(QueryTooSlow(), "too long to count"), (StoreFault("damage"), "missing or damaged")],
 )
 async def test_what_cannot_be_counted_is_said(incident, monkeypatch, error, said):
-    """The page is there, and does not look complete."""
     fails(monkeypatch, "groups", error)
     page = await open_page(incident, f"{ORG}/packages?name=event-stream")
 

@@ -25,7 +25,6 @@ async def listed(world, slug="acme"):
 
 
 async def test_a_search_is_saved_listed_and_deleted(world):
-    """By name, each a link to the audit page."""
     await save(world, {"name": "x", "query": "?package=left-pad&columns=run"})
     created = await (await save(world)).get_json()
 
@@ -59,7 +58,6 @@ async def test_a_search_is_saved_listed_and_deleted(world):
     ],
 )
 async def test_what_is_no_search_is_refused(world, body, part):
-    """And nothing is saved."""
     status, text = await refused(await save(world, body))
 
     assert status == 400
@@ -68,7 +66,7 @@ async def test_what_is_no_search_is_refused(world, body, part):
 
 
 async def test_a_name_is_used_once(world):
-    """Two searches with one name could not be told apart; another organisation has its own."""
+    """Two searches with one name could not be told apart."""
     await save(world)
 
     assert await refused(await save(world)) == (409, "a saved search of this name exists")
@@ -76,7 +74,6 @@ async def test_a_name_is_used_once(world):
 
 
 async def test_an_organisation_keeps_a_bounded_number(world):
-    """The page lists them all."""
     for number in range(SEARCHES_MAX):
         assert (await save(world, {"name": f"s{number}", "query": "last=1h"})).status_code == 201
 
@@ -93,7 +90,6 @@ async def test_the_refusal_says_the_limit(world, monkeypatch):
 
 
 async def test_another_organisations_search_cannot_be_deleted(world):
-    """Its id is not found."""
     created = await (await save(world)).get_json()
     response = await world.client.delete(
         f"/api/v1/admin/orgs/other/audit/searches/{created['id']}", headers=world.admin
@@ -112,7 +108,6 @@ async def test_readers_of_the_log_may_save(world, who, status):
 
 
 async def test_the_page_saves_what_it_shows_and_leads_back_to_it(world):
-    """With the form's own token; the current search is marked."""
     await add_install(world, package_name="left-pad")
     page = await open_page(world, "?package=left-pad&last=24h")
     response = await send_form(world, page, f"{AUDIT}/searches", "auditor", name="Pads")

@@ -46,7 +46,6 @@ async def send_trial(world: World, page: Page):
 
 @pytest.mark.parametrize("of_project", [True, False])
 async def test_a_key_is_shown_once_and_works(world, capfd, caplog, of_project):
-    """In the answer and nowhere else: neither in an address, a row nor the log."""
     project_id = world.project.id if of_project else None
     answer = await issue(world, project=project_id or "")
     page = await shown(answer)
@@ -70,7 +69,6 @@ async def test_a_key_is_shown_once_and_works(world, capfd, caplog, of_project):
 
 
 async def test_the_same_form_makes_no_second_key(world):
-    """A reload of the answer sends the form again: the key is there, its secret is not."""
     page = await see(world, "keys")
     secret = secret_of(await shown(await issue(world, page)))
     before = await logged(world)
@@ -86,7 +84,6 @@ async def test_the_same_form_makes_no_second_key(world):
 
 @pytest.mark.parametrize("once", ["", "nonsense", "e30.e30"])
 async def test_a_form_made_up_makes_no_key(world, once):
-    """What makes it work once is ours alone."""
     before = await logged(world)
     await shown(await issue(world, once=once), 409)
 
@@ -94,7 +91,6 @@ async def test_a_form_made_up_makes_no_key(world, once):
 
 
 async def test_what_makes_it_work_once_is_of_one_session(world):
-    """The pages of others are good for nothing."""
     theirs = await shown(
         await world.client.get(KEYS, headers={"x-service-admin-token": ADMIN_TOKEN})
     )
@@ -128,14 +124,12 @@ async def test_a_faulty_form_is_shown_again_and_can_be_corrected(
 
 
 async def test_a_project_stays_chosen_beside_a_faulty_name(world):
-    """Nothing typed is lost."""
     page = await shown(await issue(world, name="", project=world.project.id), 400)
 
     assert chosen(page, "issue-project") == [world.project.id]
 
 
 async def test_a_revoked_key_opens_nothing(world):
-    """At once; it stays listed, as revoked."""
     issued = await shown(await issue(world))
     (action,) = [action for action in issued.forms if action.endswith("/revoke")]
     key_id = action.split("/")[-2]
@@ -164,7 +158,6 @@ async def test_a_project_of_another_organisation_is_not_found(world):
 
 
 async def test_a_key_of_another_organisation_is_not_found(world):
-    """Its id is an id of nothing."""
     theirs = await world.client.get("/admin/ui/orgs/other/keys", headers=world.admin)
     form = (await shown(theirs)).forms["/admin/ui/orgs/other/keys"]
     made = await world.client.post(
@@ -181,7 +174,6 @@ async def test_a_key_of_another_organisation_is_not_found(world):
 
 
 async def test_names_are_shown_as_they_are(world):
-    """Markup in them is text."""
     page = await shown(await issue(world, name=HOSTILE))
 
     assert any(one.text == HOSTILE for one in page.all("bdi"))
@@ -199,7 +191,6 @@ def key_ids(page: Page) -> list[str]:
 
 
 async def test_a_key_says_who_owns_it_and_when_it_was_last_used(world):
-    """By address, and a minute late at most."""
     page = await shown(await issue(world))
     (key_id,) = key_ids(page)
     assert "owner@acme.example" in live_row(page, key_id)
@@ -213,7 +204,6 @@ async def test_a_key_says_who_owns_it_and_when_it_was_last_used(world):
 
 
 async def test_an_expired_key_is_refused_and_listed_as_ended(world):
-    """From that instant on, with a 401 that says so."""
     page = await shown(await issue(world, expires="30d"))
     (key_id,) = key_ids(page)
     assert (await world.audit())[0]["payload"]["expires_at"] == "2026-04-03T12:00:00.123Z"
@@ -239,7 +229,6 @@ async def see_later(world: World) -> Page:
 
 
 async def test_a_rotated_key_works_beside_its_successor_for_the_overlap(world):
-    """Then it is refused; the log has who rotated it and until when it works."""
     old = await shown(await issue(world, project=world.project.id, expires="90d"))
     (old_id,) = key_ids(old)
     action = f"{KEYS}/{old_id}/rotate"
@@ -267,7 +256,6 @@ async def test_a_rotated_key_works_beside_its_successor_for_the_overlap(world):
 
 
 async def test_without_an_overlap_the_old_key_ends_at_once(world):
-    """As if it were revoked: it is."""
     old = await shown(await issue(world))
     (old_id,) = key_ids(old)
     new = await shown(await send_form(world, old, f"{KEYS}/{old_id}/rotate", overlap="0"))
@@ -287,7 +275,6 @@ async def test_without_an_overlap_the_old_key_ends_at_once(world):
     ],
 )
 async def test_a_rotation_with_a_faulty_overlap_changes_nothing(world, fields, text):
-    """The field says what is wrong; the key works on."""
     page = await shown(await issue(world))
     (key_id,) = key_ids(page)
     before = await logged(world)
@@ -298,7 +285,7 @@ async def test_a_rotation_with_a_faulty_overlap_changes_nothing(world, fields, t
 
 
 async def test_a_key_is_rotated_once(world):
-    """Of two successors one would be forgotten; a revoked successor makes room."""
+    """One of two successors would be forgotten."""
     page = await shown(await issue(world))
     (key_id,) = key_ids(page)
     action = f"{KEYS}/{key_id}/rotate"
@@ -341,7 +328,6 @@ async def test_an_expiry_that_is_none_makes_no_key(world, expires, text):
 
 
 async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
-    """Neither a new key without the old one's end, nor the other way round."""
     page = await shown(await issue(world))
     (key_id,) = key_ids(page)
     before = await logged(world)
@@ -359,7 +345,6 @@ async def test_a_rotation_that_fails_midway_changes_nothing(world, monkeypatch):
 
 
 async def test_a_key_that_reads_is_issued_by_those_who_may_read_themselves(world):
-    """An admin with org:admin alone cannot issue one that reads bindings."""
     page = await shown(await issue(world, scopes="audit:r oidc:r"))
     secret = secret_of(page)
     headers = {"x-service-api-key": secret}
@@ -378,7 +363,6 @@ async def test_a_key_that_reads_is_issued_by_those_who_may_read_themselves(world
 
 
 async def test_a_key_that_reads_is_rotated_by_those_who_may_read(world):
-    """They are shown its successor's secret."""
     await issue(world, scopes="oidc:r")
     await grant(world, "admin", "org:admin")
     page = await see(world, "keys", "admin")
@@ -391,7 +375,6 @@ async def test_a_key_that_reads_is_rotated_by_those_who_may_read(world):
 
 @pytest.mark.parametrize("scopes", ["oidc:w", "org:admin", "audit:r nonsense"])
 async def test_a_key_never_changes_anything(world, scopes):
-    """There is no scope for it."""
     page = await shown(await issue(world, scopes=scopes), 400)
 
     assert (
@@ -408,7 +391,6 @@ async def test_a_key_of_a_project_does_not_read(world):
 
 
 async def test_a_key_of_a_project_may_be_one_that_only_installs(world):
-    """What it installs is attributed by the project's bindings."""
     await issue(world, scopes="packages:install", project=world.project.id)
 
     (row, *_) = await world.audit(event="api_key_created")
@@ -417,7 +399,6 @@ async def test_a_key_of_a_project_may_be_one_that_only_installs(world):
 
 
 async def test_a_key_needs_a_use(world):
-    """None is chosen beforehand."""
     before = await logged(world)
     page = await shown(await issue(world, scopes=""), 400)
 
@@ -445,7 +426,6 @@ async def test_90_days_are_chosen_beforehand(world):
 
 
 async def test_a_member_issues_no_key_that_may_do_more_than_they(world):
-    """Neither one that sends rows nor one that installs."""
     await grant(world, "admin", "org:admin")
     before = await logged(world)
     for scopes in ("packages:install", "audit:ingest"):
@@ -463,7 +443,7 @@ async def old_key(world: World, **more) -> tuple[str, str]:
 
 
 async def test_a_key_without_scopes_works_and_is_marked(world):
-    """It is older than scopes are; its owners have to learn that it may do more than it should."""
+    """It is older than scopes; its owners must learn that it may do more than it should."""
     key_id, secret = await old_key(world)
     row = [{"event": "install_allowed", "packageName": "left-pad"}]
     answer = await world.client.post(
@@ -485,7 +465,6 @@ async def test_the_successor_of_a_key_without_scopes_has_them_and_an_end(world):
 
 
 async def test_long_lists_are_paged_and_searched(world, monkeypatch):
-    """Newest first, by name or id; keys of one instant are in order, too, and none is left out."""
     monkeypatch.setattr(page_module, "ROWS_MAX", 3)
     keys = [unscoped_key(world.acme.id, name=f"Many {number // 6}")[0] for number in range(8)]
     ended = unscoped_key(world.acme.id, name="many ended", revoked_at=world.clock())[0]
@@ -511,7 +490,6 @@ async def test_long_lists_are_paged_and_searched(world, monkeypatch):
 
 
 async def test_a_key_of_any_part_of_the_list_is_revoked(world, monkeypatch):
-    """The form leads back to where it stood."""
     monkeypatch.setattr(page_module, "ROWS_MAX", 1)
     keys = [unscoped_key(world.acme.id, name="many")[0] for _ in range(2)]
     keys.sort(key=lambda key: key.id)
@@ -527,7 +505,6 @@ async def test_a_key_of_any_part_of_the_list_is_revoked(world, monkeypatch):
 
 @pytest.mark.parametrize("ended", [True, False])
 async def test_keys_of_another_organisation_are_not_listed(world, ended):
-    """Live ones and others."""
     revoked_at = world.clock() if ended else None
     key = unscoped_key(world.other.id, name="theirs", revoked_at=revoked_at)[0]
     async with world.services.store.write() as work:

@@ -36,7 +36,6 @@ def of(world: World, who: str, what: str) -> str:
 
 
 async def test_everyone_is_listed_with_what_is_known_of_them(world):
-    """Address, role, provider, whether their account is linked, teams, and oneself."""
     page = await see(world, "members")
     rows = {row.attributes["id"]: row.text for row in page.all("tr") if "id" in row.attributes}
     own, team_admin = (rows[world.members[who].id] for who in ("owner", "team_admin"))
@@ -68,7 +67,6 @@ async def test_passkeys_are_seen_and_removed(world):
 
 
 async def test_an_invitation_makes_a_member_and_one_row(world):
-    """It says what happens next."""
     page = await see(world, leads_to(await invite(world)).removeprefix(f"{ORG}/"))
     event, by, subject = (await logged(world))[0]
 
@@ -90,7 +88,6 @@ async def test_an_invitation_makes_a_member_and_one_row(world):
 async def test_a_faulty_invitation_is_shown_again_as_it_was_typed(
     world, field, typed, status, fault
 ):
-    """The fault beside its field, nothing lost, nothing changed."""
     before = await logged(world)
     page = await shown(await invite(world, **{field: typed}), status)
 
@@ -105,7 +102,6 @@ async def test_a_faulty_invitation_is_shown_again_as_it_was_typed(
 
 
 async def test_a_role_is_changed(world):
-    """By the form in the member's row, which says so to those who do not see it."""
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "auditor", "role"), role="admin")
 
@@ -120,7 +116,6 @@ async def test_a_role_is_changed(world):
 
 
 async def test_the_last_owner_stays(world):
-    """The fault is beside the field."""
     before = await logged(world)
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "owner", "role"), role="member")
@@ -133,7 +128,6 @@ async def test_the_last_owner_stays(world):
 
 
 async def test_a_member_is_removed_and_signed_out(world):
-    """At once, and permanently."""
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "auditor", "remove"))
 
@@ -146,7 +140,6 @@ async def test_a_member_is_removed_and_signed_out(world):
 
 
 async def test_sessions_are_ended(world):
-    """All of them; the member can come back."""
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "auditor", "sign-out"))
 
@@ -156,7 +149,6 @@ async def test_sessions_are_ended(world):
 
 
 async def test_a_sign_in_link_is_shown_once_and_works(world, capfd, caplog):
-    """In the answer and nowhere else: neither in an address, a row nor the log."""
     page = await see(world, "members")
     answer = await send_form(world, page, of(world, "auditor", "link"))
     page = await shown(answer)
@@ -179,7 +171,7 @@ async def test_a_sign_in_link_is_shown_once_and_works(world, capfd, caplog):
 
 
 async def test_the_same_form_makes_no_second_link(world):
-    """To reload the answer sends the form again."""
+    """Reloading the answer sends the form again."""
     page = await see(world, "members")
     await send_form(world, page, of(world, "auditor", "link"))
     before = await logged(world)
@@ -191,7 +183,6 @@ async def test_the_same_form_makes_no_second_link(world):
 
 
 async def test_long_lists_are_paged_and_searched(world, monkeypatch):
-    """By address, whatever its case; forms lead back to where they stood."""
     async with world.services.store.write() as work:
         for number in range(60):
             await add_member(
@@ -238,7 +229,6 @@ async def test_domains_are_shown_and_changed_by_the_operator_alone(world):
 
 @pytest.mark.parametrize("what", ["role", "remove", "sign-out", "remove-passkeys", "link"])
 async def test_a_member_who_is_gone_is_not_found(world, what):
-    """The page is shown again with the error."""
     page = await shown(await post(world, f"members/mem_missing/{what}", role="auditor"), 404)
 
     assert "No member mem_missing in acme" in page.one("div", role="alert").text
@@ -246,7 +236,6 @@ async def test_a_member_who_is_gone_is_not_found(world, what):
 
 @pytest.mark.parametrize("what", ["role", "remove", "sign-out", "remove-passkeys", "link"])
 async def test_forms_about_a_role_beyond_ones_own_are_refused(world, what):
-    """And not offered, as are roles that cannot be given."""
     await grant(world, "auditor", "org:admin")
     action = f"members/{world.members['admin'].id}/{what}"
     page = await shown(await post(world, action, "auditor", role="member"), 403)
@@ -260,7 +249,6 @@ async def test_forms_about_a_role_beyond_ones_own_are_refused(world, what):
 
 
 async def test_all_faults_of_an_invitation_are_shown(world):
-    """Each beside its field."""
     page = await shown(await invite(world, email="nonsense", idp="facebook"), 400)
 
     assert fault_of(page, "invite-email").startswith("email must be an address")

@@ -44,7 +44,6 @@ async def overrides(world: World) -> dict[str, list[str]]:
 
 
 async def test_defaults_are_marked_and_cannot_be_removed(world):
-    """They are no boxes; the owner's row has none at all."""
     page = await see(world, "roles")
 
     assert ticks(page, "owner") == {}
@@ -54,7 +53,6 @@ async def test_defaults_are_marked_and_cannot_be_removed(world):
 
 
 async def test_what_is_granted_holds_from_the_next_request_on(world):
-    """With one row; and what is not ticked any more is taken back."""
     before = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
     answer = await save(world, "auditor", "owner", "oidc:r")
     after = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
@@ -68,7 +66,6 @@ async def test_what_is_granted_holds_from_the_next_request_on(world):
 
 
 async def test_what_one_lacks_cannot_be_ticked(world):
-    """Neither for oneself nor for others; a form that is made up is refused."""
     await grant(world, "admin", "org:admin")
     before = await logged(world)
     page = await see(world, "roles", "admin")
@@ -82,7 +79,6 @@ async def test_what_one_lacks_cannot_be_ticked(world):
 
 
 async def test_a_role_beyond_ones_own_has_no_form(world):
-    """What it is granted can be seen."""
     await grant(world, "admin", "oidc:r")
     await grant(world, "auditor", "org:admin", "oidc:r")
     page = await see(world, "roles", "auditor")
@@ -113,7 +109,6 @@ async def test_an_old_page_does_not_restore_a_revoked_grant(world):
     ],
 )
 async def test_what_is_none_is_refused(world, role, capability, said):
-    """By the text of the function; nothing is changed."""
     before = await logged(world)
     answer = await post(world, f"roles/{role}", before="", capability=capability)
 
@@ -122,7 +117,6 @@ async def test_what_is_none_is_refused(world, role, capability, said):
 
 
 async def test_tier_and_hold_are_shown_with_who_changes_them(world):
-    """The operator; there is no form for either."""
     async with world.services.store.write() as work:
         org = await work.session.get_one(Organisation, world.acme.id)
         await set_tier(work, org, "team", BY_OPERATOR)

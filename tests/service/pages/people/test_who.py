@@ -25,7 +25,6 @@ PAGES = {
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("who", ["admin", "auditor", "member", "team_admin", "stranger"])
 async def test_no_one_else_sees_a_page(shared_world, page, who):
-    """Neither another role nor an office nor an owner of another organisation."""
     answer = await get(shared_world, page, who)
 
     refusal = (await shown(answer, 403)).one("div", role="alert").text
@@ -33,7 +32,6 @@ async def test_no_one_else_sees_a_page(shared_world, page, who):
 
 
 async def test_the_navigation_leads_those_who_may(shared_world):
-    """In its order, the shown page marked; no one else is offered any of them."""
     page = await see(shared_world, "keys")
     theirs = await see(shared_world, "audit", "auditor")
     names = [link.text for link in page.all("a") if link.text in PAGES.values()]
@@ -57,7 +55,6 @@ async def all_forms(world: World) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("how", ["auditor", "stranger", "no token", "other site", "signed out"])
 async def test_no_one_else_sends_a_form(shared_world, how):
-    """Not by another's session, nor from elsewhere, nor without what ties it to a page."""
     forms = await all_forms(shared_world)
     assert {action.split("/")[5] for action in forms} == set(PAGES)
     before = await logged(shared_world)
@@ -74,14 +71,13 @@ async def test_no_one_else_sends_a_form(shared_world, how):
 
 
 async def test_what_is_shown_is_not_cached(shared_world):
-    """Neither by a browser nor by what is between."""
     for page in PAGES:
         assert (await get(shared_world, page)).headers["cache-control"] == "no-store"
 
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_rights_lost_before_the_form_ended_are_lost(world):
-    """A form can come in slowly; what holds is what holds at the commit."""
+    """A form can arrive slowly; the rights at the commit count."""
     await grant(world, "admin", "org:admin")
     csrf = (await see(world, "teams", "admin")).forms[f"{ORG}/teams"]["csrf"]
     body = urlencode({"name": "late", "csrf": csrf}).encode()

@@ -42,7 +42,6 @@ def verdict(page: Page) -> str:
     ],
 )
 async def test_the_answer_names_the_rule_and_leads_to_it(world: World, given, title, place):
-    """As a sentence, with the reason that an audit row would have."""
     await put(world, DOCUMENT_EXAMPLE)
     page = await check(world, **given)
 
@@ -56,7 +55,6 @@ async def test_the_answer_names_the_rule_and_leads_to_it(world: World, given, ti
 
 
 async def test_the_operators_blocklist_is_named(world: World):
-    """Its advisory, and that part of the page."""
     await load(world.services.store, osv_zip([osv_record("MAL-2026-1")]))
     page = await check(world, package="evil", version="1.0.0")
 
@@ -65,7 +63,6 @@ async def test_the_operators_blocklist_is_named(world: World):
 
 
 async def test_in_audit_mode_it_would_be_served(world: World):
-    """The answer says both."""
     await put(world, DOCUMENT_EXAMPLE | {"mode": "audit"})
 
     assert "Blocked, but served" in verdict(await check(world, package="left-pad@1.2.0"))
@@ -82,7 +79,6 @@ async def test_in_audit_mode_it_would_be_served(world: World):
     ],
 )
 async def test_what_cannot_be_asked_is_said_at_its_field(world: World, given, field):
-    """With what was typed."""
     page = await check(world, status=400, **given)
 
     assert fault_of(page, f"check-{field}")
@@ -91,7 +87,6 @@ async def test_what_cannot_be_asked_is_said_at_its_field(world: World, given, fi
 
 
 async def test_without_a_version_in_the_address_it_only_asks(world: World):
-    """As the link from a package's page does."""
     answer = await get(world, "policy/check?ecosystem=npm&package=left-pad")
     page = await shown(answer)
 
@@ -101,7 +96,6 @@ async def test_without_a_version_in_the_address_it_only_asks(world: World):
 
 
 async def test_a_packages_page_leads_to_the_question(world: World):
-    """For those who may read the policy; with the ecosystem of its rows."""
     await add_install(world, package_name="left-pad", version="1.0.0", ecosystem="npm")
     page = await see(world, "packages?name=left-pad")
 
@@ -110,7 +104,6 @@ async def test_a_packages_page_leads_to_the_question(world: World):
 
 
 async def test_nothing_is_recorded(world: World):
-    """And reading the policy is enough."""
     await grant(world, "auditor", "policy:r")
     before = await world.audit()
     await check(world, "auditor", package="left-pad@1.2.0")

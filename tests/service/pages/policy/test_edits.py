@@ -28,7 +28,6 @@ def faults(kind: str, policy: InstallPolicy = EXAMPLE, **given: str) -> dict[str
 
 
 def test_a_rule_is_added_behind_the_others():
-    """Its ranges one a line; empty fields are not given."""
     policy = made("add_deny", **rule(package="lodash", versions=" <4 \r\n\r\n>=5 <6 "))
 
     assert policy.deny[:-1] == EXAMPLE.deny
@@ -39,7 +38,6 @@ def test_a_rule_is_added_behind_the_others():
 
 
 def test_first_party_packages_are_added():
-    """With the registry that rows name."""
     policy = made(
         "add_first_party", ecosystem="pypi", package="Acme_*", registry=" pypi.acme.example "
     )
@@ -64,7 +62,6 @@ def test_every_field_at_fault_is_named_at_once():
 
 
 def test_what_must_not_be_empty_says_so():
-    """In the form's words, not the schema's."""
     assert faults("add_deny", **rule(package=" ", versions="!!")) == {
         "package": ["must not be empty"],
         "versions": ["not a range such as ^1.2.0, <2 or 1.x: !!"],
@@ -107,7 +104,6 @@ def test_an_entry_is_removed_by_its_name(part, entry):
 
 
 def test_mode_and_cooldown():
-    """An empty number of days ends the cooldown."""
     assert made("mode", mode="audit").mode is Mode.AUDIT
     assert set(faults("mode", mode="off")) == {"mode"}
     changed = made("cooldown", min_age_days=" 14 ", exempt="npm:@acme/*\r\npypi:Acme_*\r\n")
@@ -123,7 +119,6 @@ def test_mode_and_cooldown():
 
 @pytest.mark.parametrize("days", ["0", "-1", "1.5", "3651", "seven", "١٤", "9" * 99])
 def test_days_are_a_whole_number(days):
-    """Within the limits, and both fields are judged."""
     found = faults("cooldown", min_age_days=days, exempt="requests\nnpm:a b\nnpm:fine")
 
     assert "whole number" in found["min_age_days"][0]
@@ -131,13 +126,12 @@ def test_days_are_a_whole_number(days):
 
 
 def test_exempt_packages_need_a_cooldown():
-    """Else they would be dropped in silence."""
+    """Otherwise they would be dropped silently."""
     assert set(faults("cooldown", min_age_days="", exempt="npm:x")) == {"min_age_days"}
 
 
 @pytest.mark.parametrize("policy", [NO_POLICY, EXAMPLE])
 def test_the_document_of_the_page_is_the_policy(policy):
-    """Sent back unchanged it changes nothing; each entry has a line."""
     text = document_text(policy)
 
     assert json.loads(text) == to_json(policy)
@@ -146,7 +140,6 @@ def test_the_document_of_the_page_is_the_policy(policy):
 
 
 def test_all_entries_of_a_document_at_fault_are_named():
-    """By their numbers in what was typed."""
     entries = [
         {"ecosystem": "npm", "package": "a"},
         {"ecosystem": "npm", "package": "b", "versions": "!!"},
@@ -170,7 +163,6 @@ def test_all_entries_of_a_document_at_fault_are_named():
     ["", "[]", "{", '{"mode": "audit", "mode": "audit"}', '{"x": NaN}', '{"deny": 1}', "\ud800"],
 )
 def test_what_is_no_document_is_refused(document):
-    """With the reason, and as a fault of its field."""
     assert len(faults("document", document=document)["document"]) == 1
 
 

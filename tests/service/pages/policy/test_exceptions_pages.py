@@ -38,7 +38,6 @@ async def decide(world: World, decision: str, who: str = "owner", **fields: str)
 
 
 async def test_a_member_asks_and_an_owner_allows(world: World):
-    """The policy then has a rule of exactly that release; both are in the log."""
     answer = await ask(world)
     assert leads_to(answer) == f"{NEW}?done=asked"
     page = await see(world, "policy/exceptions")
@@ -65,7 +64,6 @@ async def test_a_member_asks_and_an_owner_allows(world: World):
 
 
 async def test_what_is_declined_changes_no_policy(world: World):
-    """And stays listed with the reason."""
     await ask(world)
     leads_to(await decide(world, "decline", reason="wait a week"))
     page = await see(world, "policy/exceptions?done=declined")
@@ -76,7 +74,6 @@ async def test_what_is_declined_changes_no_policy(world: World):
 
 
 async def test_the_form_is_filled_in_from_its_address(world: World):
-    """As the page of a blocked install links it; owners are named."""
     page = await see(world, "policy/exceptions/new?package=%40acme%2Fx&version=2.0.0", "member")
 
     assert page.one("input", id="ask-package").attributes["value"] == "@acme/x"
@@ -87,7 +84,6 @@ async def test_the_form_is_filled_in_from_its_address(world: World):
 
 
 async def test_all_errors_are_at_their_fields(world: World):
-    """With what was typed; nothing is recorded."""
     before = await world.audit()
     page = await shown(await ask(world, package=HOSTILE, reason=" "), 400)
 
@@ -106,7 +102,6 @@ async def test_a_wrong_ecosystem_hides_no_other_error(world: World):
 
 
 async def test_a_release_is_asked_for_once(world: World):
-    """The second person learns that it waits."""
     await ask(world)
     page = await shown(await ask(world, "auditor"), 409)
 
@@ -115,7 +110,6 @@ async def test_a_release_is_asked_for_once(world: World):
 
 
 async def test_what_was_decided_meanwhile_is_said_so(world: World):
-    """Two owners with the same page."""
     await ask(world)
     old = await see(world, "policy/exceptions")
     leads_to(await decide(world, "decline"))
@@ -129,7 +123,6 @@ async def test_what_was_decided_meanwhile_is_said_so(world: World):
 
 
 async def test_hostile_reasons_are_text(world: World):
-    """Of the request and of the decision."""
     assert leads_to(await ask(world, reason=HOSTILE))
     assert HOSTILE in (await see(world, "policy/exceptions")).one("article").text
     leads_to(await decide(world, "decline", reason=HOSTILE))
@@ -140,7 +133,6 @@ async def test_hostile_reasons_are_text(world: World):
 
 @pytest.mark.parametrize("who", ["member", "admin", "auditor"])
 async def test_only_who_may_change_the_policy_decides(world: World, who: str):
-    """Who may read it sees the requests, without the forms."""
     await ask(world)
     action = await _decision(world)
     fields = await csrf(world, who) | {"decision": "allow"}
@@ -162,7 +154,6 @@ async def _decision(world: World) -> str:
 
 
 async def test_other_organisations_are_out_of_reach(world: World):
-    """Neither to ask, nor to see, nor to decide; and no form works without its token."""
     await ask(world)
     action = await _decision(world)
     stranger = "stranger"

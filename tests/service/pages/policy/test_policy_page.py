@@ -36,7 +36,6 @@ from tests.service.pages.policy.desk import (
 
 
 async def test_without_a_policy_the_page_says_what_holds(world: World):
-    """The operator's blocklist alone; every part says that it is empty."""
     page = await see(world, "policy")
 
     assert "No policy was set yet" in page.html
@@ -46,7 +45,6 @@ async def test_without_a_policy_the_page_says_what_holds(world: World):
 
 
 async def test_what_is_in_force_is_said_in_words(world: World):
-    """Each entry, its versions and reason, in the order in which they decide."""
     await put(world, DOCUMENT_EXAMPLE)
     page = await see(world, "policy")
 
@@ -75,7 +73,6 @@ async def feeds(world: World) -> tuple[str, list[list[str]]]:
 
 
 async def test_each_feed_of_the_blocklist_is_shown_with_its_size_and_age(world: World):
-    """It is the operator's, so the page has no form for it; what was never imported is named."""
     await load(world.services.store, osv_zip([osv_record("MAL-2026-1")]))
 
     text, ((feed, ecosystem, ids, advisories, modified, imported),) = await feeds(world)
@@ -89,7 +86,6 @@ async def test_each_feed_of_the_blocklist_is_shown_with_its_size_and_age(world: 
 
 
 async def test_a_stale_feed_is_named_with_the_remedy(world: World):
-    """After a week, by default, without an import."""
     world.clock.advance(days=-8)
     store = world.services.store
     await load(store, osv_zip([osv_record("MAL-1"), osv_record("MAL-2", "p", "PyPI")]))
@@ -103,7 +99,6 @@ async def test_a_stale_feed_is_named_with_the_remedy(world: World):
 
 
 async def test_a_rule_is_previewed_and_then_saved(world: World):
-    """One revision and one audit row, by the member."""
     page = await shown(await preview(world, "add_deny", 0, **RULE))
     before = await in_force(world)
     answer = await save(world, page)
@@ -117,7 +112,6 @@ async def test_a_rule_is_previewed_and_then_saved(world: World):
 
 
 async def test_each_form_changes_its_part(world: World):
-    """One after the other, on the revision before."""
     await change(world, "mode", 0, mode="audit")
     await change(world, "cooldown", 1, min_age_days="7", exempt="pypi:acme-*")
     await change(
@@ -156,7 +150,6 @@ async def test_rows_are_not_linked_for_those_who_may_not_read_them(world: World)
 
 
 async def test_an_earlier_revision_can_be_seen_and_put_in_force_again(world: World):
-    """By the same two steps, as a new revision."""
     for document in ({"deny": [LEFT_PAD]}, {"mode": "audit"}, {}):
         await put(world, document)
     page = await see(world, "policy?revision=2")
@@ -176,7 +169,6 @@ async def test_an_earlier_revision_can_be_seen_and_put_in_force_again(world: Wor
 
 
 async def test_a_change_of_nothing_has_no_button(world: World):
-    """It would make no revision."""
     page = await shown(await preview(world, "mode", 0, mode="enforce"))
 
     assert POLICY not in page.forms
@@ -184,7 +176,6 @@ async def test_a_change_of_nothing_has_no_button(world: World):
 
 
 async def test_a_concurrent_change_is_shown_and_loses_nothing(world: World):
-    """Neither what was typed, nor what the other person saved."""
     page = await shown(await preview(world, "add_deny", 0, **RULE))
     await put(world, {"cooldown": {"min_age_days": 9}})
     again = await shown(await save(world, page), 412)
@@ -211,7 +202,6 @@ async def test_a_form_older_than_the_policy_shows_what_it_would_undo(world: Worl
 
 
 async def test_errors_are_at_their_fields_with_what_was_typed(world: World):
-    """All at once; the form is open, the others are not."""
     fields = RULE | {"package": HOSTILE, "versions": "not a range", "reason": "for {{7*7}}"}
     page = await shown(await preview(world, "add_deny", 0, **fields), 400)
 
@@ -234,7 +224,6 @@ async def test_an_entry_that_is_gone_is_said_so(world: World):
 
 
 async def test_hostile_reasons_are_text(world: World):
-    """On the page, in the preview and in the difference."""
     await put(world, {"deny": [LEFT_PAD | {"reason": HOSTILE, "id": HOSTILE}]})
     page = await see(world, "policy")
     assert HOSTILE in page.one("tr", id="deny-0").text
@@ -245,7 +234,6 @@ async def test_hostile_reasons_are_text(world: World):
 
 
 async def test_who_may_read_but_not_change_gets_no_form(world: World):
-    """And a form that they made up is refused."""
     await grant(world, "auditor", "policy:r")
     await put(world, {"deny": [LEFT_PAD]})
     page = await see(world, "policy", "auditor")
@@ -268,7 +256,6 @@ async def test_who_may_change_but_not_read_saves_blind(world: World):
 
 
 async def test_a_form_of_another_session_changes_nothing(world: World):
-    """Neither without its token nor with that of someone else."""
     fields = {"kind": "mode", "mode": "audit", "replaces": "0"}
     for token in ({}, {"csrf": "x"}, await csrf(world, "auditor")):
         for path in (PREVIEW, POLICY):
@@ -277,7 +264,6 @@ async def test_a_form_of_another_session_changes_nothing(world: World):
 
 
 async def test_another_organisation_is_out_of_reach(world: World):
-    """Its policy is neither shown nor changed, whatever the form says."""
     await put(world, {"deny": [LEFT_PAD]}, "other")
     token = await csrf(world)
     fields = token | {"kind": "mode", "mode": "audit", "replaces": "1"}
@@ -302,7 +288,6 @@ async def test_another_organisation_is_out_of_reach(world: World):
     ],
 )
 async def test_a_form_that_no_page_has_is_refused(world: World, fields):
-    """With a text that names the field."""
     answer = await send(world, PREVIEW, await csrf(world) | {"replaces": "0"} | fields)
 
     assert answer.status_code == 400
@@ -310,7 +295,6 @@ async def test_a_form_that_no_page_has_is_refused(world: World, fields):
 
 
 async def test_many_revisions_are_folded(world: World):
-    """The newest are in sight, all that are kept can be opened."""
     for number in range(12):
         await put(world, {"cooldown": {"min_age_days": number + 1}})
     page = await see(world, "policy")

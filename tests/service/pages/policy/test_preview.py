@@ -26,7 +26,6 @@ async def installs(world: World) -> None:
 
 
 async def test_it_counts_installs_packages_and_jobs(world: World):
-    """Each with the rows that it counts."""
     await installs(world)
     page = await shown(await preview(world, "add_deny", 0, **RULE))
 
@@ -39,7 +38,6 @@ async def test_it_counts_installs_packages_and_jobs(world: World):
 
 
 async def test_in_audit_mode_it_says_that_they_are_served(world: World):
-    """The change that comes before one to enforce."""
     await installs(world)
     page = await shown(
         await preview(world, "document", 0, document='{"mode": "audit", "deny": []}')
@@ -60,7 +58,6 @@ async def test_an_install_that_is_older_does_not_count(world: World):
 
 
 async def test_without_the_right_to_read_rows_there_are_counts_alone(world: World):
-    """As in the API, whose preview needs policy:r."""
     await grant(world, "member", "policy:r", "policy:w")
     await installs(world)
     page = await shown(await preview(world, "add_deny", 0, "member", **RULE))

@@ -26,7 +26,6 @@ def own_endpoints(world: World) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("credential", NONE_OF_A_MEMBER)
 async def test_it_takes_a_session(world: World, credential: str) -> None:
-    """At every endpoint there is."""
     headers = await TABLE[credential].headers(world)
     endpoints = own_endpoints(world)
     assert len(endpoints) == 9

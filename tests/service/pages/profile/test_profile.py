@@ -42,7 +42,6 @@ async def sessions(holder: Holder) -> list[str]:
 
 
 async def test_it_says_who_the_member_is(holder: Holder) -> None:
-    """Address, organisation, role, and how they come in."""
     text = (await holder.profile()).one("dl").text
 
     for fact in ("auditor@acme.example", "acme", "auditor", "github", "no account linked"):
@@ -50,7 +49,6 @@ async def test_it_says_who_the_member_is(holder: Holder) -> None:
 
 
 async def test_it_is_every_members_own(world: World) -> None:
-    """Also of those who may do nothing else; no other's session, passkey or address is on it."""
     page = await Holder(world).with_session_of("member").profile()
 
     assert "member@acme.example" in page.html
@@ -59,14 +57,12 @@ async def test_it_is_every_members_own(world: World) -> None:
 
 
 async def test_a_visitor_is_led_to_the_way_in_and_back(world: World) -> None:
-    """As from every page that needs a session."""
     answer = await world.client.get(PROFILE, headers={"accept": "text/html"})
 
     assert answer.headers["location"] == "/admin/ui/sign-in?next=/admin/ui/profile"
 
 
 async def test_a_session_is_told_by_its_browser_and_address(holder: Holder) -> None:
-    """Which one is this one, and where the others are."""
     other = await sign_in_elsewhere(holder)
 
     page = await other.profile()
@@ -90,7 +86,6 @@ async def test_what_a_browser_calls_itself_is_bounded_and_escaped(holder: Holder
 
 
 async def test_one_session_is_ended_with_one_row(holder: Holder) -> None:
-    """At once; the others go on."""
     other = await sign_in_elsewhere(holder)
     (there,) = await sessions(holder)
     before = len(await holder.world.audit())
@@ -111,7 +106,6 @@ async def test_one_session_is_ended_with_one_row(holder: Holder) -> None:
 
 
 async def test_ending_all_others_keeps_this_one(holder: Holder) -> None:
-    """And no link from before signs in again."""
     others = [await sign_in_elsewhere(holder) for _ in range(3)]
     async with holder.world.services.store.write() as work:
         auditor = holder.world.members["auditor"]
@@ -141,7 +135,6 @@ async def test_what_ends_nothing_leaves_no_row(holder: Holder) -> None:
 
 
 async def test_sessions_that_are_over_are_not_listed(holder: Holder) -> None:
-    """Neither ended nor idle ones."""
     async with holder.world.services.store.write() as work:
         auditor = holder.world.members["auditor"]
         cookie = await issue_cookie(work, holder.world.acme, auditor, BY_OPERATOR)
@@ -158,7 +151,6 @@ async def test_sessions_that_are_over_are_not_listed(holder: Holder) -> None:
 
 
 async def test_a_passkey_is_removed_with_one_row(holder: Holder) -> None:
-    """The last one, too: there are other ways in."""
     await holder.register("Laptop")
     (passkey,) = (await holder.profile()).values("passkey")
     before = len(await holder.world.audit())
@@ -186,7 +178,6 @@ async def test_a_member_cannot_remove_another_members_passkey(holder: Holder) ->
 
 
 async def test_a_name_is_shown_as_it_was_given(holder: Holder) -> None:
-    """And does nothing."""
     await holder.register("<script>alert(1)</script> مرحبا")
 
     page = await holder.profile()
@@ -221,7 +212,6 @@ async def test_when_a_passkey_was_last_used_is_shown(holder: Holder) -> None:
 async def test_another_site_cannot_send_them(
     holder: Holder, action: str, headers: dict[str, str] | None, csrf: str | None
 ) -> None:
-    """Neither by another origin nor without the token of the page."""
     await holder.register()
     other = await sign_in_elsewhere(holder)
     page = await holder.profile()

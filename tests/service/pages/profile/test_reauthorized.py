@@ -15,7 +15,7 @@ OWN = {"origin": "http://localhost:8080", "content-type": "application/x-www-for
 
 @pytest.mark.parametrize("action", ["passkeys/remove", "sessions/end", "sessions/end-others"])
 async def test_what_ended_before_the_body_did_is_over(world: World, action: str) -> None:
-    """The body can come last, and long after the head that was let in."""
+    """The body can arrive last, long after the head that was accepted."""
     holder = Holder(world).with_session_of("auditor")
     await holder.register()
     page = await holder.profile()

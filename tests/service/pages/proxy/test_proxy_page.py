@@ -40,7 +40,6 @@ async def test_without_a_registry_it_says_which_setting_is_missing(world: World)
 
 
 async def test_registries_are_shown_without_their_credentials(proxied: World):
-    """Their hosts are what an engineer needs to know; the password is the operator's."""
     page = await see(proxied, "proxy")
 
     assert "https://pypi.internal.example/simple/" in page.html
@@ -52,7 +51,6 @@ async def test_registries_are_shown_without_their_credentials(proxied: World):
 
 
 async def test_the_state_is_that_of_the_last_request(proxied: World):
-    """A later answer ends a failure; why it failed is shown as text."""
     registry = proxied.services.proxy.pypi.public
     assert registry is not None
     health, now = registry.upstream.health, proxied.clock.now
@@ -68,7 +66,6 @@ async def test_the_state_is_that_of_the_last_request(proxied: World):
 
 
 async def test_installs_are_counted_by_ecosystem_with_links(world: World):
-    """Of the last day; each link leads to the rows that were counted."""
     for name, ecosystem in (("left-pad", "npm"), ("lodash", "npm"), ("requests", "pypi")):
         await add_install(world, package_name=name, ecosystem=ecosystem, version="1")
     blocked = BlocklistHit(rule_id="r", source="operator")
@@ -88,7 +85,6 @@ async def test_installs_are_counted_by_ecosystem_with_links(world: World):
 
 
 async def test_installs_need_the_right_to_read_rows(world: World):
-    """The rest of the page does not."""
     await grant(world, "member", "policy:r")
     await add_install(world, package_name="left-pad", ecosystem="npm", version="1")
     page = await see(world, "proxy", "member")
@@ -101,7 +97,6 @@ async def test_installs_need_the_right_to_read_rows(world: World):
 
 
 async def test_the_cache_says_what_it_holds(world: World):
-    """Files and bytes, and the limit."""
     kept = world.services.settings.package_cache_dir / "files" / "kept" / "aa"
     kept.mkdir(parents=True)
     (kept / f"sha256-{'a' * 64}").write_bytes(b"x" * 3 * 2**20)
@@ -116,7 +111,6 @@ async def test_the_cache_says_what_it_holds(world: World):
 async def test_each_client_and_provider_has_lines_for_this_organisation(
     world: World, client: str, provider: str
 ):
-    """The chosen ones are marked; the lines name this service and this organisation."""
     page = await see(world, f"proxy?client={client}&provider={provider}")
     chosen = [one.text for one in page.all("a", **{"aria-current": "true"})]
     blocks = [
@@ -130,7 +124,6 @@ async def test_each_client_and_provider_has_lines_for_this_organisation(
 
 @pytest.mark.parametrize("query", ["client=cargo", "provider=jenkins", "x=1", "client=a&client=b"])
 async def test_other_choices_are_refused(world: World, query: str):
-    """As everywhere: nothing is guessed."""
     assert (await get(world, f"proxy?{query}")).status_code == 400
 
 
@@ -139,7 +132,6 @@ async def test_other_choices_are_refused(world: World, query: str):
     [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (10 * 2**30, "10.0 GiB")],
 )
 def test_sizes_are_in_units(size: int, words: str):
-    """Of 1024, as limits are set."""
     assert in_units(size) == words
 
 

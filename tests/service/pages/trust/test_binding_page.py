@@ -44,7 +44,6 @@ async def state_of(world, binding_id):
 
 
 async def test_the_page_has_every_field_and_the_history(world):
-    """And leads to the rows that name the binding, and to those about it."""
     binding_id = await bind(world, headers=world.session("owner"), event_names=["push", "schedule"])
     page = await see(world, path_of(binding_id))
 
@@ -68,7 +67,6 @@ async def test_the_page_has_every_field_and_the_history(world):
 
 
 async def test_the_history_is_for_those_who_may_read_the_audit_log(world):
-    """The binding itself says who and when already."""
     await grant(world, "member", "oidc:r")
     page = await see(world, path_of(await bind(world)), "member")
 
@@ -90,7 +88,6 @@ async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkey
 
 
 async def test_revoking_says_what_it_does_and_is_one_row(world):
-    """The reason stands with the binding and in its row, which came from the dashboard."""
     binding_id = await bind(world)
     response = await press(world, binding_id, reason="moved to other/repo")
 
@@ -109,7 +106,7 @@ async def test_revoking_says_what_it_does_and_is_one_row(world):
 
 
 async def test_a_note_is_one_of_ours(world):
-    """An address says nothing in our name."""
+    """An address must not put words on the page."""
     page = await see(world, f"{path_of(await bind(world))}?done=you%20were%20hacked")
 
     assert "hacked" not in page.html
@@ -118,7 +115,6 @@ async def test_a_note_is_one_of_ours(world):
 
 @pytest.mark.parametrize("reason", ["x" * (REASON_MAX + 1), "a\x00b", "a\nb"])
 async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
-    """Nothing is revoked for it."""
     binding_id = await bind(world)
     page = await answered(await press(world, binding_id, reason=reason), 400)
 
@@ -129,7 +125,6 @@ async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
 
 
 async def test_a_concurrent_revoke_was_first(world):
-    """Who reads on is told by whom, and that the reason they typed is not the one kept."""
     binding_id = await bind(world)
     page = await see(world, path_of(binding_id))
     await revoke(world, binding_id, "first")
@@ -152,7 +147,6 @@ async def test_a_concurrent_revoke_was_first(world):
     ],
 )
 async def test_the_button_is_for_those_who_may(world, who, role, of_org, of_team):
-    """And what is sent without it is refused all the same."""
     if role:
         await grant(world, role, "oidc:r", "oidc:w")
     team_id = await team_binding(world)
@@ -169,7 +163,6 @@ async def test_the_button_is_for_those_who_may(world, who, role, of_org, of_team
 
 
 async def test_who_may_only_read_gets_no_button(world):
-    """A capability lacking, a page lacking its button."""
     await grant(world, "admin", "oidc:r")
     binding_id = await bind(world)
     page = await see(world, path_of(binding_id), "admin")
@@ -187,7 +180,6 @@ async def test_who_may_only_read_gets_no_button(world):
     "headers", [{}, {"origin": "https://evil.example"}, {"origin": "null"}], ids=str
 )
 async def test_another_sites_form_revokes_nothing(world, headers):
-    """Nor does one of ours without its token."""
     binding_id = await bind(world)
     page = await see(world, path_of(binding_id))
     action = f"{path_of(binding_id)}/revoke"
@@ -201,7 +193,7 @@ async def test_another_sites_form_revokes_nothing(world, headers):
 
 
 async def test_the_admin_token_revokes_without_a_session(world):
-    """As everywhere: what no browser sends by itself needs no form token."""
+    """No browser sends its header by itself, so it needs no form token."""
     binding_id = await bind(world)
     page = await open_page(world, path_of(binding_id), **world.admin)
     response = await world.client.post(f"{path_of(binding_id)}/revoke", headers=world.admin)
@@ -213,7 +205,6 @@ async def test_the_admin_token_revokes_without_a_session(world):
 
 @pytest.mark.parametrize("slug", ["acme", "other"])
 async def test_what_is_not_this_organisations_is_404(world, slug):
-    """An id that does not exist and another organisation's look alike."""
     binding_id = await bind(world) if slug == "other" else "obind_missing"
     who = "stranger" if slug == "other" else "owner"
     base = f"/admin/ui/orgs/{slug}/bindings"
@@ -230,7 +221,6 @@ async def test_what_is_not_this_organisations_is_404(world, slug):
 
 
 async def test_to_change_bindings_is_not_to_read_them(world):
-    """`oidc:w` alone revokes what it knows the id of, and is shown nothing of it."""
     binding_id = await bind(world)
     token = csrf_token(world.services.settings.secret_key, await session_of(world, "admin"))
     await grant(world, "admin", "oidc:w")

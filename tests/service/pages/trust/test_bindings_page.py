@@ -41,7 +41,6 @@ async def status_for(world, path, headers):
     ],
 )
 async def test_the_list_is_for_those_with_oidc_r(world, who, role, status):
-    """The same capability as the API's."""
     binding_id = await bind(world)
     if role:
         await grant(world, role, "oidc:r")
@@ -69,7 +68,6 @@ async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
 
 
 async def test_an_actor_that_is_no_member_here_keeps_its_own_name(world):
-    """The admin token is not accepted, nor a member of another organisation."""
     await bind(world)
     foreign = f"github:{world.members['stranger'].id}"
     assert "system:admin-token" in cells(await see(world), "Added")[0]
@@ -95,7 +93,6 @@ async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(
 
 
 async def test_a_revoked_binding_says_by_whom_and_why(world):
-    """It stays in the list."""
     await revoke(world, await bind(world), "left the company")
 
     (state,) = cells(await see(world), "State")
@@ -114,7 +111,6 @@ async def test_an_unused_binding_is_told_after_a_day(world):
 
 
 async def test_a_row_leads_to_its_audit_rows(world):
-    """Those that name it, and those about itself; only for readers of the log."""
     binding_id = await bind(world)
     links = {link.attributes["href"] for link in (await see(world)).all("a")}
     await grant(world, "member", "oidc:r")
@@ -162,7 +158,6 @@ async def test_a_long_text_is_looked_for_without_backtracking(world):
 
 
 async def test_the_past_is_shown_as_the_past(world):
-    """What was trusted then, and what became of it since."""
     first = await bind(world, sub_pattern="repo:acme/first:x")
     world.clock.advance(hours=1)
     await bind(world, sub_pattern="repo:acme/second:x")
@@ -238,7 +233,6 @@ async def test_pages_are_turned_both_ways_and_none_is_missed_by_revoking(world, 
 
 
 async def test_another_organisations_bindings_are_not_there(world):
-    """Neither in the list, nor as a place to begin at, nor by address."""
     binding_id = await bind(world)
     other = world.session("stranger")
 
@@ -250,7 +244,6 @@ async def test_another_organisations_bindings_are_not_there(world):
 
 
 async def test_hostile_texts_are_texts(world):
-    """In every field that others fill in."""
     team = await add_team(world, HOSTILE_SUB)
     await bind(world, sub_pattern=HOSTILE_SUB)
     gone = await bind(

@@ -68,7 +68,6 @@ def kept(page: Page) -> dict[str, str]:
     ],
 )
 async def test_the_form_is_for_those_with_oidc_w(world, who, role, status):
-    """Also to send it."""
     if role:
         await grant(world, role, "oidc:r", "oidc:w")
     await bind(world)
@@ -81,7 +80,6 @@ async def test_the_form_is_for_those_with_oidc_w(world, who, role, status):
 
 
 async def test_a_binding_is_created_as_typed_and_shown(world):
-    """One row, from the dashboard, in the name of its sender."""
     response = await send(world, project_id=world.project.id)
     (binding,) = await world.bindings()
 
@@ -98,7 +96,6 @@ async def test_a_binding_is_created_as_typed_and_shown(world):
 
 
 async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
-    """A line break that came along when pasting, blank lines between events."""
     assert (
         await send(world, sub_pattern=f"{SUB}\r\n", event_names="\r\n push \r\n\r\nschedule\r\n")
     ).status_code == 303
@@ -126,7 +123,6 @@ async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, text, refusal):
-    """And nothing that was typed is lost."""
     page = await answered(await send(shared_world, **{field: text}), 400)
     note = page.one("p", id=f"hint-new-{field}", **{"class": "fault"})
 
@@ -157,7 +153,6 @@ async def test_all_faults_are_shown_at_once(shared_world):
 
 
 async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
-    """It is the one fault that quotes what was sent."""
     page = await answered(await send(world, issuer=HOSTILE), 400)
 
     assert page.one("p", id="hint-new-issuer").text == f"issuer is not on the allowlist: {HOSTILE}"
@@ -165,7 +160,6 @@ async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
 
 
 async def test_hostile_texts_come_back_as_texts(world):
-    """In every field that can be typed into."""
     page = await answered(
         await send(world, sub_pattern=HOSTILE, repository_id=HOSTILE, event_names=HOSTILE), 400
     )
@@ -177,7 +171,6 @@ async def test_hostile_texts_come_back_as_texts(world):
 
 
 async def test_a_conflict_names_the_binding_in_the_way(world):
-    """If it is ours."""
     binding_id = await bind(world)
     page = await answered(await send(world), 409)
     alert = page.one("div", role="alert")
@@ -203,7 +196,7 @@ async def test_a_conflict_with_another_organisation_names_nothing_of_theirs(worl
 
 
 async def test_the_admin_token_creates_without_a_session(world):
-    """For every team, in its own name, and without a form token: no browser sends it unasked."""
+    """No browser sends its header by itself, so it needs no form token."""
     page = await open_page(world, NEW, **world.admin)
     response = await world.client.post(NEW, form=GOOD, headers=world.admin)
 
@@ -215,7 +208,6 @@ async def test_the_admin_token_creates_without_a_session(world):
 
 
 async def test_other_organisations_teams_and_projects_are_neither_offered_nor_taken(world):
-    """To this organisation they do not exist."""
     async with world.services.store.write() as work:
         other = await work.session.get(Organisation, world.other.id)
         team = await create_team(work, other, "foreigners", BY_OPERATOR)
@@ -230,7 +222,6 @@ async def test_other_organisations_teams_and_projects_are_neither_offered_nor_ta
 
 
 async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
-    """What they cannot do is not among what they can choose."""
     await grant(world, "member", "oidc:r", "oidc:w")
     async with world.services.store.write() as work:
         acme = await work.session.get(Organisation, world.acme.id)
@@ -256,7 +247,6 @@ async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
 
 
 async def test_owners_are_offered_both_levels(world):
-    """A team's only if they administer it, as with the API."""
     page = await see(world, NEW)
 
     assert [text.split(":")[0] for text in options(page, "origin")] == ["org_admin", "team_admin"]
@@ -275,7 +265,6 @@ async def test_who_may_create_nothing_is_told_so(world):
 
 
 async def test_another_sites_form_creates_nothing(world):
-    """Nor one without its token."""
     page = await see(world, NEW)
     form = page.forms[NEW] | GOOD
     owner = world.session("owner")

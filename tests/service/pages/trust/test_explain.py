@@ -90,7 +90,6 @@ async def is_trusted(world: World, token: str) -> bool:
 
 
 async def test_a_token_becomes_a_binding_with_one_click(world, issuer):
-    """Paste, look, create; then the job is trusted."""
     token = issuer.sign()
     page = await explained(world, token)
 
@@ -140,7 +139,6 @@ async def test_a_revoked_binding_is_among_the_nearest(world, issuer):
 
 
 async def test_one_click_replaces_the_binding_that_lists_other_events(world, issuer):
-    """Its events are kept, so that the jobs it trusts stay trusted."""
     binding_id = await bind(world, event_names=["schedule"])
     page = await explained(world, issuer.sign())
     said = " ".join(page.one("main").text.split())
@@ -158,7 +156,6 @@ async def test_one_click_replaces_the_binding_that_lists_other_events(world, iss
 
 
 async def test_a_misspelt_subject_is_replaced_or_added_beside(world, issuer):
-    """The difference is said once; either way is one click."""
     binding_id = await bind(world, event_names=["schedule"], project_id=None)
     token = issuer.sign(sub=SUB.replace("payments", "Payments"))
     page = await explained(world, token)
@@ -185,7 +182,6 @@ async def test_a_misspelt_subject_is_replaced_or_added_beside(world, issuer):
 
 
 async def test_rules_that_passed_take_one_line_each(world, issuer):
-    """Their values are not repeated; the one that failed has them."""
     await bind(world, event_names=["schedule"])
     page = await explained(world, issuer.sign())
 
@@ -205,7 +201,6 @@ async def test_rules_that_passed_take_one_line_each(world, issuer):
     ],
 )
 async def test_each_failure_is_told_in_words(world, issuer, changes, meaning):
-    """With the code that logs and counters have."""
     await bind(world)
     page = await explained(world, issuer.sign(**changes))
 
@@ -218,7 +213,6 @@ async def test_each_failure_is_told_in_words(world, issuer, changes, meaning):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_no_token_is_said_to_be_none(shared_world, pasted):
-    """A page, with the reason, and no rule reached."""
     page = await explained(shared_world, pasted)
 
     assert "The header does not hold a token." in page.one("div", role="status").text
@@ -226,7 +220,7 @@ async def test_what_is_no_token_is_said_to_be_none(shared_world, pasted):
 
 
 async def test_the_token_is_nowhere_afterwards(world, issuer, settings: Settings):
-    """Not in the page, not in the log, not in a row, not in the address, not on the disk."""
+    """Neither in the page, the log, a row, the address, nor on the disk."""
     await bind(world)
     token = issuer.sign(padding="x" * 500)
     with capture_logs() as logs:
@@ -246,7 +240,6 @@ async def test_the_token_is_nowhere_afterwards(world, issuer, settings: Settings
 
 
 async def test_explaining_leaves_no_trace(world, issuer):
-    """It is a question: no row, no count, no rejected subject."""
     before = await world.audit()
     await explained(world, issuer.sign())
     await world.services.rejected.flush()
@@ -268,7 +261,6 @@ async def test_an_explanation_can_be_for_one_projects_key(world, issuer):
 
 
 async def test_a_fault_of_the_form_is_beside_its_field(world):
-    """Another organisation's project does not exist here."""
     async with world.services.store.write() as work:
         other = await work.session.get(Organisation, world.other.id)
         project = await create_project(work, other, "theirs", BY_OPERATOR)
@@ -283,7 +275,6 @@ async def test_a_fault_of_the_form_is_beside_its_field(world):
 
 
 async def test_a_reader_gets_the_explanation_and_no_form_to_create(world, issuer):
-    """What is missing is for them to know, not to do."""
     await grant(world, "auditor", "oidc:r")
     page = await explained(world, issuer.sign(), "auditor")
 
@@ -302,7 +293,6 @@ async def test_others_are_refused(world, who):
 
 
 async def test_a_form_of_another_session_is_refused(world):
-    """Its token ties it to the page that was shown."""
     page = await see(world, EXPLAIN)
     await grant(world, "admin", "oidc:r")
 

@@ -39,7 +39,6 @@ def drafts(page: Page) -> list[str]:
 
 
 async def test_a_row_says_who_why_how_often_and_what_to_do(world):
-    """In words; codes are for looking them up."""
     later = START + timedelta(hours=1)
     await remember(
         world,
@@ -95,7 +94,7 @@ async def test_one_click_drafts_and_one_more_creates(world):
 
 
 async def test_what_is_unverified_is_apart_and_drafts_nothing(world):
-    """A stranger must not put words before a member who may trust them."""
+    """A stranger must not word what a member may then trust."""
     page = await shown(
         world, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub="repo:made/up:x"
     )
@@ -110,7 +109,6 @@ async def test_what_is_unverified_is_apart_and_drafts_nothing(world):
 
 
 async def test_made_up_subjects_do_not_crowd_out_the_others(world):
-    """However many of them came later."""
     await remember(
         world,
         rejection(world.acme.id, sub="repo:acme/genuine:x"),
@@ -186,7 +184,6 @@ async def test_a_job_that_another_organisation_has_cannot_be_drafted(world):
     ],
 )
 async def test_the_page_is_for_those_with_oidc_r(world, who, role, status):
-    """It says whom the organisation does not trust. Drafting is for those who may create."""
     if role:
         await grant(world, role, "oidc:r")
     await remember(world, rejection(world.acme.id))
@@ -219,7 +216,6 @@ async def test_another_organisations_digest_is_404(world):
 
 
 async def test_what_is_forgotten_drafts_nothing(world):
-    """Also where it is not deleted yet."""
     await remember(world, rejection(world.acme.id))
     (row,) = await remembered(world)
     world.clock.advance(seconds=KEPT_FOR.total_seconds() + 1)
@@ -229,7 +225,7 @@ async def test_what_is_forgotten_drafts_nothing(world):
 
 
 async def test_an_address_fills_in_nothing_by_itself(world):
-    """A link must not put words into the form of a member who may create."""
+    """A link must not fill in the form of a member who may create."""
     response = await world.client.get(
         f"{NEW}?sub_pattern=repo:evil/x:y", headers=world.session("owner") | OWN_PAGE
     )
@@ -248,7 +244,6 @@ async def test_an_organisation_without_any_learns_what_the_page_lists(world):
 @pytest.mark.parametrize("is_verified", [True, False])
 @pytest.mark.parametrize("name", ["issuer", "sub", "repository_id", "event_name", "owner"])
 async def test_hostile_claims_are_texts(world, name, is_verified):
-    """What a token says is a stranger's text."""
     page = await shown(world, **{name: HOSTILE, "is_verified": is_verified})
     pages = [page, *[await see(world, path) for path in drafts(page)]]
 
@@ -259,7 +254,6 @@ async def test_hostile_claims_are_texts(world, name, is_verified):
 
 
 async def test_the_navigation_leads_there_for_those_who_may(world):
-    """And marks where one is, on the pages below as well."""
     binding_id = await bind(world)
     auditor = await open_page(world)
     await remember(world, rejection(world.acme.id))

@@ -30,7 +30,6 @@ def path_of(binding_id: str) -> str:
 
 
 async def test_a_binding_is_replaced_from_its_page(world: World):
-    """The form has its terms; what is not changed stays."""
     before = await bind(world, event_names=["push", "release"], project_id=world.project.id)
     own = await see(world, f"{BINDINGS}/{before}")
     page = await see(world, own.link("Replace this binding…"))
@@ -78,7 +77,6 @@ async def test_an_emptied_field_is_not_taken_over(world: World):
 async def test_a_fault_is_beside_its_field_and_changes_nothing(
     world: World, field: str, text: str, said: str
 ):
-    """With all that was typed."""
     before = await bind(world)
     page = await see(world, path_of(before))
 
@@ -91,7 +89,6 @@ async def test_a_fault_is_beside_its_field_and_changes_nothing(
 
 
 async def test_a_taken_slot_names_the_binding_in_the_way(world: World):
-    """If it is ours."""
     before, other = await bind(world), await bind(world, sub_pattern=BRANCH)
     page = await see(world, path_of(before))
 
@@ -104,7 +101,6 @@ async def test_a_taken_slot_names_the_binding_in_the_way(world: World):
 
 
 async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: World):
-    """And keeps the events of the binding that was in the way."""
     await bind(world, event_names=["schedule"])
     fresh = await see(world, NEW)
     typed = {"sub_pattern": SUB, "repository_id": "123456789", "event_names": "push"}
@@ -118,7 +114,6 @@ async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: W
 
 
 async def test_a_revoked_binding_cannot_be_replaced(world: World):
-    """Its page says by whom it was revoked, and offers no form."""
     before = await bind(world)
     page = await see(world, path_of(before))
     await revoke(world, before, "leaked")
@@ -149,7 +144,6 @@ async def test_the_operators_binding_becomes_the_organisations_own(world: World)
 
 
 async def test_the_page_is_for_those_who_may_revoke_and_create(world: World):
-    """A team's admin replaces the team's binding alone."""
     envelope = await bind(world)
     team = await bind(world, origin="team_admin", team_id=world.team.id)
     await grant(world, "member", "oidc:r", "oidc:w")
@@ -167,7 +161,6 @@ async def test_the_page_is_for_those_who_may_revoke_and_create(world: World):
 
 
 async def test_a_form_without_its_token_replaces_nothing(world: World):
-    """Nor one from another site."""
     before = await bind(world)
     page = await see(world, path_of(before))
     form = page.forms[path_of(before)]
@@ -180,7 +173,6 @@ async def test_a_form_without_its_token_replaces_nothing(world: World):
 
 
 async def test_hostile_texts_come_back_as_texts(world: World):
-    """In every field that can be typed into."""
     before = await bind(world)
     page = await see(world, path_of(before))
     typed = {"sub_pattern": HOSTILE, "repository_id": HOSTILE, "reason": HOSTILE}

@@ -29,7 +29,6 @@ async def bound(world: World, *names: str) -> list[str]:
 
 
 async def test_three_actions_from_the_list_to_a_revoked_repository(world: World):
-    """Open a binding, open its repository, confirm; the count is said before."""
     ours = await bound(world, "a", "b")
     await bind(world, repository_id="43")
     binding = await see(world, f"{BINDINGS}/{ours[0]}")
@@ -76,7 +75,6 @@ async def test_the_form_asks_for_issuer_and_repository(world: World):
 
 
 async def test_a_binding_added_meanwhile_is_shown_before_it_is_revoked(world: World):
-    """What is confirmed is what was listed."""
     (first,) = await bound(world, "a")
     page = await see(world, OF_42)
     await bound(world, "b")
@@ -117,7 +115,6 @@ async def test_more_bindings_than_a_page_shows_are_all_confirmed_and_revoked(wor
 
 
 async def test_a_repository_that_is_revoked_already_says_so(world: World):
-    """Nothing is left to confirm."""
     (only,) = await bound(world, "a")
     page = await see(world, OF_42)
     await revoke(world, only)
@@ -128,7 +125,6 @@ async def test_a_repository_that_is_revoked_already_says_so(world: World):
 
 
 async def test_a_faulty_reason_revokes_nothing_and_is_kept(world: World):
-    """It is the one field that is typed."""
     await bound(world, "a")
     page = await see(world, OF_42)
 
@@ -141,7 +137,6 @@ async def test_a_faulty_reason_revokes_nothing_and_is_kept(world: World):
 
 
 async def test_the_page_is_for_those_who_may_revoke(world: World):
-    """A team's admin sees the organisation's bindings, and no button."""
     await bound(world, "a")
     await grant(world, "member", "oidc:r", "oidc:w")
     page = await see(world, OF_42, "team_admin")
@@ -154,7 +149,6 @@ async def test_the_page_is_for_those_who_may_revoke(world: World):
 
 
 async def test_hostile_texts_are_texts(world: World):
-    """Subjects and what an address says."""
     await bind(world, sub_pattern=HOSTILE.replace(" ", "_"), repository_id="42")
     for path in (OF_42, f"{PATH}?issuer={HOSTILE}&repository_id=42".replace(" ", "%20")):
         response = await world.client.get(path, headers=world.session("owner") | OWN_PAGE)

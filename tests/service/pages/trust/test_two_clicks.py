@@ -114,7 +114,6 @@ async def first_click(world: World) -> Page:
     ("state", "label"), CASES, ids=lambda value: getattr(value, "__name__", value)
 )
 async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, label: str):
-    """The second is on the card; nothing has to be typed or revoked."""
     await state(world)
     active = await world.bindings(state="active")
     await remember(world, rejection(world.acme.id))
@@ -133,7 +132,6 @@ async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, l
 
 
 async def test_what_the_replaced_binding_trusted_stays_trusted(world: World):
-    """Its other events, and keys without a project."""
     await other_events(world)
     await remember(world, rejection(world.acme.id, project_id=world.project.id))
 
@@ -174,7 +172,6 @@ async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world
 
 
 async def test_a_draft_that_was_edited_first_is_sent_as_edited(world: World):
-    """The fields are on the card, folded."""
     await other_events(world)
     await remember(world, rejection(world.acme.id))
     page = await first_click(world)
@@ -187,7 +184,6 @@ async def test_a_draft_that_was_edited_first_is_sent_as_edited(world: World):
 
 
 async def test_a_second_person_who_was_late_is_told(world: World):
-    """The binding was replaced meanwhile: its page says by what."""
     await other_events(world)
     await remember(world, rejection(world.acme.id))
     page = await first_click(world)

@@ -87,7 +87,6 @@ def migrated(home: Home, source: str, target: str, *more: str) -> Ran:
 
 
 async def test_every_row_of_every_table_is_copied_and_compared(home, source, target):
-    """The answer names each table; the password is not in it."""
     before = everything(source)
 
     said = home.ask("migrate", "--from", source, "--to", target)
@@ -117,7 +116,6 @@ async def test_only_the_new_database_is_served_afterwards(home, source, target):
 
 @only_full
 async def test_the_counters_go_on_and_the_leases_end(home, source, target):
-    """No seq is given twice; PostgreSQL's own sequences are not used."""
     execute(source, "UPDATE counters SET value = 4711")
 
     assert migrated(home, source, target).code == 0
@@ -130,7 +128,6 @@ async def test_the_counters_go_on_and_the_leases_end(home, source, target):
 
 
 async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
-    """Kill -9 after every few batches: each run goes on, and in the end each row is there once."""
     before = everything(source)
     kills, found = 0, [0]
     while True:
@@ -155,7 +152,7 @@ async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
 async def test_a_copy_killed_between_its_two_last_commits_is_finished(
     home, source, target, monkeypatch
 ):
-    """By then no service starts on either side; the same command ends it."""
+    """No service starts on either side by then; the same command completes the copy."""
 
     async def killed(target: object) -> None:
         raise OSError("killed")
@@ -209,7 +206,6 @@ async def test_a_source_changed_after_a_kill_is_found(home, source, target, chan
 
 @only_full
 async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeypatch):
-    """All rows are compared again before the source is given up."""
     copy_tables = copying._copy_tables
 
     async def disturbed(*arguments: Any) -> int:
@@ -235,7 +231,6 @@ async def test_a_target_of_another_version_is_not_filled_further(home, source, t
 
 @only_full
 async def test_a_target_with_data_is_refused(home, source, postgres):
-    """Whether it is Countersign's or another program's."""
     with postgres.database(MIGRATED) as url:
         execute(url, "DROP TABLE leases")
         assert "such as advisories: name an empty database" in migrated(home, source, url).refusal
@@ -270,7 +265,6 @@ async def test_a_service_started_just_before_the_copy_is_seen(source, target):
 
 @only_full
 async def test_no_service_starts_during_the_copy(home, source, target):
-    """It would find the source as it was."""
     seen: dict[str, int] = {}
 
     @contextmanager
@@ -293,7 +287,6 @@ async def test_no_service_starts_during_the_copy(home, source, target):
 
 @only_full
 async def test_a_source_of_an_older_version_is_refused(home, source, target):
-    """Its rows are not those of the new tables."""
     execute(source, "UPDATE alembic_version SET version_num = '0001'")
     assert "from before the first release" in migrated(home, source, target).refusal
     execute(source, "UPDATE alembic_version SET version_num = '9999'")
@@ -338,7 +331,6 @@ async def test_a_value_that_postgresql_does_not_accept_is_named(home, source, ta
     ],
 )
 def test_a_wrong_url_is_refused_in_one_line(home, source, target, reason):
-    """Without a word of a password."""
     home.data_dir.mkdir()
     (home.data_dir / "countersign.db").touch()
     given = [("--from", source), ("--to", target)]
@@ -351,7 +343,6 @@ def test_a_wrong_url_is_refused_in_one_line(home, source, target, reason):
 
 @only_full
 async def test_a_target_that_does_not_answer_is_one_line(home, source, postgres):
-    """Neither a wrong password nor a missing database shows a traceback."""
     right = make_url(postgres.url("nothing"))
     wrong = right.set(password="wrong").render_as_string(hide_password=False)
     gone = right.set(port=1).render_as_string(hide_password=False)

@@ -26,7 +26,6 @@ VERIFIED = "PGSSLMODE=verify-full"
     ],
 )
 def test_programs_connect_to_the_hosts_of_the_url(url: str, variables: str):
-    """All of them, in their order, and with the options that the driver is given."""
     expected = dict(variable.split("=", 1) for variable in variables.split())
 
     environment = program_environment(make_url(url), {})
@@ -41,7 +40,6 @@ def test_programs_connect_to_the_hosts_of_the_url(url: str, variables: str):
 
 
 def test_programs_have_the_variables_that_the_driver_reads():
-    """Certificates are named by variables alone; what the URL says comes first."""
     own = {"PGSSLROOTCERT": "/ca.pem", "PGHOST": "other", "COUNTERSIGN_SECRET_KEY": "k"}
     own |= dict.fromkeys(("PGSERVICE", "PGSERVICEFILE", "PGHOSTADDR", "PGOPTIONS"), "other")
 
@@ -65,7 +63,6 @@ def test_programs_have_the_variables_that_the_driver_reads():
     ],
 )
 def test_an_option_that_there_is_not_is_named(query: str, reason: str):
-    """With those that there are, and without any value."""
     with pytest.raises(InvalidSetting) as refused:
         driver_options(make_url(f"{ADA}db/x?{query}"))
 
@@ -81,7 +78,6 @@ def test_an_option_that_there_is_not_is_named(query: str, reason: str):
     ],
 )
 def test_a_password_that_looks_like_an_option_is_not_repeated(url: str):
-    """It has a `?` that is not encoded; the error says how to."""
     with pytest.raises(InvalidSetting, match="in a password write \\? as %3F") as refused:
         driver_options(make_url(url))
 

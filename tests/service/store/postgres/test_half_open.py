@@ -69,7 +69,6 @@ async def use_all_connections(node: Store, kinds: Sequence[Work] = WORK) -> int:
 async def test_a_connection_that_was_said_to_end_is_an_outage(
     node: Store, own_postgres: PostgresServer, forwarder: HalfOpenForwarder, work: Work
 ):
-    """57P01 came unasked, and the driver accepts no statement after it: 503, and then back."""
     with own_postgres.connect() as program:
         program.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -87,7 +86,6 @@ async def test_a_connection_that_was_said_to_end_is_an_outage(
 async def test_connections_that_are_lost_without_a_word_are_replaced(
     node: Store, forwarder: HalfOpenForwarder, work: Work
 ):
-    """As by a failover of the network: each request that finds one waits no longer than said."""
     forwarder.lose_connections()
     for _ in range(3):
         await asyncio.wait_for(use_all_connections(node, [work]), WAIT_S * 4)
@@ -96,7 +94,7 @@ async def test_connections_that_are_lost_without_a_word_are_replaced(
 
 
 async def test_both_sides_notice_that_the_others_machine_is_gone(own_postgres: PostgresServer):
-    """The kernels do: a machine that is gone closes no connection."""
+    """A machine that is gone closes no connection."""
     url = make_url(own_postgres.url(own_postgres.create_database()))
     connection = await Connector(driver_options(url), wait_s=9.0).open()
     ours = connection._transport.get_extra_info("socket")

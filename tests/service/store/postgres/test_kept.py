@@ -44,7 +44,6 @@ async def ingest(node: Store, org: Organisation) -> int:
 
 
 async def test_commits_of_this_process_alone_count_once(store: Store, counted):
-    """The next one goes on with what the last one left."""
     org = await add_org(store, "acme")
 
     assert [await ingest(store, org) for _ in range(5)] == [1, 2, 3, 4, 5]
@@ -53,7 +52,6 @@ async def test_commits_of_this_process_alone_count_once(store: Store, counted):
 
 
 async def test_another_nodes_commit_is_counted(store: Store, other: Store):
-    """Its rows count against the same limit."""
     org = await add_org(store, "acme")
 
     assert [await ingest(node, org) for node in (store, other) * 3] == [1, 2, 3, 4, 5, 6]

@@ -23,7 +23,6 @@ def keeper(store: Store, folder: Path) -> LeaseKeeper:
 
 
 async def test_a_paused_holder_does_no_harm(store: Store, other: Store, tmp_path):
-    """Once its lease has expired another node works; what the first resumes is not committed."""
     org = await add_org(store, "acme")
     async with keeper(store, tmp_path / "a").hold() as paused:
         with pytest.raises(LeaseTaken):

@@ -37,7 +37,6 @@ async def test_nodes_that_start_at_once_migrate_once(empty_url: str):
 async def test_migrating_an_empty_database_makes_the_declared_tables(
     empty_url: str, postgres: PostgresServer
 ):
-    """Columns, types and indexes, with the conditions of the partial ones."""
     migrated = open_engines(empty_url)
     await migrate(migrated)
     async with migrated.reader.connect() as connection:

@@ -88,7 +88,6 @@ async def test_the_first_requests_after_an_outage_work(
 async def test_an_outage_that_no_request_saw_is_not_seen_later(
     node: Store, own_postgres: PostgresServer
 ):
-    """Idle connections that have ended meanwhile are replaced before they are used."""
     await asyncio.to_thread(own_postgres.stop)
     await asyncio.to_thread(own_postgres.start)
 
@@ -98,7 +97,7 @@ async def test_an_outage_that_no_request_saw_is_not_seen_later(
 async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
     node: Store, own_postgres: PostgresServer
 ):
-    """Its connections are open and its kernel takes in what we send: only time tells."""
+    """Its connections are open and its kernel takes in what is sent: only time tells."""
     own_postgres.pause()
     try:
         await asyncio.gather(*(expect_fault_in_time(work, node) for work in WORK))
@@ -112,8 +111,6 @@ async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
 async def test_a_server_that_stops_answering_within_a_transaction(
     node: Store, own_postgres: PostgresServer
 ):
-    """The statement ends in time, and so does the transaction."""
-
     async def write_slowly(node: Store) -> None:
         async with node.write() as work:
             own_postgres.pause()
@@ -129,7 +126,7 @@ async def test_a_server_that_stops_answering_within_a_transaction(
 async def test_a_process_ends_although_the_server_does_not_answer(
     own_postgres: PostgresServer,
 ):
-    """It has its shutdown grace for requests, not for goodbyes to a server."""
+    """Its grace is for requests, not for saying goodbye to a server."""
     node = open_store(own_postgres.url(own_postgres.create_database()), wait_s=WAIT_S)
     await check_everything_works(node)
     own_postgres.pause()
@@ -143,7 +140,6 @@ async def test_a_process_ends_although_the_server_does_not_answer(
 async def test_a_connection_that_an_administrator_ends_is_replaced(
     node: Store, own_postgres: PostgresServer
 ):
-    """By the request that takes it next."""
     with own_postgres.connect() as program:
         program.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -155,7 +151,7 @@ async def test_a_connection_that_an_administrator_ends_is_replaced(
 
 
 async def test_a_slow_statement_is_ended_by_the_server(node: Store):
-    """So that it does not go on after its request has ended; the connection is used again."""
+    """It must not go on after its request has ended."""
     closed: list[object] = []
     pool = node._engines.reader.sync_engine.pool
     for end in ("close", "invalidate"):
@@ -182,7 +178,7 @@ async def test_more_readers_than_connections_wait_no_longer_than_said(node: Stor
 
 
 async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresServer):
-    """A standby, or a server that is about to be replaced: reading goes on."""
+    """A standby, or a server that is about to be replaced."""
     name = str(node._engines.reader.url.database)
     with own_postgres.connect() as program:
         program.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")

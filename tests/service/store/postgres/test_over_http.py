@@ -55,7 +55,6 @@ async def test_readiness_is_answered_within_two_seconds(
 async def test_requests_during_an_outage_are_told_when_to_try_again(
     world: World, own_postgres: PostgresServer, way: str
 ):
-    """503 in time, and nothing was changed; the first ones after it work."""
     assert await world.bindings() == []
     if way == "paused":
         own_postgres.pause()
@@ -79,7 +78,6 @@ async def test_requests_during_an_outage_are_told_when_to_try_again(
 async def test_what_one_node_has_confirmed_counts_on_the_other(
     settings: Settings, clock: SettableClock, tmp_path
 ):
-    """A binding, its twin, a revocation: each request goes to the other node than the last."""
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(running_world(settings, clock, has_sealer=False))
         ready = first.services.settings

@@ -68,7 +68,6 @@ async def test_a_read_on_one_node_sees_what_another_has_confirmed(store: Store, 
 
 
 async def test_while_nothing_is_committed_nothing_is_read_again(store: Store):
-    """A look is all that it takes."""
     await add_org(store, "acme")
     said: list[str] = []
     reader = store._engines.reader.sync_engine
@@ -121,7 +120,7 @@ class SlowLooks:
 async def test_a_look_is_shared_by_those_who_came_before_it_was_sent(
     probe: SnapshotProbe, monkeypatch
 ):
-    """And by none who came later: what was committed since then would be missed."""
+    """A commit since then would be missed by those who came later."""
     await probe.version()
     looks = SlowLooks(monkeypatch)
     early = [asyncio.create_task(probe.version()) for _ in range(5)]
@@ -162,7 +161,6 @@ async def test_who_comes_while_a_look_is_under_way_sees_the_commit_after_it(
 
 
 async def test_a_client_that_leaves_ends_no_others_look(probe: SnapshotProbe):
-    """Although it asked first."""
     first, second = (asyncio.create_task(probe.version()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()

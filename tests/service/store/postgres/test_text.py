@@ -15,7 +15,6 @@ from tests.service.store.postgres.conftest import open_engines, open_store
 
 
 async def test_text_that_cannot_be_stored_is_the_callers_error(store: Store):
-    """In a path, such as that of an organisation, or in a name: 400, and the connection is good."""
     wrong = "a\ud800"
     for _ in range(3):
         with pytest.raises(NotStorableText):
@@ -42,7 +41,7 @@ def norwegian(postgres: PostgresServer):
 
 
 async def test_order_and_case_are_those_of_sqlite_whatever_the_locale(norwegian: str):
-    """By code point: pages and cursors are the same on both, and libraries cannot change them."""
+    """By code point: libraries cannot change the order."""
     engines = open_engines(norwegian)
     await migrate(engines)
     store = Store(engines, lambda: START)
@@ -60,7 +59,6 @@ async def test_order_and_case_are_those_of_sqlite_whatever_the_locale(norwegian:
 
 
 async def test_every_text_column_is_ordered_by_code_point(norwegian: str):
-    """Those of later migrations too."""
     engines = open_engines(norwegian)
     await migrate(engines)
     async with engines.reader.connect() as connection:

@@ -64,7 +64,6 @@ async def test_a_server_that_proves_nothing_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """By the driver, and by PostgreSQL's own programs."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (other := tmp_path / "other").mkdir()
     authority = certificates.authority

@@ -31,7 +31,6 @@ async def received(store: Store) -> list[datetime]:
 
 
 async def test_seq_and_time_follow_commit_order_on_all_nodes(store: Store, other: Store):
-    """Of two nodes that write at once, neither has an earlier time and a later seq."""
     org = await add_org(store, "acme")
 
     async def write(node: Store) -> None:
@@ -91,7 +90,6 @@ async def test_a_clock_that_is_given_is_the_clock(postgres_url: str):
 
 
 async def test_a_lock_that_is_held_too_long_is_busy(postgres_url: str, postgres: PostgresServer):
-    """Within the limit on waiting, and the next writer gets it once it is free."""
     node = open_store(postgres_url, wait_s=0.3)
     name = postgres_url.rpartition("/")[2]
     with postgres.connect(name) as program:
@@ -122,7 +120,6 @@ async def test_a_paused_writer_keeps_the_lock_no_longer_than_said(postgres_url: 
 
 
 async def test_a_read_sees_one_instant_and_changes_nothing(store: Store):
-    """Repeatable read, read only."""
     async with store.read() as session:
         assert await find_org(session, "acme") is None
         await add_org(store, "acme")

@@ -134,7 +134,6 @@ async def test_the_row_and_the_binding_name_the_same_actor(
 
 
 async def test_a_team_admins_row_names_team_and_inherited_project(world: World):
-    """The row says what was stored, not only what was asked for."""
     await grant(world, "member", "oidc:w")
     assert (await world.create(project_id=world.project.id)).status_code == 201
 
@@ -180,7 +179,6 @@ async def test_the_operator_at_the_command_line_is_the_platform_acting_across_te
 
 
 async def test_envelopes_have_exactly_the_documented_keys_and_types(world: World):
-    """A reader may count on each key, null or not."""
     await change(world, world.admin, "key leaked")
 
     revoked, created = (row["payload"] for row in await binding_rows(world))
@@ -191,7 +189,6 @@ async def test_envelopes_have_exactly_the_documented_keys_and_types(world: World
 
 
 async def test_a_short_envelope_is_its_own_decision_reason(world: World):
-    """Nothing is shortened that fits."""
     await change(world, world.admin, "key leaked")
 
     revoked = (await binding_rows(world))[0]
@@ -246,7 +243,6 @@ async def test_a_refused_request_writes_no_row(world: World):
 
 
 async def test_reading_writes_no_row(world: World):
-    """Bindings are read all day; only what changes them is recorded."""
     await world.create()
     before = await world.audit()
 

@@ -31,7 +31,7 @@ def team_of(row: list[Any], number: int) -> list[Any]:
 @pytest.mark.parametrize("events", [0, 1, 64])
 @pytest.mark.parametrize("has_team", [False, True])
 def test_what_is_kept_is_not_counted_for_less(letter: str, events: int, *, has_team: bool):
-    """Or an organisation whose bindings list many events would take all the memory there is."""
+    """Otherwise bindings that list many events would take all the memory there is."""
     rows = [stored(number, events, letter) for number in range(BINDINGS)]
     tracemalloc.start()
     try:

@@ -125,7 +125,7 @@ async def test_each_fault_alone_is_reported(order_world: World, name: str):
 async def test_of_two_faults_the_earlier_check_answers(
     order_world: World, earlier: str, later: str
 ):
-    """Who may not ask learns nothing of what is there; and two runs of one script agree."""
+    """A caller without rights must learn nothing of what exists; answers must not vary."""
     first, second = FAULTS[earlier], FAULTS.get(later, TAKEN)
 
     assert await send(order_world, first, second) == first.refusal

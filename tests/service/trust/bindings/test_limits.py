@@ -130,7 +130,6 @@ async def full(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_10_000_bindings_may_be_active(world: World):
-    """The last of them is created as any other, and the next one is not."""
     first = await (await world.create(repository_id="1")).get_json()
     async with world.services.store.write() as work:
         of_first = select(Binding.__table__).where(Binding.id == first["id"])
@@ -149,7 +148,6 @@ async def test_10_000_bindings_may_be_active(world: World):
 
 
 async def test_active_bindings_are_bounded(world: World, full: list[str]):
-    """Those of other organisations do not count, nor do revoked ones."""
     refusal = await refused(await world.create(repository_id="3"))
     other = await world.client.post(
         bindings_path("other"), headers=world.admin, json=binding_body(repository_id="3")

@@ -37,7 +37,6 @@ async def revoke(world: World, binding_id: str) -> None:
 
 
 async def test_an_organisation_without_bindings_lists_none(world: World):
-    """Zero is an answer."""
     response = await world.client.get(bindings_path(), headers=world.admin)
 
     assert response.status_code == 200
@@ -62,7 +61,6 @@ async def test_a_create_answers_with_its_seven_fields(world: World):
 
 
 async def test_a_list_shows_every_field_of_each_binding(world: World):
-    """The specification's thirteen, then when and how often the binding was used."""
     created = await (await world.create(project_id=world.project.id)).get_json()
 
     response = await world.client.get(bindings_path(), headers=world.admin)
@@ -103,7 +101,6 @@ async def test_added_by_and_revoked_by_name_the_member_under_their_home_provider
 
 
 async def test_the_newest_binding_comes_first(world: World):
-    """By addedAt, whatever happened to a binding since."""
     first = await create(world, "1")
     world.clock.advance(milliseconds=1)
     await create(world, "2")
@@ -126,7 +123,6 @@ async def test_bindings_of_one_millisecond_are_listed_by_id(world: World):
 
 
 async def test_an_organisation_lists_only_its_own(world: World):
-    """Tenants never see each other's trust."""
     await create(world, "1")
 
     response = await world.client.get(bindings_path("other"), headers=world.admin)
@@ -217,7 +213,6 @@ async def test_an_unknown_state_is_refused(shared_world: World, state: str):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_an_as_of_that_is_no_instant_is_refused(shared_world: World, as_of: str):
-    """The text says what would be one."""
     answer = await shared_world.client.get(
         bindings_path(), headers=shared_world.admin, query_string={"asOf": as_of}
     )
@@ -231,7 +226,6 @@ async def test_an_as_of_that_is_no_instant_is_refused(shared_world: World, as_of
 @pytest.mark.parametrize("name", ["state", "asOf"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_parameter_given_twice_is_refused(shared_world: World, name: str):
-    """Neither is meant more than the other."""
     answer = await shared_world.client.get(
         f"{bindings_path()}?{name}=active&{name}=revoked", headers=shared_world.admin
     )
@@ -243,7 +237,7 @@ async def test_a_parameter_given_twice_is_refused(shared_world: World, name: str
 
 
 async def test_a_create_says_where_its_binding_is(world: World):
-    """RFC 9110, 10.2.2: and what is there is what the list has."""
+    """RFC 9110, 10.2.2."""
     created = await world.create()
     location = created.headers["location"]
     shown = await world.client.get(location, headers=world.admin)
@@ -268,7 +262,6 @@ async def test_a_revoked_binding_is_shown_with_its_end(world: World):
 
 
 async def test_a_binding_of_another_organisation_is_not_there(world: World):
-    """As one that never was; nor can every member read it."""
     binding_id = await create(world, "1")
     for slug, name in (("other", binding_id), ("acme", "obind_0000000000000000")):
         answer = await world.client.get(bindings_path(slug, name), headers=world.admin)
@@ -329,7 +322,6 @@ async def pages(world: World, **query: str) -> list[list[str]]:
 
 
 async def test_pages_are_the_list_in_parts(world: World):
-    """Even where all were added in the same millisecond, and while some are revoked."""
     ids = [await create(world, str(number)) for number in range(1, 6)]
     whole = await listed(world)
 
@@ -381,7 +373,6 @@ async def test_a_faulty_parameter_is_named(shared_world: World, query: dict[str,
 
 
 async def test_a_cursor_of_another_organisation_is_not_accepted(world: World):
-    """Its binding ids stay unknown."""
     path = bindings_path("other")
     theirs = await world.client.post(
         path, headers=world.admin, json=binding_body(repository_id="9")

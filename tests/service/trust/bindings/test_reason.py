@@ -57,7 +57,6 @@ async def test_a_reason_that_reads_otherwise_than_it_is_is_refused(world: World,
 
 
 async def test_two_reasons_are_refused(world: World):
-    """Neither is meant more than the other."""
     answer = await revoke(world, "?reason=first&reason=second")
 
     assert await refused(answer) == (400, "reason may be given only once")

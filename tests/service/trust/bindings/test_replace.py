@@ -71,7 +71,6 @@ async def test_a_successor_takes_over_what_is_not_given(world: World):
 
 
 async def test_each_of_the_two_changes_has_its_audit_row(world: World):
-    """With the keys of a revoke and a create; the request and the reason tie them together."""
     before = await created(world)
 
     answer = await replace(world, before, event_names=["release"])
@@ -92,7 +91,6 @@ async def test_each_of_the_two_changes_has_its_audit_row(world: World):
 
 
 async def test_null_and_empty_mean_what_they_mean_in_a_create(world: World):
-    """Given is given: a project that is null is no limit, not the project of before."""
     before = await created(world, project_id=world.project.id)
 
     after = (await (await replace(world, before, project_id=None, event_names=[])).get_json())["id"]
@@ -147,7 +145,6 @@ async def test_a_taken_slot_leaves_both_bindings_as_they_were(world: World):
 
 
 async def test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced(world: World):
-    """Unknown, revoked, or another organisation's: one answer."""
     before = await created(world)
     assert (await replace(world, before)).status_code == 201
 
@@ -161,7 +158,6 @@ async def test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced
 
 
 async def test_rights_are_those_of_a_revoke_and_a_create(world: World):
-    """A member may not, a team's admin may only within the team."""
     before = await created(world)
     await grant(world, "member", "oidc:w")
 
@@ -181,7 +177,6 @@ async def test_rights_are_those_of_a_revoke_and_a_create(world: World):
 
 
 async def test_an_envelope_that_is_replaced_keeps_its_teams_bindings_effective(world: World):
-    """The successor is the envelope from the same instant on."""
     envelope = await created(world)
     team = await created(world, origin="team_admin", team_id=world.team.id)
 
@@ -208,7 +203,6 @@ async def test_a_platform_binding_is_replaced_over_http_by_the_organisations_own
 
 
 async def test_of_many_replaces_of_one_binding_one_succeeds(world: World):
-    """The others are told that it is gone; revokes and creates of its slot stand in line."""
     before = await created(world)
     path = bindings_path("acme", before)
 

@@ -31,7 +31,6 @@ async def active(world: World) -> set[str]:
 
 
 async def test_all_active_bindings_of_the_repository_are_revoked_with_a_row_each(world: World):
-    """One request, one reason, one audit row for each binding; other repositories keep theirs."""
     ours = {await created(world, sub) for sub in ("repo:acme/a", "repo:acme/b", "repo:acme/c")}
     other = await created(world, "repo:acme/a", repository_id="43")
 
@@ -121,7 +120,6 @@ async def test_a_list_of_what_cannot_be_ids_revokes_nothing(world: World):
 
 
 async def test_all_or_none_for_a_caller_who_may_revoke_only_some(world: World):
-    """A team's admin may revoke the team's binding, but not the envelope above it."""
     envelope = await created(world, "repo:acme/a")
     await grant(world, "member", "oidc:w")
     team = {"origin": "team_admin", "team_id": world.team.id}

@@ -101,7 +101,6 @@ async def test_an_owner_who_administers_the_team_may_create_its_bindings(world: 
 
 
 async def test_a_team_admin_touches_no_other_teams_bindings(world: World):
-    """Neither by creating nor by revoking."""
     await grant(world, "member", "oidc:w")
     await add_row(world)
     async with world.services.store.write() as work:

@@ -40,7 +40,7 @@ class TestOneSlotPerTenant:
         return msgspec.structs.replace(settings, binding_slot="tenant")
 
     async def test_organisations_do_not_occupy_each_others_triples(self, world: World):
-        """For operators who fear that one tenant squats on another's repositories."""
+        """For operators who fear that one tenant takes another's repositories."""
         assert (await create_in(world.client, world, "acme")).status_code == 201
 
         assert (await create_in(world.client, world, "other")).status_code == 201
@@ -93,7 +93,6 @@ class TestOneSlotPerTenant:
 async def test_going_from_global_to_tenant_frees_other_organisations(
     world: World, settings: Settings
 ):
-    """And the organisation that holds the triple holds its own slot still."""
     assert (await create_in(world.client, world, "acme")).status_code == 201
 
     app = await restarted(settings, "tenant")
@@ -105,7 +104,6 @@ async def test_going_from_global_to_tenant_frees_other_organisations(
 
 
 async def test_starting_again_under_the_same_rule_changes_nothing(world: World, settings: Settings):
-    """A restart is not a change."""
     assert (await create_in(world.client, world, "acme")).status_code == 201
     before = await world.bindings()
 

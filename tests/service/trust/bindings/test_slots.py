@@ -138,7 +138,7 @@ async def test_a_team_row_needs_an_envelope_of_exactly_its_triple(
 
 
 async def test_a_revoked_envelope_is_none(world: World):
-    """Trust the organisation has withdrawn is not a team's to give again."""
+    """A team cannot renew trust that the organisation has withdrawn."""
     created = await (await world.create()).get_json()
     await world.client.delete(bindings_path("acme", created["id"]), headers=world.admin)
 
@@ -176,7 +176,6 @@ async def test_a_team_row_inherits_its_envelopes_project(world: World):
 
 
 async def test_a_team_row_may_narrow_an_open_envelope_to_a_project(world: World):
-    """Narrower is always within."""
     assert (await world.create()).status_code == 201
 
     assert (await world.create(**team_row(world, project_id=world.project.id))).status_code == 201
@@ -185,7 +184,6 @@ async def test_a_team_row_may_narrow_an_open_envelope_to_a_project(world: World)
 
 
 async def test_a_team_row_may_not_leave_its_envelopes_project(world: World):
-    """Another project is outside, though both belong to the organisation."""
     async with world.services.store.write() as work:
         second = await create_project(work, world.acme, "second", BY_OPERATOR)
     assert (await world.create(project_id=world.project.id)).status_code == 201

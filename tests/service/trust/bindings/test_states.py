@@ -22,7 +22,6 @@ async def created_id(world: World, **changes: object) -> str:
 
 
 async def test_a_created_binding_is_active(world: World):
-    """Active means that nothing of a revocation is set."""
     await created_id(world)
 
     (binding,) = await world.bindings()
@@ -73,7 +72,6 @@ async def test_a_delete_through_another_organisation_is_404_and_changes_nothing(
 
 
 async def test_the_triple_is_free_again_after_a_revoke(world: World):
-    """The new row has its own id, and the revoked one stays in the list as it was."""
     first = await created_id(world)
     await revoke(world, first)
     (revoked,) = await world.bindings()
@@ -105,7 +103,6 @@ async def test_a_revoked_binding_never_becomes_active_again(world: World):
 
 
 async def test_of_many_concurrent_revokes_one_succeeds(world: World):
-    """The state has one way out, and one caller takes it."""
     binding_id = await created_id(world)
 
     answers = await asyncio.gather(*(revoke(world, binding_id) for _ in range(20)))

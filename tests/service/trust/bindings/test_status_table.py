@@ -24,7 +24,7 @@ async def every_endpoint(world: World, headers: dict[str, str], slug: str = "acm
 
 
 async def test_401_without_or_with_wrong_credentials(world: World):
-    """Which of the two it was is not said: a stranger learns nothing."""
+    """Which of the two it was is not disclosed."""
     refusal = (401, "missing or invalid credentials")
 
     assert await every_endpoint(world, {}) == [refusal] * 3
@@ -33,7 +33,7 @@ async def test_401_without_or_with_wrong_credentials(world: World):
 
 
 async def test_403_names_the_capability_that_is_missing(world: World):
-    """A member can be told what to ask their owner for."""
+    """A member can tell an owner what is missing."""
     assert await every_endpoint(world, world.session("member")) == [
         (403, "missing capability: oidc:r"),
         (403, "missing capability: oidc:w"),
@@ -42,7 +42,6 @@ async def test_403_names_the_capability_that_is_missing(world: World):
 
 
 async def test_404_for_an_unknown_organisation_on_every_endpoint(world: World):
-    """Slugs are case-sensitive like the rest of the path."""
     for slug in ("missing", "ACME", "acme%20", "%FF", "%00"):
         assert await every_endpoint(world, world.admin, slug) == [(404, "Org not found")] * 3
 

@@ -53,7 +53,6 @@ async def test_an_unknown_query_parameter_of_a_list_is_named(
 
 
 async def test_a_create_takes_no_query_parameters(shared_world: World):
-    """Nor does it read fields from there."""
     for query in ("dry_run=1", "reason=x", "event_names=push"):
         answer = await shared_world.client.post(
             f"{bindings_path()}?{query}", headers=shared_world.admin, json=binding_body()

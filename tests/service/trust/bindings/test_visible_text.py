@@ -69,14 +69,14 @@ class TestHiddenCharacters:
 
     @pytest.mark.parametrize("name", HIDDEN)
     async def test_none_is_part_of_an_event_name(self, shared_world: World, name: str):
-        """One bad entry refuses the whole request: no entry is dropped in silence."""
+        """One bad entry refuses the whole request."""
         for spelling in spellings(HIDDEN[name]):
             answer = await create_raw(shared_world, event_names=["release", spelling])
             assert await refused(answer) == (400, EVENT_TEXT), spelling.encode("unicode_escape")
 
     @pytest.mark.slow
     async def test_no_character_of_a_refused_category_gets_through(self, shared_world: World):
-        """The list above are examples; this is all of them but for the surrogates between."""
+        """The list above has examples; this is all of them but for the surrogates between."""
         hidden = [
             character
             for character in map(chr, range(0x110000))
@@ -115,7 +115,6 @@ async def test_two_normal_forms_of_one_text_are_two_slots(world: World):
 
 @pytest.mark.parametrize("sub", ["repo:acme/*", "repo:%", "repo:_", "^repo:.*$", "{value}", "🦊"])
 async def test_a_sub_pattern_has_no_wildcards(world: World, sub: str):
-    """Characters that mean something elsewhere are stored as themselves."""
     assert (await create_raw(world, sub_pattern=sub)).status_code == 201
     assert (await create_raw(world, sub_pattern="repo:acme/x")).status_code == 201
 

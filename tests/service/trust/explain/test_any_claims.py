@@ -32,7 +32,6 @@ GOOD = Issuer().claims()
 
 @given(changes=st.dictionaries(st.sampled_from(sorted(GOOD)), JSON | st.just(...)))
 def test_any_claims_are_explained_as_the_verifier_judges_them(changes):
-    """Code and detail are the verifier's, and the answer can always be sent."""
     claims = {name: value for name, value in (GOOD | changes).items() if value is not ...}
     asked = parse_asked({"claims": claims})
     try:

@@ -51,7 +51,6 @@ def statuses(explanation: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(("wrong", "rule", "code", "detail"), OF_CLAIMS)
 async def test_one_wrong_claim_fails_its_rule_and_no_other(bound, wrong, rule, code, detail):
-    """The rules before it passed, those after it were not reached."""
     said = await explained_claims(bound, Issuer(), **wrong)
 
     assert (said["passes"], said["code"], said["detail"]) == (False, code, detail)
@@ -80,7 +79,6 @@ async def test_a_signed_token_fails_the_same_rule_as_its_claims(bound, wrong, ru
 
 
 async def test_good_claims_pass_but_for_the_signature_they_lack(bound):
-    """Claims alone must not be taken for proof."""
     said = await explained_claims(bound, Issuer())
 
     assert (said["passes"], said["code"], said["signatureChecked"]) == (True, None, False)
@@ -91,7 +89,6 @@ async def test_good_claims_pass_but_for_the_signature_they_lack(bound):
 
 
 async def test_a_good_token_passes_all_seven_rules(bound):
-    """With the issuer's real keys."""
     issuer = Issuer()
 
     said = await explained_token(bound, issuer.sign(), Keys(issuer))
@@ -149,7 +146,6 @@ async def test_a_token_of_another_key_fails_the_sixth_rule(bound):
     ],
 )
 async def test_what_is_no_token_reaches_no_rule(bound, token, code, reason):
-    """And says in words what it is instead."""
     said = await explained(bound, token=token)
 
     assert (said["code"], said["detail"], said["passes"]) == (code, None, False)
@@ -254,7 +250,6 @@ async def test_times_are_shown_as_instants_beside_now(bound, times, off, note):
 @pytest.mark.parametrize("hostile", ["\r\nx: y", "\x1b[2J", "<script>", "'\";--", "x" * 10_000])
 @pytest.mark.parametrize("claim", ["iss", "aud", "sub", "repository_id", "event_name", "exp"])
 async def test_hostile_values_are_shown_within_a_bound(bound, hostile, claim):
-    """As JSON strings, each of at most 1,024 code points."""
     said = await explained_claims(bound, Issuer(), **{claim: hostile})
 
     assert failing(said)
@@ -262,7 +257,6 @@ async def test_hostile_values_are_shown_within_a_bound(bound, hostile, claim):
 
 
 async def test_a_long_list_of_audiences_is_cut(bound):
-    """An answer stays readable, whatever the token holds."""
     said = await explained_claims(bound, Issuer(), aud=["a"] * 1000)
 
     assert failing(said)["found"] == [*["a"] * 16, "… and 984 more"]

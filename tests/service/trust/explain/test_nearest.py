@@ -50,7 +50,6 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "changes", "why"), KINDS)
 def test_each_kind_says_why_it_does_not_match(name, changes, why):
-    """In words that tell what to do."""
     (near,) = nearest_bindings(SOUGHT, [known(name, **changes)])
 
     assert near.id == name
@@ -97,7 +96,6 @@ def test_the_most_telling_comes_first(first, second, step):
     ],
 )
 async def test_the_nearest_binding_is_named_over_http(world, bound, wrong, why):
-    """Where a person looks for the reason."""
     binding_id = await created(world, **bound)
 
     said = await explained_claims(world, Issuer(), **wrong)
@@ -107,7 +105,6 @@ async def test_the_nearest_binding_is_named_over_http(world, bound, wrong, why):
 
 
 async def test_a_revoked_binding_says_when_by_whom_and_why(world):
-    """The member who revoked it is named."""
     binding_id = await created(world)
     world.clock.advance(hours=1)
     await revoke(world, binding_id, "the repository was compromised")
@@ -163,7 +160,6 @@ MANY = [
 
 
 def test_one_that_is_nearly_right_is_not_hidden_by_what_is_merely_alike():
-    """Among ten thousand others it stands alone."""
     near = known("near", sub_pattern=f"{MAIN}tenance")
 
     found = nearest_bindings(SOUGHT, [*MANY[:5000], near, *MANY[5000:]])
@@ -172,7 +168,6 @@ def test_one_that_is_nearly_right_is_not_hidden_by_what_is_merely_alike():
 
 
 def test_five_of_ten_thousand_are_named_and_the_most_alike_is_among_them():
-    """Where none is nearly right; the rest would be noise."""
     alike = known("alike", sub_pattern=f"{MAIN}tenance", repository_id="5")
 
     found = nearest_bindings(SOUGHT, [*MANY[:5000], alike, *MANY[5000:]])

@@ -67,7 +67,6 @@ async def proposal_makes_it_pass(world: World, **changes) -> dict:
 async def test_a_proposal_sent_as_it_is_makes_the_token_pass(
     world, bound, changes, events, replaces
 ):
-    """What holds the slot is replaced, and what it trusted is trusted on."""
     binding_id = None if bound is None else await created(world, **bound)
 
     proposal = await proposal_makes_it_pass(world, **changes)
@@ -97,7 +96,6 @@ async def test_a_binding_of_another_project_gives_way(world):
 
 
 async def test_a_lost_envelope_is_proposed_for_the_teams_binding(world):
-    """With it back, the team's binding matches again."""
     envelope = await created(world, event_names=[])
     team = await created(world, origin="team_admin", team_id=world.team.id)
     await revoke(world, envelope)
@@ -149,7 +147,6 @@ async def test_nothing_is_proposed_where_no_binding_would_help(world, changes):
 
 
 async def test_nothing_is_proposed_for_a_bad_signature_or_no_token(world):
-    """Trust is there already, or there is nothing to trust."""
     await created(world)
     issuer = Issuer()
 
@@ -231,7 +228,7 @@ async def test_a_renamed_job_can_be_trusted_beside_its_earlier_name(world):
 
 
 async def test_a_teams_or_revoked_binding_is_no_earlier_name(world):
-    """The one belongs to its team, the other trusts nothing."""
+    """A team's belongs to its team; a revoked one trusts nothing."""
     await created(world)
     await created(world, origin="team_admin", team_id=world.team.id)
     proposal = (await explained_claims(world, Issuer(), sub=MAIN.upper()))["proposal"]

@@ -28,7 +28,6 @@ async def test_another_normal_form_is_recognised(world: World):
 
 
 async def test_a_request_with_a_projects_key_is_explained_as_such(world: World):
-    """A binding limited to a project is for its keys alone."""
     binding_id = await created(world, project_id=world.project.id)
     claims = Issuer().claims()
 
@@ -56,14 +55,12 @@ async def test_a_request_with_a_projects_key_is_explained_as_such(world: World):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_body_that_asks_nothing_clear_is_refused(shared_world, body, text):
-    """With the name of the field."""
     answer = await shared_world.client.post(explain_path(), headers=shared_world.admin, json=body)
 
     assert await refused(answer) == (400, text)
 
 
 async def test_who_may_ask(world: World):
-    """For readers of bindings, of this organisation only."""
     body = {"claims": {}}
     ask = world.client.post
     assert (await refused(await ask(explain_path(), json=body)))[0] == 401
@@ -81,7 +78,6 @@ async def test_who_may_ask(world: World):
 
 
 async def test_a_project_of_another_organisation_is_not_found(world: World):
-    """It does not disclose what others have."""
     answer = await world.client.post(
         explain_path("other"),
         headers=world.admin,
@@ -92,7 +88,6 @@ async def test_a_project_of_another_organisation_is_not_found(world: World):
 
 
 async def test_another_organisations_bindings_are_not_named(world: World):
-    """Neither as a match nor among the nearest."""
     await created(world)
     answer = await world.client.post(
         explain_path("other"), headers=world.admin, json={"claims": Issuer().claims()}
@@ -103,7 +98,6 @@ async def test_another_organisations_bindings_are_not_named(world: World):
 
 
 async def test_nothing_of_an_explanation_is_kept(world, capfd):
-    """No audit row, no use, no failure event, no line with the token or its claims."""
     await created(world)
     before = await world.audit()
     token = Issuer().sign(sub="repo:acme/secret-project:ref:refs/heads/main")
@@ -123,7 +117,6 @@ async def test_nothing_of_an_explanation_is_kept(world, capfd):
 
 
 async def test_a_body_over_64_kib_is_refused(world: World):
-    """As everywhere."""
     answer = await world.client.post(
         explain_path(), headers=world.admin, json={"token": "a" * 70_000}
     )
@@ -132,7 +125,6 @@ async def test_a_body_over_64_kib_is_refused(world: World):
 
 
 async def test_the_path_is_no_binding_id(world: World):
-    """`explain` beside the ids takes POST alone."""
     answer = await world.client.delete(bindings_path("acme", "explain"), headers=world.admin)
 
     assert await refused(answer) == (405, "method not allowed")
@@ -140,7 +132,6 @@ async def test_the_path_is_no_binding_id(world: World):
 
 
 async def test_a_token_is_checked_with_its_issuers_published_keys(gate: Gate):
-    """Over HTTP, as the verifier checks it; the issuer's outage is named."""
     good = await explained(gate.world, token=gate.issuer.sign())
     other = await explained(gate.world, token=gate.issuer.sign(header={"kid": "other"}))
 
@@ -150,7 +141,6 @@ async def test_a_token_is_checked_with_its_issuers_published_keys(gate: Gate):
 
 
 async def test_explain_and_the_verifier_say_the_same(gate: Gate):
-    """One and the same request, asked about and made."""
     for changes in ({}, {"sub": "x"}, {"event_name": "release"}, {"exp": 1}, {"aud": []}):
         token = gate.issuer.sign(**changes)
         said = await explained(gate.world, token=token)

@@ -30,7 +30,6 @@ async def entry_of(gate: Gate, token: str) -> dict[str, Any]:
 
 
 async def test_what_the_issuer_says_is_believed_and_gets_a_proposal(gate: Gate):
-    """The proposal, sent as it is, makes that very token pass."""
     entry = await entry_of(gate, GOOD)
 
     assert (entry["verified"], entry["subject"]) == (True, UNBOUND)
@@ -68,14 +67,13 @@ async def test_what_the_issuer_says_is_believed_and_gets_a_proposal(gate: Gate):
     ],
 )
 async def test_what_could_be_forged_is_not(gate: Gate, token: str):
-    """Its code is the one it has; but it is not proposed."""
     entry = await entry_of(gate, token)
 
     assert (entry["verified"], entry["proposal"]) == (False, None)
 
 
 async def test_without_known_keys_nothing_is_believed_or_asked(gate: Gate):
-    """An untrusted token must not order requests to its issuer."""
+    """An untrusted token must not cause requests to its issuer."""
     assert await gate.judge(GOOD) is not TRUSTED
 
     (entry,) = await listed(gate)
@@ -84,7 +82,6 @@ async def test_without_known_keys_nothing_is_believed_or_asked(gate: Gate):
 
 
 async def test_that_a_signature_held_before_does_not_make_an_expired_token_hold(gate: Gate):
-    """Time is asked for tokens that were seen before, too."""
     token = gate.issuer.sign()
     assert await gate.judge(token) is TRUSTED
     (binding,) = await gate.world.bindings()

@@ -103,7 +103,6 @@ async def follow(world: World, proposal: dict[str, Any]) -> None:
 
 
 async def test_an_entry_shows_who_was_rejected_why_how_often_and_when(world):
-    """And what would help, with what a person has to look at before."""
     later = START + timedelta(hours=1)
     await remember(
         world,
@@ -167,7 +166,6 @@ async def test_the_list_is_for_those_who_may_read_bindings(world, caller, expect
 
 
 async def test_a_role_that_is_granted_the_capability_reads_the_list(world):
-    """As with the bindings themselves."""
     await grant(world, "auditor", "oidc:r")
 
     assert (await world.client.get(path(), headers=world.session("auditor"))).status_code == 200
@@ -183,7 +181,6 @@ async def test_no_credentials_and_no_organisation_are_told_apart(world):
 
 
 async def test_an_organisation_lists_only_its_own(world):
-    """What another one rejects is not disclosed."""
     await remember(world, rejection(world.other.id))
 
     assert await listed(world) == []
@@ -220,7 +217,6 @@ async def test_the_last_rejected_comes_first(world):
     ids=str,
 )
 async def test_parameters_narrow_the_list(world, query, expected):
-    """Each of them, and together."""
     await remember(
         world,
         rejection(world.acme.id, sub="held"),
@@ -264,7 +260,6 @@ async def test_what_is_past_its_time_is_not_shown(world):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_is_not_understood_is_refused(shared_world, query, error):
-    """A filter that is not heeded would answer another question."""
     response = await shared_world.client.get(f"{path()}?{query}", headers=shared_world.admin)
 
     assert await refused(response) == (400, error)
@@ -280,7 +275,6 @@ async def test_an_unknown_code_is_refused_with_those_there_are(world):
 
 
 async def test_a_draft_sent_as_it_is_makes_the_subject_trusted(world):
-    """And with that it has nothing more to propose."""
     entry = await only_entry(world)
 
     await follow(world, entry["proposal"])
@@ -307,7 +301,7 @@ async def test_a_draft_sent_as_it_is_makes_the_subject_trusted(world):
     ids=str,
 )
 async def test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken(world, changes):
-    """Unverified first of all: a stranger would word what a member then trusts."""
+    """A stranger would word what a member then trusts."""
     assert (await only_entry(world, **changes))["proposal"] is None
 
 
@@ -324,7 +318,6 @@ async def test_an_event_that_is_not_listed_is_added_to_those_that_are(world):
 
 
 async def test_a_binding_of_another_project_has_to_make_room(world):
-    """It holds the slot of a subject that is not trusted for this key."""
     binding_id = await create(world, project_id=world.project.id)
 
     entry = await only_entry(world)
@@ -335,7 +328,6 @@ async def test_a_binding_of_another_project_has_to_make_room(world):
 
 
 async def test_for_the_project_it_is_limited_to_the_binding_is_enough(world):
-    """What is trusted by now needs nothing."""
     await create(world, project_id=world.project.id)
 
     assert (await only_entry(world, project_id=world.project.id))["proposal"] is None
@@ -401,7 +393,6 @@ async def test_a_slot_that_another_organisation_holds_cannot_be_proposed(world):
 
 
 async def test_hostile_text_arrives_as_text(world):
-    """JSON has a way to say it."""
     text = "\x00\r\n\x1b[31m<b>\U0001f512"
 
     entry = await only_entry(world, is_verified=False, sub=text, owner=text)

@@ -108,7 +108,6 @@ async def test_equal_rejections_are_one_entry_with_a_count(world, notes):
 
 
 async def test_what_was_written_before_is_counted_on(world, settings):
-    """By whichever worker, and whichever of them writes first."""
     earlier, later = START - timedelta(minutes=1), START + timedelta(minutes=1)
     await remember(world, rejection(world.acme.id, request_id="req_2"))
     async with another_store(settings) as store:
@@ -154,7 +153,6 @@ async def test_what_differs_in_anything_that_counts_is_another_entry(world, chan
 
 
 async def test_organisations_have_entries_of_their_own(world):
-    """The same job rejected by two organisations is nothing they have in common."""
     await remember(
         world, rejection(world.acme.id), rejection(world.other.id), rejection(world.other.id)
     )
@@ -165,7 +163,6 @@ async def test_organisations_have_entries_of_their_own(world):
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_hostile_text_is_kept_as_it_is(world, text):
-    """Tokens hold anything; it is stored as a value and told apart as one."""
     changes = dict.fromkeys(("issuer", "sub", "repository_id", "event_name", "owner"), text)
     await remember(world, *[rejection(world.acme.id, is_verified=False, **changes)] * 2)
 
@@ -187,7 +184,6 @@ async def test_long_text_is_cut_to_its_bound(world):
 
 
 async def test_text_of_just_its_bound_is_not_cut(world):
-    """The longest subject a binding may have is shown whole."""
     await remember(world, rejection(world.acme.id, sub="s" * 1024, owner="o" * 256))
 
     (row,) = await remembered(world)
@@ -196,7 +192,7 @@ async def test_text_of_just_its_bound_is_not_cut(world):
 
 
 async def test_without_rejections_the_database_is_left_alone(world, settings, notes):
-    """Otherwise the write lock would be taken every two seconds for nothing."""
+    """Otherwise the write lock would be taken every two seconds."""
     with locked(settings):
         await notes.flush()
         notes.record(rejection(world.acme.id))
@@ -207,7 +203,6 @@ async def test_without_rejections_the_database_is_left_alone(world, settings, no
 async def test_what_could_not_be_written_is_written_with_what_came_meanwhile(
     world, settings, notes
 ):
-    """A database that is busy costs no rejection."""
     notes.record(rejection(world.acme.id))
     notes.record(rejection(world.acme.id))
     with locked(settings):
@@ -233,7 +228,6 @@ async def flush_at_last(notes: RejectedSubjects) -> None:
 
 
 async def test_what_is_put_back_keeps_to_the_bounds(world, settings, notes):
-    """However long the database stays away."""
     source = distinct(world.acme.id, is_verified=False)
     with locked(settings):
         for _ in range(3):
@@ -279,7 +273,6 @@ async def test_a_crash_loses_what_was_not_yet_written_and_nothing_else(world, no
 
 
 async def test_workers_that_flush_at_once_count_together(world, settings):
-    """Also where both see a subject for the first time."""
     async with another_store(settings) as one, another_store(settings) as two:
         workers = [RejectedSubjects(store, Metrics()) for store in (one, two)]
         for number in range(10):
@@ -332,7 +325,6 @@ async def test_verified_ones_are_bounded_too_and_make_room_for_no_unverified_one
 
 
 async def test_floods_of_all_organisations_together_are_bounded(world, notes):
-    """And the largest flood makes room for another's verified one."""
     floods = PENDING_MAX // PENDING_PER_ORG_MAX + 2
     async with world.services.store.write() as work:
         orgs = [
@@ -375,7 +367,6 @@ async def test_what_is_stored_is_bounded_and_the_oldest_unverified_go_first(worl
 
 
 async def test_one_organisations_flood_is_its_own(world):
-    """The bound is each organisation's, and so is what it costs: the same subjects included."""
     oldest = next(distinct(world.other.id, is_verified=True))
     tomorrow = START + timedelta(days=1)
     newer = [rejection(world.other.id, sub=f"repo:other/{n}", at=tomorrow) for n in range(5)]
@@ -389,7 +380,6 @@ async def test_one_organisations_flood_is_its_own(world):
 
 
 async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
-    """In every organisation, verified or not, whether or not there is anything new."""
     edge = START - KEPT_FOR
     for org in (world.acme, world.other):
         await remember(
@@ -405,7 +395,6 @@ async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
 
 
 async def test_the_background_writes_and_forgets(world, notes):
-    """Each process writes, one of them forgets; both in their first round."""
     await remember(world, rejection(world.acme.id, at=START - 2 * KEPT_FOR))
     notes.record(rejection(world.acme.id, sub="repo:acme/new"))
     stop = asyncio.Event()

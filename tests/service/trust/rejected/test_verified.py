@@ -29,7 +29,6 @@ async def entry(gate: Gate) -> dict[str, Any]:
 
 
 async def test_a_genuine_token_without_a_binding_is_verified(knowing: Gate):
-    """Its issuer says all this, so the binding it lacks can be proposed; sent, it is trusted."""
     assert await knowing.judge(knowing.issuer.sign(sub=ELSEWHERE)) == UNBOUND
 
     found = await entry(knowing)
@@ -40,7 +39,6 @@ async def test_a_genuine_token_without_a_binding_is_verified(knowing: Gate):
 
 
 async def test_so_is_one_whose_binding_was_revoked_since(knowing: Gate):
-    """Its signature held before, and is not asked for again."""
     (binding,) = await knowing.world.bindings()
     await knowing.revoke(binding["id"])
     assert await knowing.judge(knowing.issuer.sign()) == UNBOUND
@@ -73,7 +71,7 @@ async def test_what_does_not_hold_is_unverified_and_gets_no_proposal(knowing: Ga
 
 
 async def test_an_untrusted_token_sends_no_request_to_its_issuer(gate: Gate):
-    """Without its keys it is unknown, and an unverified token must not make us ask."""
+    """An unverified token must not cause requests to its issuer."""
     assert await gate.judge(gate.issuer.sign(sub=ELSEWHERE)) == UNBOUND
 
     assert (await entry(gate))["verified"] is False

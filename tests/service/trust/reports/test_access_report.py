@@ -51,7 +51,6 @@ async def at(world: World, instant) -> dict:
 
 
 async def test_the_present_is_what_the_tables_hold(world):
-    """Each member with the capabilities of their role, each team with its admins."""
     await world.create()
     found = await report(world)
     members = {one["email"]: one for one in found["members"]}
@@ -145,7 +144,6 @@ async def test_keys_are_listed_while_they_were_accepted(world):
 
 
 async def test_every_moment_of_a_random_history_is_told_as_it_was(world):
-    """Whatever changes, in whatever order: the past is what was seen at the time."""
     chance = random.Random(20261123)
     seen = []
     for _ in range(budget(30, 150)):
@@ -210,7 +208,7 @@ async def test_what_is_past_retention_is_not_made_up(world):
 
 
 async def test_rows_dropped_before_the_tier_was_raised_are_missed(world):
-    """No floor hides them any more; the row about the pruning tells that they are gone."""
+    """No floor hides them any more; the row about the pruning says that they are gone."""
     async with world.services.store.write() as work:
         acme = await work.session.get_one(Organisation, world.acme.id)
         acme.tier = "enterprise"
@@ -296,7 +294,6 @@ async def test_a_key_that_reads_is_told_from_one_that_sends(world):
 
 
 async def test_as_csv_it_is_one_table(world):
-    """A line for each, guarded like an export."""
     async with world.services.store.write() as work:
         await issue_api_key(
             work, world.acme, "＝1;=1", world.project, BY_OPERATOR, scopes=PROXY_SCOPES
@@ -340,7 +337,6 @@ async def test_what_cannot_be_reported_says_why(world, query, text):
 
 
 async def test_of_another_organisation_nothing_is_told(world):
-    """Neither its members nor what they changed."""
     found = await (
         await world.client.get(REPORT.replace("acme", "other"), headers=world.admin)
     ).get_json()

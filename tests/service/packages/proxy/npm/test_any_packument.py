@@ -106,7 +106,6 @@ def check_served_again(package: Package) -> None:
 @given(documents(), st.dictionaries(st.sampled_from(VERSIONS), reason))
 @example(("some-package", packument(package_version("2.0.0"))), {"2.0.0": '"\\\u2028'})
 def test_any_versions(document: tuple[str, Json], marks: dict[str, str]) -> None:
-    """Each tarball that is offered is found at its URL, and no URL leaves the proxy."""
     name, described = document
     try:
         package = parse_package(encoded(described), name, ORIGINS)
@@ -120,7 +119,6 @@ def test_any_versions(document: tuple[str, Json], marks: dict[str, str]) -> None
 @SEEDED
 @given(any_json, st.sampled_from(["name", "versions", "time", "dist-tags", "modified", "readme"]))
 def test_any_member(value: Any, member: str) -> None:
-    """A document is refused with the one typed error, or read."""
     document = packument(package_version("1.0.0")) | {member: value}
     try:
         package = parse_package(encoded(document), "some-package", ORIGINS)
@@ -133,7 +131,7 @@ def test_any_member(value: Any, member: str) -> None:
 @SEEDED
 @given(st.binary(max_size=200) | any_json.map(encoded))
 def test_any_bytes(body: bytes) -> None:
-    """They are refused: every document must at least name its package."""
+    """Every document must at least name its package."""
     try:
         package = parse_package(body, "some-package", ORIGINS)
     except DocumentInvalid:

@@ -25,7 +25,6 @@ def names(count: int) -> list[str]:
 
 
 def test_a_query_with_as_many_names_as_may_be_is_passed_on() -> None:
-    """Repeated ones count, and are compared once."""
     some = names(1_000)
     each = dict.fromkeys(some, "1")
     tree = {
@@ -50,13 +49,13 @@ def test_a_query_with_as_many_names_as_may_be_is_passed_on() -> None:
     ids=["bulk", "full", "quick", "long names"],
 )
 def test_a_query_that_names_too_many_packages_is_refused(query: object, path: str) -> None:
-    """610,610 names are 61 KB of gzip: by every endpoint, and by characters as well."""
+    """610,610 names are 61 KB of gzip."""
     with pytest.raises(Invalid, match="audit parts of the project"):
         public_query(gzip.compress(json.dumps(query).encode()), "gzip", path, HIDDEN)
 
 
 def test_only_a_short_query_is_read_in_the_event_loop() -> None:
-    """By its size unpacked: gzip makes a thousand bytes of one."""
+    """By its unpacked size: gzip makes a thousand bytes of one."""
     short, long = b"{}", b"{}" + b" " * AT_ONCE_BYTES
 
     assert is_short(short, "identity")
@@ -67,6 +66,5 @@ def test_only_a_short_query_is_read_in_the_event_loop() -> None:
 
 @pytest.mark.parametrize("query", [b'{"a": ["\xff"]}', b"{", b"[" * 100_000, b""])
 def test_what_is_no_json_is_refused(query: bytes) -> None:
-    """In text that is no UTF-8, too."""
     with pytest.raises(Invalid, match="the audit query cannot be read"):
         public_query(query, "", "advisories/bulk", HIDDEN)

@@ -144,7 +144,6 @@ def test_versions_without_a_usable_instant_are_offered() -> None:
     ],
 )
 def test_a_version_that_cannot_be_trusted_is_dropped(changes: Json, reason: str) -> None:
-    """With the tags that point at it; the others stay."""
     wrong = {**package_version("2.0.0"), **changes}
     document = packument(package_version("1.0.0"))
     document["versions"]["2.0.0"] = wrong
@@ -258,7 +257,6 @@ def test_half_a_character_is_replaced() -> None:
 
 
 def test_a_tarball_is_found_by_the_name_it_is_served_as() -> None:
-    """Two versions whose tarballs have one name at upstream have two names here."""
     same = {"tarball": f"{FILES}/download/tarball.tgz"}
     package = parsed(
         package_version("1.0.0", dist=same),
@@ -287,7 +285,6 @@ def test_a_scoped_tarball_is_found_in_any_style(file: str) -> None:
 
 
 def test_a_cached_package_is_the_same() -> None:
-    """What the document cache stores is decoded to the same document."""
     package = parsed(package_version("1.0.0"), package_version("1.1.0", deprecated="x"))
 
     again = decode_package(encode_package(package))

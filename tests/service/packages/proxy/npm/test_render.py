@@ -48,7 +48,7 @@ def manifest(package: Package, version_or_tag: str, **marks: str) -> Json | None
 
 
 def test_the_full_form_is_upstreams_but_for_the_tarball() -> None:
-    """Fields that we do not know survive, as numbers of any size do."""
+    """Fields that this version does not know survive, as numbers of any size do."""
     version = package_version("1.0.0", unknown={"deep": [1.50, 10**40, None, "\u2028"]})
     document = packument(version, alsoUnknown=[{}], _attachments={"large": True})
 
@@ -109,7 +109,6 @@ def test_install_scripts_are_announced(changes: Json, expected: bool | None) -> 
 
 
 def test_a_marked_version_is_deprecated_with_the_reason() -> None:
-    """In every form; its tag moves, and a pinned version is still found, requested and recorded."""
     package = parsed(package_version("1.0.0"), package_version("1.1.0", deprecated="old"))
 
     for document in (abbreviated(package, **{"1.1.0": REASON}), full(package, **{"1.1.0": REASON})):
@@ -121,7 +120,6 @@ def test_a_marked_version_is_deprecated_with_the_reason() -> None:
 
 
 def test_a_manifest_is_found_by_version_and_by_tag() -> None:
-    """Tags are those of the document, moved."""
     package = parsed(package_version("1.0.0"), package_version("1.1.0"))
     marks = {"1.1.0": REASON}
 
@@ -150,7 +148,6 @@ def test_a_tarball_has_the_name_that_clients_derive(name: str, version: str, url
 
 
 def test_a_package_without_versions_is_rendered() -> None:
-    """Clients then say that there is no version."""
     package = parsed(time={})
 
     assert abbreviated(package) == {"name": NAME, "dist-tags": {}, "versions": {}, "time": {}}
@@ -174,5 +171,4 @@ def test_a_package_without_versions_is_rendered() -> None:
     ],
 )
 def test_the_abbreviated_form_is_for_those_who_ask_for_it(accept: str | None, form: str) -> None:
-    """All others expect the full document."""
     assert negotiate(accept) == form

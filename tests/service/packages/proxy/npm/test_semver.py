@@ -32,7 +32,6 @@ ASCENDING = [
 
 @pytest.mark.parametrize(("lower", "higher"), list(pairwise(ASCENDING)))
 def test_versions_are_ordered(lower: str, higher: str) -> None:
-    """Numbers by value, and prereleases before their release."""
     low, high = parse_precedence(lower), parse_precedence(higher)
 
     assert low is not None
@@ -41,7 +40,7 @@ def test_versions_are_ordered(lower: str, higher: str) -> None:
 
 
 def test_build_metadata_has_no_part_in_it() -> None:
-    """§10 of the specification."""
+    """Semantic Versioning, §10."""
     assert parse_precedence("1.0.0+1") == parse_precedence("1.0.0+2.b") == parse_precedence("1.0.0")
 
 
@@ -62,5 +61,4 @@ OTHER_FORMS = [
     "text", [*OTHER_FORMS, "", "١.0.0", "1.0.0 ", "1.0.0-" + "a" * 251, "1" * 17 + ".0.0"]
 )
 def test_other_forms_have_no_order(text: str) -> None:
-    """A tag never moves to them."""
     assert parse_precedence(text) is None

@@ -42,7 +42,7 @@ def moved(versions: str, tags: dict[str, str]) -> dict[str, str]:
     ],
 )
 def test_a_tag_moves_down_to_what_its_users_want(versions: str, old: str, new: str) -> None:
-    """Never up: a version that the maintainers did not tag may be anything."""
+    """A higher version that the maintainers did not tag may be anything."""
     assert moved(versions, {"latest": old}) == {"latest": new}
 
 
@@ -61,12 +61,11 @@ def test_a_tag_of_prereleases_moves_among_them(versions: str, new: str) -> None:
 
 
 def test_a_tag_without_its_version_is_removed() -> None:
-    """Clients fail at it, in words that do not help."""
+    """Clients fail at it with a text that does not help."""
     assert moved("1.0.0", {"latest": "1.0.0", "gone": "0.1.0"}) == {"latest": "1.0.0"}
 
 
 def test_each_tag_moves_by_itself() -> None:
-    """`legacy` stays in its major."""
     tags = {"latest": "2.1.0", "legacy": "1.1.0", "first": "1.0.0"}
 
     assert moved("1.0.0 1.1.0! 2.0.0 2.1.0!", tags) == {

@@ -96,7 +96,6 @@ marks = st.dictionaries(st.sampled_from(NAMES), reason)
 @given(st.lists(files(), max_size=6), marks)
 @example([simple_file(NAMES[0]), simple_file(NAMES[1], yanked="x")], {NAMES[0]: "\"'<>&"})
 def test_any_files_in_json(page: list[Json], marked: dict[str, str]) -> None:
-    """Each file that is offered is found at its URL, and no URL leaves the proxy."""
     project = parse_json(encoded(simple_page(*page)), "some-project", PAGE_URL, ORIGINS)
 
     check(project, marked)
@@ -107,7 +106,7 @@ def test_any_files_in_json(page: list[Json], marked: dict[str, str]) -> None:
 @SEEDED
 @given(st.lists(files(), max_size=6), st.text(max_size=30), marks)
 def test_any_files_in_html(page: list[Json], head: str, marked: dict[str, str]) -> None:
-    """Old registries' pages give no other way."""
+    """Old registries have no other form."""
     good = [
         file for file in page if isinstance(file["url"], str) and isinstance(file["hashes"], dict)
     ]
@@ -124,7 +123,6 @@ def test_any_files_in_html(page: list[Json], head: str, marked: dict[str, str]) 
 @SEEDED
 @given(any_json, any_json, any_json, any_json)
 def test_any_members(meta: Any, name: Any, listed: Any, more: Any) -> None:
-    """A page is refused with the one typed error, or read."""
     page = simple_page(simple_file(NAMES[0]), **{"project-status": more})
     for body in (
         page | {"meta": meta},
@@ -143,7 +141,6 @@ def test_any_members(meta: Any, name: Any, listed: Any, more: Any) -> None:
 @SEEDED
 @given(st.binary(max_size=200) | st.text("<a href=\"/>'=!- \n&;#x0", max_size=200).map(str.encode))
 def test_any_bytes(body: bytes) -> None:
-    """They are refused, or a page without files of ours."""
     for parse in parse_json, parse_html:
         try:
             project = parse(body, "some-project", PAGE_URL, ORIGINS)

@@ -76,7 +76,7 @@ def version_for_pip(stem: str, project: str) -> str | None:
 @settings(max_examples=budget(300, 5000), derandomize=True, database=None, deadline=None)
 @given(st.text("aF0._-+!1", min_size=1, max_size=9), st.sampled_from(["1.0", "1-1", "1.0-2", "2b"]))
 def test_an_sdist_has_the_version_that_pip_finds(name: str, version: str) -> None:
-    """Pip splits by the project's name, and we at the last dash: both must agree, or we refuse."""
+    """Pip splits by the project's name, the proxy at the last dash: both must agree."""
     distribution = parse_filename(f"{name}-{version}.tar.gz")
 
     assert distribution is None or distribution.version == version_for_pip(

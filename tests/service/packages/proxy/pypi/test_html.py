@@ -32,7 +32,6 @@ def parsed(page: str | bytes) -> Project:
 
 
 def test_html_says_what_json_says() -> None:
-    """But for size, publication and other fields that HTML does not have."""
     files = [
         simple_file(SDIST, yanked='<broken> & "more"', **{"requires-python": None}),
         simple_file(WHEEL, size=None, **{"upload-time": None}),
@@ -56,7 +55,7 @@ def test_relative_links_count_from_the_base() -> None:
 
 
 def test_a_base_cannot_lead_elsewhere() -> None:
-    """A page does not decide which origins are good."""
+    """A page does not decide which origins are accepted."""
     head = '<base href="https://evil.example/">'
 
     project = parsed(html_page(simple_file(SDIST), head=head, relative=True))
@@ -84,14 +83,12 @@ def test_a_base_cannot_lead_elsewhere() -> None:
     ],
 )
 def test_a_link_may_be_written_in_many_ways(link: str, yanked: bool | str) -> None:
-    """As HTML allows; what is in comments is not there."""
     project = parsed(link)
 
     assert [(file.filename, file.yanked) for file in project.files] == [(SDIST, yanked)]
 
 
 def test_links_that_are_no_files_are_dropped() -> None:
-    """Pages may link to anything."""
     links = '<a href="https://example.org/">Home</a><a>x</a><a href="../">Parent</a>'
     project = parsed(META + links)
 
@@ -115,7 +112,6 @@ def test_meta_elements_are_kept() -> None:
 
 
 def test_a_page_of_too_many_links_is_refused() -> None:
-    """Before a link is looked at."""
     with pytest.raises(DocumentInvalid, match="too many elements"):
         parsed('<a href="/">' * (TAGS_MAX + 1))
 
@@ -145,7 +141,6 @@ def test_a_page_of_another_project_is_refused() -> None:
     [META, f'<a href="{FILES}/some_project-1.0.egg#sha256={"a" * 64}">some_project-1.0.egg</a>'],
 )
 def test_an_index_without_files_that_can_be_installed_is_one(page: str) -> None:
-    """Known by its version, or by the digests in its links."""
     assert parsed(page).files == []
 
 
@@ -192,7 +187,7 @@ class Links(HTMLParser):
 
 
 def test_the_same_links_are_found_as_by_a_complete_parser() -> None:
-    """Our expression knows three elements; it must see them where a complete parser does."""
+    """The expression knows three elements; a complete parser must not find more."""
     files = [simple_file(f"some_project-{number}.tar.gz", yanked="a>b") for number in range(50)]
     page = html_page(*files)
     links = Links()

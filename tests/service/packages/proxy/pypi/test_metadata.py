@@ -49,7 +49,6 @@ def extracted(wheel: bytes, tmp_path: Path, version: str = "1.0") -> bytes:
 def test_metadata_is_that_of_the_wheels_own_directory(
     path: str, method: int, tmp_path: Path
 ) -> None:
-    """However name and version are spelled there."""
     entries = [("some_project/__init__.py", b""), (path, METADATA), ("x/y.dist-info/METADATA", b"")]
 
     assert extracted(archive(*entries, method=method), tmp_path) == METADATA
@@ -130,7 +129,6 @@ LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 def test_a_forged_header_is_refused(
     patches: list[tuple[bytes, int, bytes]], tmp_path: Path
 ) -> None:
-    """What the archive states of METADATA must be true."""
     wheel = archive((PATH, METADATA * 20))
     for patch in patches:
         wheel = patched(wheel, *patch)
@@ -168,7 +166,6 @@ def test_a_huge_directory_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) -> None:
-    """It says nothing about the wheel."""
     with pytest.raises(FileNotFoundError):
         extract_metadata(tmp_path / "missing", "some-project", "1.0")
 

@@ -63,7 +63,7 @@ def served_html(project: Project, **marks: str) -> Page:
 
 
 def test_a_marked_file_is_yanked_with_the_reason() -> None:
-    """In both forms; a pinned version is still found, requested and recorded."""
+    """A pinned version is still found, requested and recorded."""
     project = parsed(simple_file(WHEEL), simple_file(SDIST, yanked="old"), simple_file(NEWER))
 
     marks = {WHEEL: REASON, SDIST: REASON}
@@ -79,7 +79,6 @@ def test_a_marked_file_is_yanked_with_the_reason() -> None:
     ("yanked", "html"), [("broken", "broken"), ("", ""), (True, ""), (False, None)]
 )
 def test_upstreams_own_reason_is_kept(yanked: bool | str, html: str | None) -> None:
-    """A version that upstream has yanked stays so without a mark."""
     project = parsed(simple_file(SDIST, yanked=yanked))
 
     assert served_json(project)["files"][0]["yanked"] == (yanked or yanked == "")
@@ -87,7 +86,6 @@ def test_upstreams_own_reason_is_kept(yanked: bool | str, html: str | None) -> N
 
 
 def test_a_file_is_served_from_the_proxy_at_upstreams_path() -> None:
-    """The key says which origin; the path is verbatim, as are name, digests, size and instant."""
     file = simple_file(SDIST)
     relative = simple_file(WHEEL, url=f"../../a%2Bb/{WHEEL}")
     project = parsed(file, relative)
@@ -122,7 +120,6 @@ def test_metadata_is_announced_for_every_wheel(
 
 
 def test_both_forms_have_the_same_files() -> None:
-    """The form is the client's choice and decides nothing."""
     project = parsed(
         simple_file(WHEEL, provenance=f"{INDEX}/integrity?a=1&b=2"),
         simple_file(SDIST, **{"requires-python": None}),
@@ -152,7 +149,6 @@ def test_the_version_of_the_api_is_what_is_kept_to(upstream: str, served: str) -
 
 
 def test_what_is_known_of_the_project_is_passed_on() -> None:
-    """PEP 708 and 792 in both forms."""
     status = {"status": "quarantined", "reason": 'a "test"'}
     project = parsed(
         meta={"api-version": "1.4", "tracks": [f"{INDEX}/a/"]},

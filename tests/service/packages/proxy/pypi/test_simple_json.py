@@ -48,7 +48,6 @@ def parsed_file(**changes: object) -> ProjectFile:
 
 
 def test_a_file_has_all_that_policy_and_clients_need() -> None:
-    """The page is the only source of version, digests, size and publication."""
     file = parsed_file(
         url=f"{FILES}/packages/ab/{WHEEL}",
         hashes={"sha256": SHA256.upper(), "md5": "b" * 32, "sha1": "too short", "new": "ff"},
@@ -128,7 +127,6 @@ def test_metadata_is_what_the_newer_name_says(changes: Json, expected: object) -
     ],
 )
 def test_a_field_without_a_usable_value(changes: Json, field: str, expected: object) -> None:
-    """It costs the field, not the file."""
     assert getattr(parsed_file(**changes), field) == expected
 
 
@@ -151,7 +149,6 @@ def test_a_field_without_a_usable_value(changes: Json, field: str, expected: obj
     ],
 )
 def test_a_file_that_cannot_be_trusted_is_dropped(changes: Json, reason: str) -> None:
-    """The others stay, and the count shows in the log what is missing."""
     project = parsed(simple_page(simple_file(SDIST), simple_file(WHEEL, **changes)))
 
     assert [file.filename for file in project.files] == [SDIST]
@@ -227,7 +224,6 @@ def test_what_is_known_of_the_project_is_kept() -> None:
 
 
 def test_a_file_is_found_by_its_path_alone() -> None:
-    """Origin and whole path must be those of the page: all other paths are 404."""
     wheel = "some_project-1.0+cpu-py3-none-any.whl"
     file = simple_file(wheel, url=f"{FILES}/a/some_project-1.0%2Bcpu-py3-none-any.whl")
     project = parsed(simple_page(simple_file(SDIST), file))
@@ -248,7 +244,6 @@ def test_releases_are_grouped_by_normalised_version() -> None:
 
 
 def test_a_cached_project_is_the_same() -> None:
-    """What the document cache stores is decoded to the same page."""
     many = [simple_file(f"some_project-{n}.zip") for n in range(2 * ENTRIES_PER_CHUNK + 1)]
     project = parsed(simple_page(*many, simple_file(WHEEL, yanked="x")))
 
