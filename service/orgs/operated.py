@@ -1,6 +1,6 @@
 """The operator's endpoints for organisations: create and list them, their tiers and legal holds."""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
@@ -21,9 +21,6 @@ from service.web.operator_endpoint import OperatorCall, OperatorResource, Operat
 from service.web.parameter_types import TimestampMs
 
 _ONE: Final = "/<slug>"
-
-TierName = Literal["free", "team", "org", "enterprise"]
-"""A `Tier`."""
 
 Reason = Annotated[
     str,
@@ -48,14 +45,14 @@ class NewOrg(Request):
         ),
     ]
     tier: Annotated[
-        TierName, Meta(description="Determines how far back its audit log can be read.")
-    ] = "org"
+        Tier, Meta(description="Determines how far back its audit log can be read.")
+    ] = Tier.ORG
 
 
 class NewTier(Request):
     """The tier to move an organisation to."""
 
-    tier: TierName
+    tier: Tier
 
 
 class NewHold(Request):
@@ -87,7 +84,7 @@ class OrgEntry(Answer):
 
     id: Annotated[str, Meta(description="Prefix `org_`.")]
     slug: str
-    tier: TierName
+    tier: Tier
     role_overrides: dict[str, list[str]]
     created_at: TimestampMs
     held_since: TimestampMs | None
@@ -99,7 +96,7 @@ class OrgEntry(Answer):
         return cls(
             id=org.id,
             slug=org.slug,
-            tier=_tier(org),
+            tier=Tier(org.tier),
             role_overrides=org.role_overrides,
             created_at=format_ms(org.created_at),
             held_since=optional_ms(org.held_since),
@@ -118,14 +115,14 @@ class CreatedOrg(Answer):
 
     id: str
     slug: str
-    tier: TierName
+    tier: Tier
 
 
 class OrgTier(Answer):
     """An organisation's tier."""
 
     slug: str
-    tier: TierName
+    tier: Tier
 
 
 class OrgHold(Answer):
@@ -170,7 +167,7 @@ async def list_(call: OperatorCall[OrgServices]) -> OrgList:
 async def create(call: OperatorWriteCall[OrgServices], body: NewOrg) -> CreatedOrg:
     """Create an organisation."""
     org = await create_org(call.work, body.slug, body.tier, call.by)
-    return CreatedOrg(id=org.id, slug=org.slug, tier=_tier(org))
+    return CreatedOrg(id=org.id, slug=org.slug, tier=Tier(org.tier))
 
 
 @resource.put(
@@ -185,7 +182,7 @@ async def put_tier(call: OperatorWriteCall[OrgServices], body: NewTier, slug: st
     """Move an organisation to another tier, which its audit log shows at once."""
     org = await get_org(call.session, slug)
     await set_tier(call.work, org, body.tier, call.by)
-    return OrgTier(slug=org.slug, tier=_tier(org))
+    return OrgTier(slug=org.slug, tier=Tier(org.tier))
 
 
 @resource.put(
@@ -236,7 +233,3 @@ async def post_domain(
     return DomainAllowed(
         slug=org.slug, domain=body.domain.lower(), idp=body.idp, is_allowed=body.is_allowed
     )
-
-
-def _tier(org: Organisation) -> TierName:
-    return Tier(org.tier).value

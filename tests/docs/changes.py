@@ -3,10 +3,15 @@
 from dataclasses import dataclass
 from typing import Final
 
+NEW_FILE: Final = ""
+
 
 @dataclass(frozen=True)
 class Change:
-    """An example of the change `task`: for each file, the text to add behind another one."""
+    """An example of the change `task`: for each file, the text to add behind another one.
+
+    What is added behind NEW_FILE is a whole file.
+    """
 
     task: str
     lines: dict[str, dict[str, str]]
@@ -142,6 +147,109 @@ run_url = "https://ci.example/{repository}/{run_id}"
                 "    match form.format:\n": """\
         case ExportFormat.EXAMPLE:
             return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\\n")), form)
+"""
+            },
+        },
+    ),
+    Change(
+        "Change a retention tier",
+        {
+            "analytics/model/retention.py": {
+                '    ENTERPRISE = "enterprise"\n': '    EXAMPLE = "example"\n',
+                "    Tier.ENTERPRISE: None,\n": "    Tier.EXAMPLE: 90,\n",
+            }
+        },
+    ),
+    Change(
+        "Add a migration",
+        {
+            "service/store/tables/state.py": {
+                "    holder: Mapped[str]\n": ("    example: Mapped[str | None]\n")
+            },
+            "service/store/migrations/versions/0024_example.py": {
+                NEW_FILE: """\
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0024"
+down_revision = "0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("leases", sa.Column("example", sa.String(), nullable=True))
+"""
+            },
+        },
+    ),
+    Change(
+        "Add an API endpoint",
+        {
+            "service/orgs/teams.py": {
+                'resource = Resource("teams", "/teams", Tag.ORGANISATION, OrgServices)\n': """
+
+class ExampleEntry(Answer):
+    \"\"\"An example.\"\"\"
+
+    org: str
+
+
+@resource.get("find_example", "/example", needs=_ADMIN, returns=ExampleEntry)
+async def find_example(call: Call[OrgServices]) -> ExampleEntry:
+    \"\"\"An example.\"\"\"
+    return ExampleEntry(org=call.org.slug)
+"""
+            }
+        },
+    ),
+    Change(
+        "Add an API endpoint with a page's form",
+        {
+            "service/orgs/projects.py": {
+                'resource = Resource("projects", "/projects", Tag.ORGANISATION, OrgServices)\n': """
+
+class ExampleName(Request):
+    \"\"\"An example.\"\"\"
+
+    name: str
+
+
+class Renamed(Answer):
+    \"\"\"An example.\"\"\"
+
+    name: str
+
+
+@resource.post(
+    "rename_example",
+    "/example",
+    needs=_ADMIN,
+    body=ExampleName,
+    example={"name": "new"},
+    returns=Renamed,
+    refuses=[Conflict],
+)
+async def rename_example(call: WriteCall[OrgServices], body: ExampleName) -> Renamed:
+    \"\"\"An example.\"\"\"
+    if body.name == "old":
+        raise Conflict("the example is old already", field="name")
+    return Renamed(name=body.name)
+"""
+            },
+            "service/pages/people/projects.py": {
+                "from service.orgs.projects import create": ", rename_example",
+                'PROJECTS.form("", "create_project", create, "created", field="name")\n': (
+                    'PROJECTS.form("/example", "rename_example", rename_example, "created")\n'
+                ),
+            },
+            "templates/people/projects.html": {
+                "{{ outcome() }}\n": """
+{% set action = url_for("dashboard_projects.rename_example", slug=org.slug) %}
+<form class="fields" method="post" action="{{ action }}">
+  {{ form_token(csrf) }}
+  {{ typed_field(action, "name", "Example", of="example") }}
+</form>
 """
             },
         },

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import get_args
 
+from sqlalchemy import text
+
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm, export_pieces
 from analytics.imports.items import ITEM_COLUMNS, PLAIN_COLUMNS
 from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.ingest_validation import INGESTIBLE
 from analytics.model.labels import EVENT_LABELS
+from analytics.model.retention import RETENTION_DAYS, Tier
 from analytics.model.schema import SCHEMA_VERSION, WIRE_COLUMNS
 from analytics.storage.segment_index import INDEXED_COLUMNS
 from service.access.sign_in.providers import LABELS, load_providers
@@ -22,6 +25,7 @@ from service.pages.labels import FILTERS, ci_words, icon_of
 from service.pages.rows import DETAILS
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.conftest import World
+from tests.service.pages.people.desk import post, shown
 
 
 def test_a_column_is_stored_imported_indexed_and_shown() -> None:
@@ -65,6 +69,38 @@ def test_rows_are_exported_in_a_format_with_a_column() -> None:
     pieces = export_pieces([rows], "org_acme", FileForm(ExportFormat("txt")))
 
     assert b'"example_column":"one"' in b"".join(piece.content for piece in pieces)
+
+
+async def test_an_organisation_can_have_the_tier(world: World) -> None:
+    path = "/api/v1/operator/orgs/acme/tier"
+    response = await world.client.put(path, headers=world.admin, json={"tier": "example"})
+
+    assert (response.status_code, RETENTION_DAYS[Tier("example")]) == (200, 90)
+
+
+async def test_a_database_is_migrated(world: World) -> None:
+    async with world.services.store.read() as session:
+        versions = await session.scalars(text("SELECT version_num FROM alembic_version"))
+        leases = await session.scalars(text("SELECT example FROM leases"))
+
+        assert (list(versions), set(leases) <= {None}) == (["0024"], True)
+
+
+async def test_an_endpoint_answers(world: World) -> None:
+    path = "/api/v1/admin/orgs/acme/teams/example"
+    response = await world.client.get(path, headers=world.admin)
+
+    assert await response.get_json() == {"org": "acme"}
+    assert (await world.client.get(path)).status_code == 401
+
+
+async def test_an_endpoint_and_its_form_run_one_action(world: World) -> None:
+    path = "/api/v1/admin/orgs/acme/projects/example"
+    response = await world.client.post(path, headers=world.admin, json={"name": "new"})
+    page = await shown(await post(world, "projects/example", name="old"), 409)
+
+    assert await response.get_json() == {"name": "new"}
+    assert "the example is old already" in page.html
 
 
 async def test_the_api_documents_all(world: World) -> None:
