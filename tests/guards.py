@@ -3260,14 +3260,8 @@ GUARDS: Final = [
         "::test_another_organisations_bindings_are_not_there",
     ),
     Guard(
-        "a binding is replaced by its own organisation",
-        "service/trust/bindings/repository.py::get_revocable",
-        Drop("Binding.tenant_id == tenant_id"),
-        f"{_REPLACE}::test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced",
-    ),
-    Guard(
         "a replaced binding is revoked",
-        "service/trust/bindings/replacement.py::replace_binding",
+        "service/trust/bindings/changes.py::replace_binding",
         DropCall("revoke_binding"),
         f"{_REPLACE}::test_each_of_the_two_changes_has_its_audit_row",
     ),

@@ -91,7 +91,7 @@ from service.pages.sign_in.routes import blueprint as sign_in
 from service.pages.sign_in.session_routes import blueprint as own_session
 from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
 from service.pages.trust.routes import blueprint as dashboard_trust
-from service.trust.bindings.routes import blueprint as bindings
+from service.trust.bindings.bindings_api import resource as bindings
 from service.trust.explain.explain_api import resource as explain
 from service.trust.rejected.rejected_api import resource as rejected
 from service.trust.reports.access_api import resource as reports
@@ -205,7 +205,7 @@ _HEADERS = {
 
 _BLUEPRINTS: Final = (
     system,
-    bindings,
+    bindings.blueprint,
     explain.blueprint,
     rejected.blueprint,
     policy.blueprint,

@@ -24,8 +24,8 @@ from service.core.exit_codes import WrongUsage
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_org, get_org_by_id
 from service.store.tables import Binding, Organisation, Origin
+from service.trust.bindings.bindings_api import ListedBinding
 from service.trust.bindings.changes import revoke_binding
-from service.trust.bindings.forms import listed_form
 from service.trust.bindings.listing import parse_as_of
 from service.trust.bindings.repository import BindingState, list_by_repository
 from service.trust.bindings.rules import parse_repository_id
@@ -233,7 +233,7 @@ def _listed(forms: list[Form], at_place: str) -> Answer:
 
 def _form(slug: str, binding: Binding) -> Form:
     """A binding as the API's list has it, with its organisation."""
-    return {"org": slug, **msgspec.to_builtins(listed_form(binding))}
+    return {"org": slug, **msgspec.to_builtins(ListedBinding.of(binding))}
 
 
 def _path(slug: str, *parts: str) -> str:

@@ -11,8 +11,8 @@ from service.cli.context import CommandContext, command, org_option
 from service.core.exit_codes import WrongUsage
 from service.store.organisations import get_project
 from service.store.tables import Origin
-from service.trust.bindings.forms import replaced_form
-from service.trust.bindings.replacement import replace_binding
+from service.trust.bindings.bindings_api import ReplacedBinding
+from service.trust.bindings.changes import replace_binding
 
 
 @command(bindings, "replace", changes=True)
@@ -67,5 +67,6 @@ async def bindings_replace(
             context.services.issuers,
             origins=frozenset(Origin),
         )
-    form = {"org": slug, **msgspec.to_builtins(replaced_form(binding, binding_id))}
+    replaced = ReplacedBinding.of(binding, replaces=binding_id)
+    form = {"org": slug, **msgspec.to_builtins(replaced)}
     return Answer(form, [f"{binding.id} of {slug} replaces {binding_id}."])

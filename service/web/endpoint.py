@@ -26,7 +26,6 @@ from service.access.roles import KEY_SCOPES, Capability
 from service.core.errors import (
     BODY_REFUSALS,
     Forbidden,
-    Invalid,
     KeyCannotChange,
     NotAnObject,
     OrgNotFound,
@@ -47,6 +46,7 @@ from service.web.models import (
     model_of,
     parsed_body,
     query_model_of,
+    refusals_of,
 )
 from service.web.request_parsing import all_parameters, json_object, query_parameters
 from service.web.responses import json_answer
@@ -123,6 +123,7 @@ class Action(Generic[_S, _Parsed, _Answer]):
     needs: Capability | None
     body: Body[_Parsed] | None
     is_sensitive: bool
+    query: Query[_Parsed] | None = None
 
     async def run(
         self,
@@ -134,9 +135,13 @@ class Action(Generic[_S, _Parsed, _Answer]):
     ) -> _Answer:
         """Parse `given`, and make the change in one transaction, with `caller` authorised in it.
 
-        Without a body, `given` is not looked at.
+        It is the body, or the texts of the query; without either, it is not looked at.
         """
-        parsed = () if self.body is None else (await parsed_body(self.body, given),)
+        parsed: tuple[_Parsed, ...] = ()
+        if self.body is not None:
+            parsed = (await parsed_body(self.body, given),)
+        elif self.query is not None:
+            parsed = (self.query.parse_texts({name: [text] for name, text in given.items()}),)
         return await self.run_parsed(caller, org, parsed, variables, before)
 
     async def run_parsed(
@@ -298,7 +303,7 @@ class _Reads(Generic[_S]):
                 request=None if body is None else model_of(body),
                 request_example=example,
                 querystring=query_model_of(query),
-                refusals=_refusals(refuses, has_query=query is not None, has_body=body is not None),
+                refusals=_refusals(refuses, query, body),
                 headers=headers,
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
             )
@@ -399,7 +404,7 @@ class _Changes(Generic[_S]):
         def register(handler: Handler) -> Action[_S, Any, Any]:
             check_signature(handler, path, 1 + (query is not None) + (body is not None))
             own = (*((SignInAgain,) if is_sensitive else ()), *refuses)
-            action = Action(handler, self.resource.services, needs, body, is_sensitive)
+            action = Action(handler, self.resource.services, needs, body, is_sensitive, query)
 
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
@@ -423,7 +428,7 @@ class _Changes(Generic[_S]):
                 request_headers=if_match,
                 querystring=query_model_of(query),
                 refusals=[
-                    *_refusals(own, has_query=query is not None, has_body=body is not None),
+                    *_refusals(own, query, body),
                     *(() if if_match is None else (if_match.missing,)),
                 ],
                 headers=headers,
@@ -481,13 +486,13 @@ def answered(answer: Answer | Response, status: int) -> Response:
 
 
 def _refusals(
-    own: Sequence[type[Refusal]], *, has_query: bool = False, has_body: bool = False
+    own: Sequence[type[Refusal]], query: Query[Any] | None, body: Body[Any] | None
 ) -> list[type[Refusal]]:
     """What the endpoint refuses: what the recipe does, and its `own`."""
-    of_input: tuple[type[Refusal], ...] = (Invalid,) if has_query or has_body else ()
-    of_body: tuple[type[Refusal], ...] = (NotAnObject,) if has_body else ()
+    of_input = (*refusals_of(query), *refusals_of(body))
+    of_body: tuple[type[Refusal], ...] = () if body is None else (NotAnObject,)
     common = (*of_input, *of_body, UnknownParameter, Forbidden, OrgNotFound)
-    return [*common, *own, *(BODY_REFUSALS if has_body else ())]
+    return [*common, *own, *(() if body is None else BODY_REFUSALS)]
 
 
 def check_signature(handler: Handler, path: str, arguments: int) -> None:

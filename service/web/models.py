@@ -24,7 +24,7 @@ from msgspec import Struct, ValidationError, inspect
 from werkzeug.datastructures import MultiDict
 
 from analytics.model.filters import only
-from service.core.errors import Invalid
+from service.core.errors import Invalid, Refusal
 from service.core.threads import in_thread
 
 _ECHO_CHARS_MAX: Final = 64
@@ -114,11 +114,13 @@ class Parsed(Generic[_Parsed]):
 
     For rules on several fields, and for bodies with texts of their own: `parse` runs before a
     transaction is opened, and `is_long` in a thread. A form can be bound only to a `Request`.
+    `refuses` is what a body can be refused with, if that is documented text by text.
     """
 
     model: object
     parse: Callable[[dict[str, Any]], _Parsed]
     is_long: bool = False
+    refuses: Sequence[type[Refusal]] = (Invalid,)
 
 
 class Query(Protocol[_Parsed_co]):
@@ -133,12 +135,13 @@ class ParsedQuery(Generic[_Parsed]):
     """Parameters documented as `model`; the handler receives what `parse_texts` makes of them.
 
     For parameters with texts or an order of their own. Unless it `checks_names` itself, names
-    beside those of `model` are refused before.
+    beside those of `model` are refused before. `refuses` is as in `Parsed`.
     """
 
     model: type[Struct]
     parse_texts: Callable[[dict[str, list[str]]], _Parsed]
     checks_names: bool = False
+    refuses: Sequence[type[Refusal]] = (Invalid,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,13 @@ async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
 def model_of(body: Body[object] | Raw) -> object:
     """The model that documents `body`."""
     return body.model if isinstance(body, Parsed | Raw) else body
+
+
+def refusals_of(values: Body[object] | Query[object] | None) -> Sequence[type[Refusal]]:
+    """What such a body or query can be refused with."""
+    if isinstance(values, Parsed | ParsedQuery):
+        return values.refuses
+    return () if values is None else (Invalid,)
 
 
 def query_model_of(query: Query[object] | None) -> type[Struct] | None:

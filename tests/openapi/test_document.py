@@ -17,7 +17,7 @@ from analytics.model.instants import parse_instant, parse_since, parse_until
 from service.core import errors
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.text_rules import is_plain
-from service.trust.bindings.forms import PLAIN_PATTERN, REQUEST_EXAMPLE
+from service.trust.bindings.bindings_api import PLAIN_PATTERN, REQUEST_EXAMPLE
 from service.web.parameter_types import INSTANT_OR_DATE_PATTERN
 from tests.conftest import World
 

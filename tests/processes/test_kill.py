@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from service.store.catalog import list_segment_ids
-from service.trust.bindings.replacement import REPLACED_BY
+from service.trust.bindings.changes import REPLACED_BY
 from tests.budgets import budget
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually

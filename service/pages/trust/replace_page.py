@@ -18,9 +18,8 @@ from service.pages.trust.create_page import (
     typed_of,
 )
 from service.store.tables import Organisation, Origin
-from service.trust.bindings.changes import terms_of
-from service.trust.bindings.replacement import REASON, replace_binding
-from service.trust.bindings.repository import get_revocable
+from service.trust.bindings.changes import REASON, replace_binding, terms_of
+from service.trust.bindings.repository import get_active
 from service.trust.bindings.services import BindingServices
 
 _FIELDS: Final = (*FIELDS, REASON)
@@ -43,7 +42,7 @@ async def load_replace_view(
 ) -> ReplaceView:
     """The form with the terms of an active binding. Raises BindingNotFound, Forbidden."""
     async with services.store.read() as session:
-        binding = await get_revocable(session, org.id, binding_id)
+        binding = await get_active(session, org.id, binding_id)
     caller.require_revoke_rights(org, binding.team_id)
     terms = terms_of(binding)
     if binding.origin == Origin.PLATFORM_ADMIN:

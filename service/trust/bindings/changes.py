@@ -1,16 +1,23 @@
-"""Creating and revoking bindings; each change writes exactly one audit row."""
+"""Creating, replacing and revoking bindings; each binding that changes gets one audit row."""
 
 from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.exc import IntegrityError
 
 from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from service.access.callers import Caller, Operator
 from service.ci.issuers.issuers import Issuers
-from service.core.errors import BindingExists, BindingNotFound, OutsideEnvelope, TooManyBindings
+from service.core.errors import (
+    BindingExists,
+    BindingNotFound,
+    OutsideEnvelope,
+    ReasonInvalid,
+    TooManyBindings,
+)
 from service.core.ids import new_id
+from service.core.text_rules import parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation, Origin
 from service.trust.bindings import rules
@@ -19,12 +26,16 @@ from service.trust.bindings.repository import (
     find_active,
     find_envelope,
     find_places,
-    get_revocable,
+    get_active,
     mark_revoked,
     move_trust_on,
 )
 from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.trust.bindings.slots import stored_slot_rule
+
+REASON: Final = "reason"
+REPLACED_BY: Final = "replaced by "
+"""How the `revokedReason` of a replaced binding begins; its successor's id follows."""
 
 
 def origins_of(by: Caller) -> Container[str]:
@@ -83,8 +94,34 @@ async def revoke_binding(
     work: UnitOfWork, org: Organisation, binding_id: str, reason: str | None, by: Caller
 ) -> None:
     """Revoke a binding permanently. Raises BindingNotFound, Forbidden."""
-    binding = await get_revocable(work.session, org.id, binding_id)
+    binding = await get_active(work.session, org.id, binding_id)
     await revoke_bindings(work, org, [binding], reason, by)
+
+
+async def replace_binding(
+    work: UnitOfWork,
+    org: Organisation,
+    binding_id: str,
+    body: Mapping[str, Any],
+    by: Caller,
+    issuers: Issuers,
+    origins: Container[str] = HTTP_ORIGINS,
+) -> Binding:
+    """Revoke the binding and create its successor; fields missing in `body` are copied.
+
+    There is no gap: both changes become visible with the transaction, and `revoked_at` of one
+    equals `added_at` of the other. `body` may also have the `reason` of the revocation. Raises
+    BindingNotFound, ReasonInvalid, and what `add_binding` raises.
+    """
+    predecessor = await get_active(work.session, org.id, binding_id)
+    reason = _reason(body.get(REASON))
+    changed = {name: value for name, value in body.items() if name != REASON}
+    successor = {**terms_of(predecessor), **changed}
+    successor_id = new_id("obind")
+    why = f"{REPLACED_BY}{successor_id}" + (f": {reason}" if reason else "")
+    # Revoked first: the successor may have the same slot.
+    await revoke_binding(work, org, binding_id, why, by)
+    return await add_binding(work, org, successor, by, issuers, origins, successor_id)
 
 
 async def revoke_bindings(
@@ -122,6 +159,12 @@ def terms_of(binding: Binding) -> dict[str, Any]:
         "project_id": binding.project_id,
         "team_id": binding.team_id,
     }
+
+
+def _reason(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ReasonInvalid
+    return parse_reason(value)
 
 
 def _to_ms(instant: datetime) -> datetime:

@@ -12,9 +12,9 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from analytics.model.filters import only
 from analytics.model.instants import parse_since
-from service.core.errors import BindingNotFound, Invalid, InvalidCursor
+from service.core.errors import Invalid, InvalidCursor
 from service.store.tables import Binding
-from service.trust.bindings.repository import BindingState, find_binding, in_state
+from service.trust.bindings.repository import BindingState, find_binding, get_binding, in_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX, parse_repository_id
 from service.web.request_parsing import parse_flag, parse_limit
 
@@ -22,16 +22,6 @@ PAGE_ROWS: Final = 100
 LIMIT_MAX: Final = 1_000
 PART_ROWS: Final = 250
 """Rows that are read and encoded at once: other requests have their turn in between."""
-PARAMETERS: Final = (
-    "state",
-    "active",
-    "asOf",
-    "issuer",
-    "sub",
-    "repository_id",
-    "limit",
-    "cursor",
-)
 _TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 """Like the database's `lower` on our columns, which only changes ASCII letters."""
 
@@ -146,18 +136,18 @@ async def list_page(
     """The newest matching bindings, or those directly `after` or `before` the given binding.
 
     Pages start at a binding id rather than an offset, so that revoking bindings while paging skips
-    none. Raises BindingNotFound if the given binding does not exist.
+    none. Raises NoSuchBinding if the given binding does not exist.
     """
     matching = _matching(tenant_id, wanted)
     total = await session.scalar(select(func.count()).where(*matching)) or 0
     if before is not None:
-        above = [*matching, _is_newer(await _get(session, tenant_id, before))]
+        above = [*matching, _is_newer(await get_binding(session, tenant_id, before))]
         oldest_first = select(Binding).where(*above).order_by(Binding.added_at, Binding.id.desc())
         rows = (await session.scalars(oldest_first.limit(PAGE_ROWS + 1))).all()
         if len(rows) > PAGE_ROWS:
             return Listed(rows[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
     elif after is not None:
-        matching.append(_is_older(await _get(session, tenant_id, after)))
+        matching.append(_is_older(await get_binding(session, tenant_id, after)))
     newest_first = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
     rows = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
     return Listed(
@@ -208,13 +198,6 @@ def _sub(text: str | None) -> str | None:
 
 def _repository_id(text: str | None) -> str | None:
     return None if text is None else parse_repository_id(text)
-
-
-async def _get(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
-    binding = await find_binding(session, tenant_id, binding_id)
-    if binding is None:
-        raise BindingNotFound
-    return binding
 
 
 def _is_older(than: Binding) -> ColumnElement[bool]:

@@ -119,16 +119,10 @@ async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) ->
     return binding
 
 
-async def get_revocable(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
+async def get_active(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
     """The organisation's active binding with this id. Raises BindingNotFound."""
-    binding = await session.scalar(
-        select(Binding).where(
-            Binding.id == binding_id,
-            Binding.tenant_id == tenant_id,
-            Binding.revoked_at.is_(None),
-        )
-    )
-    if binding is None:
+    binding = await find_binding(session, tenant_id, binding_id)
+    if binding is None or binding.revoked_at is not None:
         raise BindingNotFound
     return binding
 

@@ -14,8 +14,7 @@ from service.ci.issuers.issuers import Issuers
 from service.core.errors import Conflict
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation, Origin
-from service.trust.bindings.changes import add_binding, revoke_binding
-from service.trust.bindings.replacement import REASON, replace_binding
+from service.trust.bindings.changes import REASON, add_binding, replace_binding, revoke_binding
 from service.trust.bindings.rules import Draft
 
 SYNC_ORIGINS: Final = frozenset(Origin)

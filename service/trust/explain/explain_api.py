@@ -15,7 +15,7 @@ from service.core.errors import (
     TokenNotString,
     UnknownField,
 )
-from service.trust.bindings.forms import BindingId
+from service.trust.bindings.bindings_api import BindingId
 from service.trust.bindings.services import BindingServices
 from service.trust.explain.explanation import Explanation
 from service.trust.explain.proposals import Proposal
@@ -162,17 +162,20 @@ class ExplanationForm(Answer, kw_only=True, rename="camel"):
 @resource.post_read(
     "explain_token",
     needs=Capability.OIDC_READ,
-    body=Parsed(ExplainRequest, parse_asked),
+    body=Parsed(
+        ExplainRequest,
+        parse_asked,
+        refuses=[
+            NeitherTokenNorClaims,
+            TokenNotString,
+            ClaimsNotObject,
+            ProjectIdNotString,
+            UnknownField,
+            ProjectNotFound,
+        ],
+    ),
     example=REQUEST_EXAMPLE,
     returns=ExplanationForm,
-    refuses=[
-        TokenNotString,
-        ClaimsNotObject,
-        NeitherTokenNorClaims,
-        ProjectIdNotString,
-        UnknownField,
-        ProjectNotFound,
-    ],
 )
 async def explain(call: Call[BindingServices], asked: Asked) -> ExplanationForm:
     """Explain why a CI token is or is not trusted, and propose a binding; nothing is stored."""

@@ -1,24 +1,65 @@
-"""The API's representation of bindings: camelCase, timestamps with milliseconds."""
+"""The endpoints of bindings: camelCase, timestamps with milliseconds."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Self
 
 from msgspec import UNSET, Meta, Raw, Struct
+from quart import Response
 
+from analytics.model.filters import only
 from analytics.model.instants import format_ms, optional_ms
-from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS
+from service.access.roles import Capability
+from service.core.errors import (
+    CREATE_REFUSALS,
+    BindingExists,
+    BindingIdsNotStrings,
+    BindingNotFound,
+    InvalidCursor,
+    IssuerMissing,
+    IssuerNotAllowed,
+    NoSuchBinding,
+    NotAnObject,
+    ReasonInvalid,
+    RepositoryChanged,
+    RepositoryIdMissing,
+    RepositoryIdNotDigits,
+    RepositoryIdNotInteger,
+    RepositoryNotBound,
+    UnknownField,
+)
+from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
 from service.store.tables import Binding, Origin
-from service.trust.bindings.listing import LIMIT_MAX, PAGE_ROWS
+from service.trust.bindings.changes import add_binding, origins_of, replace_binding, revoke_binding
+from service.trust.bindings.effectiveness import find_ineffective_reason
+from service.trust.bindings.listing import (
+    LIMIT_MAX,
+    PAGE_ROWS,
+    ListRequest,
+    list_matching,
+    parse_list,
+)
+from service.trust.bindings.repository import get_binding
+from service.trust.bindings.repository_revocation import (
+    RevocationRequest,
+    parse_revocation,
+    revoke_repository,
+)
 from service.trust.bindings.rules import (
     EVENT_NAME_MAX,
     EVENT_NAMES_MAX,
     REPOSITORY_ID_DIGITS_MAX,
     SUB_PATTERN_MAX,
 )
+from service.trust.bindings.services import BindingServices
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Parsed, ParsedQuery
 from service.web.parameter_types import Cursor, InstantOrDate, Omittable, TimestampMs
-from service.web.responses import encoded
+from service.web.responses import encoded, json_answer
 
-PLAIN_PATTERN = f"^[^{REFUSED_CHARACTERS}]+$"
+resource = Resource("bindings", "/oidc-bindings", Tag.BINDINGS, BindingServices)
+
+PLAIN_PATTERN: Final = f"^[^{REFUSED_CHARACTERS}]+$"
 
 BindingId = Annotated[
     str, Meta(description="Prefix `obind_`.", examples=["obind_7f3k9m2p4q8r1s5t"])
@@ -88,7 +129,7 @@ class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     team_id: TeamId | None = None
 
 
-REQUEST_EXAMPLE = {
+REQUEST_EXAMPLE: Final = {
     "issuer": "https://token.actions.githubusercontent.com",
     "sub_pattern": "repo:acme/payments:ref:refs/heads/main",
     "repository_id": "123456789",
@@ -97,7 +138,7 @@ REQUEST_EXAMPLE = {
 }
 
 
-REPLACE_EXAMPLE = {"event_names": ["push", "workflow_dispatch", "schedule"]}
+REPLACE_EXAMPLE: Final = {"event_names": ["push", "workflow_dispatch", "schedule"]}
 
 
 class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -137,7 +178,7 @@ class RevokeRepositoryRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     ) = None
 
 
-REVOKE_REPOSITORY_EXAMPLE = {
+REVOKE_REPOSITORY_EXAMPLE: Final = {
     "issuer": "https://token.actions.githubusercontent.com",
     "repository_id": "123456789",
     "reason": "the repository is compromised",
@@ -200,7 +241,7 @@ class RevokeQuery(Struct, kw_only=True):
     ] = UNSET
 
 
-class CreatedBinding(Struct, kw_only=True, rename="camel"):
+class CreatedBinding(Answer, kw_only=True, rename="camel"):
     """The binding that was created."""
 
     id: BindingId
@@ -211,6 +252,16 @@ class CreatedBinding(Struct, kw_only=True, rename="camel"):
     origin: Literal["org_admin", "team_admin", "platform_admin"]
     added_at: TimestampMs
 
+    @property
+    def location(self) -> str:
+        """Where the binding is read."""
+        return f"/{self.id}"
+
+    @classmethod
+    def of(cls, binding: Binding, **further: object) -> Self:
+        """The representation of `binding`, with the `further` fields of a subclass."""
+        return cls(**_created_fields(binding), **further)  # type: ignore[arg-type] # see the class
+
 
 class ReplacedBinding(CreatedBinding, kw_only=True, rename="camel"):
     """The binding that was created, and the one that it replaces."""
@@ -218,7 +269,7 @@ class ReplacedBinding(CreatedBinding, kw_only=True, rename="camel"):
     replaces: BindingId
 
 
-class ListedBinding(Struct, kw_only=True, rename="camel"):
+class ListedBinding(Answer, kw_only=True, rename="camel"):
     """A binding with all its fields."""
 
     id: BindingId
@@ -237,6 +288,22 @@ class ListedBinding(Struct, kw_only=True, rename="camel"):
     last_used_at: TimestampMs | None
     use_count: int
 
+    @classmethod
+    def of(cls, binding: Binding, **further: object) -> Self:
+        """The representation of `binding`, with the `further` fields of a subclass."""
+        return cls(
+            **_created_fields(binding),
+            project_id=binding.project_id,
+            team_id=binding.team_id,
+            added_by=binding.added_by,
+            revoked_at=optional_ms(binding.revoked_at),
+            revoked_by=binding.revoked_by,
+            revoked_reason=binding.revoked_reason,
+            last_used_at=optional_ms(binding.last_used_at),
+            use_count=binding.use_count,
+            **further,  # type: ignore[arg-type] # see the class
+        )
+
 
 class BindingDetail(ListedBinding, kw_only=True, rename="camel"):
     """A binding with all its fields, and whether it matches tokens now."""
@@ -248,7 +315,7 @@ class BindingDetail(ListedBinding, kw_only=True, rename="camel"):
     ineffective_reason: str | None
 
 
-class BindingList(Struct, kw_only=True):
+class BindingList(Answer):
     """An organisation's bindings, newest first; `count` is the number of those in this answer.
 
     `next_cursor` is there only if `limit` or `cursor` was given, and null on the last page.
@@ -260,41 +327,17 @@ class BindingList(Struct, kw_only=True):
     next_cursor: Omittable[BindingId | None] = UNSET
 
 
-class Revoked(Struct, kw_only=True):
+class Revoked(Answer):
     """The binding that was revoked."""
 
     revoked: BindingId
 
 
-class RevokedRepository(Struct, kw_only=True):
+class RevokedRepository(Answer):
     """The bindings that were revoked, newest first; `count` is their number."""
 
     count: int
     revoked: list[BindingId]
-
-
-def created_form(binding: Binding) -> CreatedBinding:
-    """The answer to a create."""
-    return CreatedBinding(**_created_fields(binding))
-
-
-def replaced_form(binding: Binding, replaced_id: str) -> ReplacedBinding:
-    """The answer to a replace."""
-    return ReplacedBinding(**_created_fields(binding), replaces=replaced_id)
-
-
-def listed_form(binding: Binding) -> ListedBinding:
-    """A binding with all its fields."""
-    return ListedBinding(**_listed_fields(binding))
-
-
-def shown_form(binding: Binding, ineffective_reason: str | None) -> BindingDetail:
-    """One binding; `ineffective_reason` is why it matches no token, None if it is effective."""
-    return BindingDetail(
-        **_listed_fields(binding),
-        effective=ineffective_reason is None,
-        ineffective_reason=ineffective_reason,
-    )
 
 
 class EncodedBindings:
@@ -312,7 +355,7 @@ class EncodedBindings:
         room = len(bindings) if self._limit is None else self._limit - len(self._entries)
         self._has_more |= len(bindings) > room
         for binding in bindings[:room]:
-            self._entries.append(encoded(listed_form(binding)))
+            self._entries.append(encoded(ListedBinding.of(binding)))
             self._last_id = binding.id
 
     def answer(self, slug: str) -> dict[str, Any]:
@@ -339,15 +382,121 @@ def _created_fields(binding: Binding) -> dict[str, Any]:
     }
 
 
-def _listed_fields(binding: Binding) -> dict[str, Any]:
-    return {
-        **_created_fields(binding),
-        "project_id": binding.project_id,
-        "team_id": binding.team_id,
-        "added_by": binding.added_by,
-        "revoked_at": optional_ms(binding.revoked_at),
-        "revoked_by": binding.revoked_by,
-        "revoked_reason": binding.revoked_reason,
-        "last_used_at": optional_ms(binding.last_used_at),
-        "use_count": binding.use_count,
-    }
+@resource.get(
+    "list_bindings",
+    needs=Capability.OIDC_READ,
+    query=ParsedQuery(ListQuery, parse_list),
+    returns=BindingList,
+    refuses=[RepositoryIdNotDigits, InvalidCursor],
+)
+async def list_(call: Call[BindingServices], query: ListRequest) -> Response:
+    """List the bindings of the organisation, active and revoked, newest first."""
+    entries = EncodedBindings(query.limit)
+    async with call.read() as session:
+        async for bindings in list_matching(session, call.org.id, query):
+            entries.add(bindings)
+    return json_answer(entries.answer(call.org.slug))
+
+
+@resource.post(
+    "create_binding",
+    needs=Capability.OIDC_WRITE,
+    body=Parsed(BindingRequest, dict[str, Any], refuses=CREATE_REFUSALS),
+    example=REQUEST_EXAMPLE,
+    returns=CreatedBinding,
+    status=201,
+    headers={"location": "The URL of the binding, see `GET`."},
+    refuses=[BindingExists],
+)
+async def create(call: WriteCall[BindingServices], body: dict[str, Any]) -> CreatedBinding:
+    """Trust one CI identity; after a 201 both the binding and its audit row are durable."""
+    by, issuers = call.caller, call.services.issuers
+    return CreatedBinding.of(
+        await add_binding(call.work, call.org, body, by, issuers, origins_of(by))
+    )
+
+
+@resource.get(
+    "get_binding",
+    "/<binding:binding_id>",
+    needs=Capability.OIDC_READ,
+    returns=BindingDetail,
+    refuses=[NoSuchBinding],
+)
+async def show(call: Call[BindingServices], binding_id: str) -> BindingDetail:
+    """Show one binding of the organisation, active or revoked, and whether it matches tokens."""
+    async with call.read() as session:
+        binding = await get_binding(session, call.org.id, binding_id)
+        reason = await find_ineffective_reason(session, binding)
+    return BindingDetail.of(binding, effective=reason is None, ineffective_reason=reason)
+
+
+@resource.post(
+    "replace_binding",
+    "/<binding:binding_id>/replace",
+    needs=Capability.OIDC_WRITE,
+    body=Parsed(ReplaceRequest, dict[str, Any], refuses=[*CREATE_REFUSALS, ReasonInvalid]),
+    example=REPLACE_EXAMPLE,
+    returns=ReplacedBinding,
+    status=201,
+    headers={"location": "The URL of the new binding, see `GET`."},
+    refuses=[BindingNotFound, BindingExists],
+)
+async def replace(
+    call: WriteCall[BindingServices], body: dict[str, Any], binding_id: str
+) -> ReplacedBinding:
+    """Revoke a binding and create its successor at once; what is not given is taken over."""
+    by, issuers = call.caller, call.services.issuers
+    successor = await replace_binding(
+        call.work, call.org, binding_id, body, by, issuers, origins_of(by)
+    )
+    return ReplacedBinding.of(successor, replaces=binding_id)
+
+
+@resource.post(
+    "revoke_repository_bindings",
+    "/revoke",
+    needs=Capability.OIDC_WRITE,
+    body=Parsed(
+        RevokeRepositoryRequest,
+        parse_revocation,
+        refuses=[
+            NotAnObject,
+            IssuerMissing,
+            IssuerNotAllowed,
+            RepositoryIdMissing,
+            RepositoryIdNotDigits,
+            RepositoryIdNotInteger,
+            ReasonInvalid,
+            BindingIdsNotStrings,
+            UnknownField,
+        ],
+    ),
+    example=REVOKE_REPOSITORY_EXAMPLE,
+    returns=RevokedRepository,
+    refuses=[RepositoryNotBound, RepositoryChanged],
+)
+async def revoke_all(
+    call: WriteCall[BindingServices], revocation: RevocationRequest
+) -> RevokedRepository:
+    """Revoke all active bindings of a repository permanently, all or none of them."""
+    revoked = await revoke_repository(call.work, call.org, revocation, call.caller)
+    return RevokedRepository(count=len(revoked), revoked=list(revoked))
+
+
+def _parse_reason(parameters: Mapping[str, list[str]]) -> str | None:
+    return parse_reason(only(parameters, "reason"))
+
+
+@resource.delete(
+    "revoke_binding",
+    "/<binding:binding_id>",
+    needs=Capability.OIDC_WRITE,
+    query=ParsedQuery(RevokeQuery, _parse_reason, refuses=[ReasonInvalid]),
+    returns=Revoked,
+    refuses=[BindingNotFound],
+)
+async def revoke(call: WriteCall[BindingServices], reason: str | None, binding_id: str) -> Revoked:
+    """Revoke a binding permanently; its row stays, so that the history of trust can be replayed."""
+    await revoke_binding(call.work, call.org, binding_id, reason, call.caller)
+    return Revoked(revoked=binding_id)
