@@ -1250,13 +1250,13 @@ GUARDS: Final = [
     ),
     Guard(
         "what a writer has counted is not for the next one if a third was between them",
-        "service/store/postgres/kept.py::KeptValues.take",
+        "service/store/postgres/direct.py::KeptValues.take",
         Replace("self.visible == position.visible", "True"),
         f"{_POSTGRES}/test_kept.py::test_another_nodes_commit_is_counted",
     ),
     Guard(
         "nor if one was under way beside it",
-        "service/store/postgres/kept.py::KeptValues.leave",
+        "service/store/postgres/direct.py::KeptValues.leave",
         Replace("position.is_next", "True"),
         f"{_POSTGRES}/test_kept.py::test_a_program_that_takes_no_lock_is_noticed",
     ),
@@ -1669,13 +1669,13 @@ GUARDS: Final = [
     ),
     Guard(
         "pruning drops the tenant's days only",
-        "service/store/day_deletion.py::_is_past",
+        "service/audit/pruner.py::_is_past",
         Drop("table.tenant_id == tenant_id"),
         f"{_PRUNING}::test_other_organisations_keep_theirs",
     ),
     Guard(
         "pruning spares days that a slow clock dated",
-        "service/store/day_deletion.py::_is_past",
+        "service/audit/pruner.py::_is_past",
         Drop("table.day.not_in(received_since)"),
         f"{_CLOCKS}::test_rows_that_a_slow_clock_dated_are_kept_as_if_it_were_right",
     ),
@@ -1886,13 +1886,13 @@ GUARDS: Final = [
     ),
     Guard(
         "a segment that is whole is not given up",
-        "service/audit/backup/segment_loss.py::find_damage",
+        "service/audit/backup/segment_restore.py::find_damage",
         Replace("fault is None", "False"),
         "tests/service/audit/backup/test_segment_loss.py::test_a_whole_segment_is_not_given_up",
     ),
     Guard(
         "a segment that was removed is not given up",
-        "service/audit/backup/segment_loss.py::give_up",
+        "service/audit/backup/segment_restore.py::give_up",
         Replace("not await is_live(work.session, segment.segment_id)", "False"),
         "tests/service/audit/backup/test_segment_loss.py::test_a_segment_is_given_up_once",
     ),
@@ -2377,7 +2377,7 @@ GUARDS: Final = [
     ),
     Guard(
         "the journal is bounded in bytes",
-        "service/audit/journal_room.py::check_journal_room",
+        "service/audit/sealer.py::check_journal_room",
         Drop("waiting.bytes + added.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)"),
         "tests/service/audit/test_ingest.py::TestBounds::test_long_rows_fill_the_journal_sooner",
     ),
@@ -3362,7 +3362,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a saved search is deleted by its own organisation alone",
-        "service/audit/searches/saved.py::delete",
+        "service/audit/saved_searches.py::delete",
         Replace("SavedSearch.tenant_id == call.org.id", "SavedSearch.id != ''"),
         "tests/service/pages/investigate/test_saved_searches.py"
         "::test_another_organisations_search_cannot_be_deleted",

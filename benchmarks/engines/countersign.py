@@ -31,10 +31,10 @@ from benchmarks.workload import PAGE_ROWS, Export, Histogram, Page, Question, To
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.audit.lake import Lake
+from service.audit.pruner import drop_days
 from service.core.clock import utc_now
 from service.core.settings import Settings
 from service.core.version import service_version
-from service.store.day_deletion import drop_days
 
 HEADERS = {"x-service-admin-token": ADMIN_TOKEN}
 QUIET = {"COUNTERSIGN_LOG_LEVEL": "error"}  # issuers are unreachable here, which does not matter

@@ -11,9 +11,9 @@ from sqlalchemy import bindparam, or_, update
 
 from service.core.errors import StoreUnavailable
 from service.store.batching import execute_many
-from service.store.column_types import Instant
 from service.store.store import Store
 from service.store.tables import ApiKey
+from service.store.tables.base import Instant
 
 STEP: Final = timedelta(minutes=1)
 """How stale `last_used_at` may become while a key is used."""

@@ -23,13 +23,13 @@ from analytics.storage.suspects import segments_in
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
 from service.app.system import blueprint as system
+from service.audit.export_api import blueprint as audit_export
 from service.audit.export_api import resource as exports
-from service.audit.export_response import blueprint as audit_export
-from service.audit.ingest_routes import INGEST_PATH_END
-from service.audit.ingest_routes import blueprint as ingest
+from service.audit.ingest import INGEST_PATH_END
+from service.audit.ingest import blueprint as ingest
 from service.audit.maintenance import Maintenance
 from service.audit.query_api import resource as audit
-from service.audit.searches.saved import resource as searches
+from service.audit.saved_searches import resource as searches
 from service.core.clock import Clock, utc_now
 from service.core.errors import (
     RETRY_AFTER_S,

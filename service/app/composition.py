@@ -20,7 +20,7 @@ from service.audit.exports import Exporter
 from service.audit.garbage_collector import GarbageCollector
 from service.audit.importer import Importer
 from service.audit.indexer import Indexer
-from service.audit.ingest import Ingest
+from service.audit.ingest import Ingest, IngestServices
 from service.audit.installation import prefix_guard
 from service.audit.lake import Lake
 from service.audit.open_table.publisher import Publisher
@@ -28,7 +28,7 @@ from service.audit.pruner import Pruner
 from service.audit.query_service import AuditQueryService
 from service.audit.scrubber import Scrubber
 from service.audit.sealer import Sealer
-from service.audit.services import AuditServices, IngestServices
+from service.audit.services import AuditServices
 from service.audit.worker_process import WorkerProcess
 from service.ci.issuers.issuers import Issuers, load_issuers
 from service.ci.issuers.key_source import KeySource

@@ -1,14 +1,16 @@
 """The names that people give to actors: API keys by their names, members by their addresses."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import member_actor
-from service.audit.search import ActorNames
 from service.store.batching import rows_of, scalars_of
 from service.store.tables import ApiKey, Member
+
+ActorNames = Mapping[str, Sequence[str]]
+"""The actors with each case-folded name: keys by their names, members by their addresses."""
 
 
 async def names_of_actors(

@@ -14,8 +14,7 @@ import structlog
 from analytics.model.instants import utc_day
 from analytics.storage.compaction import MergeTooLarge
 from analytics.storage.segment_metadata import Segment
-from service.audit.deferred_errors import DeferredErrors
-from service.audit.leased_job import LeasedJob
+from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.core.ids import new_id
 from service.store.catalog import (
     SegmentedDay,

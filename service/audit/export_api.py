@@ -1,19 +1,26 @@
-"""The endpoints that list exports and hand out their receipts."""
+"""The endpoints of exports: their list, their receipts, and the files themselves.
+
+A file is not an endpoint of the resource: it is asked for at two paths, whose audit rows differ,
+and HEAD of it is refused, as it would be an export that nothing receives.
+"""
 
 import asyncio
-import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
-import msgspec
 from msgspec import UNSET, Meta
-from quart import Response
+from quart import Blueprint, Response, request, url_for
 
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
+from analytics.export.writers import FileForm
+from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us, optional_us
+from analytics.model.rows import VerdictSource
 from service.access.roles import Capability
 from service.audit.export_entries import (
     LIMIT_DEFAULT,
@@ -23,44 +30,51 @@ from service.audit.export_entries import (
     list_exports,
     state_of,
 )
+from service.audit.export_receipts import (
+    RECEIPT_SUFFIX,
+    Bound,
+    Count,
+    Filters,
+    Floor,
+    Receipt,
+    Sha256,
+    Watermark,
+    common_fields,
+    entry_file_name,
+    file_name,
+    receipt_of,
+    receipt_text,
+)
+from service.audit.exports import Export
+from service.audit.query_api import AuditEntry, OrderedWindow, with_filters
+from service.audit.search import with_search
 from service.audit.services import AuditServices
-from service.core.errors import ExportNotFinished, ExportNotFound, InvalidCursor
-from service.store.tables import ExportEntry, Organisation
-from service.web.documentation import Tag
+from service.core.errors import (
+    ORG_REFUSALS,
+    QUERY_REFUSALS,
+    ExportNotFinished,
+    ExportNotFound,
+    Invalid,
+    InvalidCursor,
+    TooManyExports,
+    TooManyExportsOfAll,
+    TooManyOwnExports,
+)
+from service.store.lost_segments import count_rows, losses_within
+from service.store.tables import ExportEntry
+from service.web.content_negotiation import content_coding
+from service.web.dependencies import receives
+from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
 from service.web.parameter_types import Cursor, Omittable, TimestampUs
+from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
 END_WAIT_S: Final = 1.0
 """How long a request for a receipt waits for the end of its export."""
 
 _END_POLL_S: Final = 0.05
-
-RECEIPT_VERSION: Final = 1
-"""The version of the receipt's keys and their meaning."""
-
-DIGEST: Final = "digest"
-"""The field that tells a damaged receipt."""
-
-RECEIPT_SUFFIX: Final = ".receipt.json"
-_SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
-
-Filters = Annotated[
-    dict[str, list[str]], Meta(description="The query's filters and order, as given.")
-]
-Bound = Annotated[
-    TimestampUs | None,
-    Meta(description="The bound that applied, the retention floor included; null: none."),
-]
-Floor = Annotated[
-    TimestampUs | None, Meta(description="No row before it is in the file; null: no limit.")
-]
-Watermark = Annotated[
-    int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
-]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Meta(ge=0)]
 
 
 resource = Resource("exports", "/exports", Tag.EXPORTS, AuditServices)
@@ -113,41 +127,6 @@ class ExportList(Answer):
     next_cursor: str | None
 
 
-class Receipt(Answer):
-    """What a finished export was, to keep beside its file. The order of the keys is fixed."""
-
-    receipt: Annotated[int, Meta(description="The version of this form: 1.")]
-    org: str
-    tenant_id: str
-    export_id: str
-    actor: str
-    actor_source: str
-    started_at: TimestampUs
-    finished_at: TimestampUs
-    file_name: Annotated[str, Meta(description="The name that was suggested for the file.")]
-    format: ExportFormat
-    compress: Compression | None
-    raw: bool
-    filters: Filters
-    since: Bound
-    until: Bound
-    retention_floor: Floor
-    watermark: Watermark
-    rows: Count
-    bytes: Count
-    sha256: Sha256
-    version: Annotated[str, Meta(description="The version of the service.")]
-    digest: Omittable[
-        Annotated[
-            Sha256,
-            Meta(
-                description="SHA-256 of this receipt without `digest`, as JSON without white space,"
-                " its keys in their order. Receipts of earlier versions have none."
-            ),
-        ]
-    ] = UNSET
-
-
 @resource.get(
     "list_exports",
     needs=Capability.AUDIT_READ,
@@ -159,8 +138,13 @@ class Receipt(Answer):
 async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     """List the organisation's exports, a page at a time, newest first."""
     async with call.read() as session:
-        page = await list_exports(session, call.org.id, query.limit, query.cursor)
-    return list_form(call.org.slug, page.entries, page.next_cursor, call.services.clock())
+        entries, next_cursor = await list_exports(session, call.org.id, query.limit, query.cursor)
+    now = call.services.clock()
+    return ExportList(
+        org=call.org.slug,
+        exports=[export_form(entry, now) for entry in entries],
+        next_cursor=next_cursor,
+    )
 
 
 @resource.get(
@@ -216,7 +200,7 @@ async def _ended(call: Call[AuditServices], export_id: str) -> ExportEntry:
 def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
     """`entry` as the API shows it at `now`."""
     return ExportedFile(
-        **_common_fields(entry),
+        **common_fields(entry),
         id=entry.id,
         state=state_of(entry, now),
         verdict_source=entry.verdict_source,
@@ -227,75 +211,164 @@ def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
     )
 
 
-def list_form(
-    slug: str, entries: Sequence[ExportEntry], next_cursor: str | None, now: datetime
-) -> ExportList:
-    """A page of exports."""
-    return ExportList(
-        org=slug, exports=[export_form(entry, now) for entry in entries], next_cursor=next_cursor
+_COMPRESSED_TYPES: Final = {
+    Compression.GZIP: "application/gzip",
+    Compression.ZSTD: "application/zstd",
+}
+_OPEN: Final = ".."
+"""A bound that is not there, as ISO 8601-2 writes it."""
+
+_NO_FLOOR: Final = "none"
+_FORM_PARAMETERS: Final = frozenset({"format", "compress", "raw"})
+_DIGITS: Final[Mapping[str | None, str]] = {"1": "true", "0": "false"}
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+_SCHEMAS: Final[Mapping[ExportFormat, Any]] = {
+    ExportFormat.CSV: str,
+    ExportFormat.JSON: list[AuditEntry],
+}
+
+EXPORT_MEDIA: Final[MediaTypes] = {
+    **{each.facts.media_type.partition(";")[0]: _SCHEMAS.get(each) for each in ExportFormat},
+    **dict.fromkeys(_COMPRESSED_TYPES.values()),
+}
+"""The possible content types of an export and their schemas, for the OpenAPI document."""
+
+EXPORT_HEADERS: Final = {
+    "content-disposition": "A name for the file.",
+    "x-export-id": "The id of the export, which its receipt can be requested with.",
+    "x-export-window": (
+        "The bounds that applied, the retention floor included: `since/until`, `..` for none."
+    ),
+    "x-retention-floor": "No row before it is in the file; `none` without a limit.",
+    "x-row-count": "The number of rows in the file.",
+    "x-lost-rows": "How many rows of the days in the window were given up as lost; 0 for none.",
+    "link": "The receipt, which exists once the export has finished (`rel=describedby`).",
+    "vary": "`accept-encoding`: the file may be compressed in transit.",
+}
+
+
+blueprint = Blueprint("audit_export", __name__)
+
+
+@with_filters
+class ExportQuery(OrderedWindow, kw_only=True):
+    """Which rows, and the format of the file."""
+
+    format: Annotated[ExportFormat, Meta(description="The file's format.")]
+    compress: Omittable[
+        Annotated[
+            Compression,
+            Meta(description="Compress the file itself; Parquet is compressed already."),
+        ]
+    ] = UNSET
+    raw: Omittable[
+        Annotated[
+            bool,
+            Meta(
+                description="`true` leaves CSV values unchanged: no protection against formulas."
+                " `1` and `0` are accepted, too."
+            ),
+        ]
+    ] = UNSET
+
+
+_documented_export = partial(
+    documented,
+    tag=Tag.EXPORTS,
+    answers={200: EXPORT_MEDIA},
+    querystring=ExportQuery,
+    refusals=[
+        Invalid,
+        *ORG_REFUSALS,
+        *QUERY_REFUSALS,
+        TooManyExports,
+        TooManyOwnExports,
+        TooManyExportsOfAll,
+    ],
+    headers=EXPORT_HEADERS,
+)
+
+
+@blueprint.get("/api/v1/admin/orgs/<slug>/audit/export")
+@_documented_export("export_audit_log")
+@receives(AuditServices)
+async def export(services: AuditServices, slug: str) -> Response:
+    """Export all rows of a query as one file; a broken connection means an incomplete file."""
+    return await _answer(services, slug, VerdictSource.ADMIN_API)
+
+
+@blueprint.get("/admin/ui/orgs/<slug>/audit/export")
+@_documented_export("export_audit_log_from_page", credentials=("adminToken", "session"))
+@receives(AuditServices)
+async def dashboard_export(services: AuditServices, slug: str) -> Response:
+    """Export all rows of a query from the audit page: the same file, recorded as such."""
+    return await _answer(services, slug, VerdictSource.DASHBOARD)
+
+
+async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> Response:
+    """The requested file; its audit row is durable before this returns."""
+    refuse_head(request)
+    caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
+    parameters = await with_search(services.store, org, all_parameters(request))
+    form = _file_form(parameters)
+    query = parse_query(
+        {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
+    )
+    now = services.clock()
+    begun = await services.exporter.prepare(org, query, form, caller.audit_context, now)
+    name = file_name(slug, begun.started_at, form.format, form.compression)
+    floor = begun.log.floor
+    losses = await losses_within(services.store, org.id, *begun.window)
+    receipt = url_for("exports.receipt", slug=slug, export_id=begun.export_id)
+    response = Response(
+        await services.exporter.stream(begun),
+        content_type=form.format.facts.media_type
+        if form.compression is None
+        else _COMPRESSED_TYPES[form.compression],
+        headers={
+            "content-disposition": f'attachment; filename="{name}"',
+            "x-export-id": begun.export_id,
+            "x-export-window": export_window(begun),
+            "x-retention-floor": _NO_FLOOR if floor is None else format_us(floor),
+            "x-row-count": str(begun.rows),
+            "x-lost-rows": str(count_rows(losses)),
+            "link": f'<{receipt}>; rel="describedby"; type="{JSON_TYPE}"',
+            "vary": "accept-encoding",
+        },
+    )
+    if form.coding is not None:
+        response.headers["content-encoding"] = form.coding
+    # Replaces Quart's limit of one minute. Also ends transfers to stalled readers, which the
+    # exporter does not notice.
+    response.timeout = services.settings.export_max_s
+    return response
+
+
+def export_window(begun: Export) -> str:
+    """The bounds that apply, the retention floor included, as `since/until`; `..` is none."""
+    return "/".join(_OPEN if at is None else format_us(at) for at in begun.window)
+
+
+def _file_form(parameters: Mapping[str, Sequence[str]]) -> FileForm:
+    export_format = _choice("format", only(parameters, "format"), ExportFormat)
+    compress, raw = only(parameters, "compress"), only(parameters, "raw")
+    compression = None if compress is None else _choice("compress", compress, Compression)
+    is_text = export_format.facts.is_text
+    if not is_text and compression is not None:
+        raise Invalid(
+            f"compress does not go with {export_format}, which is compressed already",
+            field="compress",
+        )
+    return FileForm(
+        format=export_format,
+        compression=compression,
+        coding=content_coding(request) if is_text and compression is None else None,
+        is_raw=parse_flag("raw", _DIGITS.get(raw, raw)) or False,
     )
 
 
-def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
-    """The receipt of `entry`, an export of `org`. Raises ExportNotFinished."""
-    state = state_of(entry, now)
-    if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
-        raise ExportNotFinished(value=state)
-    receipt = Receipt(
-        **_common_fields(entry),
-        receipt=RECEIPT_VERSION,
-        org=org.slug,
-        tenant_id=org.id,
-        export_id=entry.id,
-        finished_at=format_us(entry.ended_at),
-        file_name=entry_file_name(org.slug, entry),
-        sha256=entry.sha256,
-    )
-    return msgspec.structs.replace(receipt, digest=receipt_digest(msgspec.to_builtins(receipt)))
-
-
-def receipt_digest(fields: dict[str, Any]) -> str:
-    """The digest of a receipt with these fields; a digest among them does not count.
-
-    Of all fields that there are, so that a later version may add some.
-    """
-    counted = {name: value for name, value in fields.items() if name != DIGEST}
-    return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
-
-
-def receipt_text(receipt: Receipt) -> bytes:
-    """`receipt` as indented JSON, its keys in their order."""
-    return msgspec.json.format(msgspec.json.encode(receipt), indent=2) + b"\n"
-
-
-def file_name(
-    slug: str, at: datetime, export_format: ExportFormat, compression: Compression | None
-) -> str:
-    """A name for the file with the organisation, time and format."""
-    return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{export_format}{_SUFFIXES[compression]}"
-
-
-def entry_file_name(slug: str, entry: ExportEntry) -> str:
-    """The name that was suggested for the file of `entry`."""
-    compression = None if entry.compression is None else Compression(entry.compression)
-    return file_name(slug, entry.started_at, ExportFormat(entry.format), compression)
-
-
-def _common_fields(entry: ExportEntry) -> dict[str, Any]:
-    """What the API's form and the receipt both say."""
-    return {
-        "actor": entry.actor,
-        "actor_source": entry.actor_source,
-        "started_at": format_us(entry.started_at),
-        "format": ExportFormat(entry.format),
-        "compress": None if entry.compression is None else Compression(entry.compression),
-        "raw": entry.is_raw,
-        "filters": entry.filters,
-        "since": optional_us(entry.since),
-        "until": optional_us(entry.until),
-        "retention_floor": optional_us(entry.retention_floor),
-        "watermark": entry.watermark,
-        "rows": entry.rows,
-        "bytes": entry.sent_bytes,
-        "version": entry.version,
-    }
+def _choice(name: str, text: str | None, choices: type[_Choice]) -> _Choice:
+    if text not in set(choices):
+        raise Invalid(f"{name} must be one of {', '.join(choices)}", field=name)
+    return choices(text)

@@ -1,7 +1,6 @@
 """The list of exports: one entry each, written in the transactions of its audit rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -15,9 +14,9 @@ from analytics.model.rows import AuditContext
 from service.core.clock import Clock
 from service.core.errors import ExportNotFound, InvalidCursor
 from service.store.batching import execute_many
-from service.store.column_types import Instant
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
+from service.store.tables.base import Instant
 
 SILENT_AFTER: Final = timedelta(seconds=60)
 """An export whose process has not reported for this long is broken: the process has died."""
@@ -32,14 +31,6 @@ class ExportState(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Entries, newest first. `next_cursor` is None on the last page."""
-
-    entries: Sequence[ExportEntry]
-    next_cursor: str | None
 
 
 def state_of(entry: ExportEntry, now: datetime) -> ExportState:
@@ -169,10 +160,10 @@ async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> E
 
 async def list_exports(
     session: AsyncSession, tenant_id: str, limit: int, cursor: str | None = None
-) -> Page:
+) -> tuple[Sequence[ExportEntry], str | None]:
     """The organisation's exports that follow `cursor`, newest first. Raises InvalidCursor.
 
-    A cursor is the id of the last entry of the page before.
+    And the next cursor, None on the last page: the id of the last entry.
     """
     statement = select(ExportEntry).where(ExportEntry.tenant_id == tenant_id)
     if cursor is not None:
@@ -187,4 +178,4 @@ async def list_exports(
     newest_first = statement.order_by(ExportEntry.started_at.desc(), ExportEntry.id.desc())
     entries = (await session.scalars(newest_first.limit(limit + 1))).all()
     shown = entries[:limit]
-    return Page(shown, shown[-1].id if len(entries) > limit else None)
+    return shown, shown[-1].id if len(entries) > limit else None

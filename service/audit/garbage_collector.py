@@ -1,18 +1,41 @@
 """The sweeper: removes unused files and expired answers once no process can be using them."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
+from analytics.storage.segment_metadata import Segment
 from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
-from service.audit.open_tables import OpenTables
 from service.core.clock import Clock
 from service.core.settings import Settings
-from service.store.catalog import forget_segments, list_retired, list_segment_ids
+from service.store.catalog import delete_segments, list_retired, list_segment_ids
 from service.store.idempotency import forget_old_answers
 from service.store.lease import SEAL, LeaseKeeper, revoke
 from service.store.store import Store
+
+
+class OpenTables(Protocol):
+    """The published tables, whose snapshots name files of segments."""
+
+    async def publish_due(self) -> None:
+        """Bring all tables up to date."""
+        ...
+
+    async def expire_due(self) -> None:
+        """Expire snapshots that were superseded long enough ago."""
+        ...
+
+    async def published_before(self) -> datetime | None:
+        """Segments retired before this can be in no later publication; None: there is no table."""
+        ...
+
+    async def released(self, retired: Sequence[Segment], at: datetime) -> list[Segment]:
+        """Those of `retired` that no unexpired snapshot names; `at` is now."""
+        ...
+
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +113,7 @@ class GarbageCollector(LeasedJob):
                 return 0
             await self._lake.remove_segments(retired)
             async with lease.write() as work:
-                unlinked = await forget_segments(work.session, retired)
+                unlinked = await delete_segments(work.session, retired)
         _log.info("segments_unlinked", segments=unlinked)
         return unlinked
 

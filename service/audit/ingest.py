@@ -4,23 +4,46 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, cast
+from typing import Annotated, Final, cast
 
 import msgspec
+from msgspec import UNSET, Meta, Raw, Struct
+from quart import Blueprint
+from quart.globals import request_ctx
+from quart.typing import ResponseReturnValue
 
+from analytics.model.ingest_validation import IngestItem
 from analytics.model.retention import Tier, retention_floor
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext
+from service.access.authorization import Authorizer
 from service.access.callers import IngestPrincipal
-from service.audit.ingest_items import Body, Prepared, prepare_body
-from service.audit.journal_room import check_journal_room
+from service.audit.ingest_items import NDJSON_TYPE, Body, Prepared, prepare_body
 from service.audit.lake import Lake
-from service.audit.sealer import Sealer, is_large
+from service.audit.sealer import Sealer, check_journal_room, is_large
 from service.audit.worker_process import WorkerProcess
 from service.ci.verifier.verifier import Verifier
 from service.core.clock import Clock
-from service.core.errors import Busy
+from service.core.errors import (
+    AnswersFull,
+    ApiKeyExpired,
+    BodyTooLarge,
+    Busy,
+    IdempotencyKeyInvalid,
+    JournalFull,
+    KeyOfAnotherOrg,
+    KeyReused,
+    NotForSessions,
+    NotGzip,
+    NotIngestType,
+    NotItems,
+    OrgNotFound,
+    TooManyItems,
+    UnknownEncoding,
+    UnknownParameter,
+)
 from service.core.settings import Settings
 from service.store.group_commit import GroupCommit
 from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
@@ -28,6 +51,12 @@ from service.store.journal import JournalSize
 from service.store.organisations import find_trust_revision, get_org_by_id
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
+from service.web.bodies import idempotency_key, read_body
+from service.web.dependencies import receives
+from service.web.documentation import JSON, Tag, documented
+from service.web.parameter_types import Omittable
+from service.web.request_parsing import query_parameters
+from service.web.responses import json_answer
 
 ATTRIBUTIONS_MAX: Final = 3
 """Attempts to attribute rows to a CI job while bindings keep changing."""
@@ -185,3 +214,98 @@ class Ingest:
 
 def _is_small(content: bytes) -> bool:
     return len(content) <= SMALL_BYTES and content.count(b",") + content.count(b"\n") <= SMALL_MARKS
+
+
+@dataclass(frozen=True, slots=True)
+class IngestServices:
+    """Dependencies for ingest. A body has at most `body_bytes_max`."""
+
+    access: Authorizer
+    ingest: Ingest
+    body_bytes_max: int
+
+
+blueprint = Blueprint("ingest", __name__)
+
+INGEST_PATH_END: Final = "/audit/events"
+
+EXAMPLE: Final = [
+    {
+        "event": "blocklist_hit",
+        "created_at": "2026-01-31T08:00:00Z",
+        "packageName": "left-pad",
+        "version": "1.3.0",
+        "ecosystem": "npm",
+        "decision": "BLOCKED",
+        "envelope": {"rule_id": "GHSA-xxxx-yyyy-zzzz", "source": "osv"},
+    }
+]
+
+
+class RejectedItem(Struct):
+    """A rejected item: its index in the request, from 0, and the reason."""
+
+    index: int
+    error: str
+
+
+class IngestResult(Struct):
+    """The number of items stored durably, and the rejected ones with their reasons."""
+
+    accepted: int
+    rejected: list[RejectedItem]
+
+
+class Headers(Struct, rename="kebab"):
+    """Makes a request safe to repeat."""
+
+    idempotency_key: Omittable[
+        Annotated[
+            str,
+            Meta(
+                pattern="^[ -~]{1,255}$",
+                description="A repeat within 24 hours gets the first answer again.",
+            ),
+        ]
+    ] = UNSET
+
+
+@blueprint.post(f"/api/v1/admin/orgs/<slug>{INGEST_PATH_END}")
+@documented(
+    "ingest_events",
+    Tag.AUDIT,
+    answers={200: IngestResult},
+    request={JSON: list[IngestItem], NDJSON_TYPE: str},
+    request_headers=Headers,
+    request_example=EXAMPLE,
+    refusals=[
+        NotItems,
+        NotGzip,
+        IdempotencyKeyInvalid,
+        UnknownParameter,
+        ApiKeyExpired,
+        NotForSessions,
+        KeyOfAnotherOrg,
+        OrgNotFound,
+        KeyReused,
+        BodyTooLarge,
+        TooManyItems,
+        NotIngestType,
+        UnknownEncoding,
+        Busy,
+        JournalFull,
+        AnswersFull,
+    ],
+    credentials=("adminToken", "apiKey"),
+)
+@receives(IngestServices)
+async def events(services: IngestServices, slug: str) -> ResponseReturnValue:
+    """Store install events; those counted as accepted are durable when this answers."""
+    sent = request_ctx.request
+    principal, org = await services.access.authorize_ingest(slug)
+    query_parameters(sent, ())
+    key = idempotency_key(sent)
+    body = await read_body(sent, services.body_bytes_max)
+    return json_answer(
+        Raw(await services.ingest.take(org, principal, Body(body, sent.mimetype), key))
+    )

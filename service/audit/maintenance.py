@@ -10,9 +10,8 @@ from typing import Any, Final
 import structlog
 
 from service.audit.compactor import Compactor
-from service.audit.garbage_collector import GarbageCollector
+from service.audit.garbage_collector import GarbageCollector, OpenTables
 from service.audit.indexer import Indexer
-from service.audit.open_tables import OpenTables
 from service.audit.pruner import Pruner
 from service.core.clock import Clock
 from service.core.errors import ClockNotTrusted

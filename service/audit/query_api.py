@@ -34,8 +34,7 @@ from service.audit.query_service import (
     parse_accepted_request,
     parse_page_request,
 )
-from service.audit.search import SEARCH_CHARS_MAX
-from service.audit.search_request import SEARCH, with_search
+from service.audit.search import SEARCH, SEARCH_CHARS_MAX, with_search
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import unknown_values

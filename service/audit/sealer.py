@@ -19,17 +19,42 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch, JournalPart, in_parts, intact
 from analytics.storage.segment_metadata import Segment
-from service.audit.deferred_errors import DeferredErrors
 from service.audit.lake import Lake
-from service.audit.leased_job import LeasedJob
+from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.core.clock import Clock
-from service.core.errors import StoreUnavailable
+from service.core.errors import JournalFull, StoreUnavailable
 from service.core.ids import new_id
 from service.core.settings import Settings
 from service.store.catalog import add_segments
 from service.store.journal import JournalSize, list_batches, list_pending_days, remove_batches
 from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
 from service.store.store import Store
+
+BATCH_ROWS: Final = 16
+"""The minimum average of rows per batch in a full journal."""
+
+BATCHES_MIN: Final = 16_384
+"""Batches that may wait regardless of the row limit: more than one request adds beyond the number
+that makes days due. Otherwise a journal of single rows could be full before it is sealed."""
+
+ROW_BYTES: Final = 512
+"""The maximum average memory of a row in a full journal. Most rows take half of it, but a row can
+have an envelope of kilobytes, and a query decodes all of them."""
+
+BYTES_MIN: Final = 128 * 2**20
+"""Bytes that may wait regardless of the row limit, with the same margin as BATCHES_MIN."""
+
+
+def check_journal_room(waiting: JournalSize, added: JournalSize, rows_max: int) -> None:
+    """Raise JournalFull if what is `added` does not fit beside what is `waiting`."""
+    if (
+        waiting.rows + added.rows > rows_max
+        # Each batch is read and decoded separately, and rows of many days are many batches.
+        or waiting.batches + added.batches > max(rows_max // BATCH_ROWS, BATCHES_MIN)
+        or waiting.bytes + added.bytes > max(rows_max * ROW_BYTES, BYTES_MIN)
+    ):
+        raise JournalFull
+
 
 SEGMENT_ROWS_MAX: Final = 1_000_000
 SEGMENT_BYTES_MAX: Final = 256 * 2**20

@@ -1,4 +1,4 @@
-"""The search box: text as people type it, read as filters.
+"""The search box: text as people type it, read as filters, in `q` of a request.
 
 A search is words: `event-stream@3.3.6`, `storefront-ci`, `run:14077220290`, `-decision:blocked`.
 Each word names its field or is recognised by its form; what a page shows can be typed back.
@@ -8,17 +8,40 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final, get_args
 
 from analytics.model.columns import FilterParameter
 from analytics.model.events import Decision
-from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal
+from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal, only
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.rows import Ecosystem
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
+from service.audit.actor_names import ActorNames, actors_by_name
 from service.ci.providers import SUBJECTS, job_subjects
+from service.core.durations import parse_duration
 from service.core.settings import IdentityProviderName
+from service.store.store import Store
+from service.store.tables import Organisation
+
+WINDOW: Final = "last"
+"""The parameter of pages and saved searches that names a window."""
+
+
+def window_length(text: str) -> timedelta | None:
+    """The length of a window such as `24h`; None if `text` is no such length."""
+    return None if text.startswith("0") else parse_duration(text, "mhdw", digits_max=5)
+
+
+def check_window(text: str | None) -> None:
+    """Raise InvalidQuery if `text` is given and is no length of time."""
+    if text is not None and window_length(text) is None:
+        raise InvalidQuery(
+            "last must be a number of minutes, hours, days or weeks, such as 90m, 24h or 7d",
+            field=WINDOW,
+        )
+
 
 SEARCH_CHARS_MAX: Final = 4 * 1024
 TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)
@@ -39,9 +62,6 @@ _SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
 _REPOSITORY: Final = re.compile(r"repo:[^:/]+/[^:/*]+")
 _WORD: Final = re.compile(r'\s*(?P<raw>-?(?:[A-Za-z_]+:)?(?:"(?P<quoted>[^"]*)"|[^\s"]\S*))')
 _PHRASE_WORDS_MAX: Final = 8
-
-ActorNames = Mapping[str, Sequence[str]]
-"""The actors with each case-folded name: keys by their names, members by their addresses."""
 
 Filter = tuple[str, str]
 """A query parameter and its value, in the syntax of `parse_query`."""
@@ -259,3 +279,59 @@ def _unknown_field(name: str) -> InvalidQuery:
 
 def _invalid(text: str) -> InvalidQuery:
     return InvalidQuery(text, field="q")
+
+
+SEARCH: Final = "q"
+
+
+async def search_of(
+    store: Store, org: Organisation, parameters: Mapping[str, Sequence[str]]
+) -> Search | None:
+    """What `q` asks for in the log of `org`; None without `q`. Raises InvalidQuery."""
+    text = only(parameters, SEARCH)
+    if text is None:
+        return None
+    async with store.read() as session:
+        return parse_search(text, await actors_by_name(session, org.id))
+
+
+async def with_search(
+    store: Store, org: Organisation, parameters: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """`parameters` with the filters of `q` instead of it.
+
+    Raises InvalidQuery, whose text names `q`: beside a form's field it would say so twice.
+    """
+    if SEARCH not in parameters:
+        return {name: list(values) for name, values in parameters.items()}
+    only(parameters, SEARCH)  # which names the parameter itself
+    try:
+        search = await search_of(store, org, parameters)
+    except InvalidQuery as error:
+        raise InvalidQuery(f"{SEARCH}: {error}", field=SEARCH) from error
+    filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}
+    if search is None:
+        return filters
+    if search.row_id is not None:
+        raise InvalidQuery(
+            f"{SEARCH}: a row is read at …/audit/{search.row_id}, not searched", field=SEARCH
+        )
+    if "last" in search.parameters:
+        raise InvalidQuery(
+            f"{SEARCH}: last: is for the page; give the parameter since, which pages of rows can"
+            " share",
+            field=SEARCH,
+        )
+    return merged(filters, search)
+
+
+def merged(filters: Mapping[str, Sequence[str]], search: Search) -> dict[str, list[str]]:
+    """`filters` and those of `search`: a time in the search takes the place of the other one."""
+    result = {name: list(values) for name, values in filters.items()}
+    if search.parameters.keys() & {"last", "since", "until"}:
+        for name in ("last", "since", "until"):
+            result.pop(name, None)
+    for name, values in search.parameters.items():
+        known = result.setdefault(name, [])
+        known += [value for value in values if value not in known]
+    return result

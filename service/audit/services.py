@@ -5,7 +5,6 @@ from typing import Protocol
 
 from service.access.authorization import Authorizer
 from service.audit.exports import Exporter
-from service.audit.ingest import Ingest
 from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
 from service.core.clock import Clock
@@ -25,15 +24,6 @@ class AuditServices:
     lake: Lake
     queries: AuditQueryService
     exporter: Exporter
-
-
-@dataclass(frozen=True, slots=True)
-class IngestServices:
-    """Dependencies for ingest. A body has at most `body_bytes_max`."""
-
-    access: Authorizer
-    ingest: Ingest
-    body_bytes_max: int
 
 
 class OperatorServices(Protocol):

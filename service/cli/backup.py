@@ -148,7 +148,7 @@ def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: boo
 
 
 def _check(settings: Settings, source: Path) -> Answer:
-    from service.audit.backup.check import check_backup
+    from service.audit.backup.restore import check_backup
 
     with byte_progress("Checking") as show:
         manifest, findings = check_backup(settings, source, show)

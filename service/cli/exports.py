@@ -8,9 +8,15 @@ from typing import Final
 import click
 import msgspec
 
-from service.audit.export_api import RECEIPT_SUFFIX, Receipt, receipt_of, receipt_text
 from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export
-from service.audit.export_verification import compare_file, read_receipt
+from service.audit.export_receipts import (
+    RECEIPT_SUFFIX,
+    Receipt,
+    compare_file,
+    read_receipt,
+    receipt_of,
+    receipt_text,
+)
 from service.cli.answers import Answer
 from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit

@@ -10,8 +10,7 @@ from analytics.model.instants import format_ms
 from analytics.open_table.table_format import FormatName
 from service.audit.open_table.places import ALL_TENANTS, TableKey
 from service.audit.open_table.publisher import Expired, Published
-from service.audit.open_table.registry import list_tables
-from service.audit.open_table.status import TableStatus, table_statuses
+from service.audit.open_table.registry import TableStatus, list_tables, table_statuses
 from service.cli.answers import Answer
 from service.cli.context import CommandContext, command
 from service.cli.lease_wait import wait_option, when_lease_is_free

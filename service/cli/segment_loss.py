@@ -25,8 +25,7 @@ async def audit_give_up(
     over these days work again afterwards, and say how many rows are missing. Each loss is an audit
     row of its organisation. The damaged file is deleted later; a file that is whole is refused.
     """
-    from service.audit.backup.segment_loss import find_damage, give_up
-    from service.audit.backup.segment_restore import choose_segments
+    from service.audit.backup.segment_restore import choose_segments, find_damage, give_up
 
     services = context.services
     async with services.store.read() as session:

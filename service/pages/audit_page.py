@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order, Query
 from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
-from service.audit.searches.saved import list_searches
+from service.audit.saved_searches import list_searches
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.core.errors import QUERY_REFUSALS, Invalid, QueryTooSlow

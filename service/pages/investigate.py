@@ -11,8 +11,8 @@ from analytics.export.wire import json_objects
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, only, parse_query
 from analytics.model.rows import Ecosystem
 from service.access.roles import Capability
+from service.audit import saved_searches
 from service.audit.query_service import find_entry
-from service.audit.searches import saved
 from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid
 from service.pages.groups import ShownGroup, load_groups, of_log
@@ -80,17 +80,17 @@ async def run_page(services: DashboardServices, slug: str) -> ResponseReturnValu
     return await render_page(services.settings, caller, org, "run.html", page=view)
 
 
-def _audit_page(slug: str, search: saved.SavedSearchForm) -> str:
+def _audit_page(slug: str, search: saved_searches.SavedSearchForm) -> str:
     """The audit page with the filters of a search."""
     return f"{url_for('dashboard.audit_page', slug=slug)}?{search.query}"
 
 
-bind_form(blueprint, f"{_ORG}/audit/searches", "save", saved.create, _audit_page)
+bind_form(blueprint, f"{_ORG}/audit/searches", "save", saved_searches.create, _audit_page)
 bind_form(
     blueprint,
     f"{_ORG}/audit/searches/<search_id>/delete",
     "delete",
-    saved.delete,
+    saved_searches.delete,
     lambda slug, _: url_for("dashboard.audit_page", slug=slug),
 )
 

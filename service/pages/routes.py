@@ -18,8 +18,7 @@ from analytics.model.labels import EVENT_LABELS, FILTER_LABELS
 from analytics.model.rows import VerdictSource
 from service.access.callers import MemberPrincipal
 from service.access.roles import Capability
-from service.audit.search import Search
-from service.audit.search_request import SEARCH, merged, search_of
+from service.audit.search import SEARCH, Search, merged, search_of
 from service.core.errors import NotFound, Unauthenticated
 from service.pages.audit_page import load_audit_view
 from service.pages.autocomplete import COMPLETED, PARAMETERS, complete

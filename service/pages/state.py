@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, Order, literal
 from service.audit.query_service import PAGE_PARAMETERS
-from service.audit.windows import check_window, window_length
+from service.audit.search import check_window, window_length
 
 WINDOWS: Final[dict[str, timedelta]] = {
     "1h": timedelta(hours=1),

@@ -272,11 +272,11 @@ async def list_retired(session: AsyncSession, before: datetime) -> list[Segment]
     return await _list(session, _SEGMENTS.where(SegmentEntry.retired_at < before))
 
 
-async def forget_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:
+async def delete_segments(session: AsyncSession, segments: Iterable[Segment]) -> int:
     """Delete `segments`, whose files are already unlinked, from the catalog; returns how many."""
-    forget = delete(SegmentEntry).returning(SegmentEntry.id)
+    deletion = delete(SegmentEntry).returning(SegmentEntry.id)
     ids = [segment.segment_id for segment in segments]
-    return len([gone async for gone in scalars_of(session, forget, SegmentEntry.id, ids)])
+    return len([gone async for gone in scalars_of(session, deletion, SegmentEntry.id, ids)])
 
 
 async def list_segment_ids(session: AsyncSession) -> set[str]:

@@ -32,8 +32,7 @@ from service.app.application import create_app
 from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION
 from service.audit.backup.create import take_backup
-from service.audit.export_api import Receipt
-from service.audit.export_verification import compare_file, read_receipt
+from service.audit.export_receipts import Receipt, compare_file, read_receipt
 from service.audit.integrity_check import Check
 from service.audit.upload import upload_segments
 from service.core.errors import Invalid

@@ -21,14 +21,16 @@ from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 from service.audit.backup.databases import CopiedDatabase, copy_to
-from service.audit.backup.folders import check_apart, check_room, part_of
 from service.audit.backup.manifest import (
     AUDIT,
     KeptFile,
     KeptObject,
     Manifest,
     MissingSegment,
+    check_apart,
+    check_room,
     make_manifest,
+    part_of,
     write_manifest,
 )
 from service.audit.backup.object_versions import record_versions, versioned_bucket

@@ -1,7 +1,14 @@
-"""The manifest lists the files of a backup, so that a damaged one is not restored."""
+"""The folder of a backup and its manifest, which lists the files.
+
+A folder is filled under a temporary name, and renamed when it is complete. One whose files differ
+from the manifest is not restored.
+"""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -12,7 +19,13 @@ from analytics.model.instants import format_us
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.bucket_place import InvalidPlace, parse_place
 from analytics.storage.fsync import write_synced
-from service.audit.backup.refusals import BackupDamaged, NewerBackup, NotABackup
+from service.audit.backup.refusals import (
+    BackupDamaged,
+    BackupInside,
+    NewerBackup,
+    NoRoom,
+    NotABackup,
+)
 from service.store.migrate import check_version
 
 FORMAT: Final = 4
@@ -210,3 +223,32 @@ def _is_within(name: str) -> bool:
     return (
         "\0" not in name and name == str(path) and not path.is_absolute() and ".." not in path.parts
     )
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, accessible to its owner only: `.<name>.<random>.part`.
+
+    It is removed at the end of the block unless it was renamed; a killed process leaves it behind.
+    It is on the same file system as `target`, so that the rename is atomic.
+    """
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part.mkdir(mode=0o700)
+    try:
+        yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def check_apart(backup: Path, data_dir: Path) -> None:
+    """Raise BackupInside if one of the folders contains the other."""
+    backup, data_dir = backup.resolve(), data_dir.resolve()
+    if backup.is_relative_to(data_dir) or data_dir.is_relative_to(backup):
+        raise BackupInside(value=str(backup))
+
+
+def check_room(part: Path, size: int) -> None:
+    """Raise NoRoom if `part` has less than `size` bytes free; checked before a long copy."""
+    free = shutil.disk_usage(part).free
+    if free < size:
+        raise NoRoom(value=str(part.parent), needed=str(size), free=str(free))

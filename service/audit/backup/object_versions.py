@@ -14,8 +14,8 @@ from analytics.storage.segment_store import ObjectMissing
 from analytics.storage.verified_files import ExpectedFile, index_file, rows_file
 from service.audit.backup.manifest import AUDIT, KeptObject, Manifest
 from service.audit.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers
+from service.audit.installation import open_objects_at
 from service.audit.lake import Lake
-from service.audit.segment_stores import open_objects_at
 from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 

@@ -1,4 +1,4 @@
-"""Restores a backup: verifies it completely first, and then puts it in place in one step.
+"""Restores a backup, which it verifies completely before it puts it in place in one step.
 
 No service runs meanwhile, so all of this is synchronous.
 """
@@ -17,15 +17,24 @@ from typing import Protocol
 from sqlalchemy import URL, inspect
 
 from analytics.model.errors import StoreFault
-from analytics.storage.file_copy import FileCopy, SourceFault
+from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders, write_synced
 from analytics.storage.objects import Objects
 from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
 from analytics.storage.verified_files import COPY_MODE
 from service.audit.backup.databases import is_postgresql
-from service.audit.backup.folders import check_apart, check_room, part_of
-from service.audit.backup.manifest import AUDIT, DATABASE, DUMP, Manifest, read_manifest
-from service.audit.backup.object_versions import BroughtBack
+from service.audit.backup.manifest import (
+    AUDIT,
+    DATABASE,
+    DUMP,
+    KeptFile,
+    Manifest,
+    check_apart,
+    check_room,
+    part_of,
+    read_manifest,
+)
+from service.audit.backup.object_versions import BroughtBack, version_fault
 from service.audit.backup.refusals import (
     BackupDamaged,
     BackupOfPostgresql,
@@ -39,8 +48,7 @@ from service.audit.backup.refusals import (
     ObjectDiffers,
     PrefixInUse,
 )
-from service.audit.installation import renew_installation
-from service.audit.segment_stores import open_objects
+from service.audit.installation import open_objects, open_objects_at, renew_installation
 from service.core.clock import utc_now
 from service.core.ids import new_id
 from service.core.settings import Settings
@@ -389,3 +397,40 @@ def _upload(objects: Objects, manifest: Manifest, part: Path) -> None:
             raise ObjectDiffers(value=key)
         # Only now that it is stored may the file be dropped as a copy.
         path.chmod(COPY_MODE)
+
+
+def check_backup(
+    settings: Settings, source: Path, show: Callable[[int, int], None]
+) -> tuple[Manifest, list[str]]:
+    """The manifest of the backup in `source`, and a line for each file or version that is wrong.
+
+    Each is read as a whole, except indexes in the bucket, which can be rebuilt. `show` is called
+    with the bytes done and in total. Raises as `read_manifest`, StoreUnreachable.
+    """
+    manifest = read_manifest(source)
+    total, done = manifest.size_with_objects, 0
+    findings: list[str] = []
+    for file in manifest.files:
+        if fault := _file_fault(source / file.path, file):
+            findings.append(f"{file.path}: {fault}")
+        done += file.size
+        show(done, total)
+    if not manifest.object_versions:
+        return manifest, findings
+    objects = open_objects_at(settings, manifest.objects_place)
+    for entry in manifest.object_versions:
+        if not entry.is_index and (fault := version_fault(objects, entry)):
+            findings.append(f"{entry.path}: {fault}")
+        done += entry.size
+        show(done, total)
+    return manifest, findings
+
+
+def _file_fault(path: Path, file: KeptFile) -> str:
+    try:
+        size = path.stat().st_size
+        if size != file.size:
+            return f"{size} bytes instead of {file.size}"
+        return "" if sha256_of(path) == file.sha256 else "it has other contents"
+    except FileNotFoundError:
+        return "it is missing"

@@ -1,8 +1,11 @@
-"""Restores single segments whose files are missing or damaged, while the service runs.
+"""Restores single segments whose files are missing or damaged, or gives them up, as a service runs.
 
 A copy from a backup, a bucket or this machine is first compared with the catalog. Then, under the
 lease, the audit row is committed and the file replaced: a process that dies in between has recorded
 a restore that the next run completes. A whole file is never replaced.
+
+The rows of a segment that is given up are lost, and its day must never look complete: the loss is
+an audit row, and the catalog keeps it, so that statistics, check, pages and exports tell of it.
 """
 
 import tempfile
@@ -14,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from analytics.model.errors import StoreFault
-from analytics.model.log_envelopes import AuditSegmentRestored
+from analytics.model.log_envelopes import AuditSegmentLost, AuditSegmentRestored
 from analytics.model.rows import AuditContext
 from analytics.storage.bucket_place import InvalidPlace
 from analytics.storage.file_copy import FileCopy
@@ -23,14 +26,15 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import LocalFolder, ObjectMissing
 from analytics.storage.verified_files import no_wait
 from service.audit.backup.manifest import AUDIT, read_manifest
-from service.audit.backup.refusals import NotASource, UnknownSegment
-from service.audit.segment_stores import open_objects_at
+from service.audit.backup.refusals import NotASource, SegmentNotDamaged, UnknownSegment
+from service.audit.installation import open_objects_at
 from service.audit.services import OperatorServices
 from service.core.errors import StorageFull
 from service.core.file_faults import file_fault
 from service.core.settings import Settings
 from service.core.threads import run_uncancellable
-from service.store.catalog import is_live, list_live_segments, set_index
+from service.store.catalog import is_live, list_live_segments, retire_segments, set_index
+from service.store.lost_segments import add_loss
 from service.store.verification import list_damaged_ids, set_verified
 
 SourceKind = Literal["backup", "bucket", "copy"]
@@ -255,3 +259,39 @@ class SegmentRestore:
         """Note what is wrong with the segment now; False if it is not live any more."""
         async with self._services.store.write() as work:
             return bool(await set_verified(work.session, {segment.segment_id: fault}, work.now))
+
+
+async def find_damage(services: OperatorServices, segment: Segment) -> Finding:
+    """What is wrong with the stored file of `segment`. Raises SegmentNotDamaged, StoreUnreachable.
+
+    A file that cannot be fetched now is not lost.
+    """
+    fault, _ = await services.lake.verify(segment, no_wait)
+    if fault is None:
+        raise SegmentNotDamaged(value=segment.segment_id)
+    return fault
+
+
+async def give_up(services: OperatorServices, segment: Segment, by: AuditContext) -> None:
+    """Retire the damaged `segment`, with an audit row, and remember what was lost.
+
+    Raises SegmentNotDamaged, UnknownSegment if it was merged or pruned meanwhile, LeaseTaken,
+    LeaseLost, StoreUnreachable, StoreUnavailable.
+    """
+    async with services.lease.hold() as lease:
+        # Under the lease: another command may have restored it since it was confirmed.
+        fault = await find_damage(services, segment)
+        async with lease.write() as work:
+            if not await is_live(work.session, segment.segment_id):
+                raise UnknownSegment(value=segment.segment_id)
+            lost = AuditSegmentLost(
+                segment_id=segment.segment_id,
+                day=segment.day.isoformat(),
+                rows=segment.rows,
+                first_seq=segment.min_seq,
+                last_seq=segment.max_seq,
+                damage=str(fault.kind),
+            )
+            work.record(segment.tenant_id, lost, by)
+            add_loss(work.session, segment, str(fault.kind), work.now)
+            await retire_segments(work.session, [segment], work.now)

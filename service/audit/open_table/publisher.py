@@ -30,7 +30,7 @@ from service.audit.leased_job import LeasedJob
 from service.audit.open_table.places import ALL_TENANTS, LakePlaces, TableKey, lake_places
 from service.audit.open_table.registry import (
     LakeState,
-    forget_table,
+    delete_table,
     list_tables,
     list_versions,
     read_state,
@@ -159,7 +159,7 @@ class Publisher(LeasedJob):
                 await self._run(partial(self._places.table(key).remove))
             async with lease.write() as work:
                 for key in dropped:
-                    await forget_table(work.session, key)
+                    await delete_table(work.session, key)
                     self._heads.pop(key, None)
         return dropped
 

@@ -14,9 +14,9 @@ from sqlalchemy import bindparam, case, or_, update
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.store.batching import execute_many
-from service.store.column_types import Instant
 from service.store.store import Store
 from service.store.tables import Binding
+from service.store.tables.base import Instant
 
 PENDING_USES_MAX: Final = 50_000
 """Bounds the memory for bindings with unwritten uses while the database is unavailable."""

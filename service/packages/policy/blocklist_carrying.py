@@ -17,9 +17,9 @@ from service.packages.policy.blocklist_loading import (
     OngoingImport,
     show_progress,
 )
-from service.store.column_types import AnyText
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import AdvisoryEntry
+from service.store.tables.base import AnyText
 
 _OLD: Final = cast("Table", AdvisoryEntry.__table__).alias("old")
 _NEW: Final = cast("Table", AdvisoryEntry.__table__).alias("new")

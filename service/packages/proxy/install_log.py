@@ -26,8 +26,7 @@ from analytics.model.envelopes import (
 from analytics.model.events import Envelope, Event
 from analytics.model.rows import FILE_NAME_MAX, FileColumns, audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days
-from service.audit.journal_room import check_journal_room
-from service.audit.sealer import Sealer, is_large
+from service.audit.sealer import Sealer, check_journal_room, is_large
 from service.core.errors import (
     InstallNotRecorded,
     InstallNotStored,

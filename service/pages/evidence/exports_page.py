@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from analytics.model.filters import FILTER_COLUMNS
-from service.audit.export_api import RECEIPT_SUFFIX, entry_file_name
 from service.audit.export_entries import ExportState, get_export, list_exports, state_of
+from service.audit.export_receipts import RECEIPT_SUFFIX, entry_file_name
 from service.audit.services import AuditServices
 from service.pages.chips import active_chips, named_by
 from service.pages.display_names import Names, Person, find_names
@@ -52,14 +52,14 @@ async def load_exports_view(
 ) -> ExportsView:
     """A page of the organisation's exports. Raises InvalidCursor."""
     async with services.store.read() as session:
-        page = await list_exports(session, org.id, ROWS, cursor)
-        named = {entry.actor for entry in page.entries}.union(
-            *(named_by(entry.filters) for entry in page.entries)
+        entries, next_cursor = await list_exports(session, org.id, ROWS, cursor)
+        named = {entry.actor for entry in entries}.union(
+            *(named_by(entry.filters) for entry in entries)
         )
         names = await find_names(session, org.id, actors=named)
     now = services.clock()
-    rows = [_shown(org, entry, state_of(entry, now), names) for entry in page.entries]
-    return ExportsView(rows, page.next_cursor, is_first=cursor is None)
+    rows = [_shown(org, entry, state_of(entry, now), names) for entry in entries]
+    return ExportsView(rows, next_cursor, is_first=cursor is None)
 
 
 async def load_export_view(

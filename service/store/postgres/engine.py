@@ -23,11 +23,11 @@ from sqlalchemy.util import greenlet_spawn
 from service.core.clock import Clock
 from service.core.errors import NotStorableText, StorageBusy, StoreUnavailable
 from service.store.engines import CommitObserver, CommitWatch, Engines
-from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.connection_url import driver_options
 from service.store.postgres.direct import (
     DirectTransaction,
+    KeptValues,
     begin_reading,
     begin_writing,
     finish,
@@ -39,8 +39,7 @@ from service.store.postgres.faults import (
     is_connection_unusable,
     is_text_refused,
 )
-from service.store.postgres.kept import KeptValues
-from service.store.postgres.probe import SnapshotProbe
+from service.store.postgres.probe import DatabaseClock, SnapshotProbe
 from service.store.transaction import BEGAN_AT, Transaction, within
 
 WRITERS: Final = 2

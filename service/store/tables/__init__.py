@@ -7,8 +7,6 @@ from service.store.tables.audit import *
 from service.store.tables.base import *
 from service.store.tables.bindings import *
 from service.store.tables.keys import *
-from service.store.tables.lake_tables import *
 from service.store.tables.members import *
 from service.store.tables.orgs import *
 from service.store.tables.policy import *
-from service.store.tables.state import *

@@ -1,12 +1,67 @@
 """The base class of all tables."""
 
-from datetime import date, datetime
-from typing import Any, ClassVar
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, ClassVar, Final
 
-from sqlalchemy import JSON, BigInteger, Date, LargeBinary, MetaData
+from sqlalchemy import JSON, BigInteger, Date, Dialect, LargeBinary, MetaData, String
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.types import TypeDecorator
 
-from service.store.column_types import AnyText, Instant
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# A noncharacter (Unicode 23.7): for use within a program, and never part of real text.
+_MARK: Final = "\ufdd0"
+_ENCODED: Final = {"\0": f"{_MARK}0", _MARK: f"{_MARK}1"}
+_DECODED: Final = {encoded: plain for plain, encoded in _ENCODED.items()}
+_TO_ENCODE: Final = re.compile(f"[\0{_MARK}]")
+_TO_DECODE: Final = re.compile(f"{_MARK}[01]")
+
+
+class AnyText(TypeDecorator[str]):
+    """Any text, also with U+0000, which PostgreSQL cannot store: there it is encoded.
+
+    Different texts stay different, so that none matches another one's binding.
+    """
+
+    impl = String
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any] | None:
+        """None where the database stores it as it is."""
+        return _encoded if dialect.name == "postgresql" else None
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any] | None:
+        """None where the database stores it as it is."""
+        return _decoded if dialect.name == "postgresql" else None
+
+
+def _encoded(text: str | None) -> str | None:
+    if text is None or ("\0" not in text and _MARK not in text):
+        return text
+    return _TO_ENCODE.sub(lambda found: _ENCODED[found[0]], text)
+
+
+def _decoded(text: str | None) -> str | None:
+    if text is None or _MARK not in text:
+        return text
+    return _TO_DECODE.sub(lambda found: _DECODED[found[0]], text)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware UTC datetime, stored as microseconds since 1970: exact, sortable, portable."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Microseconds since 1970."""
+        return None if value is None else (value - _EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """The datetime of the stored microseconds."""
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
 
 
 class Base(DeclarativeBase):

@@ -6,8 +6,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.column_types import AnyText
-from service.store.tables.base import Base
+from service.store.tables.base import AnyText, Base
 
 
 class Origin(StrEnum):

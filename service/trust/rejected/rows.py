@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, inser
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.batching import execute_many, scalars_of
-from service.store.column_types import Instant
 from service.store.tables import RejectedSubject
+from service.store.tables.base import Instant
 
 
 @dataclass(slots=True, kw_only=True)

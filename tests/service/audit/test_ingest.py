@@ -16,7 +16,7 @@ from werkzeug.datastructures import Headers
 
 from analytics.model.instants import format_us
 from analytics.storage.journal_batches import encode_days
-from service.audit import ingest, journal_room, sealer
+from service.audit import ingest, sealer
 from service.core.settings import Settings
 from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.store import idempotency
@@ -732,7 +732,7 @@ class TestBounds:
 
     async def test_rows_of_many_days_fill_the_journal_sooner(self, audit, proxy, monkeypatch):
         """Each day is a batch, and every query of the organisation reads them all."""
-        monkeypatch.setattr(journal_room, "BATCHES_MIN", 0)
+        monkeypatch.setattr(sealer, "BATCHES_MIN", 0)
         a_year = [
             install(created_at=(audit.clock() - timedelta(days=day)).isoformat())
             for day in range(300)
@@ -741,12 +741,12 @@ class TestBounds:
 
         assert statuses == {200, 429}
         journal = await self.journal(audit)
-        assert journal.batches <= JOURNAL_MAX // journal_room.BATCH_ROWS
+        assert journal.batches <= JOURNAL_MAX // sealer.BATCH_ROWS
         assert journal.rows < 4 * 300
 
     async def test_long_rows_fill_the_journal_sooner(self, audit, proxy, admin, monkeypatch):
         """They pack to next to nothing, but every query of the organisation decodes them."""
-        monkeypatch.setattr(journal_room, "BYTES_MIN", 0)
+        monkeypatch.setattr(sealer, "BYTES_MIN", 0)
         long_rows = [
             {
                 "event": "blocklist_hit",
@@ -760,7 +760,7 @@ class TestBounds:
         assert statuses == [200, 200, 429, 429]
         assert await proxy.refusal(long_rows) == FULL
         journal = await self.journal(audit)
-        assert journal.bytes <= JOURNAL_MAX * journal_room.ROW_BYTES
+        assert journal.bytes <= JOURNAL_MAX * sealer.ROW_BYTES
         assert journal.rows < JOURNAL_MAX / 8
         assert (await proxy.send(long_rows[:1])).status_code == 200
         elsewhere = IngestPrincipal(audit.world, admin.headers, "other")
@@ -772,8 +772,8 @@ class TestBounds:
         assert await proxy.accepted(long_rows) == 500
 
     async def test_single_long_rows_fill_it_too(self, audit, proxy, monkeypatch):
-        monkeypatch.setattr(journal_room, "BYTES_MIN", 0)
-        monkeypatch.setattr(journal_room, "ROW_BYTES", 1)
+        monkeypatch.setattr(sealer, "BYTES_MIN", 0)
+        monkeypatch.setattr(sealer, "ROW_BYTES", 1)
         envelope = {"rule_id": "x" * 4_000, "source": "osv"}
         item = {"event": "blocklist_hit", "packageName": "p", "envelope": envelope}
 
@@ -785,7 +785,7 @@ class TestBounds:
     async def test_a_journal_of_long_rows_is_due_before_it_is_full(self, audit, proxy):
         """The sealer makes room, and no sender is refused for long."""
         (batch,) = encode_days([sample_row()])
-        assert sealer.BYTES_MAX <= journal_room.BYTES_MIN / 2
+        assert sealer.BYTES_MAX <= sealer.BYTES_MIN / 2
         assert await audit.services.sealer.seal_due() == []
         async with audit.services.store.write() as work:
             large = replace(batch, size=sealer.BYTES_MAX)
@@ -795,7 +795,7 @@ class TestBounds:
         assert await audit.services.sealer.seal_due()
 
     async def test_a_journal_of_single_rows_is_due_before_it_is_full(self, audit, proxy):
-        batches_max = JOURNAL_MAX // journal_room.BATCH_ROWS
+        batches_max = JOURNAL_MAX // sealer.BATCH_ROWS
         assert batches_max < sealer.BATCHES_MAX
         async with audit.services.store.write() as work:
             work.journal.add_batches(

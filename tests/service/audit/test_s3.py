@@ -16,7 +16,7 @@ from analytics.storage.segment_metadata import Segment
 from service.app.application import create_app
 from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION
-from service.store.catalog import forget_segments, list_live_segments, retire_segments
+from service.store.catalog import delete_segments, list_live_segments, retire_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, START, running_world, settings_over
@@ -176,7 +176,7 @@ async def test_copies_of_segments_that_another_node_removed_are_dropped(filled):
     first, *others = await live(filled)
     async with services.store.write() as work:
         await retire_segments(work.session, [first], work.now)
-        await forget_segments(work.session, [first])
+        await delete_segments(work.session, [first])
     root = services.settings.audit_dir
 
     assert await services.garbage_collector.drop_copies() == 2

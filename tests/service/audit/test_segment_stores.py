@@ -5,7 +5,7 @@ import sys
 import msgspec
 import pytest
 
-from service.audit.segment_stores import open_objects
+from service.audit.installation import open_objects
 from service.core.settings import InvalidSetting
 
 

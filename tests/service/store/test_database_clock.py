@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from service.store.postgres.clock import FRESH_S, DatabaseClock
+from service.store.postgres.probe import FRESH_S, DatabaseClock
 from tests.conftest import START
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)

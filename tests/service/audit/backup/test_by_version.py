@@ -11,11 +11,10 @@ from analytics.storage.objects import Objects
 from service.app.application import create_app
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION
-from service.audit.backup.check import check_backup
 from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import NAME, Manifest, read_manifest
 from service.audit.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers, PrefixInUse
-from service.audit.backup.restore import restore_backup
+from service.audit.backup.restore import check_backup, restore_backup
 from service.core.settings import Settings
 from service.core.storage_stats import total_of
 from service.store.storage_stats import storage_stats_by_tenant

@@ -360,7 +360,7 @@ async def test_a_backup_within_the_data_dir_is_refused(filled, tmp_path, place):
 async def test_a_place_without_room_is_refused_before_anything_is_copied(
     filled, target, monkeypatch
 ):
-    monkeypatch.setattr("service.audit.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
+    monkeypatch.setattr("service.audit.backup.manifest.shutil.disk_usage", lambda _: NO_ROOM)
 
     with pytest.raises(NoRoom, match="0 are free"):
         await take(filled.services, target)

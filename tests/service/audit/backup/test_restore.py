@@ -308,7 +308,7 @@ def test_whatever_ends_it_between_two_renames_what_was_there_comes_back(
 async def test_a_place_without_room_is_refused_before_anything_is_copied(
     filled, backup, place, monkeypatch
 ):
-    monkeypatch.setattr("service.audit.backup.folders.shutil.disk_usage", lambda _: NO_ROOM)
+    monkeypatch.setattr("service.audit.backup.manifest.shutil.disk_usage", lambda _: NO_ROOM)
 
     assert "0 are free" in await refused(NoRoom, filled, backup, place)
 

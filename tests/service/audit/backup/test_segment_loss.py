@@ -8,7 +8,7 @@ from analytics.model.instants import utc_day
 from analytics.storage.integrity import Kind
 from analytics.storage.segment_metadata import Segment
 from service.audit.backup.refusals import SegmentNotDamaged, UnknownSegment
-from service.audit.backup.segment_loss import give_up
+from service.audit.backup.segment_restore import give_up
 from service.audit.integrity_check import Check
 from service.audit.stats import verification_data
 from service.store.catalog import list_live_segments

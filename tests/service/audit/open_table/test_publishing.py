@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from service.app.composition import build_services
 from service.audit.open_table.places import LakeExtraMissing
 from service.store.catalog import (
-    forget_segments,
+    delete_segments,
     list_live_segments,
     list_unportable,
     retire_segments,
@@ -179,7 +179,7 @@ async def remove_all(worker) -> None:
     async with worker.store.write() as work:
         live = await list_live_segments(work.session)
         await retire_segments(work.session, live, work.now)
-        await forget_segments(work.session, live)
+        await delete_segments(work.session, live)
 
 
 async def test_a_publisher_whose_segments_were_removed_publishes_nothing(filled, monkeypatch):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.audit.searches import saved
-from service.audit.searches.saved import SEARCHES_MAX
+from service.audit import saved_searches
+from service.audit.saved_searches import SEARCHES_MAX
 from tests.conftest import refused
 from tests.service.pages.page import AUDIT, add_install, open_page, send_form
 
@@ -82,7 +82,7 @@ async def test_an_organisation_keeps_a_bounded_number(world):
 
 
 async def test_the_refusal_says_the_limit(world, monkeypatch):
-    monkeypatch.setattr(saved, "SEARCHES_MAX", 1)
+    monkeypatch.setattr(saved_searches, "SEARCHES_MAX", 1)
     await save(world)
 
     text = "1 saved searches, and no more can be kept: delete one first"

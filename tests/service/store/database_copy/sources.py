@@ -11,9 +11,9 @@ from sqlalchemy import insert as insert_into
 
 from service.app.bootstrap import prepare
 from service.core.settings import Settings
-from service.store.column_types import Instant
 from service.store.sqlite.files import file_of
 from service.store.tables import Base, Counter, Fact
+from service.store.tables.base import Instant
 from tests.conftest import SettableClock
 from tests.issuers.issuer import START
 

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import delete
 
 from analytics.storage.journal_batches import encode_days
-from service.store.postgres.direct import DirectTransaction
-from service.store.postgres.kept import KeptValues, Position
+from service.store.postgres.direct import DirectTransaction, KeptValues, Position
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import JournalEntry, Organisation
 from tests.analytics.samples import sample_row

@@ -44,7 +44,7 @@ async def test_a_node_whose_clock_is_off_respects_the_lease(
     store: Store, other: Store, tmp_path, monkeypatch
 ):
     """By its own clock every lease would have expired years ago, or would never expire."""
-    monkeypatch.setattr("service.store.postgres.clock.utc_now", lambda: START + timedelta(9999))
+    monkeypatch.setattr("service.store.postgres.probe.utc_now", lambda: START + timedelta(9999))
     async with keeper(store, tmp_path / "a").hold():
         with pytest.raises(LeaseTaken):
             async with keeper(other, tmp_path / "b").hold():

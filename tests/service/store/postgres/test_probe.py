@@ -11,11 +11,10 @@ from service.core.errors import StoreUnavailable
 from service.core.settings import InvalidSetting
 from service.store.commit_cache import CommitCache
 from service.store.organisations import get_org
-from service.store.postgres.clock import DatabaseClock
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.connection_url import driver_options
 from service.store.postgres.engine import PostgresEngines
-from service.store.postgres.probe import SnapshotProbe
+from service.store.postgres.probe import DatabaseClock, SnapshotProbe
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Counter
 from tests.polling import HANG_S, until

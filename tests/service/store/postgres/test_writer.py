@@ -69,7 +69,7 @@ async def test_a_write_has_the_lock_before_it_has_its_time(store: Store, other: 
 
 async def test_a_node_whose_clock_is_off_writes_the_databases_time(store: Store, monkeypatch):
     """Ten minutes here are ten minutes between rows that were received one after the other."""
-    monkeypatch.setattr("service.store.postgres.clock.utc_now", lambda: START)
+    monkeypatch.setattr("service.store.postgres.probe.utc_now", lambda: START)
     org = await add_org(store, "acme")
 
     assert abs(datetime.now(UTC) - org.created_at) < timedelta(seconds=60)

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.filters import InvalidQuery, only, parse_query
 from analytics.model.instants import format_us
 from service.access.roles import Capability
+from service.audit.search import WINDOW, check_window
 from service.audit.services import AuditServices
-from service.audit.windows import WINDOW, check_window
 from service.core.errors import (
     SEARCH_EXISTS,
     SEARCH_NOT_FOUND,

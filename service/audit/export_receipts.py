@@ -1,0 +1,196 @@
+"""The receipt of an export: what is in it, and whether a file is the one that it is of."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta
+
+from analytics.export.compression import Compression
+from analytics.export.file_check import FileFacts, examine
+from analytics.export.formats import ExportFormat
+from analytics.model.instants import format_us, optional_us
+from service.audit.export_entries import ExportState, state_of
+from service.core.errors import ExportNotFinished, Invalid
+from service.store.tables import ExportEntry, Organisation
+from service.web.models import Answer
+from service.web.parameter_types import Omittable, TimestampUs
+
+RECEIPT_VERSION: Final = 1
+"""The version of the receipt's keys and their meaning."""
+
+DIGEST: Final = "digest"
+"""The field that tells a damaged receipt."""
+
+RECEIPT_SUFFIX: Final = ".receipt.json"
+_SUFFIXES: Final = {None: "", Compression.GZIP: ".gz", Compression.ZSTD: ".zst"}
+
+Filters = Annotated[
+    dict[str, list[str]], Meta(description="The query's filters and order, as given.")
+]
+Bound = Annotated[
+    TimestampUs | None,
+    Meta(description="The bound that applied, the retention floor included; null: none."),
+]
+Floor = Annotated[
+    TimestampUs | None, Meta(description="No row before it is in the file; null: no limit.")
+]
+Watermark = Annotated[
+    int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
+]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Meta(ge=0)]
+
+RECEIPT_BYTES_MAX: Final = 1024 * 1024
+
+
+class Receipt(Answer):
+    """What a finished export was, to keep beside its file. The order of the keys is fixed."""
+
+    receipt: Annotated[int, Meta(description="The version of this form: 1.")]
+    org: str
+    tenant_id: str
+    export_id: str
+    actor: str
+    actor_source: str
+    started_at: TimestampUs
+    finished_at: TimestampUs
+    file_name: Annotated[str, Meta(description="The name that was suggested for the file.")]
+    format: ExportFormat
+    compress: Compression | None
+    raw: bool
+    filters: Filters
+    since: Bound
+    until: Bound
+    retention_floor: Floor
+    watermark: Watermark
+    rows: Count
+    bytes: Count
+    sha256: Sha256
+    version: Annotated[str, Meta(description="The version of the service.")]
+    digest: Omittable[
+        Annotated[
+            Sha256,
+            Meta(
+                description="SHA-256 of this receipt without `digest`, as JSON without white space,"
+                " its keys in their order. Receipts of earlier versions have none."
+            ),
+        ]
+    ] = UNSET
+
+
+def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
+    """The receipt of `entry`, an export of `org`. Raises ExportNotFinished."""
+    state = state_of(entry, now)
+    if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
+        raise ExportNotFinished(value=state)
+    receipt = Receipt(
+        **common_fields(entry),
+        receipt=RECEIPT_VERSION,
+        org=org.slug,
+        tenant_id=org.id,
+        export_id=entry.id,
+        finished_at=format_us(entry.ended_at),
+        file_name=entry_file_name(org.slug, entry),
+        sha256=entry.sha256,
+    )
+    return msgspec.structs.replace(receipt, digest=receipt_digest(msgspec.to_builtins(receipt)))
+
+
+def receipt_digest(fields: dict[str, Any]) -> str:
+    """The digest of a receipt with these fields; a digest among them does not count.
+
+    Of all fields that there are, so that a later version may add some.
+    """
+    counted = {name: value for name, value in fields.items() if name != DIGEST}
+    return hashlib.sha256(msgspec.json.encode(counted)).hexdigest()
+
+
+def receipt_text(receipt: Receipt) -> bytes:
+    """`receipt` as indented JSON, its keys in their order."""
+    return msgspec.json.format(msgspec.json.encode(receipt), indent=2) + b"\n"
+
+
+def file_name(
+    slug: str, at: datetime, export_format: ExportFormat, compression: Compression | None
+) -> str:
+    """A name for the file with the organisation, time and format."""
+    return f"{slug}-audit-{at:%Y%m%dT%H%M%SZ}.{export_format}{_SUFFIXES[compression]}"
+
+
+def entry_file_name(slug: str, entry: ExportEntry) -> str:
+    """The name that was suggested for the file of `entry`."""
+    compression = None if entry.compression is None else Compression(entry.compression)
+    return file_name(slug, entry.started_at, ExportFormat(entry.format), compression)
+
+
+def common_fields(entry: ExportEntry) -> dict[str, Any]:
+    """What the API's form and the receipt both say."""
+    return {
+        "actor": entry.actor,
+        "actor_source": entry.actor_source,
+        "started_at": format_us(entry.started_at),
+        "format": ExportFormat(entry.format),
+        "compress": None if entry.compression is None else Compression(entry.compression),
+        "raw": entry.is_raw,
+        "filters": entry.filters,
+        "since": optional_us(entry.since),
+        "until": optional_us(entry.until),
+        "retention_floor": optional_us(entry.retention_floor),
+        "watermark": entry.watermark,
+        "rows": entry.rows,
+        "bytes": entry.sent_bytes,
+        "version": entry.version,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference between a file and its receipt; `found` is None if it cannot be told."""
+
+    what: str
+    expected: int | str
+    found: int | str | None
+
+
+def read_receipt(path: Path) -> Receipt:
+    """The receipt in the file at `path`. Raises Invalid, OSError."""
+    with path.open("rb") as file:
+        text = file.read(RECEIPT_BYTES_MAX)
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, Any])
+        receipt = msgspec.convert(fields, Receipt)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} is not the receipt of an export: {error}") from error
+    if receipt.receipt != RECEIPT_VERSION:
+        raise Invalid(
+            f"{path} has a receipt of version {receipt.receipt}; this service reads version"
+            f" {RECEIPT_VERSION}: use a newer countersign"
+        )
+    if receipt.digest not in {UNSET, receipt_digest(fields)}:
+        raise Invalid(f"{path} is damaged: its digest is another one. Get the receipt again")
+    return receipt
+
+
+def compare_file(path: Path, receipt: Receipt) -> list[Difference]:
+    """How the file at `path` differs from what `receipt` says; nothing if it does not.
+
+    Raises OSError if it cannot be read.
+    """
+    compression = None if receipt.compress is None else Compression(receipt.compress)
+    with path.open("rb") as file:
+        examined = examine(file, ExportFormat(receipt.format), compression)
+    return differences(receipt, examined)
+
+
+def differences(receipt: Receipt, found: FileFacts) -> list[Difference]:
+    """How `found` differs from what `receipt` says."""
+    compared = [
+        Difference("bytes", receipt.bytes, found.size),
+        Difference("sha256", receipt.sha256, found.sha256),
+        Difference("rows", receipt.rows, found.rows),
+    ]
+    return [comparison for comparison in compared if comparison.expected != comparison.found]

@@ -1,1 +1,0 @@
-"""Saved searches of the audit log: an organisation's own, by name."""
