@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import and_, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.export.writers import Piece
@@ -20,6 +20,9 @@ from service.store.tables.base import Instant
 
 SILENT_AFTER: Final = timedelta(seconds=60)
 """An export whose process has not reported for this long is broken: the process has died."""
+
+CLOSED_MAX: Final = 100
+"""Silent exports that are closed in one transaction; what is left is for the next round."""
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -115,24 +118,36 @@ async def record_progress(work: UnitOfWork, sent: Mapping[str, Piece]) -> None:
 
 
 async def close_silent_exports(store: Store, clock: Clock, by: AuditContext) -> int:
-    """Record the end of exports whose process has died; returns how many."""
+    """Record the end of exports whose process has died, CLOSED_MAX at most; returns how many."""
     async with store.read() as session:
-        if not await _list_silent(session, clock()):
-            return 0
+        found = select(ExportEntry.id).where(_is_silent(clock())).limit(CLOSED_MAX)
+        silent = (await session.scalars(found)).all()
+    if not silent:
+        return 0
     async with store.write() as work:
-        # Listed again under the write lock: one may have ended or reported since.
-        entries = await _list_silent(work.session, work.now)
-        for entry in entries:
-            sent = Piece(b"", rows=entry.sent_rows, size=entry.sent_bytes, sha256="")
-            await end_export(work, entry.tenant_id, entry.id, sent, by, is_complete=False)
-    return len(entries)
+        closed = await work.session.execute(
+            update(ExportEntry)
+            # Asked again under the write lock: one may have ended or reported since.
+            .where(ExportEntry.id.in_(silent), _is_silent(work.now))
+            .values(is_complete=False, sha256=None, progress_at=work.now, ended_at=work.now)
+            .returning(
+                ExportEntry.tenant_id,
+                ExportEntry.id,
+                ExportEntry.sent_rows,
+                ExportEntry.sent_bytes,
+            )
+        )
+        ends = closed.all()
+        for tenant_id, export_id, rows, size in ends:
+            finished = AuditExportFinished(
+                export_id=export_id, complete=False, rows=rows, bytes=size, sha256=None
+            )
+            work.record(tenant_id, finished, by)
+    return len(ends)
 
 
-async def _list_silent(session: AsyncSession, now: datetime) -> Sequence[ExportEntry]:
-    query = select(ExportEntry).where(
-        ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER
-    )
-    return (await session.scalars(query)).all()
+def _is_silent(now: datetime) -> ColumnElement[bool]:
+    return and_(ExportEntry.ended_at.is_(None), ExportEntry.progress_at <= now - SILENT_AFTER)
 
 
 async def list_ended(session: AsyncSession, tenant_id: str | None) -> Sequence[ExportEntry]:

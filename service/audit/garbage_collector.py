@@ -12,7 +12,7 @@ from service.audit.leased_job import LeasedJob
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.catalog import delete_segments, list_retired, list_segment_ids
-from service.store.idempotency import forget_old_answers
+from service.store.idempotency import delete_expired_answers
 from service.store.lease import SEAL, LeaseKeeper, revoke
 from service.store.store import Store
 
@@ -132,7 +132,7 @@ class GarbageCollector(LeasedJob):
         # `kept_for` covers snapshots that still name them, `published_at` publications under way.
         return min(before, now - kept_for, published_at)
 
-    async def forget_old_answers(self) -> None:
-        """Delete expired answers to idempotency keys."""
+    async def delete_expired_answers(self) -> int:
+        """Delete expired answers to idempotency keys, for a round; returns how many."""
         async with self._store.write() as work:
-            await forget_old_answers(work.session, work.now)
+            return await delete_expired_answers(work.session, work.now)

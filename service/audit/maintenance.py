@@ -68,7 +68,11 @@ def maintenance_jobs(
         Job("unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired),
         Job("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
         Job("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
-        Job("forget_old_answers", settings.sweep_interval_s, garbage_collector.forget_old_answers),
+        Job(
+            "delete_expired_answers",
+            settings.sweep_interval_s,
+            garbage_collector.delete_expired_answers,
+        ),
     ]
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
-from sqlalchemy import Table, and_, bindparam, delete, func, insert, select
+from sqlalchemy import Table, and_, bindparam, delete, func, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.core.errors import AnswersFull, KeyReused
@@ -17,12 +17,15 @@ LONG_BYTES: Final = 4_096
 LONG_BYTES_MAX: Final = 64 * 2**20
 """Limit on the total size of one organisation's long answers."""
 
+DELETED_MAX: Final = 10_000
+"""Expired answers that one transaction deletes; others wait for it meanwhile."""
+
 _TABLE: Final = cast("Table", IdempotencyKey.__table__)
 _IS_KEY: Final = and_(
     *(_TABLE.c[name] == bindparam(name) for name in ("tenant_id", "credential", "key"))
 )
 _FIND: Final = select(_TABLE.c.body_sha256, _TABLE.c.answer, _TABLE.c.created_at).where(_IS_KEY)
-_FORGET: Final = delete(_TABLE).where(_IS_KEY)
+_DELETE: Final = delete(_TABLE).where(_IS_KEY)
 _KEEP: Final = insert(_TABLE)
 _LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer)), 0)).where(
     IdempotencyKey.tenant_id == bindparam("tenant_id"),
@@ -50,7 +53,7 @@ def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> by
     for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
         if created_at <= now - LIFETIME:
             # Its line has the primary key of the answer that `keep_answer` is about to store.
-            transaction.run(_FORGET, [attempt.key_columns])
+            transaction.run(_DELETE, [attempt.key_columns])
         elif body_sha256 != attempt.body_sha256:
             raise KeyReused
         else:
@@ -76,6 +79,11 @@ def keep_answer(transaction: Transaction, attempt: Attempt, answer: bytes, now: 
     transaction.run(_KEEP, [attempt.key_columns | line])
 
 
-async def forget_old_answers(session: AsyncSession, now: datetime) -> None:
-    """Delete keys past their lifetime."""
-    await session.execute(delete(IdempotencyKey).where(IdempotencyKey.created_at <= now - LIFETIME))
+async def delete_expired_answers(session: AsyncSession, now: datetime) -> int:
+    """Delete answers past their lifetime, DELETED_MAX at most; returns how many."""
+    key = tuple_(*_TABLE.primary_key)
+    expired = select(*_TABLE.primary_key).where(_TABLE.c.created_at <= now - LIFETIME)
+    deleted = await session.execute(
+        delete(_TABLE).where(key.in_(expired.limit(DELETED_MAX))).returning(_TABLE.c.key)
+    )
+    return len(deleted.all())

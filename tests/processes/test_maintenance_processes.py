@@ -305,7 +305,7 @@ def has_swept(server: Server) -> bool:
     with server.client(headers=SCRAPER) as client:
         shown = client.get("/metrics").text
     name = "countersign_maintenance_last_success_timestamp_seconds"
-    return f'{name}{{task="forget_old_answers"}}' in shown
+    return f'{name}{{task="delete_expired_answers"}}' in shown
 
 
 @contextmanager

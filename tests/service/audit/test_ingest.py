@@ -20,7 +20,6 @@ from service.audit import ingest, sealer
 from service.core.settings import Settings
 from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.store import idempotency
-from service.store.idempotency import forget_old_answers
 from service.store.journal import JournalSize, count_journal
 from service.store.sqlite.connection import Connection
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
@@ -599,13 +598,16 @@ class TestIdempotency:
         assert await names(audit) == ["p0", "p1"]
         assert await proxy.refusal(installs(1), idempotency_key="k1") == KEY_REUSED
 
-    async def test_what_is_past_its_day_is_cleared_away(self, audit, proxy):
-        await proxy.accepted(installs(1), idempotency_key="old")
+    async def test_expired_answers_are_deleted_some_at_a_time(self, audit, proxy, monkeypatch):
+        """Answers would pile up otherwise; younger ones stay."""
+        monkeypatch.setattr(idempotency, "DELETED_MAX", 2)
+        for key in ("old 1", "old 2", "old 3"):
+            await proxy.accepted(installs(1), idempotency_key=key)
         audit.clock.advance(hours=24)
         await proxy.accepted(installs(1), idempotency_key="young")
 
-        async with audit.services.store.write() as work:
-            await forget_old_answers(work.session, work.now)
+        sweep = audit.services.garbage_collector.delete_expired_answers
+        assert [await sweep() for _ in range(3)] == [2, 1, 0]
 
         async with audit.services.store.read() as session:
             assert (await session.scalars(select(IdempotencyKey.key))).all() == ["young"]
