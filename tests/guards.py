@@ -148,7 +148,7 @@ GUARDS: Final = [
     ),
     Guard(
         "an install token is issued as trust stands in its transaction",
-        "service/packages/install_tokens/exchange.py::Exchange.issue",
+        "service/packages/install_tokens/exchange.py::InstallTokenIssuer.issue",
         Drop("key = await self._access.revalidated_ci(key, now_org)"),
         f"{_EXCHANGE}::test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none",
     ),
@@ -446,7 +446,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a file that is being downloaded is not swept",
-        "service/packages/proxy/cache_folder.py::_remove_unlocked",
+        "service/packages/proxy/disk_cache.py::_remove_unlocked",
         DropCall("fcntl.flock"),
         f"{_FILES}::TestEviction::test_a_process_does_not_evict_what_another_one_downloads",
     ),
@@ -459,7 +459,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a file counts for the organisation whose request fetched it",
-        "service/packages/proxy/cache_folder.py::CacheFolder.new_part",
+        "service/packages/proxy/disk_cache.py::DiskCache.new_part",
         DropCall("_set_owner"),
         f"{_FILES}::TestEviction::test_the_downloads_of_one_organisation_leave_the_files_of_others",
     ),
@@ -472,7 +472,7 @@ GUARDS: Final = [
     ),
     Guard(
         "a cached file is synced before it has its name",
-        "service/packages/proxy/cache_folder.py::CacheFolder.keep",
+        "service/packages/proxy/disk_cache.py::DiskCache.keep",
         DropCall("os.fsync"),
         f"{_DOCUMENTS}::TestOnDisk::test_the_file_is_synced_before_it_has_its_name",
     ),
@@ -509,28 +509,28 @@ GUARDS: Final = [
     Guard(
         "waits end when a registry is not asked any more",
         "service/packages/proxy/upstream.py::Upstream._circuit_changed",
-        DropCall("self.room.refuse"),
+        DropCall("self.admission.refuse"),
         f"{_UPSTREAM}::TestCircuit::test_requests_that_wait_are_refused_when_it_opens",
     ),
     Guard(
         "a place is not lost with a request that is cancelled",
-        "service/packages/proxy/waiting_room.py::WaitingRoom._wait",
-        DropCall("self._leave"),
-        f"{_PROXY}/test_waiting_room.py::TestTurns"
+        "service/packages/proxy/admission.py::AdmissionQueue._wait",
+        DropCall("self._release"),
+        f"{_PROXY}/test_admission.py::TestTurns"
         "::test_a_place_given_to_a_request_that_is_cancelled_goes_on_to_the_next",
     ),
     Guard(
         "an organisation has no more than its share of the connections",
-        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/admission.py::Shares._has_share_left",
         Replace("self._by_org[holder.org] < free * ORG_PER_FREE", "True"),
-        f"{_PROXY}/test_waiting_room.py::TestShares"
+        f"{_PROXY}/test_admission.py::TestShares"
         "::test_an_organisation_leaves_places_at_however_many_registries",
     ),
     Guard(
         "an organisation has no more than its share of the connections to one registry",
-        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/admission.py::Shares._has_share_left",
         Replace("self._by_holder[holder] < free * REGISTRY_PER_FREE", "True"),
-        f"{_PROXY}/test_waiting_room.py::TestShares::test_an_organisation_leaves_places_for_others",
+        f"{_PROXY}/test_admission.py::TestShares::test_an_organisation_leaves_places_for_others",
     ),
     Guard(
         "HTTP/2 without TLS is not served",
@@ -620,25 +620,25 @@ GUARDS: Final = [
     ),
     Guard(
         "answers of the proxy to one key are bounded",
-        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/admission.py::AnswerLimiter.count",
         Replace("self._by_key[key] >= self._per_key", "False"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_a_key_are_bounded",
     ),
     Guard(
         "answers of the proxy to one organisation are bounded",
-        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/admission.py::AnswerLimiter.count",
         Replace("self._by_org[org] >= self._per_org", "False"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_those_of_an_organisation_are_bounded",
     ),
     Guard(
         "an answer of the proxy that ends no longer counts",
-        "service/packages/proxy/answer_places.py::AnswerPlaces.hold",
+        "service/packages/proxy/admission.py::AnswerLimiter.count",
         DropCall("task.add_done_callback"),
         f"{_PROXY}/test_limits.py::TestAnswers::test_an_answer_that_ends_makes_room",
     ),
     Guard(
         "requests of one organisation to a registry are bounded",
-        "service/packages/proxy/request_rates.py::RequestRates.charge",
+        "service/packages/proxy/admission.py::RequestRates.charge",
         Replace("full_at - now > BURST_S", "False"),
         f"{_PROXY}/test_request_rates.py::test_a_burst_is_allowed_and_no_more",
     ),
@@ -663,16 +663,16 @@ GUARDS: Final = [
     ),
     Guard(
         "some connections are for organisations that hold none",
-        "service/packages/proxy/waiting_room.py::Shares._has_share_left",
+        "service/packages/proxy/admission.py::Shares._has_share_left",
         Replace("self._units // RESERVED", "0"),
-        f"{_PROXY}/test_waiting_room.py::TestShares"
+        f"{_PROXY}/test_admission.py::TestShares"
         "::test_however_many_organisations_leave_places_for_one_more",
     ),
     Guard(
         "a place goes to the organisation that holds the fewest",
-        "service/packages/proxy/waiting_room.py::WaitingRoom._admit_next",
+        "service/packages/proxy/admission.py::AdmissionQueue._admit_next",
         Replace("sorted(self._queues, key=self._connections.held_by)", "list(self._queues)"),
-        f"{_PROXY}/test_waiting_room.py::TestTurns"
+        f"{_PROXY}/test_admission.py::TestTurns"
         "::test_a_place_goes_to_the_organisation_that_holds_the_fewest",
     ),
     Guard(
@@ -1058,15 +1058,16 @@ GUARDS: Final = [
         "what is being read since before a commit is not for those after it",
         "service/store/commit_cache.py::CommitCache.get",
         Replace(
-            "self._as_of, self._kept, self._coming = (version, ByteCache(KEPT_BYTES_MAX), {})",
+            "self._as_of, self._kept, self._loads = "
+            "(version, ByteCache(KEPT_BYTES_MAX), SingleFlight())",
             "self._as_of, self._kept = (version, ByteCache(KEPT_BYTES_MAX))",
         ),
         f"{_COMMIT_CACHE}::test_who_asks_after_a_commit_does_not_join_who_asked_before_it",
     ),
     Guard(
         "who leaves does not end what others wait for",
-        "service/store/commit_cache.py::CommitCache._read_once",
-        Replace("asyncio.shield(coming[key])", "coming[key]"),
+        "service/core/single_flight.py::SingleFlight.run",
+        Replace("asyncio.shield(self.start(key, work))", "self.start(key, work)"),
         f"{_COMMIT_CACHE}::test_a_client_that_leaves_cancels_no_other",
     ),
     Guard(
@@ -3569,9 +3570,9 @@ GUARDS: Final = [
     ),
     Guard(
         "a long policy is compiled in a thread",
-        "service/packages/policy/book.py::_computed",
+        "service/packages/policy/policy_cache.py::_computed",
         Replace("size <= AT_ONCE_BYTES", "True"),
-        "tests/service/packages/policy/test_book.py::test_a_long_policy_is_compiled_in_a_thread",
+        "tests/service/packages/policy/test_policy_cache.py::test_a_long_policy_is_compiled_in_a_thread",
     ),
     Guard(
         "an exception is of one package, also if its name has a `*`",
@@ -3589,26 +3590,26 @@ GUARDS: Final = [
     ),
     Guard(
         "an import leaves the records of other feeds",
-        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_loading.py::AdvisoryCarrier._is_kept",
         Drop("row.feed != self._scope.feed"),
         "tests/service/packages/policy/test_blocklist_feeds.py::test_feeds_do_not_touch_each_other",
     ),
     Guard(
         "an import leaves the records of other ids",
-        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_loading.py::AdvisoryCarrier._is_kept",
         Drop("not self._scope.matches(advisory_id)"),
         "tests/service/packages/policy/test_blocklist_feeds.py::test_other_ids_stay",
     ),
     Guard(
         "an import leaves ecosystems that its archive is not about",
-        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_loading.py::AdvisoryCarrier._is_kept",
         Drop("row.ecosystem not in self._ecosystems"),
         "tests/service/packages/policy/test_blocklist_feeds.py"
         "::test_what_an_archive_does_not_list_is_gone_in_its_ecosystems",
     ),
     Guard(
         "a record that cannot be read leaves its predecessor in force",
-        "service/packages/policy/blocklist_carrying.py::AdvisoryCarrier._is_kept",
+        "service/packages/policy/blocklist_loading.py::AdvisoryCarrier._is_kept",
         Replace("advisory_id in self._coverage.unreadable", "False"),
         "tests/service/packages/policy/test_blocklist_feeds.py"
         "::test_a_record_that_cannot_be_read_leaves_its_predecessor",

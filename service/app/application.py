@@ -57,13 +57,12 @@ from service.orgs.organisations import resource as organisation
 from service.orgs.projects import resource as projects
 from service.orgs.roles import resource as roles
 from service.orgs.teams import resource as teams
-from service.packages.install_tokens.routes import blueprint as install_tokens
+from service.packages.install_tokens.exchange import blueprint as install_tokens
 from service.packages.policy.blocklist_api import CHECK_PATH, SENT_SBOM_BYTES_MAX
 from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.policy_api import resource as policy
 from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
-from service.packages.proxy.fallback_routes import blueprint as proxy_fallback
 from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.proxy.npm.routes import QUERY_PATH
 from service.packages.proxy.npm.routes import blueprint as proxy_npm
@@ -228,7 +227,6 @@ _BLUEPRINTS: Final = (
     proxy_pypi,
     proxy_npm,
     proxy_blocked,
-    proxy_fallback,
     reports.blueprint,
     links,
     sign_in,

@@ -45,13 +45,12 @@ from service.core.settings import Settings
 from service.orgs.api_keys import count_expiring_keys
 from service.orgs.services import OrgServices
 from service.packages.install_tokens.authorization import InstallAuthorizer
-from service.packages.install_tokens.exchange import Exchange
-from service.packages.install_tokens.services import InstallTokenServices
+from service.packages.install_tokens.exchange import InstallTokenIssuer
 from service.packages.policy.blocklist_api import BlocklistServices
-from service.packages.policy.book import PolicyBook
+from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import load_feed_states
 from service.packages.policy.services import PolicyServices
-from service.packages.proxy.answer_places import AnswerPlaces
+from service.packages.proxy.admission import AnswerLimiter
 from service.packages.proxy.artifacts import Artifacts
 from service.packages.proxy.caches import PackageCaches, open_caches
 from service.packages.proxy.install_log import InstallLog
@@ -96,7 +95,7 @@ class Services:
     authenticator: Authenticator
     access: Authorizer
     installers: InstallAuthorizer
-    exchange: Exchange
+    token_issuer: InstallTokenIssuer
     audit_queries: AuditQueryService
     exporter: Exporter
     importer: Importer
@@ -118,7 +117,7 @@ class Services:
     binding_use: BindingUse
     key_use: KeyUse
     rejected: RejectedSubjects
-    policy_book: PolicyBook
+    policies: PolicyCache
     packages: PackageCaches
     proxy: ProxyServices
     upstream_http: httpx2.AsyncClient
@@ -143,7 +142,7 @@ class Services:
             self.access,
             self.store,
             self.lake,
-            self.policy_book,
+            self.policies,
             self.release_dates,
             self.worker,
         )
@@ -151,7 +150,7 @@ class Services:
             audit,
             IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
             self.binding_services(),
-            InstallTokenServices(self.exchange),
+            self.token_issuer,
             OrgServices(self.settings, self.clock, self.access, self.store),
             self.proxy,
             policy,
@@ -243,7 +242,7 @@ def _proxy(
     settings: Settings,
     parts: RegistryParts,
     installers: InstallAuthorizer,
-    policies: PolicyBook,
+    policies: PolicyCache,
     artifacts: Artifacts,
     installs: InstallLog,
 ) -> ProxyServices:
@@ -252,7 +251,7 @@ def _proxy(
         public_url=settings.public_url,
         clock=parts.clock,
         installers=installers,
-        places=AnswerPlaces(
+        answers=AnswerLimiter(
             settings.proxy_answers_per_org_max,
             settings.proxy_answers_per_key_max,
             observe=parts.metrics.proxy_answers,
@@ -280,7 +279,7 @@ class _Trust(NamedTuple):
     verifier: Verifier
     authenticator: Authenticator
     access: Authorizer
-    exchange: Exchange
+    token_issuer: InstallTokenIssuer
 
 
 def _trust(
@@ -303,7 +302,7 @@ def _trust(
     )
     authenticator = Authenticator(settings, store, clock, key_use)
     access = Authorizer(authenticator, store, verifier)
-    exchange = Exchange(
+    token_issuer = InstallTokenIssuer(
         authenticator,
         access,
         verifier,
@@ -312,7 +311,7 @@ def _trust(
         lifetime=timedelta(seconds=settings.install_token_s),
     )
     return _Trust(
-        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, exchange
+        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, token_issuer
     )
 
 
@@ -387,7 +386,7 @@ def build_services(
     group_commit = GroupCommit(store)
     worker = WorkerProcess(lake, settings.ingest_processes)
     installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
-    policy_book = PolicyBook(store)
+    policies = PolicyCache(store)
     packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
     upstream_http = upstream_client(settings.proxy_connections_max, offline)
     artifacts = Artifacts(store)
@@ -395,7 +394,7 @@ def build_services(
         settings,
         registry_parts(settings, upstream_http, packages, worker, clock, metrics),
         installers,
-        policy_book,
+        policies,
         artifacts,
         InstallLog(store, artifacts, group_commit, installers, jobs.sealer, settings, metrics),
     )
@@ -417,7 +416,7 @@ def build_services(
         worker=worker,
         group_commit=group_commit,
         metrics=metrics,
-        policy_book=policy_book,
+        policies=policies,
         packages=packages,
         proxy=proxy,
         upstream_http=upstream_http,

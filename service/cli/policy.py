@@ -20,9 +20,8 @@ from service.core.errors import Invalid, Refusal, RevisionNotFound
 from service.core.exit_codes import ExitCode
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.check import parse_release
-from service.packages.policy.differences import PolicyDifference, difference
 from service.packages.policy.document import parse_policy, to_json
-from service.packages.policy.model import NO_POLICY, InstallPolicy
+from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyDifference, difference
 from service.packages.policy.policy_api import preview_form
 from service.packages.policy.preview import preview_policy
 from service.store.organisations import get_org

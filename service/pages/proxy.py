@@ -17,16 +17,17 @@ from service.ci.providers import CiProvider
 from service.core.errors import Invalid, StoreUnavailable
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.answers import UpstreamHealth
-from service.packages.proxy.cache_folder import Usage
 from service.packages.proxy.circuit_breaker import CircuitState
-from service.packages.proxy.clients import Client, ProxyAddress
-from service.packages.proxy.snippets import (
+from service.packages.proxy.clients import (
+    PackageManager,
+    ProxyAddress,
     Snippet,
     client_snippet,
     exchange_snippet,
     job_snippet,
     project_snippet,
 )
+from service.packages.proxy.disk_cache import Usage
 from service.packages.proxy.upstream import Upstream
 from service.pages.groups import ShownGroup, load_groups
 from service.pages.labels import ago
@@ -70,7 +71,9 @@ CLIENT_WORDS: Final[dict[str, str]] = {
 }
 """The package managers as addresses and people name them."""
 
-_CLIENTS: Final[dict[str, Client]] = {client.replace(" ", "-"): client for client in Client}
+_CLIENTS: Final[dict[str, PackageManager]] = {
+    client.replace(" ", "-"): client for client in PackageManager
+}
 _PROVIDERS: Final = {provider.facts.name: provider for provider in CiProvider}
 _OTHER: Final = "Another provider"
 

@@ -1,10 +1,10 @@
 """A cache of query results that is valid until the next commit to the database."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final, TypeVar
 
 from analytics.cache.lru import ByteCache
+from service.core.single_flight import SingleFlight
 from service.store.engines import CommitWatch
 
 KEPT_BYTES_MAX: Final = 32 * 2**20
@@ -23,8 +23,8 @@ class CommitCache:
         self._watch = watch
         self._as_of: Hashable | None = None
         self._kept = ByteCache(KEPT_BYTES_MAX)
-        self._coming: dict[Hashable, asyncio.Task[Any]] = {}
-        """The loads in progress since the last commit."""
+        self._loads = SingleFlight[Any]()
+        """Those in progress since the last commit."""
 
     async def get(
         self,
@@ -42,7 +42,11 @@ class CommitCache:
         if version != self._as_of:
             # New objects, not cleared ones: a load that is under way keeps its result in those that
             # it began with, as it may be older than this version.
-            self._as_of, self._kept, self._coming = version, ByteCache(KEPT_BYTES_MAX), {}
+            self._as_of, self._kept, self._loads = (
+                version,
+                ByteCache(KEPT_BYTES_MAX),
+                SingleFlight(),
+            )
         is_known, value = self._kept.find(key)
         result: _Value = value if is_known else await self._read_once(key, load, size_of)
         return result
@@ -62,21 +66,12 @@ class CommitCache:
         size_of: Callable[[_Value], int],
     ) -> _Value:
         # Bound before the load: its result is of this version or a later one.
-        kept, coming = self._kept, self._coming
+        kept = self._kept
 
         async def read() -> _Value:
             value = await load()
             kept.keep(key, value, size_of(value))
             return value
 
-        def end(reading: asyncio.Task[_Value]) -> None:
-            del coming[key]
-            if not reading.cancelled():
-                reading.exception()  # retrieved here: every waiter may have been cancelled
-
-        if key not in coming:
-            # A separate task: the first caller may be cancelled while others wait for it.
-            coming[key] = asyncio.create_task(read())
-            coming[key].add_done_callback(end)
-        result: _Value = await asyncio.shield(coming[key])
+        result: _Value = await self._loads.run(key, read)
         return result

@@ -13,8 +13,13 @@ from typing import Final
 
 from service.core.settings import REPOSITORY
 from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import Client, ProxyAddress, npmrc, variables
-from service.packages.proxy.snippets import project_snippet
+from service.packages.proxy.clients import (
+    PackageManager,
+    ProxyAddress,
+    npmrc,
+    project_snippet,
+    variables,
+)
 from tests.polling import HANG_S
 
 FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")
@@ -52,13 +57,13 @@ class Carrier:
     npmrc: str = ""
 
 
-def documented(client: Client, address: ProxyAddress, token: str) -> Carrier:
+def documented(client: PackageManager, address: ProxyAddress, token: str) -> Carrier:
     """The way that the documentation and `countersign ci exec` have."""
-    own = npmrc(address, token, is_for_yarn_1=client is Client.YARN_1)
+    own = npmrc(address, token, is_for_yarn_1=client is PackageManager.YARN_1)
     return Carrier(variables(client, address, token), own if client in _OF_NPMRC else "")
 
 
-_OF_NPMRC: Final = {Client.NPM, Client.PNPM, Client.YARN_1}
+_OF_NPMRC: Final = {PackageManager.NPM, PackageManager.PNPM, PackageManager.YARN_1}
 
 
 @dataclass
@@ -135,13 +140,18 @@ class Project:
 class Manager:
     """A package manager. `add` resolves and installs, `install_locked` repeats it by the lock."""
 
-    client: Client
+    client: PackageManager
     lock: str
     """The name of its lock file."""
 
     @property
     def ecosystem(self) -> Ecosystem:
-        is_python = self.client in {Client.PIP, Client.UV, Client.POETRY, Client.PDM}
+        is_python = self.client in {
+            PackageManager.PIP,
+            PackageManager.UV,
+            PackageManager.POETRY,
+            PackageManager.PDM,
+        }
         return Ecosystem.PYPI if is_python else Ecosystem.NPM
 
     def pinned(self, name: str, version: str) -> str:
@@ -183,7 +193,7 @@ class Manager:
 
 
 class Pip(Manager):
-    client = Client.PIP
+    client = PackageManager.PIP
     lock = "requirements.txt"
 
     def __init__(
@@ -208,7 +218,7 @@ class Pip(Manager):
 class Uv(Manager):
     """Its own projects. `uv pip` reads the same variables, and its `pip install` is `UvPip`."""
 
-    client = Client.UV
+    client = PackageManager.UV
     lock = "uv.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -225,7 +235,7 @@ class Uv(Manager):
 class UvPip(Pip):
     """`uv pip`, where pip's files are used with uv."""
 
-    client = Client.UV
+    client = PackageManager.UV
 
     def __init__(self, *, has_cache: bool = False) -> None:
         super().__init__((_PYTHON / "uv", "pip"), has_cache=has_cache)
@@ -270,7 +280,7 @@ class Pipx(Pip):
 
 
 class Poetry(Manager):
-    client = Client.POETRY
+    client = PackageManager.POETRY
     lock = "poetry.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -285,7 +295,7 @@ class Poetry(Manager):
 
 
 class Pdm(Manager):
-    client = Client.PDM
+    client = PackageManager.PDM
     lock = "pdm.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -301,7 +311,7 @@ class Pdm(Manager):
 
 
 class Npm(Manager):
-    client = Client.NPM
+    client = PackageManager.NPM
     lock = "package-lock.json"
 
     def prepare(self, project: Project, *_: str) -> None:
@@ -334,7 +344,7 @@ class Npm12(Npm):
 
 
 class Pnpm(Npm):
-    client = Client.PNPM
+    client = PackageManager.PNPM
     lock = "pnpm-lock.yaml"
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
@@ -355,7 +365,7 @@ class Pnpm10(Pnpm):
 
 
 class Bun(Npm):
-    client = Client.BUN
+    client = PackageManager.BUN
     lock = "bun.lock"
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
@@ -370,7 +380,7 @@ class Bun(Npm):
 
 
 class Yarn1(Npm):
-    client = Client.YARN_1
+    client = PackageManager.YARN_1
     lock = "yarn.lock"
 
     def prepare(self, project: Project, *_: str) -> None:
@@ -390,7 +400,7 @@ class Yarn1(Npm):
 
 
 class Yarn(Npm):
-    client = Client.YARN
+    client = PackageManager.YARN
     lock = "yarn.lock"
 
     def prepare(self, project: Project, *_: str) -> None:
@@ -451,7 +461,7 @@ CLIENTS: Final[dict[str, Callable[[], Manager]]] = {
 def _write_pyproject(project: Project, requirements: Sequence[str]) -> None:
     """With the source that the documentation has for poetry, which uv does not read."""
     wanted = json.dumps(list(requirements))
-    source = project_snippet(Client.POETRY, project.address)
+    source = project_snippet(PackageManager.POETRY, project.address)
     (project.folder / "pyproject.toml").write_text(
         f'[project]\nname = "app"\nversion = "1.0.0"\nrequires-python = ">=3.11"\n'
         f"dependencies = {wanted}\n\n{source.text if source else ''}"

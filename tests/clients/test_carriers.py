@@ -9,7 +9,7 @@ import pytest
 
 from service.core.settings import REPOSITORY
 from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import USER, Client, ProxyAddress, variables
+from service.packages.proxy.clients import USER, PackageManager, ProxyAddress, variables
 from tests.budgets import only_full
 from tests.clients.managers import Carrier, Manager, Project
 from tests.clients.stands import RUN_ID, Key, Stand
@@ -27,13 +27,13 @@ class Login:
 
 
 SAYS_REFUSED = {
-    Client.PIP: "No matching distribution found",
-    Client.UV: "No solution found",
-    Client.POETRY: "Authorization error",
-    Client.NPM: "E401",
-    Client.PNPM: "(401 )",
-    Client.YARN_1: "missing or invalid credentials",
-    Client.YARN: "Invalid authentication",
+    PackageManager.PIP: "No matching distribution found",
+    PackageManager.UV: "No solution found",
+    PackageManager.POETRY: "Authorization error",
+    PackageManager.NPM: "E401",
+    PackageManager.PNPM: "(401 )",
+    PackageManager.YARN_1: "missing or invalid credentials",
+    PackageManager.YARN: "Invalid authentication",
 }
 """What the log has; pip and uv look for versions and find none."""
 
@@ -50,37 +50,37 @@ LOGINS: dict[str, Callable[[Stand, Key], Login]] = {
 }
 
 
-def basic(client: Client, address: ProxyAddress, login: Login) -> Carrier:
+def basic(client: PackageManager, address: ProxyAddress, login: Login) -> Carrier:
     """Basic authentication as each client is told to use it."""
     pair = f"{login.user}:{login.password}"
     encoded = base64.b64encode(pair.encode()).decode()
     scheme, _, rest = address.pypi.partition("://")
     own = variables(client, address, "unused")
-    if client is Client.PIP:
+    if client is PackageManager.PIP:
         return Carrier(own | {"PIP_INDEX_URL": f"{scheme}://{pair}@{rest}"})
-    if client is Client.UV:
+    if client is PackageManager.UV:
         return Carrier({"UV_DEFAULT_INDEX": f"{scheme}://{pair}@{rest}"})
-    if client is Client.POETRY:
+    if client is PackageManager.POETRY:
         prefix = "POETRY_HTTP_BASIC_COUNTERSIGN_"
         login_of = {f"{prefix}USERNAME": login.user, f"{prefix}PASSWORD": login.password}
         return Carrier(own | login_of)
-    if client is Client.YARN:
+    if client is PackageManager.YARN:
         del own["YARN_NPM_AUTH_TOKEN"]
         return Carrier(own | {"YARN_NPM_AUTH_IDENT": pair})
     registry = address.npm.partition(":")[2]
     lines = [f"registry={address.npm}", f"{registry}:_auth={encoded}"]
-    if client is Client.YARN_1:
+    if client is PackageManager.YARN_1:
         lines.append(f"{registry}:always-auth=true")
     return Carrier(own, "".join(f"{line}\n" for line in lines))
 
 
-def bearer(client: Client, address: ProxyAddress, token: str) -> Carrier:
+def bearer(client: PackageManager, address: ProxyAddress, token: str) -> Carrier:
     """A bearer token, which the clients of npm send."""
     own = variables(client, address, token)
-    if client is Client.YARN:
+    if client is PackageManager.YARN:
         return Carrier(own)
     registry = address.npm.partition(":")[2]
-    always = f"{registry}:always-auth=true\n" if client is Client.YARN_1 else ""
+    always = f"{registry}:always-auth=true\n" if client is PackageManager.YARN_1 else ""
     return Carrier(own, f"registry={address.npm}\n{registry}:_authToken={token}\n{always}")
 
 

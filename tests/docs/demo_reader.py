@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.core.settings import REPOSITORY
-from service.packages.proxy.snippets import INSTALL_COMMANDS
+from service.packages.proxy.clients import INSTALL_COMMANDS
 from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
 from tests.interpreters import run_module, start_module

@@ -19,8 +19,7 @@ from service.ci.issuers.issuers import load_issuers
 from service.ci.issuers.run_links import run_link
 from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY, IdentityProviderName, Settings
-from service.packages.proxy.clients import Client, ProxyAddress
-from service.packages.proxy.snippets import job_snippet
+from service.packages.proxy.clients import PackageManager, ProxyAddress, job_snippet
 from service.pages.labels import FILTERS, ci_words, icon_of
 from service.pages.rows import DETAILS
 from tests.analytics.samples import NOON, sample_row, table_of
@@ -51,7 +50,7 @@ def test_a_ci_provider_has_issuers_links_and_snippets() -> None:
 
     assert link == "https://ci.example/acme/app/7"
     assert ci_words("oidc_example") == "Example"
-    assert "npm ci" in job_snippet(Client.NPM, CiProvider["EXAMPLE"], address).text
+    assert "npm ci" in job_snippet(PackageManager.NPM, CiProvider["EXAMPLE"], address).text
 
 
 def test_an_identity_provider_can_be_configured(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "service/packages/policy/evaluation.py": (
         "tests/service/packages/policy/test_evaluation.py",
         "tests/service/packages/policy/test_differences.py",
-        "tests/service/packages/policy/test_book.py",
+        "tests/service/packages/policy/test_policy_cache.py",
         "tests/service/packages/proxy/test_blocked.py",
         "tests/service/packages/proxy/test_npm_routes.py",
     ),

@@ -1,25 +1,46 @@
-"""Exchanges an API key and a CI job's token for an install token."""
+"""Exchanges an API key and a CI job's token for an install token: the rule and its endpoint."""
 
 from datetime import timedelta
-from typing import Final
+from typing import Annotated, Final, Self
 
-from quart import Request
+from msgspec import Meta, Struct
+from quart import Blueprint, Request, request
+from quart.typing import ResponseReturnValue
 
+from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
 from service.access.callers import ApiKeyPrincipal
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.verifier import Verifier
-from service.core.errors import CiTokenRefused, Unauthenticated
+from service.core.errors import (
+    ApiKeyExpired,
+    BodyTooLarge,
+    CiTokenRefused,
+    KeyOfAnotherOrg,
+    LacksCapability,
+    NoBodyExpected,
+    OrgNotFound,
+    TooManyInstallTokens,
+    Unauthenticated,
+    UnknownEncoding,
+    UnknownParameter,
+)
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.packages.install_tokens.tokens import issue_install_token
 from service.store.organisations import find_key_in_use, get_org_by_id
 from service.store.store import Store
 from service.store.tables import InstallToken, Organisation
+from service.web.bodies import read_body
+from service.web.dependencies import receives
+from service.web.documentation import CiToken, Tag, documented
+from service.web.parameter_types import TimestampMs
+from service.web.request_parsing import query_parameters
+from service.web.responses import json_answer
 
 
-class Exchange:
+class InstallTokenIssuer:
     """Issues install tokens to CI jobs that a binding trusts."""
 
     def __init__(
@@ -123,3 +144,79 @@ def refusal_of(rejection: TokenRejected, audience: str) -> CiTokenRefused:
     return CiTokenRefused(
         f"{rejection.code} ({rejection.detail}): {REMEDIES_OF_DETAILS[rejection.detail]}"
     )
+
+
+EXAMPLE: Final = "csi_Zk3J7w2m9Qp4Rt6Vx8Yb1Nc5Ds0Ff2Hg4Jk6Lm8Np0Q"
+
+
+_BODY_BYTES_MAX: Final = 1024
+
+blueprint = Blueprint("install_tokens", __name__, url_prefix="/api/v1/orgs/<slug>")
+
+
+class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
+    """An install token, the binding that trusts its job, and what the CI token said of the job."""
+
+    token: Annotated[str, Meta(description="Shown only once, and not stored.", examples=[EXAMPLE])]
+    id: str
+    org: str
+    expires_at: TimestampMs
+    binding: Annotated[str, Meta(description="The id of the binding that trusts the job.")]
+    issuer: str
+    subject: str
+    repository_id: str | None
+    event_name: str | None
+    run_id: str | None
+    token_id: Annotated[str | None, Meta(description="The `jti` of the CI token.")]
+
+    @classmethod
+    def of(cls, slug: str, token: InstallToken, secret: str) -> Self:
+        """`token` with its value, which no later answer can repeat."""
+        return cls(
+            token=secret,
+            id=token.id,
+            org=slug,
+            expires_at=format_ms(token.expires_at),
+            binding=token.binding_id,
+            issuer=token.issuer,
+            subject=token.sub,
+            repository_id=token.repository_id,
+            event_name=token.event_name,
+            run_id=token.run_id,
+            token_id=token.token_id,
+        )
+
+
+@blueprint.post("/install-tokens")
+@documented(
+    "issue_install_token",
+    Tag.INSTALLS,
+    answers={201: IssuedInstallToken},
+    refusals=[
+        NoBodyExpected,
+        UnknownParameter,
+        ApiKeyExpired,
+        CiTokenRefused,
+        KeyOfAnotherOrg,
+        LacksCapability,
+        OrgNotFound,
+        BodyTooLarge,
+        UnknownEncoding,
+        TooManyInstallTokens,
+    ],
+    credentials=("apiKey",),
+    ci_token=CiToken.REQUIRED,
+)
+@receives(InstallTokenIssuer)
+async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:
+    """Exchange a CI job's token for an install token, which package managers send as a password.
+
+    After a 201 both the token and its audit row are durable. The CI token is required here, and a
+    rejected one is a 403 whose text begins with the verifier's failure code.
+    """
+    key, org = await issuer.authorize(request, slug)
+    query_parameters(request, ())
+    if (await read_body(request, _BODY_BYTES_MAX)).strip() not in {b"", b"{}"}:
+        raise NoBodyExpected
+    token, secret = await issuer.issue(key, org)
+    return json_answer(IssuedInstallToken.of(slug, token, secret), 201)

@@ -22,22 +22,24 @@ from analytics.model.policy_envelopes import BlocklistImported
 from analytics.model.rows import AuditContext
 from service.core.errors import Invalid, NotFound
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy.blocklist_carrying import AdvisoryCarrier, Carried, Change
 from service.packages.policy.blocklist_contents import (
     OSV,
     Archive,
     ArchiveCounts,
     BlocklistContents,
+    CompletedImport,
     FeedCount,
-    Imported,
-    Part,
+    FeedPart,
     Scope,
 )
 from service.packages.policy.blocklist_generations import BlocklistGenerations, shown_source
 from service.packages.policy.blocklist_loading import (
+    AdvisoryCarrier,
     AdvisoryLoader,
+    Carried,
     Counts,
     Coverage,
+    EcosystemChange,
     OngoingImport,
 )
 from service.packages.policy.osv_zip import RecordFile
@@ -46,7 +48,7 @@ from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import BlocklistImport
 
-Changes = Mapping[Ecosystem, Change]
+Changes = Mapping[Ecosystem, EcosystemChange]
 """What an import changes, by ecosystem."""
 
 _DIGEST_BYTES: Final = 2**20
@@ -101,7 +103,7 @@ class NewList:
     carried: Carried
 
     @property
-    def changes(self) -> dict[Ecosystem, Change]:
+    def changes(self) -> dict[Ecosystem, EcosystemChange]:
         """What it changes in each ecosystem that has, or had, advisories of its scope."""
         loaded, before = self.counts.by_ecosystem, self.carried.before
         return {
@@ -117,7 +119,7 @@ class NewList:
 
     def contents(self, before: BlocklistContents, now: datetime) -> BlocklistContents:
         """What the list is made of, where the one before was made of `before`."""
-        imported = Imported(
+        imported = CompletedImport(
             scope=self.scope,
             archive=self.archive,
             ecosystems=self.ecosystems,
@@ -223,7 +225,7 @@ class BlocklistImporter:
         return await self._replace(begun, load, by, approve, began_at)
 
     async def _renew(
-        self, generation: int, part: Part, approve: Callable[[Changes], bool], began_at: float
+        self, generation: int, part: FeedPart, approve: Callable[[Changes], bool], began_at: float
     ) -> ImportResult:
         """Note, if that is approved, that the file of `part`, which is in force, was imported."""
         scope, sha256 = part.scope, part.archive.sha256
@@ -268,7 +270,7 @@ class BlocklistImporter:
             is_in_force=is_approved or new.is_unchanged,
         )
 
-    async def _known(self, scope: Scope, sha256: str) -> tuple[int, Part | None]:
+    async def _known(self, scope: Scope, sha256: str) -> tuple[int, FeedPart | None]:
         """The generation in force, and the part of it that is this file; None if it is not."""
         async with self._store.read() as session:
             current = await find_current_import(session)
@@ -333,6 +335,6 @@ def _archive(source: str, sha256: str, loading: AdvisoryLoader) -> Archive:
     )
 
 
-def _counts_of(part: Part) -> Counts:
+def _counts_of(part: FeedPart) -> Counts:
     counts = part.archive.counts
     return Counts(counts.records, counts.advisories, counts.withdrawn, unreadable=counts.unreadable)

@@ -77,7 +77,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     counts: ArchiveCounts
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class FeedPart(msgspec.Struct, frozen=True, kw_only=True):
     """What the newest import with the globs `ids` put in force of one ecosystem of a feed.
 
     `imported_at` is when it was imported last, also if that changed nothing; `modified_at` is the
@@ -100,7 +100,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class CompletedImport:
     """An import as it is put in force: what it replaced, and what of the feed it left alone.
 
     `archive` is None if a feed was removed: nothing replaces it in its `ecosystems`. `modified` is
@@ -116,16 +116,16 @@ class Imported:
     left_alone: Mapping[Ecosystem, Collection[str]]
     at: datetime
 
-    def is_about(self, part: Part) -> bool:
+    def is_about(self, part: FeedPart) -> bool:
         """True for a part of the same feed and of an ecosystem that the import is about."""
         return part.feed == self.scope.feed and part.ecosystem in self.ecosystems
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[FeedPart]:
         """Its own parts, one for each ecosystem."""
         if self.archive is None:
             return []
         return [
-            Part(
+            FeedPart(
                 feed=self.scope.feed,
                 ecosystem=ecosystem,
                 ids=[*self.scope.ids],
@@ -151,10 +151,10 @@ class FeedCount(msgspec.Struct, frozen=True):
 class BlocklistContents(msgspec.Struct, frozen=True):
     """What the list in force is made of, as stored with its generation."""
 
-    parts: list[Part]
+    parts: list[FeedPart]
     counts: list[FeedCount]
 
-    def latest(self, scope: Scope, sha256: str) -> Part | None:
+    def latest(self, scope: Scope, sha256: str) -> FeedPart | None:
         """A part of the import of this file with this scope, if everything of it is in force."""
         parts = [
             part
@@ -174,7 +174,7 @@ class BlocklistContents(msgspec.Struct, frozen=True):
         ]
         return msgspec.structs.replace(self, parts=parts)
 
-    def parts_after(self, done: Imported) -> list[Part]:
+    def parts_after(self, done: CompletedImport) -> list[FeedPart]:
         """The parts once this import is in force.
 
         One with other globs remains for as long as it has advisories that the import left alone.
@@ -188,7 +188,7 @@ class BlocklistContents(msgspec.Struct, frozen=True):
         return [*old, *done.parts()]
 
 
-def _after_others(part: Part, touched: Iterable[str]) -> Part:
+def _after_others(part: FeedPart, touched: Iterable[str]) -> FeedPart:
     if not part.is_whole or not any(map(part.scope.matches, touched)):
         return part
     return msgspec.structs.replace(part, is_whole=False)
@@ -216,7 +216,7 @@ def earlier_contents(
         counts=ArchiveCounts(total, total, 0, 0),
     )
     parts = [
-        Part(
+        FeedPart(
             feed=OSV,
             ecosystem=ecosystem,
             ids=ids,

@@ -23,7 +23,7 @@ _NPM_SPEC: Final = re.compile(r"(?P<name>@?[^@]+)@(?P<version>.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckResult:
     """The decision on a release; None for `is_blocked` if it depends on an age not given."""
 
     release: Release
@@ -94,11 +94,11 @@ def _instant(text: str | None) -> datetime | None:
         raise Invalid(f"published_at: {error}", field="published_at") from error
 
 
-def check_release(policy: PackagePolicy, release: Release, now: datetime) -> Verdict:
+def check_release(policy: PackagePolicy, release: Release, now: datetime) -> CheckResult:
     """The verdict on `release` under the policy on its package."""
     decision = policy.decide(release, now)
     if decision.kind == CooldownActive.event and release.published_at is None:
         days = 0 if policy.min_age is None else policy.min_age.days
         reason = f"allowed once it is {days} days old: give published_at to have its age judged"
-        return Verdict(release, decision, None, reason)
-    return Verdict(release, decision, decision.is_blocked, decision.reason)
+        return CheckResult(release, decision, None, reason)
+    return CheckResult(release, decision, decision.is_blocked, decision.reason)

@@ -150,7 +150,7 @@ class AskedRelease(NamedTuple):
     reason: str
 
 
-class Decision(NamedTuple):
+class ExceptionOutcome(NamedTuple):
     """The state that a request gets, and why if that is said."""
 
     state: Decided
@@ -163,11 +163,11 @@ def parse_request(given: dict[str, Any]) -> AskedRelease:
     return AskedRelease(*parse_both(partial(_asked_release, given), partial(_reason, given)))
 
 
-def parse_decision(given: dict[str, Any]) -> Decision:
+def parse_decision(given: dict[str, Any]) -> ExceptionOutcome:
     """The new state and the reason, from the body of a decision. Raises Invalid."""
     body = ExceptionDecision.parse(given)
     reason = None if body.reason is None else check_line("reason", body.reason, REASON_MAX)
-    return Decision(_DECISIONS[body.decision], reason)
+    return ExceptionOutcome(_DECISIONS[body.decision], reason)
 
 
 def _reason(given: dict[str, Any]) -> str:
@@ -229,7 +229,7 @@ async def ask(call: WriteCall[PolicyServices], asked: AskedRelease) -> Exception
     refuses=[EXCEPTION_NOT_FOUND, EXCEPTION_DECIDED],
 )
 async def decide(
-    call: WriteCall[PolicyServices], decision: Decision, exception_id: str
+    call: WriteCall[PolicyServices], decision: ExceptionOutcome, exception_id: str
 ) -> ExceptionForm:
     """Allow a request, which adds an allow rule of its release to the policy, or decline it."""
     return ExceptionForm.of(

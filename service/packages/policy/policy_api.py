@@ -16,7 +16,7 @@ from service.core.errors import (
 )
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
-from service.packages.policy.check import PACKAGE_MAX, Verdict, check_release, parse_check
+from service.packages.policy.check import PACKAGE_MAX, CheckResult, check_release, parse_check
 from service.packages.policy.document import (
     DOCUMENT_EXAMPLE,
     PolicyDocument,
@@ -218,7 +218,7 @@ async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> Pol
 )
 async def check(call: Call[PolicyServices], release: Release) -> CheckForm:
     """Whether a release would be allowed now, and why. Nothing is recorded."""
-    policy = await call.services.book.of(call.org, release.ecosystem, release.name)
+    policy = await call.services.policies.of(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
     return check_form(call.org.slug, verdict, policy.mode)
 
@@ -263,7 +263,7 @@ def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
     )
 
 
-def check_form(slug: str, verdict: Verdict, mode: Mode) -> CheckForm:
+def check_form(slug: str, verdict: CheckResult, mode: Mode) -> CheckForm:
     """A verdict in the API's representation."""
     decision, release = verdict.decision, verdict.release
     is_known = verdict.is_blocked is not None

@@ -52,7 +52,7 @@ class _Document(msgspec.Struct, rename={"bom_format": "bomFormat"}):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SbomMatch:
     """A component that the blocklist names, and by which advisories.
 
     If its version is not known (""), these are all advisories on the package.
@@ -68,7 +68,7 @@ class Comparison:
 
     compared: int
     others: int
-    findings: tuple[Finding, ...]
+    findings: tuple[SbomMatch, ...]
 
 
 def parse_sbom(content: bytes) -> tuple[list[Release], int]:
@@ -138,14 +138,14 @@ def compare_sbom(transaction: Transaction, content: bytes, now: datetime) -> Com
 
 def _find_advised(
     transaction: Transaction, generation: int, releases: Iterable[Release], now: datetime
-) -> Iterator[Finding]:
+) -> Iterator[SbomMatch]:
     """The findings; `releases` are sorted by package."""
     for (ecosystem, name), of_package in groupby(releases, _BY_PACKAGE):
         stored = load_advisories(transaction, generation, ecosystem, name)
         advisories = decode_advisories(ecosystem, stored)
         for release in of_package:
             if ids := tuple(_ids_on(release, advisories, now)):
-                yield Finding(release, ids)
+                yield SbomMatch(release, ids)
 
 
 def _ids_on(release: Release, advisories: Iterable[Advisory], now: datetime) -> Iterator[str]:

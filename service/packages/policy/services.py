@@ -6,7 +6,7 @@ from service.access.authorization import Authorizer
 from service.audit.lake import Lake
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
-from service.packages.policy.book import PolicyBook
+from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.preview import ReleaseDates
 from service.store.store import Store
 
@@ -19,6 +19,6 @@ class PolicyServices:
     access: Authorizer
     store: Store
     lake: Lake
-    book: PolicyBook
+    policies: PolicyCache
     dates: ReleaseDates
     worker: WorkerProcess

@@ -1,4 +1,4 @@
-"""Why an install was refused: the page whose address package managers print."""
+"""The proxy's answers apart from registries: why an install was refused, and to unknown paths."""
 
 import json
 import re
@@ -17,12 +17,19 @@ from service.access.roles import Capability
 from service.audit.query_service import find_entry
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
-from service.core.errors import AuditRowNotFound, NotFound, Refusal
+from service.core.errors import (
+    AuditRowNotFound,
+    MethodNotAllowed,
+    NotFound,
+    PublishingNotSupported,
+    Refusal,
+)
 from service.core.text_rules import visible
 from service.orgs.members import list_owners
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.proxy.blocked import event_of, reason_in
+from service.packages.proxy.services import ProxyServices
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.responses import error_answer
@@ -31,6 +38,9 @@ from service.web.templates import render_template
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
 _STATUS: Final = 403
 """Not 451: pnpm repeats that for minutes."""
+
+_READING: Final = ("GET", "HEAD")
+_WRITING: Final = ("DELETE", "PATCH", "POST", "PUT")
 
 blueprint = Blueprint("proxy_blocked", __name__)
 
@@ -190,3 +200,24 @@ def _reason(text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return reason if isinstance(reason, dict) else {}
+
+
+@blueprint.route("/proxy/<slug>/", methods=[*_READING, "OPTIONS", *_WRITING])
+@blueprint.route("/proxy/<slug>/<path:rest>", methods=[*_READING, "OPTIONS", *_WRITING])
+@receives(ProxyServices)
+async def fallback(services: ProxyServices, slug: str, rest: str = "") -> ResponseReturnValue:
+    """401 without credentials; else 404, or 405 for a method that does not read.
+
+    Package managers learn from the 401 of any path how to send credentials.
+    """
+    await services.authorize(request, slug)
+    if request.method in _READING:
+        raise NotFound
+    is_write = request.method in _WRITING and rest.startswith(("npm/", "pypi/"))
+    return _not_allowed(PublishingNotSupported if is_write else MethodNotAllowed)
+
+
+def _not_allowed(refusal: type[MethodNotAllowed]) -> Response:
+    answer = error_answer(refusal.text, refusal.status)
+    answer.headers["allow"] = ", ".join(_READING)  # RFC 9110, 15.5.6
+    return answer

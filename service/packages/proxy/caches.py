@@ -7,7 +7,7 @@ from typing import Final
 from analytics.cache.lru import ByteCache
 from service.audit.lake import Lake
 from service.core.settings import Settings
-from service.packages.proxy.cache_folder import FREE_BYTES_MIN
+from service.packages.proxy.disk_cache import FREE_BYTES_MIN
 from service.packages.proxy.document_files import DocumentFiles
 from service.packages.proxy.file_cache import FileCache
 

@@ -53,12 +53,12 @@ class CircuitBreaker:
         self._origin = origin
         self._timer = timer
         self._changed = changed
-        self._under_way: dict[Attempt, None] = {}
+        self._under_way: dict[OriginAttempt, None] = {}
         self._succeeded_at = -math.inf
         self._failures = 0
         self._pause_s = OPEN_S
         self._open_until: float | None = None
-        self._probe: Attempt | None = None
+        self._probe: OriginAttempt | None = None
 
     @property
     def state(self) -> CircuitState:
@@ -86,18 +86,18 @@ class CircuitBreaker:
         oldest = next(iter(self._under_way), None)
         return oldest is not None and self._waited_s(oldest) >= STALL_S
 
-    def begin(self) -> "Attempt | None":
+    def begin(self) -> "OriginAttempt | None":
         """A request that is sent now; None if none may be."""
         if not self.allows_requests:
             return None
-        attempt = Attempt(self, self._timer())
+        attempt = OriginAttempt(self, self._timer())
         self._under_way[attempt] = None
         if self._open_until is not None:
             self._probe = attempt
         return attempt
 
-    def succeed(self, attempt: "Attempt") -> None:
-        """See `Attempt.succeed`."""
+    def succeed(self, attempt: "OriginAttempt") -> None:
+        """See `OriginAttempt.succeed`."""
         self.end(attempt)
         was_open = self._open_until is not None
         self._succeeded_at = self._timer()
@@ -109,8 +109,8 @@ class CircuitBreaker:
             _log.info("registry_answers_again", origin=self._origin)
             self._changed(False)
 
-    def fail(self, attempt: "Attempt") -> None:
-        """See `Attempt.fail`."""
+    def fail(self, attempt: "OriginAttempt") -> None:
+        """See `OriginAttempt.fail`."""
         if attempt not in self._under_way:
             # A file that began and broke off later: it tells nothing of other requests, and one
             # organisation's slow downloads must not keep others from the registry.
@@ -129,7 +129,7 @@ class CircuitBreaker:
         _log.warning("registry_not_asked", origin=self._origin)
         self._changed(True)
 
-    def end(self, attempt: "Attempt") -> bool:
+    def end(self, attempt: "OriginAttempt") -> bool:
         """Note that a request is over, also one that was abandoned; True if it was the probe."""
         self._under_way.pop(attempt, None)
         is_probe = attempt is self._probe
@@ -137,12 +137,12 @@ class CircuitBreaker:
             self._probe = None
         return is_probe
 
-    def _waited_s(self, attempt: "Attempt") -> float:
+    def _waited_s(self, attempt: "OriginAttempt") -> float:
         """For how long the request has been under way without a success of any."""
         return self._timer() - max(attempt.started_at, self._succeeded_at)
 
 
-class Attempt:
+class OriginAttempt:
     """A request under way. One without a result at the end of the block was abandoned."""
 
     def __init__(self, breaker: CircuitBreaker, started_at: float) -> None:
@@ -157,7 +157,7 @@ class Attempt:
         """Note that no answer came, or not all of it; changes nothing after `succeed`."""
         self._breaker.fail(self)
 
-    def __enter__(self) -> "Attempt":
+    def __enter__(self) -> "OriginAttempt":
         return self
 
     def __exit__(

@@ -10,13 +10,14 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from service.ci.providers import CiProvider
 from service.core.origins import is_loopback
 
 USER: Final = "countersign"
 """The user name when the token is the password. Any works; poetry's source has this name, too."""
 
 
-class Client(StrEnum):
+class PackageManager(StrEnum):
     """A package manager."""
 
     PIP = "pip"
@@ -63,28 +64,30 @@ class ProxyAddress:
         return f"{self.server}/proxy/{quote(self.org, safe='')}"
 
 
-def variables(client: Client, address: ProxyAddress, token: str) -> dict[str, str]:
+def variables(client: PackageManager, address: ProxyAddress, token: str) -> dict[str, str]:
     """The variables that point `client` at the proxy; npm, pnpm and yarn 1 also need `npmrc`."""
     if client in _FROM_PYPI:
         return _of_python(client, address, token)
-    if client is Client.BUN:
+    if client is PackageManager.BUN:
         return {"BUN_CONFIG_REGISTRY": address.npm, "BUN_CONFIG_TOKEN": token}
-    if client is Client.YARN:
+    if client is PackageManager.YARN:
         return _of_yarn(address, token) | _of_corepack(address, token)
     # Above a project's own .npmrc, which is above the user's. pnpm 11 and later read theirs alone.
-    name = "pnpm_config_registry" if client is Client.PNPM else "npm_config_registry"
+    name = "pnpm_config_registry" if client is PackageManager.PNPM else "npm_config_registry"
     own = {name: address.npm}
-    return own if client is Client.NPM else own | _of_corepack(address, token)
+    return own if client is PackageManager.NPM else own | _of_corepack(address, token)
 
 
-_FROM_PYPI: Final = frozenset({Client.PIP, Client.UV, Client.POETRY, Client.PDM})
+_FROM_PYPI: Final = frozenset(
+    {PackageManager.PIP, PackageManager.UV, PackageManager.POETRY, PackageManager.PDM}
+)
 
 
-def _of_python(client: Client, address: ProxyAddress, token: str) -> dict[str, str]:
-    if client is Client.PIP:
+def _of_python(client: PackageManager, address: ProxyAddress, token: str) -> dict[str, str]:
+    if client is PackageManager.PIP:
         # Without a terminal pip fails with a traceback where it would ask for another password.
         return {"PIP_INDEX_URL": address.pypi_with(token), "PIP_NO_INPUT": "1"}
-    if client is Client.UV:
+    if client is PackageManager.UV:
         index = address.pypi_with(token)
         return {
             "UV_DEFAULT_INDEX": index,
@@ -92,7 +95,7 @@ def _of_python(client: Client, address: ProxyAddress, token: str) -> dict[str, s
             "UV_INDEX_COUNTERSIGN_USERNAME": USER,
             "UV_INDEX_COUNTERSIGN_PASSWORD": token,
         }
-    if client is Client.PDM:
+    if client is PackageManager.PDM:
         return {
             # Without the token: pdm writes this address into its lock file.
             "PDM_PYPI_URL": address.pypi,
@@ -127,7 +130,7 @@ def all_variables(address: ProxyAddress, token: str) -> dict[str, str]:
     """The variables of every client."""
     return {
         name: value
-        for client in Client
+        for client in PackageManager
         for name, value in variables(client, address, token).items()
     }
 
@@ -143,3 +146,98 @@ def npmrc(address: ProxyAddress, token: str, *, is_for_yarn_1: bool) -> str:
     if is_for_yarn_1:
         lines.append(f"{registry}:always-auth=true")
     return "".join(f"{line}\n" for line in lines)
+
+
+KEY_VARIABLE: Final = "COUNTERSIGN_API_KEY"
+ID_TOKEN_VARIABLE: Final = "COUNTERSIGN_ID_TOKEN"  # noqa: S105 - a variable's name
+_TOKEN: Final = "$TOKEN"  # noqa: S105 - a variable of the shell
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Text to paste; `language` is that of its code block."""
+
+    language: str
+    text: str
+
+
+INSTALL_COMMANDS: Final[dict[PackageManager, str]] = {
+    PackageManager.PIP: "pip install -r requirements.txt",
+    PackageManager.UV: "uv sync",
+    PackageManager.POETRY: "poetry install",
+    PackageManager.PDM: "pdm sync",
+    PackageManager.NPM: "npm ci",
+    PackageManager.PNPM: "pnpm install --frozen-lockfile",
+    PackageManager.YARN_1: "yarn install --frozen-lockfile",
+    PackageManager.YARN: "yarn install --immutable",
+    PackageManager.BUN: "bun install --frozen-lockfile",
+}
+"""How a job installs with each client: from its lock file."""
+
+
+def exec_command(client: PackageManager, address: ProxyAddress) -> str:
+    """The job's install command, run by `countersign ci exec`."""
+    return (
+        f"countersign ci exec --url {address.server} --org {address.org}"
+        f" -- {INSTALL_COMMANDS[client]}"
+    )
+
+
+def job_snippet(
+    client: PackageManager,
+    provider: CiProvider,
+    address: ProxyAddress,
+    audience: str = "countersign",
+) -> Snippet:
+    """A job that installs with `client`, on an image that has the command `countersign`."""
+    text = provider.facts.job.format(command=exec_command(client, address), audience=audience)
+    return Snippet("sh" if provider is CiProvider.OTHER else "yaml", text)
+
+
+def exchange_snippet(
+    provider: CiProvider, address: ProxyAddress, audience: str = "countersign"
+) -> Snippet:
+    """The lines of a job that get an install token into TOKEN, without `countersign`."""
+    url = f"{address.server}/api/v1/orgs/{address.org}/install-tokens"
+    lines = (
+        provider.facts.request_lines.format(audience=audience)
+        + f"""\
+TOKEN=$(curl -sS --fail-with-body --retry 3 -X POST {url} \\
+  -H "x-service-api-key: ${KEY_VARIABLE}" -H "x-service-ci-oidc: ${ID_TOKEN_VARIABLE}" \\
+  | jq -r '.token // error(.error)')
+unset {KEY_VARIABLE} {ID_TOKEN_VARIABLE}
+"""
+    )
+    if provider.facts.has_masks:
+        lines += 'echo "::add-mask::$TOKEN"\n'
+    return Snippet("sh", lines)
+
+
+def client_snippet(client: PackageManager, address: ProxyAddress) -> Snippet:
+    """The lines that point `client` at the proxy with the token in TOKEN, and install."""
+    lines = [
+        f'export {name}="{value}"' for name, value in variables(client, address, _TOKEN).items()
+    ]
+    if client in {PackageManager.NPM, PackageManager.PNPM, PackageManager.YARN_1}:
+        content = npmrc(address, _TOKEN, is_for_yarn_1=client is PackageManager.YARN_1)
+        lines += [
+            'export NPM_CONFIG_USERCONFIG="$(mktemp)"',
+            f'cat > "$NPM_CONFIG_USERCONFIG" <<EOF\n{content}EOF',
+        ]
+    lines.append(INSTALL_COMMANDS[client])
+    return Snippet("sh", "".join(f"{line}\n" for line in lines))
+
+
+def project_snippet(client: PackageManager, address: ProxyAddress) -> Snippet | None:
+    """Lines to add to a project's own file, once; None if the client needs none."""
+    if client is not PackageManager.POETRY:
+        return None
+    return Snippet(
+        "toml",
+        f"""\
+[[tool.poetry.source]]
+name = "{USER}"
+url = "{address.pypi}"
+priority = "primary"
+""",
+    )

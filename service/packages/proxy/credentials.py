@@ -21,7 +21,7 @@ from service.ci.verifier.parsing import TOKEN_CHARS_MAX
 from service.core.errors import CredentialsDiffer, InstallUnauthenticated
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.orgs.api_keys import API_KEY_PREFIX
-from service.packages.install_tokens.principal import InstallCredentials
+from service.packages.install_tokens.authorization import InstallCredentials
 from service.packages.install_tokens.tokens import PREFIX as TOKEN_PREFIX
 
 SECRET_CHARS_MAX: Final = 256
@@ -32,14 +32,14 @@ AUTHORIZATION_CHARS_MAX: Final = 64 + (SECRET_CHARS_MAX + TOKEN_CHARS_MAX) * 4 /
 _OURS: Final = (TOKEN_PREFIX, API_KEY_PREFIX)
 
 
-class Headers(Protocol):
+class HeaderLists(Protocol):
     """The headers of a request."""
 
     def getlist(self, key: str, /) -> list[str]:
         """All values of one header."""
 
 
-def read_credentials(headers: Headers) -> InstallCredentials:
+def read_credentials(headers: HeaderLists) -> InstallCredentials:
     """The one credential in `headers`, and the CI tokens sent with it.
 
     Raises InstallUnauthenticated if there is none, and CredentialsDiffer for several different

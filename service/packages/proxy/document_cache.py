@@ -23,13 +23,11 @@ from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
 from service.core.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.core.fair_queue import Length
-from service.packages.proxy.answers import Document
-from service.packages.proxy.decoded_documents import DecodedDocuments
+from service.core.single_flight import SingleFlight
+from service.packages.proxy.admission import Permit
+from service.packages.proxy.answers import CompressedDocument, Document
 from service.packages.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
-from service.packages.proxy.single_flight import SingleFlight
-from service.packages.proxy.squeezed import SqueezedDocument, restore, squeeze
 from service.packages.proxy.upstream import Upstream
-from service.packages.proxy.waiting_room import Place
 
 PARSED_BYTES: Final = 16 * 1024
 """Smaller documents are parsed in the event loop, larger ones in another process: a registry that
@@ -57,6 +55,9 @@ _EMPTIED_MAX: Final = 10_000
 
 PATIENCE_S: Final = 1.0
 """How long a request waits for a document to be confirmed before it gets the one that is there."""
+
+DECODED_PER_ENCODED: Final = 4
+"""Roughly the memory of a decoded document: one file is 200 bytes encoded, and 800 as objects."""
 
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
@@ -92,6 +93,45 @@ class Codec(Generic[_Value]):
 
     release: Callable[[_Value], object]
     """Empties a value that is no longer used, entry by entry."""
+
+
+class DecodedDocuments(Generic[_Value]):
+    """The values of stored documents. Safe to use from several threads.
+
+    The last used ones are kept, but a large one is decoded for each use. Freeing its objects takes
+    30 ms, during which the thread holds the interpreter's lock: it is emptied entry by entry.
+    """
+
+    def __init__(
+        self,
+        memory: ByteCache,
+        decode: Callable[[bytes], _Value],
+        release: Callable[[_Value], object],
+    ) -> None:
+        """`release` empties a value that is no longer used."""
+        self._memory = memory
+        self._decode = decode
+        self._release = release
+
+    def use(self, stored: StoredDocument, function: Callable[[_Value], _Result]) -> _Result:
+        """The result of `function` on the document, of which it may keep single entries only."""
+        is_known, value = self._memory.find(stored.version)
+        if is_known:
+            return function(value)
+        value = self._decode(stored.encoded())
+        size = ENTRY_BYTES + stored.encoded_bytes * DECODED_PER_ENCODED
+        if size <= self._memory.bytes_max:
+            self._memory.keep(stored.version, value, size)
+            return function(value)
+        try:
+            return function(value)
+        finally:
+            # Never for a kept value: another thread may be reading it.
+            self._release(value)
+
+    def check(self, stored: StoredDocument) -> None:
+        """Decode the document, and raise what that raises."""
+        self.use(stored, lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,35 +344,35 @@ class DocumentCache(Generic[_Value]):
         """`copy`; the registry is asked if few others try at the moment whether it answers."""
         if self._refreshes.running(name) is not None:
             return copy
-        place = self._upstream.try_admit(org)
-        if place is None:
+        permit = self._upstream.try_admit(org)
+        if permit is None:
             return self._keep_copy(name, copy)
-        self._refreshes.start(name, partial(self._refresh, name, org, place))
+        self._refreshes.start(name, partial(self._refresh, name, org, permit))
         return copy
 
     async def _renewed(self, name: str, org: str) -> _Known:
         """What the registry says, shared by all requests that ask meanwhile.
 
-        The place at the registry is waited for by each request for itself: so it is of the
+        The permit to ask the registry is waited for by each request for itself: so it is of the
         request's own organisation, and given up when the client disconnects.
         """
         running = self._refreshes.running(name)
         if running is None:
-            place = await self._upstream.admit(org)
+            permit = await self._upstream.admit(org)
             running = self._refreshes.running(name)
             if running is None:
                 known = self._current(name)
                 if known is not None:
-                    place.leave()
+                    permit.release()
                     return known
-                running = self._refreshes.start(name, partial(self._refresh, name, org, place))
+                running = self._refreshes.start(name, partial(self._refresh, name, org, permit))
             else:
-                place.leave()
+                permit.release()
         return await asyncio.shield(running)
 
-    async def _refresh(self, name: str, org: str, place: Place) -> _Known:
+    async def _refresh(self, name: str, org: str, permit: Permit) -> _Known:
         """What the registry says about `name`, or what is known if it fails."""
-        with place:
+        with permit:
             known = await self._newest(name)
             now = self._clock()
             if known is not None and known.confirmed_within(self._ages.fresh, now):
@@ -400,13 +440,13 @@ class DocumentCache(Generic[_Value]):
             if document.size <= min(self._heavy_bytes, PARSED_BYTES):
                 packed = _pack_document(*work, document, name)
                 return packed, unpack(packed.content)
-            squeezed = await self._files.run_in_thread(partial(squeeze, document))
+            compressed = await self._files.run_in_thread(partial(CompressedDocument.of, document))
             is_long = document.size > LONG_BYTES
             packed = await self._worker.compute(
                 org,
-                _pack_squeezed,
+                _pack_document,
                 *work,
-                squeezed,
+                compressed,
                 name,
                 length=Length.LONG if is_long else Length.SHORT,
             )
@@ -464,20 +504,11 @@ def _pack_document(
     parse: Callable[[Document, str], _Value],
     is_empty: Callable[[_Value], bool],
     encode: Callable[[_Value], bytes],
-    document: Document,
+    document: Document | CompressedDocument,
     name: str,
 ) -> _Contents:
     """`document` in the form in which it is stored."""
+    if isinstance(document, CompressedDocument):
+        document = document.document()
     value = parse(document, name)
     return _Contents(pack(encode(value), document.validators), is_empty(value))
-
-
-def _pack_squeezed(
-    parse: Callable[[Document, str], _Value],
-    is_empty: Callable[[_Value], bool],
-    encode: Callable[[_Value], bytes],
-    squeezed: SqueezedDocument,
-    name: str,
-) -> _Contents:
-    """Like `_pack_document`, for a document that comes from another process."""
-    return _pack_document(parse, is_empty, encode, restore(squeezed), name)

@@ -20,7 +20,7 @@ import structlog
 from service.audit.lake import Lake
 from service.core.threads import run_uncancellable
 from service.packages.proxy.answers import Validators
-from service.packages.proxy.cache_folder import CacheFolder, Usage, touch
+from service.packages.proxy.disk_cache import DiskCache, Usage, touch
 
 UNPACKED_BYTES_MAX: Final = 256 * 2**20
 _CODEC: Final = pa.Codec("zstd", compression_level=3)
@@ -109,7 +109,7 @@ class DocumentFiles:
     """
 
     def __init__(self, root: Path, bytes_max: int, lake: Lake, *, free_bytes_min: int) -> None:
-        self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
+        self._folder = DiskCache(root, bytes_max, free_bytes_min=free_bytes_min)
         self._lake = lake
 
     async def load(

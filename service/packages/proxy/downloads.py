@@ -25,8 +25,13 @@ from service.core.errors import (
 from service.core.file_faults import file_fault
 from service.core.threads import run_uncancellable
 from service.packages.proxy.answers import FileStream
-from service.packages.proxy.cache_folder import CacheFolder, Part
-from service.packages.proxy.cached_file import READ_BYTES, CachedFile, read_at
+from service.packages.proxy.disk_cache import (
+    READ_BYTES,
+    DiskCache,
+    OpenedFile,
+    PartialFile,
+    read_at,
+)
 from service.packages.proxy.file_keys import CacheKey
 from service.packages.proxy.upstream import AdmittedFile
 
@@ -59,7 +64,7 @@ class Expected:
     key: CacheKey
     size: int | None
     owner: str
-    """The organisation whose request fetches it, see CacheFolder."""
+    """The organisation whose request fetches it, see DiskCache."""
 
 
 class Download:
@@ -68,7 +73,7 @@ class Download:
     def __init__(
         self,
         expected: Expected,
-        folder: CacheFolder,
+        folder: DiskCache,
         *,
         abandoned_s: float = ABANDONED_S,
     ) -> None:
@@ -86,7 +91,7 @@ class Download:
         self._abandoned_s = abandoned_s
         self._hash = expected.key.file.new_hash()
         self._sha256 = hashlib.sha256()
-        self._part: Part | None = None
+        self._part: PartialFile | None = None
         self._users = 1
         """The number of reading requests, plus one for the receiving task."""
 
@@ -256,7 +261,7 @@ class Download:
 
 
 class DownloadReader:
-    """One request's view of a download; closed in the same ways as a `CachedFile`."""
+    """One request's view of a download; closed in the same ways as a `OpenedFile`."""
 
     def __init__(self, download: Download) -> None:
         self._download = download
@@ -321,7 +326,7 @@ class DownloadReader:
         finally:
             await self.close()
 
-    async def complete(self) -> CachedFile:
+    async def complete(self) -> OpenedFile:
         """The whole file, for ranges: its digest must be verified before any part of it is sent.
 
         Closes the reader. Raises what made the download fail.
@@ -331,7 +336,7 @@ class DownloadReader:
             await self._wait_until(lambda: False)
             # The download closes its own descriptor when its last user leaves.
             descriptor = os.dup(download.descriptor)
-            return CachedFile(descriptor, os.fstat(descriptor), download.sha256)
+            return OpenedFile(descriptor, os.fstat(descriptor), download.sha256)
         finally:
             await self.close()
 
@@ -342,7 +347,7 @@ class DownloadReader:
             await self._download.leave()
 
 
-def _keep(folder: CacheFolder, part: Part, name: str) -> os.stat_result:
+def _keep(folder: DiskCache, part: PartialFile, name: str) -> os.stat_result:
     folder.keep(part, name)
     return os.fstat(part.descriptor)
 

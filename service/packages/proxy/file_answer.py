@@ -12,7 +12,7 @@ from quart import Request, Response
 from analytics.model.envelopes import CutCause
 from service.core.errors import NotAsDocumented, UpstreamFailed
 from service.core.header_names import API_KEY_HEADER
-from service.packages.proxy.cached_file import CachedFile, LoadedFile
+from service.packages.proxy.disk_cache import LoadedFile, OpenedFile
 from service.packages.proxy.downloads import Admit, DownloadReader
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.file_keys import CacheKey, FileKey
@@ -144,17 +144,17 @@ async def file_answer(
 
 async def _opened(
     files: FileCache, key: CacheKey, size: int | None, admit: Admit
-) -> CachedFile | LoadedFile | DownloadReader:
+) -> OpenedFile | LoadedFile | DownloadReader:
     opened = await files.open(key, size, admit)
-    return await files.load(key, opened) if isinstance(opened, CachedFile) else opened
+    return await files.load(key, opened) if isinstance(opened, OpenedFile) else opened
 
 
-async def _whole(opened: CachedFile | LoadedFile | DownloadReader) -> CachedFile | LoadedFile:
+async def _whole(opened: OpenedFile | LoadedFile | DownloadReader) -> OpenedFile | LoadedFile:
     return await opened.complete() if isinstance(opened, DownloadReader) else opened
 
 
 async def _recorded(
-    opened: CachedFile | LoadedFile | DownloadReader, record: Recorder | None
+    opened: OpenedFile | LoadedFile | DownloadReader, record: Recorder | None
 ) -> Recorded | None:
     """What `record` returns, once there is a first byte to send; on failure the file is closed."""
     if record is None:
@@ -171,7 +171,7 @@ async def _recorded(
 
 
 async def _body(
-    file: CachedFile | LoadedFile, start: int, stop: int, install: Recorded | None
+    file: OpenedFile | LoadedFile, start: int, stop: int, install: Recorded | None
 ) -> bytes | AsyncIterator[bytes]:
     if isinstance(file, LoadedFile):
         return file.part(start, stop)  # one piece: whether it arrived cannot be seen
@@ -183,7 +183,7 @@ async def _body(
 
 async def _part(
     request: Request,
-    file: CachedFile | LoadedFile,
+    file: OpenedFile | LoadedFile,
     asked: str,
     headers: dict[str, str],
     record: Recorder | None,

@@ -24,13 +24,16 @@ from cachetools import LRUCache, TTLCache
 
 from service.core.errors import UpstreamFailed
 from service.core.file_faults import file_fault
+from service.core.single_flight import SingleFlight
 from service.core.threads import run_uncancellable
-from service.packages.proxy.cache_folder import FREE_BYTES_MIN, CacheFolder, Usage
-from service.packages.proxy.cached_file import (
+from service.packages.proxy.disk_cache import (
+    FREE_BYTES_MIN,
     READ_BYTES,
-    CachedFile,
+    DiskCache,
     Identity,
     LoadedFile,
+    OpenedFile,
+    Usage,
     identity_of,
     open_file,
 )
@@ -42,7 +45,6 @@ from service.packages.proxy.downloads import (
     Expected,
 )
 from service.packages.proxy.file_keys import CacheKey
-from service.packages.proxy.single_flight import SingleFlight
 from service.packages.proxy.upstream import AdmittedFile
 
 SHRINK_EVERY: Final = 64
@@ -98,7 +100,7 @@ class FileCache:
     ) -> None:
         """`observe` gets the name of each count that rises, for metrics."""
         self.counts = FileCounts()
-        self._folder = CacheFolder(root, bytes_max, free_bytes_min=free_bytes_min)
+        self._folder = DiskCache(root, bytes_max, free_bytes_min=free_bytes_min)
         self._observe = observe
         self._abandoned_s = abandoned_s
         self._downloads: dict[CacheKey, Download] = {}
@@ -118,7 +120,7 @@ class FileCache:
             self._count("hits")
         return loaded
 
-    async def load(self, key: CacheKey, file: CachedFile) -> CachedFile | LoadedFile:
+    async def load(self, key: CacheKey, file: OpenedFile) -> OpenedFile | LoadedFile:
         """`file`, which `open` returned; a small one is loaded into memory and closed."""
         if file.size > LOADED_FILE_BYTES_MAX:
             return file
@@ -127,7 +129,7 @@ class FileCache:
 
     async def open(
         self, key: CacheKey, expected_size: int | None, admit: Admit
-    ) -> CachedFile | DownloadReader:
+    ) -> OpenedFile | DownloadReader:
         """The file, from disk or as it arrives; the caller closes it.
 
         Raises UpstreamMissing, UpstreamFailed, and StoreUnavailable if there is no room for it.
@@ -139,19 +141,19 @@ class FileCache:
                 # Again: other requests may have fetched it while this one waited for its turn.
                 found = await self._look(key)
             except BaseException:
-                admitted.leave()
+                admitted.release()
                 raise
             if found is None:
                 self._count("downloads")
                 expected = Expected(key, expected_size, admitted.org)
                 return await self._begin(expected, admitted).join()
-            admitted.leave()
-        if isinstance(found, CachedFile):
+            admitted.release()
+        if isinstance(found, OpenedFile):
             return await self._checked(found, expected_size)
         self._count("joined")
         return await found.join()
 
-    async def _look(self, key: CacheKey) -> CachedFile | Download | None:
+    async def _look(self, key: CacheKey) -> OpenedFile | Download | None:
         """The file on disk, or its download; None if it must be requested."""
         download = self._joinable(key)
         if download is not None:
@@ -191,7 +193,7 @@ class FileCache:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _checked(self, cached: CachedFile, expected_size: int | None) -> CachedFile:
+    async def _checked(self, cached: OpenedFile, expected_size: int | None) -> OpenedFile:
         try:
             _check_size(cached, expected_size)
         except UpstreamFailed:
@@ -200,7 +202,7 @@ class FileCache:
         self._count("hits")
         return cached
 
-    async def _find(self, key: CacheKey) -> CachedFile | None:
+    async def _find(self, key: CacheKey) -> OpenedFile | None:
         """The file, if it is on disk and has its digest. Raises StoreUnavailable."""
         path = self._folder.path(key.name)
         try:
@@ -245,7 +247,7 @@ class FileCache:
         try:
             status = await download.receive(admitted.stream)
         finally:
-            admitted.leave()
+            admitted.release()
             # Removed first, so that no request joins a download whose file is closed.
             # A failed download may have a successor under the same key, which must stay joinable.
             if self._downloads.get(key) is download:
@@ -266,7 +268,7 @@ class FileCache:
             _log.warning("package_cache_not_shrunk", reason=str(error))
 
 
-def _check_size(file: CachedFile | LoadedFile, expected_size: int | None) -> None:
+def _check_size(file: OpenedFile | LoadedFile, expected_size: int | None) -> None:
     """Raise UpstreamFailed if the file does not have the size that its document states."""
     if expected_size not in {None, file.size}:
         raise UpstreamFailed(

@@ -38,8 +38,7 @@ from service.core.errors import (
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.packages.ecosystems import Ecosystem
-from service.packages.install_tokens.authorization import InstallAuthorizer
-from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
 from service.packages.policy.model import Decision
 from service.packages.proxy.artifacts import (
     ArtifactName,

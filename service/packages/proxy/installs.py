@@ -10,7 +10,7 @@ from quart import Response, request
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.rows import CLIENT_MAX
 from service.core.errors import PackageFileMissing
-from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import FILE_CHANGED, Decision
 from service.packages.proxy.artifacts import ArtifactName, KnownFile

@@ -14,7 +14,7 @@ from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from analytics.export.compression import Compression
 from service.core.clock import Clock
 from service.core.header_names import API_KEY_HEADER
-from service.packages.proxy.single_flight import SingleFlight
+from service.core.single_flight import SingleFlight
 
 PAGE_BYTES_MAX: Final = 32 * 2**20
 """Memory of a process for rendered pages."""
@@ -35,7 +35,7 @@ _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RenderedPage:
     """A rendered page; `until` is when the passage of time changes it, None for never."""
 
     size: int
@@ -62,9 +62,9 @@ class PageCache:
         self._observe = observe
         self._clock = clock
         self._pages = ByteCache(PAGE_BYTES_MAX)
-        self._rendering = SingleFlight[Page]()
+        self._rendering = SingleFlight[RenderedPage]()
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[Page]]) -> Page:
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[RenderedPage]]) -> RenderedPage:
         """The page of `key`, made by `make` unless it is known.
 
         `key` must contain everything that the page depends on, except the time.
@@ -76,7 +76,7 @@ class PageCache:
             return page  # type: ignore[no-any-return]
         self._observe("rendered")
 
-        async def keep() -> Page:
+        async def keep() -> RenderedPage:
             made = await make()
             self._pages.keep(key, made, made.kept_bytes)
             return made
@@ -88,7 +88,7 @@ class PageCache:
         await self._rendering.close()
 
 
-def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
+def make_page(pieces: Iterable[bytes], until: datetime | None) -> RenderedPage:
     """The page that consists of `pieces`, which are never joined.
 
     Joining 20 MB takes 10 ms or more, in which no other thread runs.
@@ -103,7 +103,7 @@ def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
         if size <= PLAIN_BYTES_MAX:
             plain += piece
     compressed.append(stream.flush())
-    return Page(
+    return RenderedPage(
         size,
         bytes(plain) if size <= PLAIN_BYTES_MAX else None,
         b"".join(compressed) if size >= GZIP_BYTES_MIN else None,
@@ -112,7 +112,7 @@ def make_page(pieces: Iterable[bytes], until: datetime | None) -> Page:
     )
 
 
-def page_answer(request: Request, page: Page, content_type: str) -> Response:
+def page_answer(request: Request, page: RenderedPage, content_type: str) -> Response:
     """The response with `page`, or 304 if the client already has it."""
     headers = {
         "etag": f'W/"{page.etag}"',  # weak: the same page in two codings
@@ -136,7 +136,7 @@ def page_answer(request: Request, page: Page, content_type: str) -> Response:
     return answer
 
 
-def plain_body(page: Page) -> bytes | AsyncIterator[bytes]:
+def plain_body(page: RenderedPage) -> bytes | AsyncIterator[bytes]:
     """The page without a content coding; a very long page in steps."""
     if page.plain is not None:
         return page.plain

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.npm.document import Package
-from service.packages.proxy.pypi.project import Project
+from service.packages.proxy.npm.document import NpmPackage
+from service.packages.proxy.pypi.project import PypiProject
 from service.packages.proxy.registries import PackageRegistry, Registries
 from service.packages.versions import InvalidVersion, Version, parse_version
 
@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 class PublicationDates:
     """The dates of releases of the public registries. No registry is asked."""
 
-    def __init__(self, pypi: Registries[Project], npm: Registries[Package]) -> None:
+    def __init__(self, pypi: Registries[PypiProject], npm: Registries[NpmPackage]) -> None:
         self._pypi = pypi
         self._npm = npm
 
@@ -42,11 +42,11 @@ class PublicationDates:
         return found
 
 
-def _project_dates(project: Project) -> list[tuple[str, datetime]]:
+def _project_dates(project: PypiProject) -> list[tuple[str, datetime]]:
     return [(file.version, file.published_at) for file in project.files if file.published_at]
 
 
-def _package_dates(package: Package) -> list[tuple[str, datetime]]:
+def _package_dates(package: NpmPackage) -> list[tuple[str, datetime]]:
     return [
         (listed.version, listed.published_at)
         for listed in package.versions.values()

@@ -16,12 +16,13 @@ from service.core.metrics import Metrics
 from service.core.origins import Origin, Registry
 from service.core.settings import Settings
 from service.packages.ecosystems import Ecosystem
+from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.answers import Document
 from service.packages.proxy.caches import PackageCaches
 from service.packages.proxy.document_cache import Ages, Codec, DocumentCache
 from service.packages.proxy.documents import DocumentInvalid
 from service.packages.proxy.npm.document import (
-    Package,
+    NpmPackage,
     decode_package,
     encode_package,
     is_empty_package,
@@ -31,7 +32,7 @@ from service.packages.proxy.npm.packument import parse_package
 from service.packages.proxy.origins import Origins
 from service.packages.proxy.pypi.html import parse_html
 from service.packages.proxy.pypi.project import (
-    Project,
+    PypiProject,
     decode_project,
     encode_project,
     is_empty_project,
@@ -39,9 +40,7 @@ from service.packages.proxy.pypi.project import (
 )
 from service.packages.proxy.pypi.simple_json import parse_json
 from service.packages.proxy.registries_file import FirstPartyRegistry
-from service.packages.proxy.request_rates import RequestRates
 from service.packages.proxy.upstream import Upstream
-from service.packages.proxy.waiting_room import RoomLimits, WaitingRoom
 
 _KEY_CHARS: Final = 23
 _PYPI_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -111,7 +110,7 @@ class RegistryParts:
     clock: Clock
     ages: Ages
     metrics: Metrics
-    room: WaitingRoom
+    admission: AdmissionQueue
     rates: RequestRates
 
 
@@ -134,8 +133,8 @@ def registry_parts(
             timedelta(seconds=settings.proxy_stale_max_s),
         ),
         metrics=metrics,
-        room=WaitingRoom(
-            RoomLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
+        admission=AdmissionQueue(
+            AdmissionLimits(settings.proxy_connections_max), observe=metrics.proxy_requests
         ),
         rates=RequestRates(settings.proxy_requests_per_s, refused=metrics.proxy_refused),
     )
@@ -143,10 +142,10 @@ def registry_parts(
 
 def pypi_registries(
     public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
-) -> Registries[Project]:
+) -> Registries[PypiProject]:
     """The registries with PyPI's simple repository API: `public`, and those among `own`."""
 
-    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[Project]:
+    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[PypiProject]:
         return _registry(name, registry, parts, Ecosystem.PYPI, _pypi_codec)
 
     return _registries(public, own, Ecosystem.PYPI, open_registry)
@@ -154,10 +153,10 @@ def pypi_registries(
 
 def npm_registries(
     public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
-) -> Registries[Package]:
+) -> Registries[NpmPackage]:
     """The registries with npm's API: `public`, and those among `own`."""
 
-    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[Package]:
+    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[NpmPackage]:
         return _registry(name, registry, parts, Ecosystem.NPM, _npm_codec)
 
     return _registries(public, own, Ecosystem.NPM, open_registry)
@@ -209,7 +208,7 @@ def _registry(
         registry,
         clock=parts.clock,
         observe=partial(metrics.upstream_began, ecosystem),
-        room=parts.room,
+        admission=parts.admission,
         rates=parts.rates,
         observe_circuit=partial(metrics.circuit_changed, name or ecosystem),
     )
@@ -232,7 +231,7 @@ def _registry(
     return PackageRegistry(upstream, documents, keys, artifacts_url)
 
 
-def _pypi_codec(origins: Origins) -> Codec[Project]:
+def _pypi_codec(origins: Origins) -> Codec[PypiProject]:
     return Codec(
         _PYPI_ACCEPT,
         _project_path,
@@ -245,7 +244,7 @@ def _pypi_codec(origins: Origins) -> Codec[Project]:
     )
 
 
-def _npm_codec(origins: Origins) -> Codec[Package]:
+def _npm_codec(origins: Origins) -> Codec[NpmPackage]:
     return Codec(
         _NPM_ACCEPT,
         _package_path,
@@ -258,7 +257,7 @@ def _npm_codec(origins: Origins) -> Codec[Package]:
     )
 
 
-def _parse_project(document: Document, name: str, origins: Origins) -> Project:
+def _parse_project(document: Document, name: str, origins: Origins) -> PypiProject:
     media_type = document.content_type.partition(";")[0].strip().lower()
     if media_type.endswith("json"):
         return parse_json(document.body, name, document.url, origins)
@@ -267,7 +266,7 @@ def _parse_project(document: Document, name: str, origins: Origins) -> Project:
     return parse_html(document.body, name, document.url, origins)
 
 
-def _parse_package(document: Document, name: str, origins: Origins) -> Package:
+def _parse_package(document: Document, name: str, origins: Origins) -> NpmPackage:
     return parse_package(document.body, name, origins)
 
 

@@ -10,20 +10,19 @@ from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
 from service.core.errors import EcosystemNotServed, FirstPartyNotServed, NoPackageName
 from service.packages.ecosystems import Ecosystem
-from service.packages.install_tokens.authorization import InstallAuthorizer
-from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
 from service.packages.names import InvalidPackageName, canonical_name
-from service.packages.policy.book import PolicyBook
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.proxy.answer_places import AnswerPlaces
+from service.packages.policy.policy_cache import PolicyCache
+from service.packages.proxy.admission import AnswerLimiter
 from service.packages.proxy.artifacts import ArtifactName, Artifacts, KnownFile
 from service.packages.proxy.credentials import read_credentials
 from service.packages.proxy.document_cache import JUDGED_BYTES, CachedDocument
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.install_log import InstallLog
-from service.packages.proxy.npm.document import Package
+from service.packages.proxy.npm.document import NpmPackage
 from service.packages.proxy.page_cache import PageCache
-from service.packages.proxy.pypi.project import Project
+from service.packages.proxy.pypi.project import PypiProject
 from service.packages.proxy.registries import PackageRegistry, Registries
 from service.store.tables import Organisation
 
@@ -74,15 +73,15 @@ class ProxyServices:
     public_url: str
     clock: Clock
     installers: InstallAuthorizer
-    places: AnswerPlaces
-    policies: PolicyBook
+    answers: AnswerLimiter
+    policies: PolicyCache
     installs: InstallLog
     artifacts: Artifacts
     pages: PageCache
     files: FileCache
     worker: WorkerProcess
-    pypi: Registries[Project]
-    npm: Registries[Package]
+    pypi: Registries[PypiProject]
+    npm: Registries[NpmPackage]
 
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
         """Who installs, and in which organisation; the answer counts from now to its last byte.
@@ -91,26 +90,26 @@ class ProxyServices:
         """
         credentials = read_credentials(request.headers)
         principal, org = await self.installers.authorize(request, slug, credentials)
-        self.places.hold(org.id, principal.key_id)
+        self.answers.count(org.id, principal.key_id)
         return principal, org
 
-    async def project(self, org: Organisation, name: str) -> Located[Project]:
+    async def project(self, org: Organisation, name: str) -> Located[PypiProject]:
         """The project called `name`, in any spelling; raises as `_locate` does."""
         return await self._locate(self.pypi, org, Ecosystem.PYPI, name)
 
-    async def package(self, org: Organisation, name: str) -> Located[Package]:
+    async def package(self, org: Organisation, name: str) -> Located[NpmPackage]:
         """The npm package called `name`; raises as `_locate` does."""
         return await self._locate(self.npm, org, Ecosystem.NPM, name)
 
     async def project_file(
-        self, org: Organisation, name: str, find: Callable[[Project], _Entry]
-    ) -> tuple[Located[Project], _Entry]:
+        self, org: Organisation, name: str, find: Callable[[PypiProject], _Entry]
+    ) -> tuple[Located[PypiProject], _Entry]:
         """The project as `project` returns it, and what `find` finds in it."""
         return await self._find(self.pypi, org, Ecosystem.PYPI, name, find)
 
     async def package_file(
-        self, org: Organisation, name: str, find: Callable[[Package], _Entry]
-    ) -> tuple[Located[Package], _Entry]:
+        self, org: Organisation, name: str, find: Callable[[NpmPackage], _Entry]
+    ) -> tuple[Located[NpmPackage], _Entry]:
         """The npm package as `package` returns it, and what `find` finds in it."""
         return await self._find(self.npm, org, Ecosystem.NPM, name, find)
 

@@ -34,6 +34,7 @@ from service.core.errors import (
 )
 from service.core.http_client import outgoing_client
 from service.core.origins import Origin, Registry
+from service.packages.proxy.admission import AdmissionQueue, Holder, Permit, RequestRates
 from service.packages.proxy.answers import (
     Document,
     FileStream,
@@ -44,12 +45,10 @@ from service.packages.proxy.answers import (
 from service.packages.proxy.bodies import BodyFault, read_body
 from service.packages.proxy.circuit_breaker import (
     WORST_FIRST,
-    Attempt,
     CircuitBreaker,
     CircuitState,
+    OriginAttempt,
 )
-from service.packages.proxy.request_rates import RequestRates
-from service.packages.proxy.waiting_room import Holder, Place, WaitingRoom
 
 REDIRECTS_MAX: Final = 5
 TRIALS_MAX: Final = 4
@@ -71,36 +70,36 @@ _log = structlog.get_logger(__name__)
 
 
 class AdmittedFile:
-    """A file that may be requested now; `leave` gives up the right to."""
+    """A file that may be requested now; `release` gives up the right to."""
 
     def __init__(
         self,
         open_stream: Callable[[], AbstractAsyncContextManager[FileStream]],
-        place: Place,
+        permit: Permit,
         org: str,
     ) -> None:
         """`org` is whose request it is."""
         self.org = org
         self._open_stream = open_stream
-        self._place = place
+        self._permit = permit
 
     @asynccontextmanager
     async def stream(self) -> AsyncGenerator[FileStream, None]:
-        """The file, see `Upstream.file`; the place is left at the end."""
-        with self._place:
+        """The file, see `Upstream.file`; the permit is released at the end."""
+        with self._permit:
             async with self._open_stream() as stream:
                 yield stream
 
-    def leave(self) -> None:
-        """Give the place to the next request. Safe to repeat."""
-        self._place.leave()
+    def release(self) -> None:
+        """Give the permit to the next request. Safe to repeat."""
+        self._permit.release()
 
 
 class Upstream:
     """One configured registry.
 
     Every method may raise UpstreamMissing and UpstreamFailed, which it has logged. A request needs
-    a place, from one of the methods `admit`, `try_admit` and `admit_file`.
+    a permit, from one of the methods `admit`, `try_admit` and `admit_file`.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class Upstream:
         *,
         clock: Clock = utc_now,
         observe: Callable[[float], None] = lambda _: None,
-        room: WaitingRoom | None = None,
+        admission: AdmissionQueue | None = None,
         rates: RequestRates | None = None,
         timer: Callable[[], float] = time.monotonic,
         observe_circuit: Callable[[str, bool], None] = lambda _origin, _is_open: None,
@@ -124,7 +123,7 @@ class Upstream:
         self.registry = registry
         self.health = UpstreamHealth()
         self.limits = limits or UpstreamLimits()
-        self.room = room or WaitingRoom()
+        self.admission = admission or AdmissionQueue()
         self._rates = rates or RequestRates()
         self._circuits = {
             origin: CircuitBreaker(
@@ -152,40 +151,40 @@ class Upstream:
         """True if documents should not be waited for where there is a copy."""
         return self._circuits[self.registry.origin].is_suspect
 
-    async def admit(self, org: str) -> Place:
-        """A place for one request of the organisation; waits for it, and gives up if cancelled.
+    async def admit(self, org: str) -> Permit:
+        """A permit for one request of the organisation; waits for it, and gives up if cancelled.
 
         Raises RegistryUnavailable and ProxyBusy, also with status 429: see RequestRates.
         """
         return await self._admit(self.registry.origin, org)
 
-    def try_admit(self, org: str) -> Place | None:
-        """A place for a request that tries whether the registry answers; None if enough do."""
+    def try_admit(self, org: str) -> Permit | None:
+        """A permit for a request that tries whether the registry answers; None if enough do."""
         origin = self.registry.origin
-        key = self._room_key(origin)
-        if not self._circuits[origin].allows_requests or self.room.held(key) >= TRIALS_MAX:
+        key = self._admission_key(origin)
+        if not self._circuits[origin].allows_requests or self.admission.held(key) >= TRIALS_MAX:
             return None
         holder = Holder(org, key)
         with suppress(RegistryLimited, TooManyRegistryRequests):
             self._rates.charge(holder)
-            return self.room.try_enter(holder)
+            return self.admission.try_enter(holder)
         return None
 
     async def admit_file(self, url: str, org: str) -> AdmittedFile:
         """The file at `url` once it may be requested; raises as `admit`."""
         address = self._checked(_parse(url))
-        place = await self._admit(_origin(address) or self.registry.origin, org)
-        return AdmittedFile(partial(self.file, url), place, org)
+        permit = await self._admit(_origin(address) or self.registry.origin, org)
+        return AdmittedFile(partial(self.file, url), permit, org)
 
-    async def _admit(self, origin: Origin, org: str) -> Place:
+    async def _admit(self, origin: Origin, org: str) -> Permit:
         # Asked before the wait, and again by the request itself.
         if not self._circuits[origin].allows_requests:
             raise _unavailable(origin)
-        holder = Holder(org, self._room_key(origin))
+        holder = Holder(org, self._admission_key(origin))
         self._rates.charge(holder)
-        return await self.room.enter(holder)
+        return await self.admission.enter(holder)
 
-    def _room_key(self, origin: Origin) -> str:
+    def _admission_key(self, origin: Origin) -> str:
         return f"{self.registry.identity} {origin}"
 
     def _circuit_changed(
@@ -193,7 +192,7 @@ class Upstream:
     ) -> None:
         observe(str(origin), is_open)
         if is_open:
-            self.room.refuse(self._room_key(origin), partial(_unavailable, origin))
+            self.admission.refuse(self._admission_key(origin), partial(_unavailable, origin))
 
     async def document(
         self, path: str, accept: str, known: Validators | None = None
@@ -332,7 +331,9 @@ class Upstream:
         return url
 
     @asynccontextmanager
-    async def _faults(self, url: httpx2.URL, time_max_s: float) -> AsyncGenerator[Attempt, None]:
+    async def _faults(
+        self, url: httpx2.URL, time_max_s: float
+    ) -> AsyncGenerator[OriginAttempt, None]:
         """Turn network failures inside the block into UpstreamFailed, and note what became of it.
 
         Raises RegistryUnavailable if the registry is not to be asked now.
@@ -348,7 +349,7 @@ class Upstream:
             except UpstreamFailed as failed:
                 self.record_failure(failed.reason)
                 if isinstance(failed, RegistryLimited):
-                    self._rates.pause_heaviest(self._room_key(origin), failed.retry_after_s)
+                    self._rates.pause_heaviest(self._admission_key(origin), failed.retry_after_s)
                 if failed.is_outage:
                     attempt.fail()
                 else:
@@ -388,7 +389,7 @@ def upstream_client(
 ) -> httpx2.AsyncClient:
     """The client for registries, with its own connections: sign-ins must not wait for files.
 
-    There is one for each place of the `WaitingRoom`, so that none is waited for here.
+    There is one for each permit of the `AdmissionQueue`, so that none is waited for here.
     """
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=16)
     return outgoing_client(transport, limits)

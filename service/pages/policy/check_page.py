@@ -11,7 +11,7 @@ from analytics.model.envelopes import CooldownActive, OssFirstParty
 from analytics.model.filters import only
 from service.access.roles import Capability
 from service.core.errors import Invalid
-from service.packages.policy.check import Verdict, check_release, parse_release
+from service.packages.policy.check import CheckResult, check_release, parse_release
 from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import NO_POLICY, Mode, ReleaseRule
@@ -41,7 +41,7 @@ class Answer:
     `tone` is the notice's: done, fault-panel or past.
     """
 
-    verdict: Verdict
+    verdict: CheckResult
     title: str
     consequence: str
     tone: str
@@ -97,13 +97,13 @@ async def load_check_view(
         )
     except Invalid as fault:
         return CheckView(given, {fault.field or "package": fault.text})
-    policy = await services.policy.book.of(org, release.ecosystem, release.name)
+    policy = await services.policy.policies.of(org, release.ecosystem, release.name)
     verdict = check_release(policy, release, services.clock())
     place = await _place(services, org, verdict)
     return CheckView(given, answer=_answer(verdict, policy, place))
 
 
-def _answer(verdict: Verdict, policy: PackagePolicy, place: str | None) -> Answer:
+def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> Answer:
     release, decision = verdict.release, verdict.decision
     what = f"{release.name} {release.version} ({ECOSYSTEM_WORDS[release.ecosystem]})"
     is_audit = policy.mode is Mode.AUDIT
@@ -131,7 +131,9 @@ def _answer(verdict: Verdict, policy: PackagePolicy, place: str | None) -> Answe
     return Answer(verdict, title, consequence, tone, decision.rule_id, place)
 
 
-async def _place(services: DashboardServices, org: Organisation, verdict: Verdict) -> str | None:
+async def _place(
+    services: DashboardServices, org: Organisation, verdict: CheckResult
+) -> str | None:
     """The id on the policy page of what decided; None if no rule did."""
     decision = verdict.decision
     if decision.kind == OssFirstParty.event:

@@ -18,10 +18,16 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.core.errors import Invalid, RevisionNotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
-from service.packages.policy.differences import PolicyDifference, difference
 from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
-from service.packages.policy.model import NO_POLICY, PART_LABELS, InstallPolicy, Mode
+from service.packages.policy.model import (
+    NO_POLICY,
+    PART_LABELS,
+    InstallPolicy,
+    Mode,
+    PolicyDifference,
+    difference,
+)
 from service.packages.policy.repository import (
     REVISIONS_KEPT,
     RevisionHead,

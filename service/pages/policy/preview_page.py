@@ -13,9 +13,15 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
 from service.core.errors import Invalid, PolicyMoved
 from service.core.threads import in_thread
-from service.packages.policy.differences import PolicyDifference, difference
 from service.packages.policy.document import decode_document
-from service.packages.policy.model import NO_POLICY, PART_LABELS, InstallPolicy, Mode
+from service.packages.policy.model import (
+    NO_POLICY,
+    PART_LABELS,
+    InstallPolicy,
+    Mode,
+    PolicyDifference,
+    difference,
+)
 from service.packages.policy.policy_api import PREVIEW_MAX_S, replace
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision

@@ -1,12 +1,13 @@
 """In-memory cache of each organisation's active bindings, loaded once per trust revision."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 from sys import getsizeof
 from typing import Final
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.ci.verifier.candidates import BindingTerms, Candidates, candidates_of
+from service.core.single_flight import SingleFlight
 from service.core.threads import in_thread
 from service.store.organisations import get_org_by_id
 from service.store.store import Store
@@ -28,7 +29,7 @@ class BindingCache:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept = ByteCache(KEPT_BYTES_MAX)
-        self._loading: dict[tuple[str, int], asyncio.Task[Candidates]] = {}
+        self._loads = SingleFlight[Candidates]()
 
     async def candidates(self, org: Organisation) -> Candidates:
         """The active bindings of `org`, at least as recent as `org`."""
@@ -36,11 +37,7 @@ class BindingCache:
         is_known, candidates = self._kept.find(key)
         if is_known:
             return candidates  # type: ignore[no-any-return]
-        if key not in self._loading:
-            self._loading[key] = asyncio.create_task(self._load(org.id))
-            self._loading[key].add_done_callback(lambda _: self._loading.pop(key))
-        # Concurrent requests share one load, and a cancelled request does not cancel it.
-        return await asyncio.shield(self._loading[key])
+        return await self._loads.run(key, partial(self._load, org.id))
 
     async def _load(self, tenant_id: str) -> Candidates:
         async with self._store.read() as session:

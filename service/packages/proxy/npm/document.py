@@ -1,5 +1,6 @@
 """A package of an npm registry, in the compact form that is cached and that decisions use."""
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
@@ -10,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.packages.proxy.artifacts import KnownFile
+from service.packages.proxy.blocked import words_of
 from service.packages.proxy.documents import decode_versioned, encode_versioned
 
 VERSIONS_MAX: Final = 100_000
@@ -41,7 +43,7 @@ class PackageVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     extra: bytes
 
 
-class Package(msgspec.Struct, frozen=True, array_like=True):
+class NpmPackage(msgspec.Struct, frozen=True, array_like=True):
     """What one upstream says about one package.
 
     `versions` is in upstream's order; `tags` has only offered versions. `time` is the JSON object
@@ -68,7 +70,7 @@ def file_name(name: str, version: str) -> str:
     return f"{name.rpartition('/')[2]}-{version}.tgz"
 
 
-def with_known(package: Package, known: Mapping[str, KnownFile]) -> Package:
+def with_known(package: NpmPackage, known: Mapping[str, KnownFile]) -> NpmPackage:
     """`package` with the tarballs that were served before in place of others of their names."""
     changed = {}
     for version in package.versions.values():
@@ -94,7 +96,7 @@ def _as_served_before(version: PackageVersion, known: KnownFile) -> PackageVersi
     )
 
 
-def find_file(package: Package, file: str) -> PackageVersion | None:
+def find_file(package: NpmPackage, file: str) -> PackageVersion | None:
     """The version whose tarball is `file`, the part of its URL after `/-/`; None if there is none.
 
     Lockfiles made without the proxy may have upstream's file name, which may begin with the scope.
@@ -118,24 +120,38 @@ def _unquoted(path: str) -> str:
     return unquote(path) if "%" in path else path
 
 
-def encode_package(package: Package) -> bytes:
+def encode_package(package: NpmPackage) -> bytes:
     """`package` for the document cache."""
     head = replace(package, versions={})
     return encode_versioned(_ENCODING, head, list(package.versions.values()))
 
 
-def decode_package(encoded: bytes) -> Package:
+def decode_package(encoded: bytes) -> NpmPackage:
     """The package that `encode_package` encoded. On EncodingUnknown, fetch the document again."""
-    head, versions = decode_versioned(_ENCODING, encoded, Package, PackageVersion)
+    head, versions = decode_versioned(_ENCODING, encoded, NpmPackage, PackageVersion)
     return replace(head, versions={version.version: version for version in versions})
 
 
-def is_empty_package(package: Package) -> bool:
+def is_empty_package(package: NpmPackage) -> bool:
     """True for a package without versions that was not unpublished, as far as upstream says."""
     return not package.versions and not package.is_unpublished
 
 
-def release_package(package: Package) -> None:
+def release_package(package: NpmPackage) -> None:
     """Free the versions of a package that is no longer used, one by one."""
     while package.versions:
         package.versions.popitem()
+
+
+_BLOCKED: Final = re.compile(r"blocked/[A-Za-z0-9][A-Za-z0-9._-]*/(?=[^/]+\Z)")
+
+
+def blocked_folder(reason: str) -> str:
+    """The folder in the address of a tarball that is blocked for `reason`: `blocked/too-new/`."""
+    words = words_of(reason).lstrip("._-")
+    return f"blocked/{words or 'policy'}/"
+
+
+def without_folder(file: str) -> str:
+    """`file` without the folder for blocked tarballs, which has no effect on the decision."""
+    return _BLOCKED.sub("", file, count=1) if file.startswith("blocked/") else file

@@ -15,10 +15,11 @@ from service.packages.proxy.documents import (
     DocumentInvalid,
     EntryDropped,
     decode_untrusted,
+    parse_hashes,
+    parse_instant,
     refuse_oversized,
 )
-from service.packages.proxy.fields import parse_hashes, parse_instant
-from service.packages.proxy.npm.document import VERSIONS_MAX, Package, PackageVersion
+from service.packages.proxy.npm.document import VERSIONS_MAX, NpmPackage, PackageVersion
 from service.packages.proxy.origins import Origins
 
 Members = dict[str, msgspec.Raw]
@@ -69,7 +70,7 @@ _MEMBERS: Final = msgspec.json.Decoder(Members)
 _ANY: Final = msgspec.json.Decoder(object)
 
 
-def parse_package(body: bytes, name: str, origins: Origins) -> Package:
+def parse_package(body: bytes, name: str, origins: Origins) -> NpmPackage:
     """The package `name`, from a registry's full document.
 
     Invalid versions are dropped and counted; the others are kept. Raises DocumentInvalid if the
@@ -98,7 +99,7 @@ def parse_package(body: bytes, name: str, origins: Origins) -> Package:
     # Files inside the document would reach clients without a decision or a row.
     document.pop("_attachments", None)
     modified = time.get("modified") or _text(document.get("modified"))
-    return Package(
+    return NpmPackage(
         name=name,
         tags=tags,
         versions=offered,

@@ -12,8 +12,7 @@ import msgspec
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.http import parse_accept_header
 
-from service.packages.proxy.npm.blocked_tarballs import blocked_folder
-from service.packages.proxy.npm.document import Package, PackageVersion
+from service.packages.proxy.npm.document import NpmPackage, PackageVersion, blocked_folder
 from service.packages.proxy.npm.tags import move_tags
 
 ABBREVIATED: Final = "application/vnd.npm.install-v1+json"
@@ -36,7 +35,7 @@ def negotiate(accept: str | None) -> str:
     return ABBREVIATED if quality > 0 and quality >= qualities.get(FULL, 0.0) else FULL
 
 
-def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
+def render_abbreviated(package: NpmPackage, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """What installs need, and the publication instants that npm's own abbreviated form lacks.
 
     In parts of about PART_BYTES. `base` is the URL of the proxied registry, without a trailing
@@ -46,14 +45,14 @@ def render_abbreviated(package: Package, base: str, marks: Mapping[str, str]) ->
     return _render(package, base, marks, modified, is_full=False)
 
 
-def render_full(package: Package, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
+def render_full(package: NpmPackage, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The full document, with everything that upstream says; see `render_abbreviated`."""
     extra = b"," + package.extra if package.extra else b""
     return _render(package, base, marks, extra, is_full=True)
 
 
 def render_manifest(
-    package: Package, base: str, marks: Mapping[str, str], version_or_tag: str
+    package: NpmPackage, base: str, marks: Mapping[str, str], version_or_tag: str
 ) -> bytes | None:
     """The full object of one version; None if there is no such version or tag."""
     version = move_tags(package, marks).get(version_or_tag, version_or_tag)
@@ -64,7 +63,7 @@ def render_manifest(
 
 
 def _render(
-    package: Package, base: str, marks: Mapping[str, str], extra: bytes, *, is_full: bool
+    package: NpmPackage, base: str, marks: Mapping[str, str], extra: bytes, *, is_full: bool
 ) -> Iterator[bytes]:
     tarballs = _Tarballs(package, base)
     parts = [b'{"name":', _json(package.name)]
@@ -85,7 +84,7 @@ def _render(
 class _Tarballs:
     """The member `tarball` of a package's versions, up to the point where the version follows."""
 
-    def __init__(self, package: Package, base: str) -> None:
+    def __init__(self, package: NpmPackage, base: str) -> None:
         name = quote(package.name, safe="@/")
         self._folder, self._name = f"{base}/{name}/-/", name.rpartition("/")[2]
         self._usual = self._member("")

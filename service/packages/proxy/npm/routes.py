@@ -10,19 +10,19 @@ from quart.typing import ResponseReturnValue
 
 from service.core.errors import EcosystemNotServed, NotFound, PackageFileMissing
 from service.packages.ecosystems import Ecosystem
-from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.artifacts import KnownFile
 from service.packages.proxy.file_keys import FileKey, parse_file_key
 from service.packages.proxy.installs import Installer, OfferedFile
 from service.packages.proxy.npm.audit_queries import QUERIES, is_short, public_query
-from service.packages.proxy.npm.blocked_tarballs import without_folder
 from service.packages.proxy.npm.document import (
-    Package,
+    NpmPackage,
     PackageVersion,
     file_name,
     find_file,
     with_known,
+    without_folder,
 )
 from service.packages.proxy.npm.render import (
     ABBREVIATED,
@@ -33,7 +33,7 @@ from service.packages.proxy.npm.render import (
     render_manifest,
 )
 from service.packages.proxy.npm.tags import move_tags
-from service.packages.proxy.page_cache import Page, make_page, page_answer
+from service.packages.proxy.page_cache import RenderedPage, make_page, page_answer
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
 from service.packages.release import Release
@@ -171,7 +171,7 @@ async def _file(
     return located.marked(await Installer(services, org, principal, policy).serve(offered))
 
 
-def _public(services: ProxyServices) -> PackageRegistry[Package]:
+def _public(services: ProxyServices) -> PackageRegistry[NpmPackage]:
     """The public registry. Raises EcosystemNotServed."""
     if services.npm.public is None:
         raise EcosystemNotServed(value=Ecosystem.NPM)
@@ -186,14 +186,14 @@ def _split(wanted: str) -> tuple[str, str]:
 
 
 def _render(
-    document: Package,
+    document: NpmPackage,
     known: Mapping[str, KnownFile],
     policy: PackagePolicy,
     base: str,
     form: str,
     version: str | None,
     now: datetime,
-) -> Page:
+) -> RenderedPage:
     """The document, or the object of one version. Raises PackageFileMissing."""
     document = with_known(document, known)
     marks = _marks(document, policy, now)
@@ -209,11 +209,11 @@ def _render(
     return make_page(render(document, base, marks), until)
 
 
-def _tags(policy: PackagePolicy, now: datetime, document: Package) -> dict[str, str]:
+def _tags(policy: PackagePolicy, now: datetime, document: NpmPackage) -> dict[str, str]:
     return dict(move_tags(document, _marks(document, policy, now)))
 
 
-def _marks(document: Package, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+def _marks(document: NpmPackage, policy: PackagePolicy, now: datetime) -> dict[str, str]:
     """Why versions are marked as deprecated: those that are refused.
 
     Also if none is left, unlike on PyPI: clients install a deprecated version if there is no other,

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from service.packages.proxy.npm.document import Package
+from service.packages.proxy.npm.document import NpmPackage
 
 _NUMBER: Final = "(?:0|[1-9][0-9]{0,15})"
 _IDENTIFIER: Final = f"(?:{_NUMBER}|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -59,7 +59,7 @@ def _identifier(identifier: str) -> tuple[bool, int, str]:
     return True, 0, identifier
 
 
-def move_tags(package: Package, marks: Mapping[str, str]) -> dict[str, str]:
+def move_tags(package: NpmPackage, marks: Mapping[str, str]) -> dict[str, str]:
     """The package's dist-tags, moved from versions in `marks` wherever there is a replacement."""
     tags = package.tags
     if not any(version in marks for version in tags.values()):

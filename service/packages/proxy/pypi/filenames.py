@@ -27,7 +27,7 @@ _SDIST_SUFFIXES: Final = (".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz")
 """Suffixes that pip and uv still install; new sdists are `.tar.gz` (PEP 625)."""
 
 
-class Kind(StrEnum):
+class DistributionKind(StrEnum):
     """How a distribution is packed."""
 
     WHEEL = "wheel"
@@ -39,7 +39,7 @@ class Distribution(NamedTuple):
 
     project: str
     version: str
-    kind: Kind
+    kind: DistributionKind
 
 
 def parse_filename(filename: str) -> Distribution | None:
@@ -62,7 +62,7 @@ def _parse_wheel(release: str) -> Distribution | None:
         name, version, _, _ = parse_wheel_filename(f"{release}-py3-none-any.whl")
     except InvalidWheelFilename:
         return None
-    return _distribution(name, version, Kind.WHEEL)
+    return _distribution(name, version, DistributionKind.WHEEL)
 
 
 @lru_cache(maxsize=4096)
@@ -71,9 +71,9 @@ def _parse_sdist(stem: str) -> Distribution | None:
         name, version = parse_sdist_filename(f"{stem}.tar.gz")
     except InvalidSdistFilename:
         return None
-    return _distribution(name, version, Kind.SDIST)
+    return _distribution(name, version, DistributionKind.SDIST)
 
 
-def _distribution(project: str, version: Version, kind: Kind) -> Distribution | None:
+def _distribution(project: str, version: Version, kind: DistributionKind) -> Distribution | None:
     # `parse_sdist_filename` also splits names that no project has, such as `-1.0.tar.gz`.
     return Distribution(project, str(version), kind) if _PROJECT.fullmatch(project) else None

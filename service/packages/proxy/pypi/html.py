@@ -19,10 +19,10 @@ from service.packages.proxy.pypi.listing import (
     Link,
     Listing,
     bounded_urls,
+    parse_minor,
     parse_status,
 )
-from service.packages.proxy.pypi.project import FILES_MAX, Project
-from service.packages.proxy.pypi.repository_version import parse_minor
+from service.packages.proxy.pypi.project import FILES_MAX, PypiProject
 
 TAGS_MAX: Final = FILES_MAX + 1000
 ATTRIBUTES_MAX: Final = 32
@@ -61,7 +61,7 @@ class _Tag(NamedTuple):
     attributes: dict[str, str]
 
 
-def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Project:
+def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> PypiProject:
     """The project `name` (normalised), from the page fetched from `page_url`.
 
     The page does not name its project: files of other projects are dropped and counted.
@@ -84,7 +84,7 @@ def parse_html(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
     if not listing.files:
         _check_index(meta, links, listing)
     status, reason = parse_status(*(meta.get(key, [None])[0] for key in _STATUS))
-    return Project(
+    return PypiProject(
         name=name,
         files=listing.files,
         api_minor=minor,

@@ -1,5 +1,6 @@
 """Turns each link of an upstream's page into a file to offer, or a reason not to offer it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -7,10 +8,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from service.packages.proxy.documents import DocumentInvalid, EntryDropped
-from service.packages.proxy.fields import parse_hashes, parse_instant
+from service.packages.proxy.documents import (
+    DocumentInvalid,
+    EntryDropped,
+    parse_hashes,
+    parse_instant,
+)
 from service.packages.proxy.origins import URL_CHARS_MAX, Origins
-from service.packages.proxy.pypi.filenames import Kind, parse_filename
+from service.packages.proxy.pypi.filenames import DistributionKind, parse_filename
 from service.packages.proxy.pypi.project import FILES_MAX, ProjectFile
 
 REASON_CHARS_MAX: Final = 1024
@@ -100,7 +105,9 @@ class Listing:
             size=link.size if link.size is not None and 0 <= link.size < _SIZE_MAX else None,
             published_at=parse_instant(link.upload_time),
             yanked=_yanked(link.yanked),
-            metadata_hashes=_metadata_hashes(link) if distribution.kind is Kind.WHEEL else None,
+            metadata_hashes=_metadata_hashes(link)
+            if distribution.kind is DistributionKind.WHEEL
+            else None,
             provenance=bounded_url(link.provenance),
         )
 
@@ -160,3 +167,17 @@ def _metadata_hashes(link: Link) -> dict[str, str] | None:
     if isinstance(offered, dict):
         return parse_hashes(offered)
     return {} if offered else None
+
+
+MINOR_MAX: Final = 4
+"""The newest minor version whose additions are passed on: 1.4 has project status (PEP 792)."""
+
+_VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
+
+
+def parse_minor(version: str) -> int:
+    """The minor number of a version such as `1.1`. Raises DocumentInvalid unless it is 1.x."""
+    match = _VERSION.fullmatch(version)
+    if match is None or int(match[1]) != 1:
+        raise DocumentInvalid("page is not of version 1 of the repository API")
+    return int(match[2])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from service.packages.proxy.artifacts import KnownFile
 from service.packages.proxy.documents import decode_versioned, encode_versioned
-from service.packages.proxy.pypi.filenames import Kind
+from service.packages.proxy.pypi.filenames import DistributionKind
 
 FILES_MAX: Final = 200_000
 
@@ -31,7 +31,7 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     filename: str
     version: str
-    kind: Kind
+    kind: DistributionKind
     origin: str
     path: str
     hashes: dict[str, str]
@@ -48,7 +48,7 @@ class ProjectFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return frozenset(f"{algorithm}:{digest}" for algorithm, digest in self.hashes.items())
 
 
-class Project(msgspec.Struct, frozen=True, array_like=True):
+class PypiProject(msgspec.Struct, frozen=True, array_like=True):
     """What one upstream says about one project.
 
     `name` is normalised. No two files have the same name. `api_minor` is the minor version of
@@ -74,7 +74,7 @@ class Project(msgspec.Struct, frozen=True, array_like=True):
         yield from releases.items()
 
 
-def find_named(project: Project, path: str) -> ProjectFile | None:
+def find_named(project: PypiProject, path: str) -> ProjectFile | None:
     """The file that is offered under the name in `path`, wherever it is; or None."""
     filename = unquote(path.rpartition("/")[2])
     return next((file for file in project.files if file.filename == filename), None)
@@ -96,7 +96,7 @@ def as_served_before(file: ProjectFile, known: KnownFile) -> ProjectFile:
     )
 
 
-def with_known(project: Project, known: Mapping[str, KnownFile]) -> Project:
+def with_known(project: PypiProject, known: Mapping[str, KnownFile]) -> PypiProject:
     """`project` with the files that were served before in place of others of their names."""
     changed = {
         file.filename
@@ -112,7 +112,7 @@ def with_known(project: Project, known: Mapping[str, KnownFile]) -> Project:
     return replace(project, files=files)
 
 
-def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
+def find_file(project: PypiProject, origin: str, path: str) -> ProjectFile | None:
     """The file that is offered at `path` on `origin`, or None.
 
     `path` begins with a slash; it may be verbatim, or unquoted as a router passes it.
@@ -125,23 +125,23 @@ def find_file(project: Project, origin: str, path: str) -> ProjectFile | None:
     return None
 
 
-def encode_project(project: Project) -> bytes:
+def encode_project(project: PypiProject) -> bytes:
     """`project` for the document cache."""
     return encode_versioned(_ENCODING, replace(project, files=[]), project.files)
 
 
-def decode_project(encoded: bytes) -> Project:
+def decode_project(encoded: bytes) -> PypiProject:
     """The project that `encode_project` encoded. On EncodingUnknown, fetch the document again."""
-    head, files = decode_versioned(_ENCODING, encoded, Project, ProjectFile)
+    head, files = decode_versioned(_ENCODING, encoded, PypiProject, ProjectFile)
     return replace(head, files=files)
 
 
-def is_empty_project(project: Project) -> bool:
+def is_empty_project(project: PypiProject) -> bool:
     """True for a project without files that is not quarantined: then an index lists none."""
     return not project.files and project.status != "quarantined"
 
 
-def release_project(project: Project) -> None:
+def release_project(project: PypiProject) -> None:
     """Free the files of a project that is no longer used, one by one."""
     while project.files:
         project.files.pop()

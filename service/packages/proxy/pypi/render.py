@@ -10,16 +10,19 @@ origins can be told apart, and a lockfile shows which origin it was.
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache
 from html import escape
 from typing import Final
 
 import msgspec
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header
 
 from service.packages.proxy.documents import chunked
-from service.packages.proxy.pypi.filenames import Kind
-from service.packages.proxy.pypi.project import Project, ProjectFile
-from service.packages.proxy.pypi.repository_version import MINOR_MAX
+from service.packages.proxy.pypi.filenames import DistributionKind
+from service.packages.proxy.pypi.listing import MINOR_MAX
+from service.packages.proxy.pypi.project import ProjectFile, PypiProject
 
 
 class _File(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
@@ -56,7 +59,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _HTML_HASHES: Final = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 
 
-def render_json(project: Project, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
+def render_json(project: PypiProject, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The project's page in JSON (PEP 691, 700, 708, 714, 740, 792), in parts.
 
     `base` is the URL of the proxied index, without a trailing slash. `marks` has the reason by
@@ -91,7 +94,7 @@ def _file(file: ProjectFile, base: str, marks: Mapping[str, str]) -> _File:
     )
 
 
-def render_html(project: Project, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
+def render_html(project: PypiProject, base: str, marks: Mapping[str, str]) -> Iterator[bytes]:
     """The project's page in HTML (PEP 503, 592, 658, 708, 714, 740, 792); see `render_json`."""
     title = escape(f"Links for {project.name}")
     meta = "".join(
@@ -149,16 +152,16 @@ def _yanked(file: ProjectFile, marks: Mapping[str, str]) -> bool | str:
 
 def _core_metadata(file: ProjectFile) -> bool | dict[str, str] | None:
     """The announced metadata of a wheel, which we extract if upstream does not offer it."""
-    if file.kind is not Kind.WHEEL:
+    if file.kind is not DistributionKind.WHEEL:
         return None
     return file.metadata_hashes or True
 
 
-def _api_version(project: Project) -> str:
+def _api_version(project: PypiProject) -> str:
     return f"1.{min(project.api_minor, MINOR_MAX)}"
 
 
-def _meta(project: Project) -> list[tuple[str, str]]:
+def _meta(project: PypiProject) -> list[tuple[str, str]]:
     """The page's meta elements: PEP 629, 708 and 792."""
     meta = [("repository-version", _api_version(project))]
     meta += [("tracks", url) for url in project.tracks]
@@ -168,3 +171,51 @@ def _meta(project: Project) -> list[tuple[str, str]]:
         if project.status_reason is not None:
             meta.append(("project-status-reason", project.status_reason))
     return meta
+
+
+class PageForm(StrEnum):
+    """A form of a page; the value is the Content-Type of the response."""
+
+    JSON = "application/vnd.pypi.simple.v1+json"
+    HTML = "application/vnd.pypi.simple.v1+html"
+    PLAIN_HTML = "text/html"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the page is in JSON; both other forms are the same HTML."""
+        return self is PageForm.JSON
+
+
+_CACHED_CHARS_MAX: Final = 512
+
+_OFFERED: Final = {
+    "text/html": PageForm.PLAIN_HTML,
+    "application/vnd.pypi.simple.v1+html": PageForm.HTML,
+    "application/vnd.pypi.simple.latest+html": PageForm.HTML,
+    "application/vnd.pypi.simple.v1+json": PageForm.JSON,
+    "application/vnd.pypi.simple.latest+json": PageForm.JSON,
+}
+"""By media type. The answer to `latest` names the actual version (PEP 691)."""
+
+
+def negotiate(accept: str | None) -> PageForm | None:
+    """The form to answer with, by the Accept header; None if no form is acceptable (406).
+
+    Without a preference it is `text/html`, as it was before there was a choice.
+    """
+    # The cache is keyed by what clients send: long headers must not fill memory.
+    if accept is None or len(accept) <= _CACHED_CHARS_MAX:
+        return _negotiate_known(accept)
+    return _negotiate(accept)
+
+
+def _negotiate(accept: str | None) -> PageForm | None:
+    preferences = parse_accept_header(accept or "*/*", MIMEAccept)
+    if not preferences:
+        return PageForm.PLAIN_HTML
+    best = preferences.best_match(list(_OFFERED))
+    return None if best is None else _OFFERED[best]
+
+
+# Each client always sends the same header; parsing it takes a tenth of a small request.
+_negotiate_known = lru_cache(maxsize=256)(_negotiate)

@@ -12,24 +12,23 @@ from service.core.errors import NoAcceptableForm, PackageFileMissing
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.artifacts import KnownFile
-from service.packages.proxy.cached_file import CachedFile
+from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.file_answer import file_answer
 from service.packages.proxy.file_keys import FileKey, parse_file_key
 from service.packages.proxy.installs import Installer, OfferedFile
-from service.packages.proxy.page_cache import Page, make_page, page_answer
-from service.packages.proxy.pypi.accept import PageForm, negotiate
-from service.packages.proxy.pypi.filenames import Kind, parse_filename
+from service.packages.proxy.page_cache import RenderedPage, make_page, page_answer
+from service.packages.proxy.pypi.filenames import DistributionKind, parse_filename
 from service.packages.proxy.pypi.metadata import MetadataUnavailable, extract_metadata
 from service.packages.proxy.pypi.project import (
     METADATA_SUFFIX,
-    Project,
     ProjectFile,
+    PypiProject,
     as_served_before,
     find_file,
     find_named,
     with_known,
 )
-from service.packages.proxy.pypi.render import render_html, render_json
+from service.packages.proxy.pypi.render import PageForm, negotiate, render_html, render_json
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
 from service.packages.release import Release
@@ -110,7 +109,7 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
 async def _metadata(
     services: ProxyServices,
     org: Organisation,
-    registry: PackageRegistry[Project],
+    registry: PackageRegistry[PypiProject],
     policy: PackagePolicy,
     listed: ProjectFile,
 ) -> Response:
@@ -121,11 +120,11 @@ async def _metadata(
         admit = partial(registry.upstream.admit_file, f"{url}{METADATA_SUFFIX}", org.id)
         key = FileKey("sha256", digest).at(registry.identity)
         return await file_answer(request, services.files, key, None, admit)
-    if listed.kind is not Kind.WHEEL:
+    if listed.kind is not DistributionKind.WHEEL:
         raise PackageFileMissing
     admit = partial(registry.upstream.admit_file, url, org.id)
     opened = await services.files.open(_key(listed).at(registry.identity), listed.size, admit)
-    wheel = opened if isinstance(opened, CachedFile) else await opened.complete()
+    wheel = opened if isinstance(opened, OpenedFile) else await opened.complete()
     try:
         extract = partial(extract_metadata, name=policy.name, version=listed.version)
         metadata = await wheel.compute(extract)
@@ -138,27 +137,27 @@ async def _metadata(
     return answer
 
 
-def _find(project: Project, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
+def _find(project: PypiProject, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
     """The file at `path`, or else that of its name; and whether it is at `path`."""
     listed = find_file(project, origin, path)
     return listed or find_named(project, path), listed is not None
 
 
 def _render(
-    project: Project,
+    project: PypiProject,
     known: Mapping[str, KnownFile],
     policy: PackagePolicy,
     base: str,
     form: PageForm,
     now: datetime,
-) -> Page:
+) -> RenderedPage:
     project = with_known(project, known)
     render = render_json if form.is_json else render_html
     until = policy.next_change_at((listed.published_at for listed in project.files), now)
     return make_page(render(project, base, _marks(project, policy, now)), until)
 
 
-def _marks(project: Project, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+def _marks(project: PypiProject, policy: PackagePolicy, now: datetime) -> dict[str, str]:
     """Why files are marked as yanked, by file name: those that are refused, if others are left.
 
     Clients that find only yanked files say that there is no version, and request none. Unmarked,

@@ -11,10 +11,10 @@ from service.packages.proxy.pypi.listing import (
     Link,
     Listing,
     bounded_urls,
+    parse_minor,
     parse_status,
 )
-from service.packages.proxy.pypi.project import FILES_MAX, Project
-from service.packages.proxy.pypi.repository_version import parse_minor
+from service.packages.proxy.pypi.project import FILES_MAX, PypiProject
 
 
 class _Meta(msgspec.Struct, rename="kebab"):
@@ -39,7 +39,7 @@ _PAGE: Final = msgspec.json.Decoder(_Page)
 _LINK: Final = msgspec.json.Decoder(Link)
 
 
-def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> Project:
+def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> PypiProject:
     """The project `name` (normalised), from the page fetched from `page_url`.
 
     Invalid entries are dropped and counted; the others are kept. Raises DocumentInvalid if the
@@ -60,7 +60,7 @@ def parse_json(body: bytes, name: str, page_url: str, origins: Origins) -> Proje
         listing.add(link)
     stated = page.project_status or _Status()
     status, reason = parse_status(stated.status, stated.reason)
-    return Project(
+    return PypiProject(
         name=name,
         files=listing.files,
         api_minor=minor,

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from service.ci.verifier.codes import LOG_EVENT_PREFIX
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.orgs.api_keys import issue_api_key, revoke_api_key
-from service.packages.install_tokens.principal import InstallPrincipal
+from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.proxy.credentials import read_credentials
 from service.store.tables import ApiKey, Organisation
 from tests.conftest import BY_OPERATOR, World, unscoped_key

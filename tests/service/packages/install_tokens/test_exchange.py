@@ -243,7 +243,7 @@ async def test_one_key_has_a_limited_number_of_live_ones(
 async def test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none(gate: Gate):
     """Both are read again in the transaction that stores the token."""
     world, key = gate.world, await new_key(gate.world)
-    exchange_ = world.services.exchange
+    exchange_ = world.services.token_issuer
     path = "/api/v1/orgs/acme/install-tokens"
     for change in ("key", "binding"):
         sent = [("x-service-api-key", key.secret), ("x-service-ci-oidc", gate.issuer.sign())]

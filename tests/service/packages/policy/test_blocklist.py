@@ -16,8 +16,8 @@ from service.packages.policy.blocklist import BlocklistImporter, ImportResult, N
 from service.packages.policy.blocklist_contents import FeedState, Scope
 from service.packages.policy.blocklist_generations import BlocklistGenerations, ImportUnderWay
 from service.packages.policy.blocklist_loading import ImportOvertaken
-from service.packages.policy.book import PolicyBook
 from service.packages.policy.osv_zip import UnusableZip
+from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import, list_imports, load_feed_states
 from service.packages.release import Release
 from service.store.store import Store
@@ -49,7 +49,7 @@ async def load(
 
 async def blocked(store: Store, org: Organisation, *names: str) -> list[str]:
     """Those of `names` of which nothing may be installed: of npm, but `pypi` of PyPI."""
-    book = PolicyBook(store)
+    book = PolicyCache(store)
     found = []
     for name in names:
         ecosystem = Ecosystem.PYPI if name == "pypi" else Ecosystem.NPM

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, NothingToImport
-from service.packages.policy.book import PolicyBook
+from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import
 from service.packages.release import Release
 from service.store.tables import AdvisoryEntry, BlocklistImport
@@ -29,7 +29,7 @@ async def import_records(world: World, *records: Any, **options: Any) -> Any:
 
 async def in_force(world: World, *packages: str) -> dict[str, str]:
     """The advisory that blocks each of `packages`, such as `npm:evil`, as far as one does."""
-    book = PolicyBook(world.services.store)
+    book = PolicyCache(world.services.store)
     found = {}
     for package in packages:
         ecosystem, _, name = package.partition(":")

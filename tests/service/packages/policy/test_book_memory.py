@@ -9,8 +9,8 @@ import pytest
 
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.advisories import Advisory, AdvisorySpec
-from service.packages.policy.book import _STORED_FACTOR
 from service.packages.policy.document import encode_document, parse_policy
+from service.packages.policy.policy_cache import _STORED_FACTOR
 
 
 @pytest.mark.parametrize("ecosystem", list(Ecosystem))

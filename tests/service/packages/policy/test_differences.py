@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.packages.policy import differences
+from service.packages.policy import model
 from service.packages.policy.document import parse_policy
 from service.packages.policy.model import NO_POLICY, InstallPolicy
 
@@ -31,11 +31,11 @@ def test_each_line_is_looked_up_and_not_compared_with_all(monkeypatch: pytest.Mo
     """300 rules against 300 others would be 180,000 comparisons, on the event loop."""
     lines = InstallPolicy.lines.fget
 
-    def counted(policy: InstallPolicy) -> differences.Parts:
+    def counted(policy: InstallPolicy) -> model.Parts:
         return {part: [_Line(each) for each in found] for part, found in lines(policy).items()}
 
     monkeypatch.setattr(InstallPolicy, "lines", property(counted))
-    difference = differences.difference(denying("old"), denying("new"))
+    difference = model.difference(denying("old"), denying("new"))
 
     assert (len(difference.before["deny"]), len(difference.after["deny"])) == (100, 100)
     assert difference.omitted == 2 * (RULES - 100)
@@ -50,7 +50,7 @@ def test_a_part_whose_order_alone_changed_is_shown_whole() -> None:
     turned = parse_policy(
         {"deny": [{"ecosystem": "npm", "package": name} for name in ("second", "first")]}
     )
-    difference = differences.difference(policy, turned)
+    difference = model.difference(policy, turned)
 
     assert difference.before["deny"] == difference.after["deny"][::-1] != []
-    assert differences.difference(NO_POLICY, NO_POLICY).before == {}
+    assert model.difference(NO_POLICY, NO_POLICY).before == {}

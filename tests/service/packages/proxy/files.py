@@ -13,7 +13,7 @@ import httpx2
 
 from service.core.origins import parse_registry
 from service.packages.proxy.answers import UpstreamLimits
-from service.packages.proxy.cached_file import CachedFile
+from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.downloads import Admit, DownloadReader
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.file_keys import CacheKey, FileKey
@@ -48,7 +48,7 @@ class Files:
 
     async def open(
         self, key: CacheKey, expected_size: int | None = None
-    ) -> CachedFile | DownloadReader:
+    ) -> OpenedFile | DownloadReader:
         return await self.cache.open(key, expected_size, self.admit)
 
     async def get(self, key: CacheKey, expected_size: int | None = None) -> bytes:
@@ -71,12 +71,12 @@ class Files:
         return self.folder / "kept" / key.file.hex[:2] / key.name
 
 
-async def read(file: CachedFile | DownloadReader) -> bytes:
+async def read(file: OpenedFile | DownloadReader) -> bytes:
     return b"".join([piece async for piece in file.pieces()])
 
 
 async def read_to_failure(
-    file: CachedFile | DownloadReader,
+    file: OpenedFile | DownloadReader,
     got: bytearray,
     on_piece: Callable[[], None] = lambda: None,
 ) -> Exception | None:

@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.core.errors import PackageCacheFull, StoreUnavailable
-from service.packages.proxy.cache_folder import CacheFolder
+from service.packages.proxy.disk_cache import DiskCache
 from tests.budgets import budget
 from tests.interpreters import run_module
 from tests.polling import until
@@ -100,7 +100,7 @@ class TestShared:
 
     async def test_a_part_is_not_removed_between_its_making_and_its_lock(self, tmp_path):
         """The sweep of another process may run at any time."""
-        folder = CacheFolder(tmp_path, 2**30, free_bytes_min=0)
+        folder = DiskCache(tmp_path, 2**30, free_bytes_min=0)
         made = []
 
         def make() -> None:

@@ -10,9 +10,9 @@ from service.packages.proxy.circuit_breaker import (
     OPEN_MAX_S,
     OPEN_S,
     STALL_S,
-    Attempt,
     CircuitBreaker,
     CircuitState,
+    OriginAttempt,
 )
 from tests.service.packages.proxy.documents import SettableTimer
 
@@ -40,7 +40,7 @@ def opened(breaker: CircuitBreaker) -> CircuitBreaker:
     return breaker
 
 
-def begun(breaker: CircuitBreaker) -> Attempt:
+def begun(breaker: CircuitBreaker) -> OriginAttempt:
     attempt = breaker.begin()
     assert attempt is not None
     return attempt
@@ -197,7 +197,7 @@ class AnyCourse(RuleBasedStateMachine):
         self.timer = SettableTimer()
         self.changes: list[bool] = []
         self.breaker = CircuitBreaker("https://a.example:443", self.timer, self.changes.append)
-        self.under_way: list[Attempt] = []
+        self.under_way: list[OriginAttempt] = []
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 30.0]))
     def time_passes(self, seconds: float) -> None:

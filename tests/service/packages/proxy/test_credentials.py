@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from werkzeug.datastructures import Headers
 
 from service.core.errors import CredentialsDiffer, InstallUnauthenticated
-from service.packages.install_tokens.principal import InstallCredentials
+from service.packages.install_tokens.authorization import InstallCredentials
 from service.packages.proxy.credentials import (
     AUTHORIZATION_CHARS_MAX,
     SECRET_CHARS_MAX,

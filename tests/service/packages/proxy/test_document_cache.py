@@ -12,17 +12,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from service.core.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
-from service.packages.proxy.answers import Document, UpstreamLimits, Validators
+from service.packages.proxy.answers import CompressedDocument, Document, UpstreamLimits, Validators
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.document_cache import (
     EMPTIED_AFTER,
     MISSING_FOR,
     RETRY_AFTER,
     CachedDocument,
-    _pack_squeezed,
+    _pack_document,
 )
 from service.packages.proxy.document_files import StoredDocument
-from service.packages.proxy.squeezed import restore, squeeze
 from service.packages.proxy.upstream import TRIALS_MAX, Upstream
 from tests.budgets import only_full
 from tests.polling import until
@@ -321,7 +320,7 @@ class TestRegistryThatHangs:
         for task in waiting:
             task.cancel()
         for place in places:
-            place.leave()
+            place.release()
 
     async def test_a_request_that_waits_for_a_place_is_not_of_another_organisation(self, hanging):
         """It does not wait behind a queue of others, even for the same document."""
@@ -544,10 +543,10 @@ class TestHeavy:
     async def test_what_parses_it_can_be_sent_to_another_process(self, proxied):
         proxy = proxied.world.services.proxy
         document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
-        assert restore(squeeze(document)) == document
+        assert CompressedDocument.of(document).document() == document
         for codec in (proxy.pypi.public.documents._codec, proxy.npm.public.documents._codec):
             work = codec.parse, codec.is_empty, codec.encode
-            sent = pickle.dumps((_pack_squeezed, *work, squeeze(document)))
+            sent = pickle.dumps((_pack_document, *work, CompressedDocument.of(document)))
             pack, *arguments = pickle.loads(sent)  # noqa: S301 - our own bytes
             with pytest.raises(codec.invalid) as invalid:
                 pack(*arguments, "a")

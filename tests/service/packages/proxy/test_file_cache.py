@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreFault
 from service.core.errors import UpstreamFailed, UpstreamMissing
+from service.packages.proxy.admission import Permit
 from service.packages.proxy.answers import FileStream, UpstreamLimits
-from service.packages.proxy.cached_file import CachedFile
+from service.packages.proxy.disk_cache import OpenedFile
 from service.packages.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.packages.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
 from service.packages.proxy.file_keys import CacheKey, parse_file_key
 from service.packages.proxy.upstream import AdmittedFile
-from service.packages.proxy.waiting_room import Place
 from tests.polling import until
 from tests.proc_files import open_names
 from tests.service.packages.proxy.files import (
@@ -127,7 +127,7 @@ class TestServing:
         assert files.kept() == [key.name]
         again = await files.open(key, size)
 
-        assert isinstance(again, CachedFile)
+        assert isinstance(again, OpenedFile)
         assert again.size == size
         assert await read(again) == content
         assert files.registry.times(PATH) == 1
@@ -285,7 +285,7 @@ class TestLies:
                 yield FileStream(None, stream)
 
         async def admit():
-            return AdmittedFile(open_stream, Place(lambda: None), "acme")
+            return AdmittedFile(open_stream, Permit(lambda: None), "acme")
 
         reader = await files.cache.open(key_of(b"other"), None, admit)
         got = bytearray()
@@ -555,7 +555,7 @@ async def test_a_file_can_be_looked_into_after_it_was_evicted(files, tmp_path, r
     await files.get(KEY)
     await files.settled()
     file = await files.open(KEY)
-    assert isinstance(file, CachedFile)
+    assert isinstance(file, OpenedFile)
     files.path(KEY).unlink()
 
     assert await file.compute(lambda path: path.read_bytes()) == BIG

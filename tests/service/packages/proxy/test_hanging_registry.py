@@ -180,7 +180,7 @@ async def test_requests_that_waited_in_vain_cost_no_connection(clients: Clients,
 
     assert before == USABLE
     assert await usable(clients, moody, "after") == before
-    await until(lambda: (upstream.room.under_way, upstream.room.waiting) == (0, 0))
+    await until(lambda: (upstream.admission.under_way, upstream.admission.waiting) == (0, 0))
 
 
 async def test_one_organisation_does_not_hold_up_another(clients: Clients, moody: Moody):
@@ -223,7 +223,7 @@ async def test_slow_downloads_of_one_organisation_do_not_hold_up_another(
 
 async def test_a_client_that_reads_nothing_holds_no_place(served: Served, moody: Moody):
     """The file comes into the cache at the registry's speed."""
-    proxied, room = served.proxied, upstream_of(served).room
+    proxied, admission = served.proxied, upstream_of(served).admission
     proxied.publishes("large", wheel_of("large", "1.0", bytes(16 * 2**20)))
     path = await proxied.path_of("large")
     _, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1)
@@ -232,22 +232,22 @@ async def test_a_client_that_reads_nothing_holds_no_place(served: Served, moody:
         f"x-service-api-key: {proxied.key.secret}\r\n\r\n".encode()
     )
     await until(lambda: moody.registry.times("/files/large-1.0-py3-none-any.whl") == 1)
-    await until(lambda: room.under_way == 0)
+    await until(lambda: admission.under_way == 0)
 
     assert is_answering()
     writer.close()
 
 
 async def test_clients_that_disconnect_give_up_their_turn(clients: Clients, moody: Moody):
-    room = upstream_of(clients.served).room
-    room.wait_s = 600
+    admission = upstream_of(clients.served).admission
+    admission.wait_s = 600
     names = [f"left-{number}" for number in range(200)]
     moody.offer(names)
     moody.hangs = True
     hasty = asyncio.create_task(clients.ask_all(names, 600, ("acme",)))
-    await until(lambda: room.waiting == 200 - USABLE)
+    await until(lambda: admission.waiting == 200 - USABLE)
     hasty.cancel()
-    await until(lambda: room.waiting == 0)
+    await until(lambda: admission.waiting == 0)
 
     assert moody.left_hanging == USABLE
 

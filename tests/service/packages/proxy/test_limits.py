@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from service.core.settings import Settings
+from service.packages.proxy.admission import BURST_S
 from service.packages.proxy.circuit_breaker import CircuitState
-from service.packages.proxy.request_rates import BURST_S
 from tests.conftest import SCRAPER
 from tests.polling import until
 from tests.service.packages.install_tokens.jobs import INSTALL, Key, new_key
@@ -97,7 +97,7 @@ class TestAnswers:
         key = served.proxied.key
         for _ in range(3 * PER_ORG):
             assert await self.ask(served, path, key) == (200, "")
-        places = served.services.proxy.places
+        places = served.services.proxy.answers
         for _ in range(2):
             async with clients_that_read_nothing(served, path, *[key] * PER_KEY):
                 assert (await self.ask(served, "npm/-/ping", key))[0] == 429

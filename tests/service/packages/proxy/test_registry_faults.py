@@ -208,7 +208,7 @@ async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
     for task in waiting:
         task.cancel()
     for place in places:
-        place.leave()
+        place.release()
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert served.status_code == 200

@@ -3,8 +3,7 @@
 import pytest
 
 from service.core.errors import RegistryLimited, TooManyRegistryRequests
-from service.packages.proxy.request_rates import BURST_S, RequestRates
-from service.packages.proxy.waiting_room import Holder
+from service.packages.proxy.admission import BURST_S, Holder, RequestRates
 from tests.service.packages.proxy.documents import SettableTimer
 
 PER_S = 2.0

@@ -8,13 +8,17 @@ import yaml
 
 from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY
-from service.packages.proxy.clients import Client, ProxyAddress, all_variables, npmrc, variables
-from service.packages.proxy.snippets import (
+from service.packages.proxy.clients import (
     INSTALL_COMMANDS,
+    PackageManager,
+    ProxyAddress,
+    all_variables,
     client_snippet,
     exchange_snippet,
     job_snippet,
+    npmrc,
     project_snippet,
+    variables,
 )
 
 ADDRESS = ProxyAddress("https://audit.example.com", "acme")
@@ -26,10 +30,10 @@ def test_the_page_has_every_snippet() -> None:
     """It is written from them; a change of one must reach the page."""
     page = (REPOSITORY / "docs" / "install-proxy.md").read_text()
     snippets = [
-        *(job_snippet(Client.NPM, provider, ADDRESS) for provider in CiProvider),
+        *(job_snippet(PackageManager.NPM, provider, ADDRESS) for provider in CiProvider),
         *(exchange_snippet(provider, ADDRESS) for provider in CiProvider),
-        *(client_snippet(client, ADDRESS) for client in Client),
-        *filter(None, (project_snippet(client, ADDRESS) for client in Client)),
+        *(client_snippet(client, ADDRESS) for client in PackageManager),
+        *filter(None, (project_snippet(client, ADDRESS) for client in PackageManager)),
     ]
 
     for snippet in snippets:
@@ -39,18 +43,22 @@ def test_the_page_has_every_snippet() -> None:
 def test_the_quick_start_is_the_job_for_npm_on_github() -> None:
     page = (REPOSITORY / "README.md").read_text()
 
-    assert f"```yaml\n{job_snippet(Client.NPM, CiProvider.GITHUB, ADDRESS).text}```\n" in page
+    assert (
+        f"```yaml\n{job_snippet(PackageManager.NPM, CiProvider.GITHUB, ADDRESS).text}```\n" in page
+    )
 
 
 @pytest.mark.parametrize(
     ("client", "provider"),
     [
         (client, provider)
-        for client in Client
+        for client in PackageManager
         for provider in (CiProvider.GITHUB, CiProvider.GITLAB, CiProvider.CIRCLECI)
     ],
 )
-def test_each_job_is_yaml_that_runs_the_client(client: Client, provider: CiProvider) -> None:
+def test_each_job_is_yaml_that_runs_the_client(
+    client: PackageManager, provider: CiProvider
+) -> None:
     snippet = job_snippet(client, provider, ADDRESS, "our-audience")
     job = yaml.safe_load(snippet.text)
 
@@ -66,9 +74,9 @@ def test_each_job_is_yaml_that_runs_the_client(client: Client, provider: CiProvi
         assert '{"aud": "our-audience"}' in job["jobs"]["build"]["steps"][1]["run"]
 
 
-@pytest.mark.parametrize("client", Client)
+@pytest.mark.parametrize("client", PackageManager)
 def test_the_lines_for_a_client_set_what_the_command_line_sets(
-    client: Client, tmp_path: Path
+    client: PackageManager, tmp_path: Path
 ) -> None:
     program = tmp_path / INSTALL_COMMANDS[client].split()[0]
     file = '"$NPM_CONFIG_USERCONFIG"'
@@ -85,8 +93,8 @@ def test_the_lines_for_a_client_set_what_the_command_line_sets(
 
     given = variables(client, ADDRESS, TOKEN)
     assert {f"{name}={value}" for name, value in given.items()} <= lines
-    if client in {Client.NPM, Client.PNPM, Client.YARN_1}:
-        content = npmrc(ADDRESS, TOKEN, is_for_yarn_1=client is Client.YARN_1)
+    if client in {PackageManager.NPM, PackageManager.PNPM, PackageManager.YARN_1}:
+        content = npmrc(ADDRESS, TOKEN, is_for_yarn_1=client is PackageManager.YARN_1)
         assert set(content.splitlines()) <= lines
 
 

@@ -17,11 +17,11 @@ from service.core.errors import (
     UpstreamMissing,
 )
 from service.core.origins import parse_registry
+from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue
 from service.packages.proxy.answers import UpstreamLimits, Validators
 from service.packages.proxy.bodies import MEMBERS_MAX
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.upstream import REDIRECTS_MAX, Upstream
-from service.packages.proxy.waiting_room import RoomLimits, WaitingRoom
 from tests.polling import until
 from tests.service.packages.proxy.documents import SettableTimer
 from tests.service.packages.proxy.registry import Answer, Asked, FakeRegistry, bomb, head
@@ -297,14 +297,14 @@ class TestCircuit:
             await upstream.admit("acme")
         with pytest.raises(RegistryUnavailable):
             await upstream.document("a", "*/*")
-        place.leave()
+        place.release()
 
         assert len(registry.asked) == FAILURES_MAX
 
     async def test_requests_that_wait_are_refused_when_it_opens(self, registry, http):
         registry.does("/a", status_of(500))
-        room = WaitingRoom(RoomLimits(connections=1))
-        upstream = Upstream(http, parse_registry(registry.url), room=room)
+        admission = AdmissionQueue(AdmissionLimits(connections=1))
+        upstream = Upstream(http, parse_registry(registry.url), admission=admission)
         with await upstream.admit("acme"):
             waiting = [asyncio.create_task(upstream.admit("acme")) for _ in range(3)]
             await asyncio.sleep(0)
@@ -313,7 +313,7 @@ class TestCircuit:
             ended = await asyncio.gather(*waiting, return_exceptions=True)
 
         assert [type(error) for error in ended] == [RegistryUnavailable] * 3
-        assert (room.under_way, room.waiting) == (0, 0)
+        assert (admission.under_way, admission.waiting) == (0, 0)
 
     async def test_each_origin_has_its_own(self, registry, elsewhere, http):
         """Files can be downloaded from another host than the one that documents come from."""

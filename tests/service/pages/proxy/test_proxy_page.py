@@ -8,7 +8,7 @@ import pytest
 
 from analytics.model.envelopes import BlocklistHit
 from service.core.settings import Settings
-from service.packages.proxy.clients import Client
+from service.packages.proxy.clients import PackageManager
 from service.pages.proxy import in_units
 from tests.budgets import sample
 from tests.conftest import SettableClock, World, grant, running_world
@@ -106,7 +106,7 @@ async def test_the_cache_says_what_it_holds(world: World):
 
 
 @sample(12)
-@pytest.mark.parametrize("client", [client.replace(" ", "-") for client in Client])
+@pytest.mark.parametrize("client", [client.replace(" ", "-") for client in PackageManager])
 @pytest.mark.parametrize("provider", ["github", "gitlab", "circleci", "other"])
 async def test_each_client_and_provider_has_lines_for_this_organisation(
     world: World, client: str, provider: str

@@ -7,8 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.packages.proxy.documents import DocumentInvalid
-from service.packages.proxy.npm.blocked_tarballs import without_folder
-from service.packages.proxy.npm.document import Package, decode_package, encode_package, find_file
+from service.packages.proxy.npm.document import (
+    NpmPackage,
+    decode_package,
+    encode_package,
+    find_file,
+    without_folder,
+)
 from service.packages.proxy.npm.packument import parse_package
 from service.packages.proxy.npm.render import render_abbreviated, render_full, render_manifest
 from service.packages.proxy.origins import Origins
@@ -58,7 +63,7 @@ def documents(draw: st.DrawFn) -> tuple[str, Json]:
     return name, document
 
 
-def check(package: Package, source: Json, marks: dict[str, str]) -> None:
+def check(package: NpmPackage, source: Json, marks: dict[str, str]) -> None:
     """What must hold of every package that was parsed."""
     assert decode_package(encode_package(package)) == package
     full = json.loads(b"".join(render_full(package, BASE, marks)))
@@ -90,7 +95,7 @@ def check(package: Package, source: Json, marks: dict[str, str]) -> None:
             assert full["versions"][version]["dist"][key] == unchanged["dist"][key]
 
 
-def check_served_again(package: Package) -> None:
+def check_served_again(package: NpmPackage) -> None:
     """A second proxy in front of this one serves the same versions."""
     again = parse_package(b"".join(render_full(package, BASE, {})), package.name, SERVED)
 

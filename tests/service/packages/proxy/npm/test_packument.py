@@ -15,7 +15,7 @@ from service.packages.proxy.documents import (
 )
 from service.packages.proxy.npm.document import (
     VERSIONS_MAX,
-    Package,
+    NpmPackage,
     PackageVersion,
     decode_package,
     encode_package,
@@ -45,7 +45,7 @@ NAME = "some-package"
 BASE = "https://countersign.example/proxy/acme/npm"
 
 
-def parsed(*versions: Json, name: str = NAME, **changes: object) -> Package:
+def parsed(*versions: Json, name: str = NAME, **changes: object) -> NpmPackage:
     return parse_package(encoded(packument(*versions, name=name, **changes)), name, ORIGINS)
 
 
@@ -173,7 +173,7 @@ def test_a_version_that_is_no_version_is_dropped(version: str) -> None:
         (b'{"name":"some-package","versions":{"1.0.0":{"a":"\xff"}}}', "document is not JSON"),
         (b"{}", "document is of another package"),
         (b"[]", "document has members of other types than expected"),
-        (encoded(packument(name="Some-Package")), "document is of another package"),
+        (encoded(packument(name="Some-NpmPackage")), "document is of another package"),
         (encoded(packument(name={"x": 1})), "document is of another package"),
         (encoded(packument(versions=[])), "document has members of other types than expected"),
         (encoded(packument(time=1)), "document has members of other types than expected"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from service.packages.proxy.npm.document import Package
+from service.packages.proxy.npm.document import NpmPackage
 from service.packages.proxy.npm.packument import parse_package
 from service.packages.proxy.npm.render import (
     ABBREVIATED,
@@ -27,21 +27,21 @@ NAME = "some-package"
 REASON = 'blocked by Countersign: MAL-2024-1 "quoted" \n'
 
 
-def parsed(*versions: Json, name: str = NAME, **changes: object) -> Package:
+def parsed(*versions: Json, name: str = NAME, **changes: object) -> NpmPackage:
     return parse_package(encoded(packument(*versions, name=name, **changes)), name, ORIGINS)
 
 
-def abbreviated(package: Package, **marks: str) -> Json:
+def abbreviated(package: NpmPackage, **marks: str) -> Json:
     document: Json = json.loads(b"".join(render_abbreviated(package, BASE, marks)))
     return document
 
 
-def full(package: Package, **marks: str) -> Json:
+def full(package: NpmPackage, **marks: str) -> Json:
     document: Json = json.loads(b"".join(render_full(package, BASE, marks)))
     return document
 
 
-def manifest(package: Package, version_or_tag: str, **marks: str) -> Json | None:
+def manifest(package: NpmPackage, version_or_tag: str, **marks: str) -> Json | None:
     rendered = render_manifest(package, BASE, marks, version_or_tag)
     document: Json | None = None if rendered is None else json.loads(rendered)
     return document

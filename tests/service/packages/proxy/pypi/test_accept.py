@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.packages.proxy.pypi.accept import PageForm, negotiate
+from service.packages.proxy.pypi.render import PageForm, negotiate
 from service.packages.proxy.pypi.routes import render_root
 
 V1_JSON = "application/vnd.pypi.simple.v1+json"

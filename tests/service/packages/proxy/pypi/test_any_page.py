@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from service.packages.proxy.documents import DocumentInvalid
 from service.packages.proxy.origins import Origins
 from service.packages.proxy.pypi.html import parse_html
-from service.packages.proxy.pypi.project import Project, decode_project, encode_project, find_file
+from service.packages.proxy.pypi.project import (
+    PypiProject,
+    decode_project,
+    encode_project,
+    find_file,
+)
 from service.packages.proxy.pypi.render import render_html, render_json
 from service.packages.proxy.pypi.simple_json import parse_json
 from tests.service.packages.proxy.hostile import SEEDED, any_json, reason, url
@@ -31,7 +36,7 @@ NAMES = (
     "some_project-1.0-py3-none-any.whl",
     "some_project-1.0.0.tar.gz",
     "some_project-1!2.0+local.1-1-py3-none-any.whl",
-    "Some.Project-2.0.tar.gz",
+    "Some.PypiProject-2.0.tar.gz",
     "other-1.0.tar.gz",
     "some_project-1.0.egg",
     'some_project-1.0"><a>.tar.gz',
@@ -54,7 +59,7 @@ def files(draw: st.DrawFn) -> Json:
     return file
 
 
-def check(project: Project, marks: dict[str, str]) -> None:
+def check(project: PypiProject, marks: dict[str, str]) -> None:
     """What must hold of every project that was parsed."""
     assert decode_project(encode_project(project)) == project
     served = json.loads(b"".join(render_json(project, BASE, marks)))
@@ -75,7 +80,7 @@ def check(project: Project, marks: dict[str, str]) -> None:
         assert entry["yanked"] == (marks[file.filename] or True) if file.filename in marks else True
 
 
-def check_served_again(project: Project) -> None:
+def check_served_again(project: PypiProject) -> None:
     """A second proxy in front of this one serves the same files."""
     page = b"".join(render_json(project, BASE, {}))
     again = parse_json(page, project.name, f"{BASE}/simple/", SERVED)

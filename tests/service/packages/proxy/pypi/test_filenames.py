@@ -6,25 +6,34 @@ from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from service.packages.proxy.pypi.filenames import FILENAME_CHARS_MAX, Kind, parse_filename
+from service.packages.proxy.pypi.filenames import (
+    FILENAME_CHARS_MAX,
+    DistributionKind,
+    parse_filename,
+)
 from tests.budgets import budget
 
 
 @pytest.mark.parametrize(
     ("filename", "project", "version", "kind"),
     [
-        ("Foo_Bar-1.0-py3-none-any.whl", "foo-bar", "1.0", Kind.WHEEL),
-        ("foo-1.0-2-py2.py3-none-any.whl", "foo", "1.0", Kind.WHEEL),
-        ("foo-1!2.0rc1+cu118-cp39-cp39-linux_x86_64.whl", "foo", "1!2.0rc1+cu118", Kind.WHEEL),
-        ("foo-1.0.0.post1.tar.gz", "foo", "1.0.0.post1", Kind.SDIST),
+        ("Foo_Bar-1.0-py3-none-any.whl", "foo-bar", "1.0", DistributionKind.WHEEL),
+        ("foo-1.0-2-py2.py3-none-any.whl", "foo", "1.0", DistributionKind.WHEEL),
+        (
+            "foo-1!2.0rc1+cu118-cp39-cp39-linux_x86_64.whl",
+            "foo",
+            "1!2.0rc1+cu118",
+            DistributionKind.WHEEL,
+        ),
+        ("foo-1.0.0.post1.tar.gz", "foo", "1.0.0.post1", DistributionKind.SDIST),
         ("foo.bar-1.0-beta.zip", "foo-bar-1-0", None, None),
-        ("Foo.Bar-1.0B2.zip", "foo-bar", "1.0b2", Kind.SDIST),
-        ("foo-bar-1.0.tar.bz2", "foo-bar", "1.0", Kind.SDIST),
-        ("foo-01.0.tgz", "foo", "1.0", Kind.SDIST),
+        ("Foo.Bar-1.0B2.zip", "foo-bar", "1.0b2", DistributionKind.SDIST),
+        ("foo-bar-1.0.tar.bz2", "foo-bar", "1.0", DistributionKind.SDIST),
+        ("foo-01.0.tgz", "foo", "1.0", DistributionKind.SDIST),
     ],
 )
 def test_a_name_says_project_and_version(
-    filename: str, project: str, version: str | None, kind: Kind | None
+    filename: str, project: str, version: str | None, kind: DistributionKind | None
 ) -> None:
     """Both are normalised, so that no spelling escapes a rule."""
     assert parse_filename(filename) == ((project, version, kind) if version else None)

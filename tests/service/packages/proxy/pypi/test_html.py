@@ -7,7 +7,7 @@ import pytest
 
 from service.packages.proxy.documents import DocumentInvalid
 from service.packages.proxy.pypi.html import TAGS_MAX, parse_html
-from service.packages.proxy.pypi.project import Project
+from service.packages.proxy.pypi.project import PypiProject
 from service.packages.proxy.pypi.simple_json import parse_json
 from tests.budgets import budget
 from tests.service.packages.proxy.synthetic import (
@@ -26,7 +26,7 @@ SDIST = "some_project-1.0.tar.gz"
 META = '<meta name="pypi:repository-version" content="1.0">'
 
 
-def parsed(page: str | bytes) -> Project:
+def parsed(page: str | bytes) -> PypiProject:
     body = page.encode() if isinstance(page, str) else page
     return parse_html(body, "some-project", PAGE_URL, ORIGINS)
 

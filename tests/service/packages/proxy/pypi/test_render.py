@@ -7,7 +7,7 @@ from urllib.parse import urldefrag
 
 import pytest
 
-from service.packages.proxy.pypi.project import Project
+from service.packages.proxy.pypi.project import PypiProject
 from service.packages.proxy.pypi.render import render_html, render_json
 from service.packages.proxy.pypi.simple_json import parse_json
 from tests.service.packages.proxy.synthetic import (
@@ -28,11 +28,11 @@ NEWER = "some_project-2.0.tar.gz"
 REASON = "blocked by Countersign: <MAL-2024-1> & \"more\" 'here'"
 
 
-def parsed(*files: Json, **changes: object) -> Project:
+def parsed(*files: Json, **changes: object) -> PypiProject:
     return parse_json(encoded(simple_page(*files, **changes)), "some-project", PAGE_URL, ORIGINS)
 
 
-def served_json(project: Project, **marks: str) -> Json:
+def served_json(project: PypiProject, **marks: str) -> Json:
     page: Json = json.loads(b"".join(render_json(project, BASE, marks)))
     return page
 
@@ -58,7 +58,7 @@ class Page(HTMLParser):
             self.links[-1]["text"] += data.strip()
 
 
-def served_html(project: Project, **marks: str) -> Page:
+def served_html(project: PypiProject, **marks: str) -> Page:
     return Page(b"".join(render_html(project, BASE, marks)))
 
 

@@ -10,11 +10,11 @@ from service.packages.proxy.documents import (
     DocumentInvalid,
     EncodingUnknown,
 )
-from service.packages.proxy.pypi.filenames import Kind
+from service.packages.proxy.pypi.filenames import DistributionKind
 from service.packages.proxy.pypi.project import (
     FILES_MAX,
-    Project,
     ProjectFile,
+    PypiProject,
     decode_project,
     encode_project,
     find_file,
@@ -36,7 +36,7 @@ SDIST = "some_project-1.0.tar.gz"
 SHA256 = "a" * 64
 
 
-def parsed(page: Json) -> Project:
+def parsed(page: Json) -> PypiProject:
     return parse_json(encoded(page), "some-project", PAGE_URL, ORIGINS)
 
 
@@ -60,7 +60,7 @@ def test_a_file_has_all_that_policy_and_clients_need() -> None:
     assert file == ProjectFile(
         filename=WHEEL,
         version="1.0",
-        kind=Kind.WHEEL,
+        kind=DistributionKind.WHEEL,
         origin="pypi",
         path=f"/packages/ab/{WHEEL}",
         hashes={"sha256": SHA256, "md5": "b" * 32},

@@ -15,14 +15,17 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from analytics.model.errors import StoreFault
 from analytics.storage.drop_order import drop_order
 from analytics.storage.fsync import fsync, mkdir_synced
+from service.core.threads import run_uncancellable
 
 FREE_BYTES_MIN: Final = 512 * 2**20
 """What the cache leaves of the disk: the audit log is on the same one, and must go on."""
@@ -42,7 +45,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialFile:
     """A file that is being written. It stays locked for as long as its process lives."""
 
     path: Path
@@ -56,7 +59,7 @@ class _File(NamedTuple):
     owner: str
 
 
-class CacheFolder:
+class DiskCache:
     """A folder of cached files. Its methods block, and raise OSError."""
 
     def __init__(self, root: Path, bytes_max: int, *, free_bytes_min: int = FREE_BYTES_MIN) -> None:
@@ -72,7 +75,7 @@ class CacheFolder:
             raise ValueError("not a name of the cache")
         return self._kept / name.partition("-")[2][:2] / name
 
-    def new_part(self, size: int, owner: str) -> Part:
+    def new_part(self, size: int, owner: str) -> PartialFile:
         """A new empty file of `owner` that has room for `size` bytes.
 
         Evicts files if that makes enough room. Raises ENOSPC if less than
@@ -94,7 +97,7 @@ class CacheFolder:
         if self._missing_bytes(size) > 0:
             raise OSError(errno.ENOSPC, "less than the free bytes that the cache must leave")
 
-    def keep(self, part: Part, name: str) -> Path:
+    def keep(self, part: PartialFile, name: str) -> Path:
         """Give the complete `part` its `name`, durably. Replaces a file of the same name."""
         target = self.path(name)
         # Before the rename: after a power loss no name may lead to bytes that were never written.
@@ -105,7 +108,7 @@ class CacheFolder:
         fsync(target.parent)
         return target
 
-    def discard(self, part: Part) -> None:
+    def discard(self, part: PartialFile) -> None:
         """Remove `part`; its descriptor stays open."""
         part.path.unlink(missing_ok=True)
 
@@ -141,7 +144,7 @@ class CacheFolder:
                 removed += _remove_unlocked(path)
         return removed
 
-    def _create(self) -> Part:
+    def _create(self) -> PartialFile:
         while True:
             path = self._parts / secrets.token_hex(16)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -149,7 +152,7 @@ class CacheFolder:
             # Held until the descriptor is closed, be it by a crash: an unlocked part has no owner.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if os.fstat(descriptor).st_nlink:
-                return Part(path, descriptor)
+                return PartialFile(path, descriptor)
             os.close(descriptor)  # a sweep removed it before it was locked
 
     def _missing_bytes(self, size: int) -> int:
@@ -204,3 +207,112 @@ def _remove_unlocked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+READ_BYTES: Final = 256 * 1024
+Identity = tuple[int, int, int, int]
+"""Device, inode, size and modification time."""
+
+_Result = TypeVar("_Result")
+
+
+class LoadedFile:
+    """A small cached file whose bytes are in memory, with the SHA-256 of them."""
+
+    def __init__(self, content: bytes, sha256: str | None) -> None:
+        self.size = len(content)
+        self.sha256 = sha256
+        self._content = content
+
+    def part(self, start: int = 0, stop: int | None = None) -> bytes:
+        """The bytes from `start` up to, not including, `stop`."""
+        return self._content[start:stop]
+
+    async def close(self) -> None:
+        """Do nothing: there is no descriptor to release."""
+
+
+class OpenedFile:
+    """An open file. Its bytes stay readable through the descriptor even if it is evicted.
+
+    The caller closes it with `close`, or by starting an iteration over `pieces`.
+    """
+
+    def __init__(self, descriptor: int, status: os.stat_result, sha256: str | None = None) -> None:
+        self.size = status.st_size
+        self.sha256 = sha256
+        """The SHA-256 of its bytes in hex, once it is verified."""
+
+        self.identity = identity_of(status)
+        self._descriptor: int | None = descriptor
+
+    async def pieces(self, start: int = 0, stop: int | None = None) -> AsyncGenerator[bytes, None]:
+        """The bytes from `start` up to, not including, `stop`; closes the file at the end.
+
+        Raises StoreFault if the file became shorter.
+        """
+        at, end = start, self.size if stop is None else min(stop, self.size)
+        try:
+            while at < end:
+                piece = await read_at(self._descriptor, min(READ_BYTES, end - at), at)
+                at += len(piece)
+                yield piece
+        finally:
+            await self.close()
+
+    async def compute(self, function: Callable[[Path], _Result]) -> _Result:
+        """The result of `function`, called in a thread with a path that it may open and read.
+
+        The path is that of the open descriptor, so the file may be evicted meanwhile.
+        """
+        path = Path(f"/dev/fd/{self._descriptor}")
+        return await run_uncancellable(partial(function, path))
+
+    async def load(self) -> LoadedFile:
+        """The whole file in memory; closes this one. Raises StoreFault if it became shorter."""
+        pieces = [piece async for piece in self.pieces()]
+        return LoadedFile(b"".join(pieces), self.sha256)
+
+    async def close(self) -> None:
+        """Release the file. Safe to repeat."""
+        # Cleared before the await: a second `close` must not close a reused descriptor number.
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # In a thread: if the file was evicted, its blocks are freed now.
+            await run_uncancellable(partial(os.close, descriptor))
+
+
+async def open_file(path: Path) -> OpenedFile | None:
+    """The file at `path`, marked as used now; None if there is none. Raises OSError."""
+    descriptors: list[int] = []
+    try:
+        await run_uncancellable(lambda: descriptors.append(_open(path)))
+    except FileNotFoundError:
+        return None
+    except BaseException:  # cancelled, when it was open already
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+    return OpenedFile(descriptors[0], os.fstat(descriptors[0]))
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """Values that differ for another file, and for the same file with changed contents."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _open(path: Path) -> int:
+    # A link could lead to a file outside the cache, such as a secret.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    touch(descriptor)
+    return descriptor
+
+
+async def read_at(descriptor: int | None, size: int, offset: int) -> bytes:
+    """Up to `size` bytes from `offset`, at least one. Raises StoreFault if there is none."""
+    if descriptor is None:
+        raise ValueError("the file is closed")
+    piece = await run_uncancellable(partial(os.pread, descriptor, size, offset))
+    if not piece:
+        raise StoreFault("a cached package file is shorter than it was")
+    return piece

@@ -8,12 +8,12 @@ import pytest
 
 from service.app.composition import Services, build_services
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy import book
-from service.packages.policy.book import PolicyBook
+from service.packages.policy import policy_cache
 from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InstallPolicy
+from service.packages.policy.policy_cache import PolicyCache
 from service.packages.release import Release
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -33,7 +33,7 @@ async def put(store: Store, org: Organisation, document: dict[str, Any]) -> None
 
 async def is_refused(services: Services, org: Organisation, name: str = "left-pad") -> bool:
     """Whether a process would refuse an npm package."""
-    policy = await services.policy_book.of(org, Ecosystem.NPM, name)
+    policy = await services.policies.of(org, Ecosystem.NPM, name)
     return policy.decide(Release(Ecosystem.NPM, name, "1.0.0"), services.clock()).is_refused
 
 
@@ -75,7 +75,7 @@ async def test_one_organisation_is_not_decided_by_the_rules_of_another(world: Wo
     assert not await is_refused(world.services, world.other)
 
 
-async def statements(world: World, book: PolicyBook, name: str = "left-pad") -> list[str]:
+async def statements(world: World, book: PolicyCache, name: str = "left-pad") -> list[str]:
     """What a look into the book asks the database."""
     seen: list[str] = []
     with watched_steps(world.services.store, seen.append):
@@ -84,7 +84,7 @@ async def statements(world: World, book: PolicyBook, name: str = "left-pad") -> 
 
 
 async def test_while_nothing_is_committed_nothing_is_asked(world: World) -> None:
-    book = PolicyBook(world.services.store)
+    book = PolicyCache(world.services.store)
     await put(world.services.store, world.acme, DENY)
     first = await statements(world, book)
 
@@ -107,7 +107,7 @@ def _any_envelope() -> Any:
 
 
 async def test_a_policy_is_read_once_for_all_packages(world: World) -> None:
-    book = PolicyBook(world.services.store)
+    book = PolicyCache(world.services.store)
     await put(world.services.store, world.acme, DENY)
     await statements(world, book)
 
@@ -145,7 +145,7 @@ async def test_a_long_policy_is_compiled_in_a_thread(
         threads.append(threading.current_thread())
         return CompiledPolicy(policy)
 
-    monkeypatch.setattr(book, "CompiledPolicy", compiled)
+    monkeypatch.setattr(policy_cache, "CompiledPolicy", compiled)
     rules = [DENY["deny"][0] | {"id": f"{number}", "reason": "r" * 99} for number in range(30)]
     for document in (DENY, {"deny": rules}):
         await put(world.services.store, world.acme, document)

@@ -1,20 +1,22 @@
 """Bounds the requests that a process has at registries at once, and those that wait to be sent.
 
-At one registry an organisation may hold as many places as are free, and twice as many at all its
-registries together (dynamic thresholds: Choudhury and Hahne, 1998). An eighth of all places does
+At one registry an organisation may hold as many permits as are free, and twice as many at all its
+registries together (dynamic thresholds: Choudhury and Hahne, 1998). An eighth of all permits does
 not count as free for those: it is for organisations that hold none. So neither one organisation nor
-several, at however many registries that do not answer, take the last place from another. A place
+several, at however many registries that do not answer, take the last permit from another. A permit
 that becomes free goes to the organisation that holds the fewest.
 """
 
 import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, TypeVar
 
-from service.core.errors import ProxyBusy
+from service.core.errors import ProxyBusy, RegistryLimited, TooManyAnswers, TooManyRegistryRequests
 
 WAITING_MAX: Final = 1024
 """Requests of a process that wait for one of them."""
@@ -34,7 +36,7 @@ _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
-class RoomLimits:
+class AdmissionLimits:
     """How many requests may be under way, and wait, and for how long."""
 
     connections: int = 128
@@ -111,20 +113,20 @@ class _Waiter:
     admitted: asyncio.Future[None]
 
 
-class Place:
-    """The right to send one request, until `leave`."""
+class Permit:
+    """The right to send one request, until `release`."""
 
-    def __init__(self, leave: Callable[[], None]) -> None:
-        self._leave = leave
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
         self._is_held = True
 
-    def leave(self) -> None:
-        """Give the place to the next request. Safe to repeat."""
+    def release(self) -> None:
+        """Give the permit to the next request. Safe to repeat."""
         if self._is_held:
             self._is_held = False
-            self._leave()
+            self._release()
 
-    def __enter__(self) -> "Place":
+    def __enter__(self) -> "Permit":
         return self
 
     def __exit__(
@@ -133,15 +135,15 @@ class Place:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.leave()
+        self.release()
 
 
-class WaitingRoom:
+class AdmissionQueue:
     """The requests of one process to all registries. Lives in one event loop."""
 
     def __init__(
         self,
-        limits: RoomLimits | None = None,
+        limits: AdmissionLimits | None = None,
         *,
         observe: Callable[[str, int, int], None] = lambda _org, _under_way, _waiting: None,
     ) -> None:
@@ -150,7 +152,7 @@ class WaitingRoom:
         It gets an organisation, and how many of its requests are under way and wait, whenever that
         changes.
         """
-        limits = limits or RoomLimits()
+        limits = limits or AdmissionLimits()
         self.wait_s = limits.wait_s
         self._connections = Shares(limits.connections)
         self._waiting = Shares(limits.waiting)
@@ -161,31 +163,31 @@ class WaitingRoom:
 
     @property
     def under_way(self) -> int:
-        """How many places are held."""
+        """How many permits are held."""
         return self._connections.taken
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a place."""
+        """How many requests wait for a permit."""
         return self._waiting.taken
 
     def held(self, registry: str) -> int:
-        """How many places requests to this registry hold."""
+        """How many permits requests to this registry hold."""
         return self._connections.held_at(registry)
 
-    def try_enter(self, holder: Holder) -> Place | None:
-        """A place if there is one now."""
+    def try_enter(self, holder: Holder) -> Permit | None:
+        """A permit if there is one now."""
         # No request that waits could have it: it would have got it when it became free.
-        return self._place(holder) if self._take(holder) else None
+        return self._permit(holder) if self._take(holder) else None
 
-    async def enter(self, holder: Holder) -> Place:
-        """A place; waits for one, and gives up its turn if cancelled.
+    async def enter(self, holder: Holder) -> Permit:
+        """A permit; waits for one, and gives up its turn if cancelled.
 
         Raises ProxyBusy if too many wait or none becomes free, and what `refuse` was given.
         """
-        place = self.try_enter(holder)
-        if place is not None:
-            return place
+        permit = self.try_enter(holder)
+        if permit is not None:
+            return permit
         if not self._waiting.take(holder):
             raise ProxyBusy("too many requests wait for a connection")
         waiter = _Waiter(holder, asyncio.get_running_loop().create_future())
@@ -195,7 +197,7 @@ class WaitingRoom:
             await self._wait(waiter)
         finally:
             self._remove(waiter)
-        return self._place(holder)
+        return self._permit(holder)
 
     def refuse(self, registry: str, error: Callable[[], Exception]) -> None:
         """End the waits for this registry: each raises an exception of its own."""
@@ -210,9 +212,9 @@ class WaitingRoom:
             async with asyncio.timeout(self.wait_s):
                 await admitted
         except BaseException as error:
-            # Admitted and cancelled before it could continue: without this the place is lost.
+            # Admitted and cancelled before it could continue: without this the permit is lost.
             if admitted.done() and not admitted.cancelled() and admitted.exception() is None:
-                self._leave(waiter.holder)
+                self._release(waiter.holder)
             if isinstance(error, TimeoutError):
                 raise ProxyBusy("no connection became free in time") from error
             raise
@@ -225,8 +227,8 @@ class WaitingRoom:
         self._waiting.give_back(waiter.holder)
         self._report(org)
 
-    def _place(self, holder: Holder) -> Place:
-        return Place(lambda: self._leave(holder))
+    def _permit(self, holder: Holder) -> Permit:
+        return Permit(lambda: self._release(holder))
 
     def _take(self, holder: Holder) -> bool:
         is_taken = self._connections.take(holder)
@@ -234,16 +236,16 @@ class WaitingRoom:
             self._report(holder.org)
         return is_taken
 
-    def _leave(self, holder: Holder) -> None:
+    def _release(self, holder: Holder) -> None:
         self._connections.give_back(holder)
         self._report(holder.org)
         # All that fit: more than one may, because what an organisation may hold grows with the
-        # places that are free.
+        # permits that are free.
         while (waiter := self._admit_next()) is not None:
             waiter.admitted.set_result(None)
 
     def _admit_next(self) -> _Waiter | None:
-        """The next request that has a place now: of the organisation that holds the fewest."""
+        """The next request that has a permit now: of the organisation that holds the fewest."""
         for org in sorted(self._queues, key=self._connections.held_by):
             for waiter in self._first_of_each_registry(org):
                 if self._take(waiter.holder):
@@ -261,3 +263,116 @@ class WaitingRoom:
 
     def _report(self, org: str) -> None:
         self._observe(org, self._connections.held_by(org), self._waiting.held_by(org))
+
+
+PER_S: Final = 100.0
+BURST_S: Final = 60.0
+"""An organisation that has sent nothing may send the requests of so many seconds at once."""
+
+
+class RequestRates:
+    """The requests of one process, of each organisation to each registry (token buckets)."""
+
+    def __init__(
+        self,
+        per_s: float = PER_S,
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        refused: Callable[[str, str], None] = lambda _org, _reason: None,
+    ) -> None:
+        """`timer` is any steady clock, in seconds.
+
+        `refused` is for metrics: the organisation whose request is refused, and why.
+        """
+        self._request_s = 1 / per_s
+        self._timer = timer
+        self._refused = refused
+        self._full_at: dict[Holder, float] = {}
+        """When each bucket is full again if no more is taken from it: late is much used."""
+
+        self._paused_until: dict[Holder, float] = {}
+
+    def charge(self, holder: Holder) -> None:
+        """Count a request that is about to be sent.
+
+        Raises RegistryLimited while the organisation is paused, and TooManyRegistryRequests.
+        """
+        now = self._timer()
+        paused_s = self._paused_until.get(holder, now) - now
+        if paused_s > 0:
+            self._refused(holder.org, "paused")
+            raise RegistryLimited(
+                f"{holder.registry}: this organisation is paused", math.ceil(paused_s)
+            )
+        full_at = max(self._full_at.get(holder, now), now) + self._request_s
+        if full_at - now > BURST_S:
+            self._refused(holder.org, "requests_to_registry")
+            raise TooManyRegistryRequests(
+                f"{holder.registry}: too many requests of one organisation"
+            )
+        self._full_at[holder] = full_at
+
+    def pause_heaviest(self, registry: str, seconds: float) -> None:
+        """Pause the organisation that has asked the registry most of late.
+
+        Only this one: once it asks no more, the registry may answer the others.
+        """
+        holders = (holder for holder in self._full_at if holder.registry == registry)
+        heaviest = max(holders, key=self._full_at.__getitem__, default=None)
+        if heaviest is not None:
+            self._paused_until[heaviest] = self._timer() + seconds
+
+
+class AnswerLimiter:
+    """The answers under way. Lives in one event loop."""
+
+    def __init__(
+        self,
+        per_org: int,
+        per_key: int,
+        *,
+        observe: Callable[[str, int], None] = lambda _org, _under_way: None,
+        refused: Callable[[str, str], None] = lambda _org, _reason: None,
+    ) -> None:
+        """`observe` gets an organisation and its answers under way, whenever that changes.
+
+        `refused` gets the organisation of an answer that is refused, and why. Both for metrics.
+        """
+        self._per_org = per_org
+        self._per_key = per_key
+        self._observe = observe
+        self._refused = refused
+        self._by_org = Counter[str]()
+        self._by_key = Counter[str]()
+
+    @property
+    def under_way(self) -> int:
+        """How many answers are under way."""
+        return self._by_org.total()
+
+    def count(self, org: str, key: str) -> None:
+        """Count an answer, until the current task ends: Quart sends the last byte in it.
+
+        Raises TooManyAnswers.
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("an answer is made in a task")
+        if self._by_key[key] >= self._per_key:
+            self._refused(org, "answers_of_key")
+            raise TooManyAnswers(whose="key", setting="COUNTERSIGN_PROXY_ANSWERS_PER_KEY_MAX")
+        if self._by_org[org] >= self._per_org:
+            self._refused(org, "answers_of_org")
+            raise TooManyAnswers(
+                whose="organisation", setting="COUNTERSIGN_PROXY_ANSWERS_PER_ORG_MAX"
+            )
+        self._count(org, key, 1)
+        task.add_done_callback(lambda _: self._count(org, key, -1))
+
+    def _count(self, org: str, key: str, change: int) -> None:
+        self._by_org[org] += change
+        self._by_key[key] += change
+        self._observe(org, self._by_org[org])
+        for counts, name in ((self._by_org, org), (self._by_key, key)):
+            if not counts[name]:
+                del counts[name]

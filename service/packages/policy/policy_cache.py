@@ -1,11 +1,11 @@
 """The policies of all organisations, from memory for as long as nothing changes."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
+from service.core.single_flight import SingleFlight
 from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.advisories import PackageAdvisories
@@ -31,14 +31,13 @@ AT_ONCE_BYTES: Final = 4096
 """What is stored of a policy or of advisories is compiled in the event loop up to this size, which
 takes 10 ms at most; longer ones in a thread."""
 
-_Key = tuple[str, InForce, Ecosystem, str]
 _Policy = tuple[CompiledPolicy, int]
 """A policy, and how many bytes are stored of it."""
 
 _Result = TypeVar("_Result")
 
 
-class PolicyBook:
+class PolicyCache:
     """What each organisation's policy says about each package.
 
     After a commit by any process, one statement tells whether a policy or the blocklist changed.
@@ -50,7 +49,7 @@ class PolicyBook:
         self._store = store
         self._packages = ByteCache(KEPT_BYTES_MAX)
         self._policies = ByteCache(KEPT_BYTES_MAX)
-        self._loading: dict[_Key, asyncio.Task[PackagePolicy]] = {}
+        self._loads = SingleFlight[PackagePolicy]()
 
     async def of(self, org: Organisation, ecosystem: Ecosystem, name: str) -> PackagePolicy:
         """The policy of `org` on the package `name` (canonical), as of now or later."""
@@ -61,11 +60,7 @@ class PolicyBook:
         is_known, entry = self._packages.find(key)
         if is_known:
             return entry  # type: ignore[no-any-return]
-        if key not in self._loading:
-            self._loading[key] = asyncio.create_task(self._load(org.id, ecosystem, name))
-            self._loading[key].add_done_callback(lambda _: self._loading.pop(key))
-        # Concurrent requests share one load, and a cancelled request does not cancel it.
-        return await asyncio.shield(self._loading[key])
+        return await self._loads.run(key, partial(self._load, org.id, ecosystem, name))
 
     async def current(self, org: Organisation) -> CompiledPolicy:
         """The whole policy of `org`, as of now or later."""
