@@ -34,7 +34,7 @@ WITH_DATABASE := tests/service tests/processes tests/stored tests/openapi tests/
 exact = --quiet --no-deps --require-hashes $(addprefix -r requirements/,$(1))
 pinned = $(BIN)/uv pip install --system-certs --python $(BIN)/python $(exact) || $(BIN)/pip install $(exact)
 
-.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live guards mutants goldens check format bench hashes sbom clean help
+.PHONY: demo serve fleet test test-on-sqlite test-beside test-all proxy-live mutants goldens check format bench hashes sbom clean help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -78,9 +78,6 @@ test-all: $(VENV)/.installed-dev ## every test, with as many tries as each can m
 proxy-live: $(VENV)/.installed-dev ## install through the proxy from the registries that this machine has configured
 	-@PYTHON=$(BIN)/python sh tests/clients/install.sh $(CLIENTS)
 	$(BIN)/pytest --numprocesses 0 tests/clients/live.py
-
-guards: $(VENV)/.installed-dev ## drop each guard and want its test to fail (SINCE=main: what changed)
-	TESTS=all SINCE=$(SINCE) $(BIN)/pytest -q --numprocesses $(shell nproc) tests/test_guards.py
 
 mutants: $(VENV)/.installed-dev ## make small wrong changes and want tests to fail (COUNT=100 SEED=1)
 	$(BIN)/python -m tests.mutants $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(MODULES) $(if $(NAMES),--names $(NAMES))

@@ -52,7 +52,7 @@ class GroupScheduling(LoadFileScheduling):
         return group_of(nodeid)
 
 
-@pytest.hookimpl(optionalhook=True)  # tests of guards run without xdist
+@pytest.hookimpl(optionalhook=True)  # mutants are tried without xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling | None:
     """Xdist's hook: the scheduler of a run with `--dist loadfile`."""
     return GroupScheduling(config, log) if config.getoption("dist") == "loadfile" else None

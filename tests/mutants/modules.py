@@ -5,314 +5,396 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent.parent
 
-# A mutant is tried with one file after the other: quick ones of the module itself come first.
-MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "analytics/model/cursors.py": (
-        "tests/analytics/model/test_cursors.py",
-        "tests/service/audit/test_cursor_misuse.py",
-    ),
-    "analytics/model/filters.py": (
-        "tests/analytics/model/test_filters.py",
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_groups.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_reader.py",
-        "tests/analytics/query/test_kept_sums.py",
-        "tests/service/audit/test_search.py",
-        "tests/service/audit/test_retention_everywhere.py",
-    ),
-    "analytics/model/retention.py": (
-        "tests/analytics/model/test_retention.py",
-        "tests/service/audit/test_retention_everywhere.py",
-        "tests/service/audit/test_pruning.py",
-    ),
-    "analytics/model/ingest_validation.py": (
-        "tests/analytics/model/test_ingest_validation.py",
-        "tests/service/audit/test_ingest_items.py",
-        "tests/service/audit/test_accepted.py",
-    ),
-    "analytics/statistics/top_values.py": (
-        "tests/analytics/statistics/test_top_values.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_reader.py",
-        "tests/analytics/query/test_kept_sums.py",
-        "tests/analytics/statistics/test_value_index.py",
-        "tests/analytics/query/test_successive_queries.py",
-    ),
-    "analytics/statistics/value_index.py": (
-        "tests/analytics/statistics/test_value_index.py",
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_reader.py",
-    ),
-    "analytics/statistics/zone_maps.py": (
-        "tests/analytics/statistics/test_zone_maps.py",
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_reader.py",
-    ),
-    "analytics/storage/segment_writer.py": (
-        "tests/analytics/storage/test_segment_writer.py",
-        "tests/analytics/storage/test_fsync.py",
-        "tests/analytics/storage/test_verified_files.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/storage/test_integrity.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_kept_sums.py",
-        "tests/analytics/storage/test_compaction.py",
-        "tests/service/audit/test_import_crashes.py",
-    ),
-    "analytics/storage/segment_index.py": (
-        "tests/analytics/statistics/test_value_index.py",
-        "tests/analytics/storage/test_integrity.py",
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_reader.py",
-    ),
-    "analytics/storage/index_blocks.py": (
-        "tests/analytics/statistics/test_value_index.py",
-        "tests/analytics/storage/test_integrity.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/query/test_reader.py",
-    ),
-    "analytics/storage/journal_batches.py": (
-        "tests/analytics/storage/test_journal_batches.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/storage/test_integrity.py",
-        "tests/service/audit/test_accepted.py",
-        "tests/service/audit/test_entry.py",
-        "tests/service/audit/test_sealing.py",
-        "tests/analytics/query/test_kept_sums.py",
-    ),
-    "analytics/storage/verified_files.py": (
-        "tests/analytics/storage/test_verified_files.py",
-        "tests/analytics/storage/test_cache_folder.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/cache/test_results.py",
-        "tests/service/audit/test_compaction.py",
-        "tests/analytics/storage/test_s3_faults.py",
-    ),
-    "analytics/storage/compaction.py": (
-        "tests/analytics/storage/test_compaction.py",
-        "tests/analytics/storage/test_schema_versions.py",
-        "tests/analytics/storage/test_integrity.py",
-        "tests/analytics/query/test_kept_sums.py",
-        "tests/service/audit/test_compaction.py",
-    ),
-    "analytics/query/row_mask.py": (
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_ordered_scan.py",
-        "tests/analytics/cache/test_results.py",
-        "tests/analytics/query/test_reader.py",
-    ),
-    "analytics/query/planner.py": (
-        "tests/analytics/query/test_newest_scan.py",
-        "tests/analytics/query/test_ordered_scan.py",
-        "tests/analytics/query/test_summaries.py",
-        "tests/analytics/model/test_filter_meaning.py",
-        "tests/analytics/query/test_reader.py",
-        "tests/analytics/cache/test_results.py",
-        "tests/analytics/statistics/test_value_index.py",
-        "tests/analytics/query/test_kept_sums.py",
-        "tests/service/audit/test_export_list.py",
-        "tests/service/audit/test_s3_reading.py",
-    ),
-    "analytics/query/newest_texts.py": (
-        "tests/service/audit/test_entry.py",
-        "tests/service/audit/test_newest_page.py",
-        "tests/service/audit/test_cursor_misuse.py",
-        "tests/analytics/query/test_newest_texts.py",
-    ),
-    "analytics/query/closed_sums.py": ("tests/analytics/query/test_kept_sums.py",),
-    "analytics/query/kept_sums.py": ("tests/analytics/query/test_kept_sums.py",),
-    "analytics/export/text_encoder.py": (
-        "tests/analytics/export/test_text_encoder.py",
-        "tests/analytics/imports/test_readers.py",
-        "tests/analytics/export/test_wire.py",
-        "tests/analytics/export/test_writers.py",
+_TESTS: Final = {
+    "analytics/export/csv_json.py": (
+        "analytics/imports/test_readers test_prefetch test_wire test_text_encoder test_writers"
     ),
     "analytics/export/gather.py": (
-        "tests/analytics/export/test_text_encoder.py",
-        "tests/analytics/imports/test_readers.py",
-        "tests/analytics/export/test_wire.py",
-        "tests/analytics/export/test_writers.py",
+        "test_text_encoder analytics/imports/test_readers test_wire test_writers"
     ),
-    "analytics/export/csv_json.py": (
-        "tests/analytics/imports/test_readers.py",
-        "tests/analytics/export/test_prefetch.py",
-        "tests/analytics/export/test_wire.py",
-        "tests/analytics/export/test_text_encoder.py",
-        "tests/analytics/export/test_writers.py",
+    "analytics/export/text_encoder.py": (
+        "test_text_encoder analytics/imports/test_readers test_wire test_writers"
     ),
-    "service/core/fair_queue.py": (
-        "tests/service/core/test_fair_queue.py",
-        "tests/service/audit/test_fair_queries.py",
+    "analytics/imports/items.py": "test_validation",
+    "analytics/imports/validation.py": "test_validation",
+    "analytics/model/cursors.py": "test_cursors service/audit/test_cursor_misuse",
+    "analytics/model/filters.py": (
+        "test_filters test_filter_meaning analytics/query/test_summaries "
+        "analytics/query/test_groups analytics/query/test_newest_scan "
+        "analytics/query/test_reader analytics/query/test_kept_sums "
+        "service/audit/test_search service/audit/test_retention_everywhere"
     ),
-    "service/core/loop_turns.py": ("tests/service/core/test_loop_turns.py",),
-    "service/store/journal.py": (
-        "tests/service/store/test_transaction.py",
-        "tests/service/store/test_work.py",
-        "tests/service/store/test_tenants_apart.py",
-        "tests/service/audit/test_ingest.py",
-        "tests/service/audit/test_received_at.py",
-        "tests/service/audit/test_exactly_once.py",
-        "tests/service/audit/test_snapshots.py",
-        "tests/service/audit/test_clock_guard.py",
-        "tests/service/audit/test_sealing.py",
-        "tests/service/audit/test_maintenance.py",
+    "analytics/model/ingest_validation.py": (
+        "test_ingest_validation service/audit/test_ingest_items service/audit/test_accepted"
     ),
-    "service/store/group_commit.py": (
-        "tests/service/store/test_group_commit.py",
-        "tests/service/store/test_batching.py",
-        "tests/service/test_cancelled_work.py",
-        "tests/service/test_closing.py",
+    "analytics/model/retention.py": (
+        "test_retention service/audit/test_retention_everywhere service/audit/test_pruning"
     ),
-    "service/store/commit_cache.py": (
-        "tests/service/store/test_commit_cache.py",
-        "tests/service/access/test_known_callers.py",
-        "tests/service/audit/test_snapshots.py",
+    "analytics/model/schema.py": "test_schema analytics/storage/test_schema_versions",
+    "analytics/model/strict_json.py": (
+        "service/ci/issuers/test_jwks service/ci/verifier/test_attacks"
     ),
-    "service/store/catalog.py": (
-        "tests/service/store/test_tenants_apart.py",
-        "tests/service/audit/test_snapshots.py",
-        "tests/service/audit/test_pruning.py",
-        "tests/service/audit/test_scrubber.py",
-        "tests/service/audit/test_indexer.py",
-        "tests/service/audit/test_maintenance.py",
-        "tests/service/audit/test_compaction.py",
-        "tests/service/audit/open_table/test_publishing.py",
-        "tests/service/audit/open_table/test_removal.py",
+    "analytics/open_table/delta.py": "service/audit/open_table/test_bucket_faults",
+    "analytics/open_table/metadata_files.py": "test_metadata_files",
+    "analytics/open_table/storage_faults.py": "test_storage_faults",
+    "analytics/query/closed_sums.py": "test_kept_sums",
+    "analytics/query/kept_sums.py": "test_kept_sums",
+    "analytics/query/newest_texts.py": (
+        "service/audit/test_entry service/audit/test_newest_page "
+        "service/audit/test_cursor_misuse test_newest_texts"
     ),
-    "service/store/lease.py": (
-        "tests/service/audit/test_lease.py",
-        "tests/service/audit/test_takeover.py",
-        "tests/service/audit/test_pruning.py",
-        "tests/service/audit/test_sealing.py",
+    "analytics/query/ordered_scan.py": "test_ordered_scan",
+    "analytics/query/planner.py": (
+        "test_newest_scan test_ordered_scan test_summaries "
+        "analytics/model/test_filter_meaning test_reader analytics/cache/test_results "
+        "analytics/statistics/test_value_index test_kept_sums service/audit/test_export_list "
+        "service/audit/test_s3_reading"
     ),
-    "service/audit/sealer.py": (
-        "tests/service/audit/test_sealing.py",
-        "tests/service/audit/test_maintenance.py",
-        "tests/service/audit/test_takeover.py",
-        "tests/service/audit/test_crashes.py",
+    "analytics/query/row_mask.py": (
+        "analytics/model/test_filter_meaning test_newest_scan test_ordered_scan "
+        "analytics/cache/test_results test_reader"
     ),
-    "service/audit/compactor.py": (
-        "tests/service/audit/test_compaction.py",
-        "tests/service/audit/test_takeover.py",
-        "tests/service/test_closing.py",
+    "analytics/query/scans.py": "analytics/cache/test_results",
+    "analytics/query/sql.py": "service/audit/test_stable_pages",
+    "analytics/statistics/top_values.py": (
+        "test_top_values analytics/query/test_summaries analytics/query/test_reader "
+        "analytics/query/test_kept_sums test_value_index "
+        "analytics/query/test_successive_queries"
     ),
-    "service/audit/pruner.py": (
-        "tests/service/audit/test_pruning.py",
-        "tests/service/audit/test_maintenance.py",
-        "tests/service/audit/test_takeover.py",
-        "tests/service/audit/test_pruning_crashes.py",
+    "analytics/statistics/value_index.py": (
+        "test_value_index analytics/model/test_filter_meaning analytics/query/test_summaries "
+        "analytics/query/test_newest_scan analytics/query/test_reader"
     ),
-    "service/audit/clock_guard.py": (
-        "tests/service/audit/test_clock_guard.py",
-        "tests/service/audit/test_wrong_clocks.py",
+    "analytics/statistics/zone_maps.py": (
+        "test_zone_maps analytics/model/test_filter_meaning analytics/query/test_summaries "
+        "analytics/query/test_newest_scan analytics/query/test_reader"
     ),
+    "analytics/storage/cache_folder.py": "test_cache_folder test_s3_disk",
+    "analytics/storage/compaction.py": (
+        "test_compaction test_schema_versions test_integrity analytics/query/test_kept_sums "
+        "service/audit/test_compaction"
+    ),
+    "analytics/storage/drop_order.py": "test_drop_order test_cache_folder",
+    "analytics/storage/file_copy.py": "test_file_copy",
+    "analytics/storage/fsync.py": "test_fsync test_segment_writer",
+    "analytics/storage/import_claims.py": "test_s3_faults service/audit/test_s3_crashes",
+    "analytics/storage/index_blocks.py": (
+        "analytics/statistics/test_value_index test_integrity test_schema_versions "
+        "analytics/query/test_summaries analytics/query/test_reader"
+    ),
+    "analytics/storage/integrity.py": "test_integrity service/audit/test_scrubber",
+    "analytics/storage/journal_batches.py": (
+        "test_journal_batches test_schema_versions test_integrity "
+        "service/audit/test_accepted service/audit/test_entry service/audit/test_sealing "
+        "analytics/query/test_kept_sums"
+    ),
+    "analytics/storage/object_fetcher.py": "service/audit/test_s3",
+    "analytics/storage/objects.py": "test_objects test_s3_faults",
+    "analytics/storage/prefix_owner.py": "service/audit/test_s3_prefix",
+    "analytics/storage/s3_segments.py": "service/audit/test_s3_crashes test_s3_faults",
+    "analytics/storage/segment_index.py": (
+        "analytics/statistics/test_value_index test_integrity "
+        "analytics/model/test_filter_meaning test_schema_versions "
+        "analytics/query/test_summaries analytics/query/test_reader"
+    ),
+    "analytics/storage/segment_reader.py": (
+        "test_verified_files test_schema_versions service/audit/test_received_at"
+    ),
+    "analytics/storage/segment_store.py": "service/audit/test_scrubber",
+    "analytics/storage/segment_writer.py": (
+        "test_segment_writer test_fsync test_verified_files test_schema_versions "
+        "test_integrity analytics/query/test_newest_scan analytics/query/test_kept_sums "
+        "test_compaction service/audit/test_import_crashes"
+    ),
+    "analytics/storage/slot_locks.py": "test_cache_folder",
+    "analytics/storage/suspects.py": "test_suspects",
+    "analytics/storage/verified_files.py": (
+        "test_verified_files test_cache_folder test_schema_versions "
+        "analytics/query/test_newest_scan analytics/cache/test_results "
+        "service/audit/test_compaction test_s3_faults"
+    ),
+    "service/access/admin_tokens.py": "test_admin_tokens",
     "service/access/authenticate.py": (
-        "tests/service/access/test_known_callers.py",
-        "tests/service/access/test_sessions.py",
-        "tests/service/access/test_admin_tokens.py",
-        "tests/service/access/test_key_use.py",
-        "tests/service/access/test_denied_requests.py",
-        "tests/service/access/test_secrets_at_rest.py",
-        "tests/service/access/test_credentials.py",
-        "tests/service/orgs/test_keys.py",
-        "tests/service/pages/people/test_keys.py",
-        "tests/service/access/passkeys/test_signing_in_again.py",
-        "tests/service/audit/test_ingest.py",
+        "test_known_callers test_sessions test_admin_tokens test_key_use "
+        "test_denied_requests test_secrets_at_rest test_credentials service/orgs/test_keys "
+        "service/pages/people/test_keys service/access/passkeys/test_signing_in_again "
+        "service/audit/test_ingest"
     ),
     "service/access/authorization.py": (
-        "tests/service/access/test_roles.py",
-        "tests/service/access/test_reauthorized.py",
-        "tests/service/access/test_known_callers.py",
-        "tests/service/access/test_denied_requests.py",
-        "tests/service/access/test_credentials.py",
-        "tests/service/pages/profile/test_profile.py",
-        "tests/service/pages/profile/test_reauthorized.py",
-        "tests/service/pages/people/test_who.py",
-        "tests/service/orgs/test_beyond_own_role.py",
-        "tests/service/access/passkeys/test_signing_in_again.py",
-        "tests/service/ci/verifier/test_attribution.py",
-        "tests/service/audit/test_fair_queries.py",
+        "test_roles test_reauthorized test_known_callers test_denied_requests "
+        "test_credentials service/pages/profile/test_profile "
+        "service/pages/profile/test_reauthorized service/pages/people/test_who "
+        "service/orgs/test_beyond_own_role service/access/passkeys/test_signing_in_again "
+        "service/ci/verifier/test_attribution service/audit/test_fair_queries "
+        "service/core/test_loop_turns"
     ),
-    "service/trust/bindings/rules.py": (
-        "tests/service/trust/bindings/test_limits.py",
-        "tests/service/trust/bindings/test_check_order.py",
-        "tests/service/trust/bindings/test_visible_text.py",
-        "tests/service/trust/bindings/test_event_names.py",
-        "tests/service/trust/bindings/test_repository_id.py",
-        "tests/service/trust/bindings/test_error_table.py",
-        "tests/service/trust/bindings/test_status_table.py",
-        "tests/service/trust/bindings/test_reason.py",
-        "tests/service/trust/bindings/test_any_body.py",
+    "service/access/callers.py": (
+        "service/packages/install_tokens/test_authorization test_credentials"
     ),
-    "service/trust/bindings/changes.py": (
-        "tests/service/trust/bindings/test_states.py",
-        "tests/service/trust/bindings/test_limits.py",
-        "tests/service/trust/bindings/test_slots.py",
-        "tests/service/trust/bindings/test_reason.py",
-        "tests/service/trust/bindings/test_slot_rule.py",
-        "tests/service/trust/bindings/test_replace.py",
-        "tests/service/trust/bindings/test_revoke_repository.py",
-        "tests/service/trust/bindings/test_audit_rows.py",
-        "tests/service/trust/bindings/test_race.py",
-        "tests/service/ci/verifier/test_attribution.py",
+    "service/access/csrf.py": "service/access/sign_in/test_signing_in",
+    "service/access/device_sign_in/grants.py": "test_device_sign_in",
+    "service/access/passkeys/ceremonies.py": "test_signing_in test_registering",
+    "service/access/passkeys/changes.py": "test_registering",
+    "service/access/passkeys/repository.py": "service/pages/profile/test_profile",
+    "service/access/passkeys/sign_in.py": "test_signing_in_again test_signing_in",
+    "service/access/roles.py": "test_roles",
+    "service/access/sessions.py": "test_sessions service/access/passkeys/test_signing_in_again",
+    "service/access/sign_in/cookies.py": "service/access/test_sessions",
+    "service/access/sign_in/eligible_memberships.py": "test_attacks test_signing_in",
+    "service/access/sign_in/exchange.py": "test_attacks",
+    "service/access/sign_in/flow.py": "test_setting_up",
+    "service/access/sign_in/id_tokens.py": "test_id_tokens",
+    "service/access/sign_in/identity.py": "test_attacks",
+    "service/access/sign_in/rate_limit.py": "test_attacks",
+    "service/access/sign_in/signed_cookie.py": "test_attacks",
+    "service/app/application.py": (
+        "service/web/test_error_shape service/access/test_denied_requests "
+        "service/pages/test_refusals service/pages/test_slow_page "
+        "service/pages/test_audit_page"
     ),
+    "service/app/hypercorn_server.py": "service/core/test_loop_turns processes/test_connections",
+    "service/app/maintenance_process.py": "processes/test_maintenance_processes",
+    "service/app/server.py": "fleet/test_hangs",
+    "service/app/supervisor.py": "processes/test_workers processes/test_maintenance_processes",
+    "service/app/system.py": "service/core/test_metrics",
+    "service/app/watchdog.py": "test_watchdog",
+    "service/audit/actor_names.py": "test_search_endpoint service/pages/trust/test_bindings_page",
+    "service/audit/backup/create.py": "test_create",
+    "service/audit/backup/manifest.py": "test_restore",
+    "service/audit/backup/object_versions.py": "test_by_version",
+    "service/audit/backup/restore.py": (
+        "test_restore test_postgresql service/audit/test_s3_maintenance"
+    ),
+    "service/audit/backup/segment_restore.py": "test_segment_restore test_segment_loss",
+    "service/audit/clock_guard.py": "test_clock_guard test_wrong_clocks",
+    "service/audit/compactor.py": "test_compaction test_takeover service/test_closing",
+    "service/audit/export_entries.py": "test_export_list",
+    "service/audit/garbage_collector.py": (
+        "test_crashes test_s3_crashes test_takeover test_compaction "
+        "service/audit/open_table/test_removal"
+    ),
+    "service/audit/importer.py": "test_import test_clock_guard test_received_at",
+    "service/audit/ingest.py": "test_ingest service/ci/verifier/test_attribution",
+    "service/audit/integrity_check.py": "test_integrity_check",
+    "service/audit/lake.py": "test_fair_queries test_s3_prefix test_scrubber",
+    "service/audit/open_table/publisher.py": (
+        "test_publishing service/audit/test_s3_prefix test_removal"
+    ),
+    "service/audit/open_table/registry.py": "test_removal test_publishing",
+    "service/audit/pruner.py": (
+        "test_pruning test_maintenance test_takeover test_pruning_crashes test_clock_guard"
+    ),
+    "service/audit/saved_searches.py": "service/pages/investigate/test_saved_searches",
+    "service/audit/scrubber.py": "test_scrubber",
+    "service/audit/sealer.py": (
+        "test_sealing test_maintenance test_takeover test_crashes test_ingest"
+    ),
+    "service/audit/tenant_log.py": (
+        "service/pages/test_live service/pages/test_autocomplete "
+        "service/pages/test_audit_page test_summary test_search_endpoint"
+    ),
+    "service/audit/worker_process.py": "processes/test_worker_process",
+    "service/ci/issuers/issuers.py": "test_issuers",
+    "service/ci/issuers/jwks.py": "test_jwks",
+    "service/ci/issuers/key_source.py": (
+        "test_key_source test_key_fetch test_issuer_process test_key_outages"
+    ),
+    "service/ci/issuers/urls.py": "test_issuers",
+    "service/ci/verifier/attribution.py": "test_attribution test_proved_jobs test_ci_rows",
+    "service/ci/verifier/candidates.py": "test_candidates test_attribution",
+    "service/ci/verifier/parsing.py": "test_attacks",
+    "service/ci/verifier/rejections.py": "test_attacks",
     "service/ci/verifier/rules.py": (
-        "tests/service/ci/verifier/test_attacks.py",
-        "tests/service/ci/verifier/test_attribution.py",
-        "tests/service/ci/verifier/test_candidates.py",
-        "tests/service/ci/verifier/test_proved_jobs.py",
-        "tests/service/ci/verifier/test_mutations.py",
-        "tests/service/ci/verifier/test_usage.py",
-        "tests/service/trust/explain/test_any_claims.py",
+        "test_attacks test_attribution test_candidates test_proved_jobs test_mutations "
+        "test_usage service/trust/explain/test_any_claims"
     ),
     "service/ci/verifier/signatures.py": (
-        "tests/service/ci/verifier/test_attacks.py",
-        "tests/service/ci/verifier/test_attacks_on_keys.py",
-        "tests/service/ci/issuers/test_key_source.py",
-        "tests/service/ci/issuers/test_jwks.py",
-        "tests/service/ci/issuers/test_issuer_process.py",
+        "test_attacks test_attacks_on_keys service/ci/issuers/test_key_source "
+        "service/ci/issuers/test_jwks service/ci/issuers/test_issuer_process"
     ),
-    "service/ci/verifier/attribution.py": (
-        "tests/service/ci/verifier/test_attribution.py",
-        "tests/service/ci/verifier/test_proved_jobs.py",
-        "tests/service/ci/verifier/test_ci_rows.py",
+    "service/ci/verifier/token_cache.py": "test_attacks_on_keys",
+    "service/ci/verifier/usage.py": "test_usage",
+    "service/ci/verifier/verifier.py": "test_attacks_on_keys service/trust/rejected/test_holding",
+    "service/cli/asking.py": "processes/test_cli_asking",
+    "service/cli/bindings_sync.py": "processes/test_cli_bindings_sync",
+    "service/cli/files.py": "test_files",
+    "service/cli/logins.py": "test_logins",
+    "service/cli/policy.py": "processes/test_cli_asking",
+    "service/cli/proposals.py": "processes/test_cli_explain",
+    "service/cli/server_client.py": "processes/test_cli_remote_failures",
+    "service/cli/tables.py": "test_tables processes/test_cli_rejected",
+    "service/cli/target.py": "processes/test_cli_remote_failures processes/test_cli_places",
+    "service/core/errors/base.py": "service/web/test_error_shape",
+    "service/core/fair_queue.py": "test_fair_queue service/audit/test_fair_queries",
+    "service/core/loop_turns.py": "test_loop_turns",
+    "service/core/origins.py": "test_origins service/packages/proxy/test_first_party",
+    "service/core/secrets.py": "test_secrets",
+    "service/core/settings.py": "test_settings service/audit/test_compaction",
+    "service/core/single_flight.py": "service/store/test_commit_cache",
+    "service/orgs/api_keys.py": "test_keys",
+    "service/orgs/members.py": "test_members service/access/test_roles test_beyond_own_role",
+    "service/orgs/roles.py": "test_roles",
+    "service/packages/install_tokens/authorization.py": "test_authorization",
+    "service/packages/install_tokens/exchange.py": "test_exchange",
+    "service/packages/install_tokens/tokens.py": "test_exchange",
+    "service/packages/intervals.py": "test_intervals test_pypi_versions",
+    "service/packages/names.py": (
+        "test_names service/packages/policy/test_evaluation "
+        "service/packages/proxy/npm/test_audit_queries"
+    ),
+    "service/packages/policy/advisories.py": "test_evaluation",
+    "service/packages/policy/blocklist_generations.py": "test_blocklist",
+    "service/packages/policy/blocklist_loading.py": "test_blocklist_feeds",
+    "service/packages/policy/changes.py": "test_routes",
+    "service/packages/policy/document.py": (
+        "test_document test_evaluation test_routes service/pages/policy/test_edits"
     ),
     "service/packages/policy/evaluation.py": (
-        "tests/service/packages/policy/test_evaluation.py",
-        "tests/service/packages/policy/test_differences.py",
-        "tests/service/packages/policy/test_policy_cache.py",
-        "tests/service/packages/proxy/test_blocked.py",
-        "tests/service/packages/proxy/test_npm_routes.py",
+        "test_evaluation test_differences test_policy_cache service/packages/proxy/test_blocked "
+        "service/packages/proxy/test_npm_routes"
     ),
-    "service/packages/policy/document.py": (
-        "tests/service/packages/policy/test_document.py",
-        "tests/service/packages/policy/test_evaluation.py",
-        "tests/service/packages/policy/test_routes.py",
-        "tests/service/pages/policy/test_edits.py",
+    "service/packages/policy/exceptions.py": "test_exceptions",
+    "service/packages/policy/osv_zip.py": "test_osv_zip",
+    "service/packages/policy/policy_cache.py": "test_policy_cache",
+    "service/packages/policy/preview.py": (
+        "test_preview_steps service/packages/proxy/test_preview_dates"
     ),
-    "service/packages/intervals.py": (
-        "tests/service/packages/test_intervals.py",
-        "tests/service/packages/test_pypi_versions.py",
+    "service/packages/policy/repository.py": "test_exceptions",
+    "service/packages/policy/sbom.py": "processes/test_cli_policy",
+    "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
+    "service/packages/proxy/artifacts.py": "test_changed_artifacts",
+    "service/packages/proxy/blocked.py": "test_blocked",
+    "service/packages/proxy/bodies.py": "test_upstream",
+    "service/packages/proxy/circuit_breaker.py": "test_circuit_breaker",
+    "service/packages/proxy/credentials.py": "test_credentials",
+    "service/packages/proxy/disk_cache.py": "test_file_cache test_document_cache",
+    "service/packages/proxy/document_cache.py": "test_document_cache",
+    "service/packages/proxy/document_files.py": "test_document_cache",
+    "service/packages/proxy/downloads.py": "test_file_cache",
+    "service/packages/proxy/file_answer.py": "test_install_log test_changed_artifacts",
+    "service/packages/proxy/file_cache.py": "test_file_cache",
+    "service/packages/proxy/file_keys.py": "test_first_party",
+    "service/packages/proxy/install_log.py": (
+        "test_install_log test_cut_installs test_changed_artifacts"
     ),
-    "service/packages/names.py": (
-        "tests/service/packages/test_names.py",
-        "tests/service/packages/policy/test_evaluation.py",
-        "tests/service/packages/proxy/npm/test_audit_queries.py",
+    "service/packages/proxy/install_marks.py": "test_install_marks test_cut_installs",
+    "service/packages/proxy/installs.py": (
+        "test_install_log test_pypi_routes test_changed_artifacts"
     ),
+    "service/packages/proxy/npm/audit_queries.py": (
+        "test_audit_queries service/packages/proxy/test_npm_routes"
+    ),
+    "service/packages/proxy/npm/packument.py": "test_packument",
+    "service/packages/proxy/npm/tags.py": "test_tags",
+    "service/packages/proxy/origins.py": "test_origins",
+    "service/packages/proxy/pypi/html.py": "test_html",
+    "service/packages/proxy/pypi/listing.py": "test_simple_json",
+    "service/packages/proxy/pypi/metadata.py": "test_metadata",
+    "service/packages/proxy/pypi/project.py": "test_simple_json",
+    "service/packages/proxy/pypi/routes.py": "service/packages/proxy/test_pypi_routes",
+    "service/packages/proxy/registries.py": "test_first_party",
+    "service/packages/proxy/services.py": "test_pypi_routes test_first_party test_npm_routes",
+    "service/packages/proxy/upstream.py": "test_upstream test_limits",
     "service/packages/versions.py": (
-        "tests/service/packages/test_npm_versions.py",
-        "tests/service/packages/test_pypi_versions.py",
-        "tests/service/packages/policy/test_document.py",
+        "test_npm_versions test_pypi_versions service/packages/policy/test_document"
     ),
+    "service/pages/audit_page.py": "test_audit_page",
+    "service/pages/live.py": "test_live",
+    "service/pages/live_places.py": "test_live",
+    "service/pages/one_time_form.py": "service/pages/people/test_members",
+    "service/pages/routes.py": "test_live",
+    "service/pages/sign_in/device_page.py": "service/access/device_sign_in/test_device_sign_in",
+    "service/pages/sign_in/passkey_routes.py": (
+        "service/access/passkeys/test_signing_in service/access/passkeys/test_registering"
+    ),
+    "service/pages/sign_in/routes.py": (
+        "service/access/sign_in/test_attacks service/access/sign_in/test_signing_in"
+    ),
+    "service/pages/summary_panel.py": "test_slow_page",
+    "service/store/catalog.py": (
+        "test_tenants_apart service/audit/test_snapshots service/audit/test_pruning "
+        "service/audit/test_scrubber service/audit/test_indexer "
+        "service/audit/test_maintenance service/audit/test_compaction "
+        "service/audit/open_table/test_publishing service/audit/open_table/test_removal"
+    ),
+    "service/store/commit_cache.py": (
+        "test_commit_cache service/access/test_known_callers service/audit/test_snapshots"
+    ),
+    "service/store/database_copy/copy.py": "test_copy",
+    "service/store/faults.py": "service/store/postgres/test_outages",
+    "service/store/group_commit.py": (
+        "test_group_commit test_batching service/test_cancelled_work service/test_closing"
+    ),
+    "service/store/journal.py": (
+        "test_transaction test_work test_tenants_apart service/audit/test_ingest "
+        "service/audit/test_received_at service/audit/test_exactly_once "
+        "service/audit/test_snapshots service/audit/test_clock_guard "
+        "service/audit/test_sealing service/audit/test_maintenance"
+    ),
+    "service/store/lease.py": (
+        "service/audit/test_lease service/audit/test_takeover service/audit/test_pruning "
+        "service/audit/test_sealing"
+    ),
+    "service/store/organisations.py": (
+        "service/packages/install_tokens/test_exchange "
+        "service/pages/people/test_teams_and_projects service/pages/people/test_keys"
+    ),
+    "service/store/postgres/connection.py": "test_durability test_half_open",
+    "service/store/postgres/connection_url.py": "test_connection_url",
+    "service/store/postgres/direct.py": "test_group_commit test_kept",
+    "service/store/postgres/engine.py": "test_writer test_twins test_outages",
+    "service/store/postgres/faults.py": "test_half_open",
+    "service/store/postgres/probe.py": "test_probe",
+    "service/store/sqlite/connection.py": (
+        "service/audit/test_takeover service/store/test_connections "
+        "service/store/test_connection service/store/test_commit_cache "
+        "service/store/test_transaction service/store/test_work"
+    ),
+    "service/store/sqlite/engine.py": (
+        "service/store/test_connections service/store/test_transaction"
+    ),
+    "service/store/store.py": "service/audit/test_snapshots service/store/postgres/test_writer",
+    "service/trust/bindings/cache.py": "test_cache service/ci/verifier/test_attribution",
+    "service/trust/bindings/changes.py": (
+        "test_states test_limits test_slots test_reason test_slot_rule test_replace "
+        "test_revoke_repository test_audit_rows test_race "
+        "service/ci/verifier/test_attribution"
+    ),
+    "service/trust/bindings/repository.py": (
+        "service/ci/verifier/test_attribution service/pages/trust/test_bindings_page test_replace"
+    ),
+    "service/trust/bindings/repository_revocation.py": (
+        "test_revoke_repository service/pages/trust/test_revoke_repository_page"
+    ),
+    "service/trust/bindings/rules.py": (
+        "test_limits test_check_order test_visible_text test_event_names test_repository_id "
+        "test_error_table test_status_table test_reason test_any_body"
+    ),
+    "service/trust/bindings/slots.py": "test_slots service/pages/trust/test_create",
+    "service/trust/bindings/sync.py": "processes/test_cli_bindings_sync",
+    "service/trust/explain/binding_history.py": "test_routes",
+    "service/trust/explain/evaluation.py": "test_explanation",
+    "service/trust/explain/explain_api.py": "test_routes",
+    "service/trust/explain/nearest.py": "test_nearest",
+    "service/trust/explain/proposals.py": "test_proposals test_nearest",
+    "service/trust/rejected/proposals.py": "test_routes",
+    "service/trust/rejected/rows.py": "test_subjects test_routes service/pages/trust/test_rejected",
+    "service/trust/rejected/subjects.py": "test_subjects",
+    "service/trust/reports/access_report.py": "test_access_report",
+    "service/web/compression.py": "test_compression service/packages/proxy/test_not_modified",
+    "service/web/headers.py": "service/packages/proxy/test_not_modified",
+    "service/web/turns.py": "service/core/test_loop_turns",
+}
+"""Files in the folder of tests that mirrors the module's, or by their path in `tests`.
+
+A mutant is tried with one file after the other: quick ones of the module itself come first.
+"""
+
+
+def _path(module: str, test: str) -> str:
+    return f"tests/{test}.py" if "/" in test else f"tests/{Path(module).parent}/{test}.py"
+
+
+MODULES: Final[dict[str, tuple[str, ...]]] = {
+    module: tuple(_path(module, test) for test in tests.split()) for module, tests in _TESTS.items()
 }

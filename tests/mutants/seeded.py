@@ -9,11 +9,19 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, TypeGuard
 
 _OTHER_BOUND: Final = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
 _LOGGERS: Final = ("_log.", "self._log.")
-_SYMMETRIC: Final = frozenset({"and_", "group_by", "max", "min", "or_", "where"})
+_VARIADIC: Final = frozenset({"and_", "or_", "where"})
+"""Calls that have a meaning without any one of their arguments."""
+
+_BOUNDS: Final = {"max": "min", "min": "max"}
+_SYMMETRIC: Final = _VARIADIC | _BOUNDS.keys() | {"group_by"}
+_PASSING: Final = frozenset({"asyncio.shield", "islice", "replace", "self.within", "sorted"})
+"""Calls that return something like their first argument."""
+
 _DIGEST_CHARS: Final = 6
 _MARK: Final = "import builtins; _reached = getattr(builtins, 'reached', len)"
 
@@ -60,14 +68,38 @@ def mutants_of(code: str) -> list[Mutant]:
     places = _Places(code)
     numbers = Counter[tuple[str, str, str]]()
     found: list[Mutant] = []
-    for function, body in _functions(ast.parse(code), ""):
-        for statement in _statements(body):
-            told = _told(statement)
-            for kind, place, text in _changes(statement, places):
+    tree = ast.parse(code)
+    for function, statement, bound in chain(_in_functions(tree), _of_module(tree)):
+        told = _told(statement)
+        for kind, place, text in _changes(statement, places, bound):
+            if function or kind != "constant":
                 key = function, told, kind
                 numbers[key] += 1
                 found.append(Mutant(function, told, kind, numbers[key], place, text))
     return found
+
+
+def _in_functions(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, set[str]]]:
+    """The statements of functions, each with the names that have a value before it."""
+    for name, function in _functions(tree, ""):
+        arguments = function.args
+        bound = {each.arg for each in (*arguments.args, *arguments.kwonlyargs)}
+        for statement in _statements(function.body):
+            yield name, statement, bound
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                bound |= {each.id for each in ast.walk(statement) if _is_bound(each)}
+
+
+def _is_bound(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _of_module(tree: ast.Module) -> Iterator[tuple[str, ast.stmt, set[str]]]:
+    """Statements of the module itself that call something: commonly conditions and SQL."""
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(value=ast.Call()) | ast.AnnAssign(value=ast.Call()):
+                yield "", statement, set()
 
 
 def marked(code: str, module: str) -> str:
@@ -76,8 +108,9 @@ def marked(code: str, module: str) -> str:
     It is given `module` and the statement's name, and may be missing.
     """
     tree = ast.parse(code)
-    for function, body in _functions(tree, ""):
-        _mark(body, f"{module} {function}")
+    for name, function in _functions(tree, ""):
+        _mark(function.body, f"{module} {name}")
+    _mark(tree.body, f"{module} ")
     is_docstring = ast.get_docstring(tree) is not None
     tree.body[is_docstring:is_docstring] = ast.parse(_MARK).body
     return ast.unparse(tree)
@@ -117,6 +150,10 @@ class _Places:
         """The code of the node."""
         return self._between(self.of(node))
 
+    def head(self, statement: ast.stmt, last: ast.expr) -> Place:
+        """From the first byte of a statement to the colon behind its `last` expression."""
+        return self.of(statement)[0], self._code.index(b":", self.of(last)[1])
+
     def exchanged(self, first: ast.expr, second: ast.expr) -> tuple[Place, str]:
         """Both nodes and what lies between them, with each in the place of the other."""
         (start, first_end), (second_start, end) = self.of(first), self.of(second)
@@ -127,13 +164,13 @@ class _Places:
         return self._code[slice(*place)].decode()
 
 
-def _functions(parent: ast.AST, within: str) -> Iterator[tuple[str, list[ast.stmt]]]:
+def _functions(parent: ast.AST, within: str) -> Iterator[tuple[str, Function]]:
     """Functions and methods by their names, those of others among them."""
     for node in ast.iter_child_nodes(parent):
         if isinstance(node, ast.ClassDef | Function):
             name = f"{within}{node.name}"
             if isinstance(node, Function):
-                yield name, node.body
+                yield name, node
             yield from _functions(node, f"{name}.")
         else:
             yield from _functions(node, within)
@@ -173,15 +210,23 @@ def _told(statement: ast.stmt) -> str:
     return ast.unparse(statement).partition("\n")[0]
 
 
-def _changes(statement: ast.stmt, places: _Places) -> Iterator[Change]:
+def _changes(statement: ast.stmt, places: _Places, bound: set[str]) -> Iterator[Change]:
     """What can be changed in a statement without its blocks."""
-    if _can_be_left_out(statement):
+    if _can_be_left_out(statement, bound):
         yield "deleted", places.of(statement), "pass"
+    match statement:
+        case ast.If(test=test, body=body, orelse=[]):
+            if len(body) > 1 or not _can_be_left_out(body[0], bound):
+                yield "never", places.of(test), "False"
+        case ast.With(items=items) | ast.AsyncWith(items=items):
+            if not any(item.optional_vars for item in items):
+                yield "unguarded", places.head(statement, items[-1].context_expr), "if True"
     for node in _own_nodes(statement):
         for test in _conditions(node):
             yield "negated", places.of(test), f"(not ({places.text(test)}))"
         yield from _changed_operators(node, places)
         yield from _changed_values(node, places)
+        yield from _dropped(node, places)
 
 
 def _conditions(node: ast.AST) -> list[ast.expr]:
@@ -190,6 +235,10 @@ def _conditions(node: ast.AST) -> list[ast.expr]:
             return [test]
         case ast.comprehension(ifs=conditions):
             return conditions
+        case ast.Return(value=ast.Compare(ops=[operator]) as compared):
+            return [] if type(operator) in _OTHER_BOUND else [compared]
+        case ast.Return(value=ast.UnaryOp(op=ast.Not()) as condition):
+            return [condition]
     return []
 
 
@@ -199,10 +248,11 @@ def _changed_operators(node: ast.AST, places: _Places) -> Iterator[Change]:
             if other := _OTHER_BOUND.get(type(operator)):
                 text = f"({places.text(left)} {other} {places.text(right)})"
                 yield "bound", places.of(node), text
-        case ast.BoolOp(op=operator, values=values):
-            joint = " or " if isinstance(operator, ast.And) else " and "
-            joined = joint.join(f"({places.text(value)})" for value in values)
-            yield "and-or", places.of(node), f"({joined})"
+        case ast.Call(func=ast.Name(id="min" | "max" as name) as called):
+            yield "bound", places.of(called), _BOUNDS[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            if not isinstance(operand, ast.Constant):
+                yield "sign", places.of(node), places.text(operand)
 
 
 def _changed_values(node: ast.AST, places: _Places) -> Iterator[Change]:
@@ -216,17 +266,63 @@ def _changed_values(node: ast.AST, places: _Places) -> Iterator[Change]:
                 yield "swapped", *places.exchanged(first, second)
 
 
+def _dropped(node: ast.AST, places: _Places) -> Iterator[Change]:
+    """One part fewer: of a condition, a sum, the arguments of a call, a key."""
+    match node:
+        case ast.BoolOp(op=operator, values=values):
+            joint = " or " if isinstance(operator, ast.Or) else " and "
+            texts = [joint.join(texts) for texts in _with_one_fewer(values, places)]
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr(), right=right):
+            texts = [places.text(left), places.text(right)]
+        case ast.BinOp(left=part, op=ast.Add() | ast.Sub()):
+            texts = [places.text(part)]
+        case ast.Subscript(value=part, slice=ast.Slice(), ctx=ast.Load()):
+            texts = [places.text(part)]
+        case ast.Tuple(elts=[_, _, *_] as values, ctx=ast.Load()):
+            texts = [f"{', '.join(texts)}," for texts in _with_one_fewer(values, places)]
+        case ast.Call(func=called, args=[first, *_] as values):
+            texts = _dropped_arguments(called, first, values, places)
+        case _:
+            return
+    for text in texts:
+        yield "dropped", places.of(node), f"({text})"
+
+
+def _dropped_arguments(
+    called: ast.expr, first: ast.expr, values: list[ast.expr], places: _Places
+) -> list[str]:
+    """The call without one of its arguments, or what it is given in place of the call."""
+    if ast.unparse(called) in _PASSING:
+        return [places.text(first)]
+    each = [", ".join(texts) for texts in _with_one_fewer(values, places)]
+    if _last_name(called) in _VARIADIC:
+        return [f"{places.text(called)}({arguments})" for arguments in each]
+    is_of_two = len(each) == 2 and not any(isinstance(value, ast.Starred) for value in values)
+    return each if ast.unparse(called) in _BOUNDS and is_of_two else []
+
+
+def _with_one_fewer(values: list[ast.expr], places: _Places) -> Iterator[list[str]]:
+    texts = [
+        places.text(value) if isinstance(value, ast.Starred) else f"({places.text(value)})"
+        for value in values
+    ]
+    for index in range(len(texts)):
+        yield texts[:index] + texts[index + 1 :]
+
+
 def _last_name(called: ast.expr) -> str:
     return ast.unparse(called).rpartition(".")[2]
 
 
-def _can_be_left_out(statement: ast.stmt) -> bool:
-    """Without an assignment of a name what follows would fail, which shows nothing."""
+def _can_be_left_out(statement: ast.stmt, bound: set[str]) -> bool:
+    """Without the first assignment of a name what follows would fail, which shows nothing."""
     match statement:
         case (
             ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Delete()
         ):
             return True
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name in bound
         case ast.Assign(targets=[target]):
             return isinstance(target, ast.Attribute | ast.Subscript)
     return False
