@@ -22,21 +22,21 @@ from service.core.exit_codes import ExitCode, WrongUsage
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_org, get_project, get_team
 from service.store.tables import Organisation, Origin
-from service.trust.bindings.repository import BindingState, find_places, list_bindings
+from service.trust.bindings.repository import BindingState, find_projects_and_teams, list_bindings
 from service.trust.bindings.rules import parse_binding
 from service.trust.bindings.sync import (
     SYNC_ORIGINS,
-    Action,
-    ActionKind,
     Applied,
-    Declared,
+    DeclaredDraft,
     Plan,
     PlanChanged,
+    SyncAction,
+    SyncKind,
     apply_plan,
     plan_sync,
 )
 
-_SIGNS: Final = {ActionKind.CREATE: "+", ActionKind.REPLACE: "~", ActionKind.REVOKE: "-"}
+_SIGNS: Final = {SyncKind.CREATE: "+", SyncKind.REPLACE: "~", SyncKind.REVOKE: "-"}
 
 
 class DeclaredBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +128,7 @@ class _Sync:
         active = await list_bindings(session, org.id, BindingState.ACTIVE)
         return plan_sync(declared, active, has_prune=self.has_prune)
 
-    async def _declared(self, session: AsyncSession, org: Organisation) -> list[Declared]:
+    async def _declared(self, session: AsyncSession, org: Organisation) -> list[DeclaredDraft]:
         with errors_at(self.file.name):
             content = msgspec.convert(tomllib.loads(self.file.read_text()), DeclaredBindings)
         found: dict[tuple[str | None, ...], int] = {}
@@ -148,7 +148,7 @@ class _Sync:
         org: Organisation,
         entry: DeclaredBinding,
         issuer: str | None,
-    ) -> Declared:
+    ) -> DeclaredDraft:
         project = await get_project(session, org, entry.project) if entry.project else None
         team = await get_team(session, org, entry.team) if entry.team else None
         body = {
@@ -160,11 +160,11 @@ class _Sync:
             "project_id": project.id if project else None,
             "team_id": team.id if team else None,
         }
-        places = await find_places(session, org.id, body["project_id"], body["team_id"])
+        places = await find_projects_and_teams(session, org.id, body["project_id"], body["team_id"])
         draft = parse_binding(body, self.issuers, places, SYNC_ORIGINS)
         if team is not None and draft.origin is not Origin.TEAM_ADMIN:
             raise Invalid("a team's binding has origin team_admin")
-        return Declared(draft, has_origin=entry.origin is not None)
+        return DeclaredDraft(draft, has_origin=entry.origin is not None)
 
 
 def _plan_lines(slug: str, file: Path, plan: Plan) -> Iterator[str]:
@@ -175,19 +175,17 @@ def _plan_lines(slug: str, file: Path, plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         yield f"  {_SIGNS[action.kind]} {_words(action)}"
     if plan.actions:
-        counts = [
-            f"{_count(plan, kind)} to {kind}" for kind in ActionKind if _count(plan, kind) > 0
-        ]
+        counts = [f"{_count(plan, kind)} to {kind}" for kind in SyncKind if _count(plan, kind) > 0]
         yield f"{', '.join(counts)}; {plan.unchanged} unchanged."
     if plan.unmanaged:
         yield f"{plan.unmanaged} active, not in {file.name}: they stay (--prune revokes them)."
 
 
-def _count(plan: Plan, kind: ActionKind) -> int:
+def _count(plan: Plan, kind: SyncKind) -> int:
     return sum(action.kind is kind for action in plan.actions)
 
 
-def _words(action: Action) -> str:
+def _words(action: SyncAction) -> str:
     job = f"{printable(action.identity.sub_pattern)} ({action.identity.repository_id or 'any id'})"
     if action.binding_id is None:
         return f"{action.kind} {job}"
@@ -220,7 +218,7 @@ def _form(slug: str, plan: Plan, applied: Sequence[Applied]) -> dict[str, Any]:
     }
 
 
-def _action_form(action: Action, new_id: str | None) -> Mapping[str, Any]:
+def _action_form(action: SyncAction, new_id: str | None) -> Mapping[str, Any]:
     return {
         "action": action.kind.value,
         "binding": action.binding_id,

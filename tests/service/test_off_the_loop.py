@@ -16,7 +16,7 @@ from service.packages.policy import policy_api as policy_routes
 from service.pages import streaming
 from service.pages.trust import create_page
 from service.trust.bindings import cache
-from service.trust.explain import service as explain
+from service.trust.explain import explain_api as explain
 from service.trust.reports import access_api as reports
 from service.trust.reports.access_report import AccessReport, report_access
 from service.web import bodies, compression, static_responses

@@ -21,7 +21,6 @@ from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_una
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.pages.trust.permissions import may_create, may_revoke
 from service.store.tables import Organisation
-from service.trust.bindings.effectiveness import find_ineffective_reason
 from service.trust.bindings.repository import find_binding
 
 _CHANGES: Final = (OidcBindingCreated.event, OidcBindingRevoked.event)
@@ -29,7 +28,7 @@ _A_MOMENT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class HistoryEntry:
     """An audit row about the binding."""
 
     at: str
@@ -44,10 +43,9 @@ class BindingView:
     """The template's data. `changes` is None if the caller may not, or could not, read them."""
 
     shown: ShownBinding
-    changes: list[Change] | None
+    changes: list[HistoryEntry] | None
     may_revoke: bool
     may_replace: bool
-    ineffective_reason: str | None
     given: dict[str, str] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
     is_already_revoked: bool = False
@@ -69,7 +67,6 @@ async def load_binding_view(
         if binding is None:
             raise BindingNotFound
         (shown,) = await show_bindings(session, org.id, [binding], services.clock())
-        ineffective_reason = await find_ineffective_reason(session, binding)
     is_reader = may(caller, Capability.AUDIT_READ, org)
     is_revocable = shown.is_active and may_revoke(caller, org, binding.team_id)
     return BindingView(
@@ -77,14 +74,13 @@ async def load_binding_view(
         changes=await _changes(services, org, shown) if is_reader else None,
         may_revoke=is_revocable,
         may_replace=is_revocable and may_create(caller, org, binding.team_id),
-        ineffective_reason=ineffective_reason,
         **more,
     )
 
 
 async def _changes(
     services: DashboardServices, org: Organisation, shown: ShownBinding
-) -> list[Change] | None:
+) -> list[HistoryEntry] | None:
     """The audit rows of the binding's creation and revocation within retention, newest first.
 
     None if they cannot be read: the binding is shown without them.
@@ -107,9 +103,9 @@ async def _changes(
     return [_change(json.loads(entry), people) for entry in json_objects(rows, org.id)]
 
 
-def _change(entry: dict[str, Any], people: dict[str, Person]) -> Change:
+def _change(entry: dict[str, Any], people: dict[str, Person]) -> HistoryEntry:
     actor = entry["actor"]
-    return Change(
+    return HistoryEntry(
         at=entry["created_at"],
         event=event_label(entry["event"]),
         by=people.get(actor, Person(actor, actor)),

@@ -1,16 +1,15 @@
 """Bindings as the pages show them, with names for ids and with warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.ci.verifier.candidates import candidates_of
 from service.pages.display_names import Names, Person, find_names
 from service.store.tables import Binding
-from service.trust.bindings.repository import list_active_with_subs
+from service.trust.bindings.repository import list_ineffective
 
 IDLE_AFTER: Final = timedelta(days=1)
 """A binding still unused after this may be a mistake or unneeded."""
@@ -20,7 +19,7 @@ IDLE_AFTER: Final = timedelta(days=1)
 class ShownBinding:
     """One binding. `is_active` is as of the requested instant, the warnings are as of now.
 
-    `is_orphan` marks an active binding of a team that matches no token, as it has no envelope.
+    `ineffective_reason` is why it matches no token although it is active: a team's, then.
     """
 
     binding: Binding
@@ -30,7 +29,7 @@ class ShownBinding:
     project: str | None
     is_active: bool
     is_idle: bool
-    is_orphan: bool
+    ineffective_reason: str | None
 
 
 async def show_bindings(
@@ -48,12 +47,16 @@ async def show_bindings(
         teams={binding.team_id for binding in bindings if binding.team_id},
         projects={binding.project_id for binding in bindings if binding.project_id},
     )
-    orphans = await _orphans(session, tenant_id, bindings)
-    return [_shown(binding, names, orphans, now, as_of) for binding in bindings]
+    reasons = await list_ineffective(session, tenant_id, bindings)
+    return [_shown(binding, names, reasons, now, as_of) for binding in bindings]
 
 
 def _shown(
-    binding: Binding, names: Names, orphans: set[str], now: datetime, as_of: datetime | None
+    binding: Binding,
+    names: Names,
+    reasons: Mapping[str, str],
+    now: datetime,
+    as_of: datetime | None,
 ) -> ShownBinding:
     team_id, project_id = binding.team_id, binding.project_id
     is_old = now - binding.added_at > IDLE_AFTER
@@ -65,17 +68,5 @@ def _shown(
         project=names.projects.get(project_id, project_id) if project_id else None,
         is_active=binding.revoked_at is None or (as_of is not None and binding.revoked_at > as_of),
         is_idle=binding.revoked_at is None and binding.use_count == 0 and is_old,
-        is_orphan=binding.id in orphans,
+        ineffective_reason=reasons.get(binding.id) if binding.revoked_at is None else None,
     )
-
-
-async def _orphans(session: AsyncSession, tenant_id: str, bindings: Sequence[Binding]) -> set[str]:
-    """The ids of active bindings of teams that match no token, as they have no envelope."""
-    of_teams = [each for each in bindings if each.team_id is not None and each.revoked_at is None]
-    if not of_teams:
-        return set()
-    subs = {binding.sub_pattern for binding in of_teams}
-    active = await list_active_with_subs(session, tenant_id, subs)
-    by_subject = candidates_of(active).by_subject
-    matching = {candidate.id for group in by_subject.values() for candidate in group}
-    return {binding.id for binding in of_teams} - matching

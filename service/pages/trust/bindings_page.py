@@ -10,7 +10,7 @@ from analytics.model.filters import only
 from service.core.errors import Invalid
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.store.tables import Organisation
-from service.trust.bindings.listing import Wanted, list_page, parse_as_of, parse_state
+from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX
 from service.trust.bindings.services import BindingServices
 
@@ -60,12 +60,14 @@ async def load_bindings_view(
     as_of = _as_of(given.get("asOf"), now, faults)
     if len(given.get("text", "")) > SUB_PATTERN_MAX:
         faults["text"] = f"text must be at most {SUB_PATTERN_MAX} chars"
-    wanted = Wanted(state=parse_state(given.get("state")), as_of=as_of, text=given.get("text"))
+    matching = BindingFilter(
+        state=parse_state(given.get("state")), as_of=as_of, text=given.get("text")
+    )
     if faults:
         return BindingsView(given, faults)
     async with services.store.read() as session:
         page = await list_page(
-            session, org.id, wanted, after=given.get("after"), before=given.get("before")
+            session, org.id, matching, after=given.get("after"), before=given.get("before")
         )
         rows = await show_bindings(session, org.id, page.bindings, now, as_of)
     filters = {name: given[name] for name in _FILTERS if name in given}

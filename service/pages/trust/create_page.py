@@ -13,7 +13,7 @@ from service.pages.trust.permissions import may_create
 from service.store.organisations import list_names
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.trust.bindings.changes import add_binding
-from service.trust.bindings.repository import find_places
+from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.rules import parse_binding
 from service.trust.bindings.services import BindingServices
 from service.trust.bindings.slots import find_holder
@@ -124,9 +124,11 @@ async def find_typed_holder(
     """
     body = body_of(given)
     async with services.store.read() as session:
-        places = await find_places(session, org.id, body.get("project_id"), body.get("team_id"))
+        known = await find_projects_and_teams(
+            session, org.id, body.get("project_id"), body.get("team_id")
+        )
         try:
-            draft = parse_binding(body, services.issuers, places)
+            draft = parse_binding(body, services.issuers, known)
         except Invalid:
             return None
         return await find_holder(session, org.id, draft)

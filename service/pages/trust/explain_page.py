@@ -24,12 +24,12 @@ from service.store.tables import Organisation, Project
 from service.trust.bindings.repository import find_binding
 from service.trust.bindings.services import BindingServices
 from service.trust.explain.evaluation import Status
-from service.trust.explain.explanation import Explanation
-from service.trust.explain.nearest import NearBinding
+from service.trust.explain.explain_api import ExplainInput, explain_input
+from service.trust.explain.explanation import ExplainedRule, Explanation
+from service.trust.explain.nearest import NearKind, NearMatch
 from service.trust.explain.proposals import Proposal
-from service.trust.explain.service import Asked, explain_asked
-from service.trust.explain.summary import failed_step, smallest_difference
-from service.trust.rejected.explanation import explain_rejected
+from service.trust.explain.text_diff import Difference
+from service.trust.rejected.listing import explain_rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ExplainView:
         return explanation is not None and explanation.detail is Detail.BINDING_AMBIGUOUS
 
     @property
-    def compared(self) -> NearBinding | None:
+    def compared(self) -> NearMatch | None:
         """The binding that the failed rule already shows the difference from."""
         explanation = self.explanation
         failed = None if explanation is None else failed_step(explanation)
@@ -151,7 +151,7 @@ async def explain_pasted(
     projects, project_id = await _projects(services, org), form.get(_PROJECT, "")
     try:
         asked = _asked(form.get(PASTED, ""), project_id or None)
-        explanation = await explain_asked(services, asked, org)
+        explanation = await explain_input(services, asked, org)
     except Invalid as fault:
         name = _PROJECT if fault.text.startswith(_PROJECT) else PASTED
         return ExplainView(projects, project_id, {name: fault.text})
@@ -199,16 +199,63 @@ async def with_remedy(
     return dataclasses.replace(view, revocable=frozenset(revocable))
 
 
-def _asked(pasted: str, project_id: str | None) -> Asked:
+def _asked(pasted: str, project_id: str | None) -> ExplainInput:
     """A token, or claims if it begins as JSON does. Raises NeitherTokenNorClaims."""
     text = pasted.strip()
     if not text:
         raise NeitherTokenNorClaims
     if text.startswith("{"):
-        return Asked.from_claims(text.encode(errors="surrogatepass"), project_id)
-    return Asked.from_token(text, project_id)
+        return ExplainInput.from_claims(text.encode(errors="surrogatepass"), project_id)
+    return ExplainInput.from_token(text, project_id)
 
 
 async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
     async with services.store.read() as session:
         return await list_names(session, org, Project)
+
+
+_OF_NEAREST = {
+    NearKind.REVOKED: "The binding that trusted it is revoked.",
+    NearKind.OTHER_PROJECT: "Its binding is limited to API keys of another project.",
+    NearKind.OUTSIDE_ENVELOPE: "Its team’s binding matches no token: see below.",
+    NearKind.QUALIFIED: "It differs from a binding only in GitHub’s ids behind the names.",
+    NearKind.OTHER_SUBJECT: "Other subjects of its repository are bound.",
+}
+
+
+def smallest_difference(explanation: Explanation) -> str | None:
+    """What the rejected token differs in from the nearest binding or value, or None."""
+    failed = failed_step(explanation)
+    if failed is None:
+        return None
+    if explanation.nearest:
+        return _of_nearest(explanation.nearest[0], failed)
+    return None if failed.difference is None else f"{_character(failed.difference)}."
+
+
+def failed_step(explanation: Explanation) -> ExplainedRule | None:
+    """The rule that failed, or None."""
+    return next((step for step in explanation.rules if step.status is Status.FAILED), None)
+
+
+def _of_nearest(near: NearMatch, failed: ExplainedRule) -> str | None:
+    if near.kind is NearKind.SPELLING and near.difference is not None:
+        return f"{_character(near.difference)} from {_article(near)}."
+    if near.kind is NearKind.OTHER_REPOSITORY:
+        return f"A binding has its subject, for repository id {near.repository_id}."
+    if near.kind is NearKind.OTHER_EVENT:
+        return f"It was started by {_one(failed.found)}, which its binding does not list."
+    return _OF_NEAREST.get(near.kind)
+
+
+def _article(near: NearMatch) -> str:
+    return f"{'an' if near.state == 'active' else 'a'} {near.state} binding"
+
+
+def _one(found: object) -> str:
+    return found if isinstance(found, str) else "an event the token does not name"
+
+
+def _character(difference: Difference) -> str:
+    detail = f" ({difference.hint})" if difference.hint else ""
+    return f"Character {difference.at + 1} differs{detail}"

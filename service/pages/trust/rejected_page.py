@@ -8,8 +8,14 @@ from service.pages.display_names import Names, find_names
 from service.pages.trust.failures import Failure, failure_of
 from service.store.tables import Organisation, RejectedSubject
 from service.trust.bindings.services import BindingServices
-from service.trust.rejected.listing import LIMIT_DEFAULT, Entry, Wanted, get_entry, list_entries
-from service.trust.rejected.proposals import Resolution
+from service.trust.rejected.listing import (
+    LIMIT_DEFAULT,
+    RejectedFilter,
+    Resolution,
+    ResolvedSubject,
+    get_resolved,
+    list_resolved,
+)
 from service.trust.rejected.subjects import KEPT_FOR
 
 
@@ -51,8 +57,12 @@ async def load_rejected_view(services: BindingServices, org: Organisation) -> Re
     Each kind has its own limit, so that forged subjects cannot displace verified ones.
     """
     verified, unverified = [
-        await list_entries(
-            services.store, services.issuers, org.id, Wanted(is_verified=kind), services.clock()
+        await list_resolved(
+            services.store,
+            services.issuers,
+            org.id,
+            RejectedFilter(is_verified=kind),
+            services.clock(),
         )
         for kind in (True, False)
     ]
@@ -67,17 +77,19 @@ async def load_rejection_view(
     services: BindingServices, org: Organisation, digest: str
 ) -> ShownRejection:
     """One of `org`'s stored rejected subjects. Raises RejectedNotFound."""
-    entry = await get_entry(services.store, services.issuers, org.id, digest, services.clock())
+    entry = await get_resolved(services.store, services.issuers, org.id, digest, services.clock())
     return _shown(entry, await _names(services, org, [entry]))
 
 
-def _shown(entry: Entry, names: Names) -> ShownRejection:
+def _shown(entry: ResolvedSubject, names: Names) -> ShownRejection:
     row = entry.row
     project = None if row.project_id is None else names.projects.get(row.project_id, row.project_id)
     return ShownRejection(row, failure_of(row.code, row.detail), entry.resolution, project)
 
 
-async def _names(services: BindingServices, org: Organisation, entries: Sequence[Entry]) -> Names:
+async def _names(
+    services: BindingServices, org: Organisation, entries: Sequence[ResolvedSubject]
+) -> Names:
     ids = {entry.row.project_id for entry in entries if entry.row.project_id}
     async with services.store.read() as session:
         return await find_names(session, org.id, projects=ids)

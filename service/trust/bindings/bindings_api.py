@@ -30,7 +30,6 @@ from service.core.errors import (
 from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
 from service.store.tables import Binding, Origin
 from service.trust.bindings.changes import add_binding, origins_of, replace_binding, revoke_binding
-from service.trust.bindings.effectiveness import find_ineffective_reason
 from service.trust.bindings.listing import (
     LIMIT_MAX,
     PAGE_ROWS,
@@ -38,7 +37,7 @@ from service.trust.bindings.listing import (
     list_matching,
     parse_list,
 )
-from service.trust.bindings.repository import get_binding
+from service.trust.bindings.repository import get_binding, list_ineffective
 from service.trust.bindings.repository_revocation import (
     RevocationRequest,
     parse_revocation,
@@ -427,7 +426,8 @@ async def show(call: Call[BindingServices], binding_id: str) -> BindingDetail:
     """Show one binding of the organisation, active or revoked, and whether it matches tokens."""
     async with call.read() as session:
         binding = await get_binding(session, call.org.id, binding_id)
-        reason = await find_ineffective_reason(session, binding)
+        reasons = await list_ineffective(session, call.org.id, [binding])
+    reason = reasons.get(binding_id)
     return BindingDetail.of(binding, effective=reason is None, ineffective_reason=reason)
 
 

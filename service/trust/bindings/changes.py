@@ -22,13 +22,13 @@ from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation, Origin
 from service.trust.bindings import rules
 from service.trust.bindings.repository import (
+    bump_trust_revision,
     count_active_up_to,
     find_active,
     find_envelope,
-    find_places,
+    find_projects_and_teams,
     get_active,
     mark_revoked,
-    move_trust_on,
 )
 from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.trust.bindings.slots import stored_slot_rule
@@ -56,8 +56,10 @@ async def add_binding(
 
     Raises Invalid, Forbidden, OutsideEnvelope, BindingExists, TooManyBindings.
     """
-    places = await find_places(work.session, org.id, body.get("project_id"), body.get("team_id"))
-    draft = parse_binding(body, issuers, places, origins)
+    known = await find_projects_and_teams(
+        work.session, org.id, body.get("project_id"), body.get("team_id")
+    )
+    draft = parse_binding(body, issuers, known, origins)
     by.require_binding_rights(org, draft.team_id)
     slot_rule = await stored_slot_rule(work.session)
     project_id = await _project_limit(work, org, draft, slot_rule)
@@ -85,7 +87,7 @@ async def add_binding(
         await work.session.flush()
     except IntegrityError as error:  # a concurrent transaction took the slot
         raise BindingExists from error
-    await move_trust_on(work.session, org.id)
+    await bump_trust_revision(work.session, org.id)
     _record_created(work, binding, by)
     return binding
 
@@ -145,7 +147,7 @@ async def revoke_bindings(
             by.audit_context,
             subject=binding.id,
         )
-    await move_trust_on(work.session, org.id)
+    await bump_trust_revision(work.session, org.id)
 
 
 def terms_of(binding: Binding) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BindingFilter:
     """A binding filter; None matches all.
 
     `text` is part of a sub or repository id, in any case; the fields below it match exactly.
@@ -49,13 +49,13 @@ class ListRequest:
     never removed.
     """
 
-    wanted: Wanted
+    matching: BindingFilter
     limit: int | None = None
     cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedBindings:
     """A page of bindings, newest first. `total` counts all pages."""
 
     bindings: Sequence[Binding]
@@ -68,7 +68,7 @@ def parse_list(parameters: Mapping[str, list[str]]) -> ListRequest:
     """The list that the query parameters ask for. Raises Invalid, InvalidQuery."""
     limit, cursor = only(parameters, "limit"), only(parameters, "cursor")
     is_paged = limit is not None or cursor is not None
-    wanted = Wanted(
+    matching = BindingFilter(
         state=_state(only(parameters, "state"), only(parameters, "active")),
         as_of=parse_as_of(only(parameters, "asOf")),
         issuer=only(parameters, "issuer"),
@@ -76,7 +76,7 @@ def parse_list(parameters: Mapping[str, list[str]]) -> ListRequest:
         repository_id=_repository_id(only(parameters, "repository_id")),
     )
     return ListRequest(
-        wanted, parse_limit(limit, PAGE_ROWS, LIMIT_MAX) if is_paged else None, cursor
+        matching, parse_limit(limit, PAGE_ROWS, LIMIT_MAX) if is_paged else None, cursor
     )
 
 
@@ -104,7 +104,7 @@ async def list_matching(
 
     With a limit one row more, which tells whether there is a next page. Raises InvalidCursor.
     """
-    matching = _matching(tenant_id, request.wanted)
+    conditions = _matching(tenant_id, request.matching)
     last = None
     if request.cursor is not None:
         last = await find_binding(session, tenant_id, request.cursor)
@@ -113,13 +113,13 @@ async def list_matching(
     missing = None if request.limit is None else request.limit + 1
     while missing is None or missing > 0:
         after = [] if last is None else [_is_older(last)]
-        wanted = PART_ROWS if missing is None else min(missing, PART_ROWS)
-        newest_first = select(Binding).where(*matching, *after)
-        newest_first = newest_first.order_by(Binding.added_at.desc(), Binding.id).limit(wanted)
+        rows_max = PART_ROWS if missing is None else min(missing, PART_ROWS)
+        newest_first = select(Binding).where(*conditions, *after)
+        newest_first = newest_first.order_by(Binding.added_at.desc(), Binding.id).limit(rows_max)
         rows = (await session.scalars(newest_first)).all()
         if rows:
             yield rows
-        if len(rows) < wanted:
+        if len(rows) < rows_max:
             break
         last = rows[-1]
         missing = None if missing is None else missing - len(rows)
@@ -128,29 +128,29 @@ async def list_matching(
 async def list_page(
     session: AsyncSession,
     tenant_id: str,
-    wanted: Wanted,
+    matching: BindingFilter,
     *,
     after: str | None = None,
     before: str | None = None,
-) -> Listed:
+) -> ListedBindings:
     """The newest matching bindings, or those directly `after` or `before` the given binding.
 
     Pages start at a binding id rather than an offset, so that revoking bindings while paging skips
     none. Raises NoSuchBinding if the given binding does not exist.
     """
-    matching = _matching(tenant_id, wanted)
-    total = await session.scalar(select(func.count()).where(*matching)) or 0
+    conditions = _matching(tenant_id, matching)
+    total = await session.scalar(select(func.count()).where(*conditions)) or 0
     if before is not None:
-        above = [*matching, _is_newer(await get_binding(session, tenant_id, before))]
+        above = [*conditions, _is_newer(await get_binding(session, tenant_id, before))]
         oldest_first = select(Binding).where(*above).order_by(Binding.added_at, Binding.id.desc())
         rows = (await session.scalars(oldest_first.limit(PAGE_ROWS + 1))).all()
         if len(rows) > PAGE_ROWS:
-            return Listed(rows[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
+            return ListedBindings(rows[:PAGE_ROWS][::-1], total, has_newer=True, has_older=True)
     elif after is not None:
-        matching.append(_is_older(await get_binding(session, tenant_id, after)))
-    newest_first = select(Binding).where(*matching).order_by(Binding.added_at.desc(), Binding.id)
+        conditions.append(_is_older(await get_binding(session, tenant_id, after)))
+    newest_first = select(Binding).where(*conditions).order_by(Binding.added_at.desc(), Binding.id)
     rows = (await session.scalars(newest_first.limit(PAGE_ROWS + 1))).all()
-    return Listed(
+    return ListedBindings(
         rows[:PAGE_ROWS],
         total,
         has_newer=after is not None and before is None,
@@ -158,18 +158,18 @@ async def list_page(
     )
 
 
-def _matching(tenant_id: str, wanted: Wanted) -> list[ColumnElement[bool]]:
-    matching = [Binding.tenant_id == tenant_id, in_state(wanted.state, wanted.as_of)]
-    if wanted.text:
+def _matching(tenant_id: str, matching: BindingFilter) -> list[ColumnElement[bool]]:
+    conditions = [Binding.tenant_id == tenant_id, in_state(matching.state, matching.as_of)]
+    if matching.text:
         columns = (Binding.sub_pattern, Binding.repository_id)
-        matching.append(or_(*(_contains(column, wanted.text) for column in columns)))
+        conditions.append(or_(*(_contains(column, matching.text) for column in columns)))
     exact = {
-        Binding.issuer: wanted.issuer,
-        Binding.sub_pattern: wanted.sub,
-        Binding.repository_id: wanted.repository_id,
+        Binding.issuer: matching.issuer,
+        Binding.sub_pattern: matching.sub,
+        Binding.repository_id: matching.repository_id,
     }
-    matching.extend(column == value for column, value in exact.items() if value is not None)
-    return matching
+    conditions.extend(column == value for column, value in exact.items() if value is not None)
+    return conditions
 
 
 def _contains(column: InstrumentedAttribute[Any], text: str) -> ColumnElement[bool]:

@@ -3,17 +3,21 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
-from service.ci.verifier.candidates import BindingTerms
+from service.ci.verifier.candidates import BindingTerms, candidates_of
 from service.core.errors import BindingNotFound, NoSuchBinding
 from service.store.batching import rows_of, scalars_of
 from service.store.tables import Binding, Organisation, Origin, Project, Team
-from service.trust.bindings.rules import BindingSlot, Draft, Places, slot_key
+from service.trust.bindings.rules import BindingSlot, Draft, ProjectsAndTeams, slot_key
+
+REVOKED: Final = "revoked"
+NO_ENVELOPE: Final = "no active org_admin binding has its issuer, sub_pattern and repository_id"
+OTHER_PROJECT: Final = "the org_admin binding that it lies within is limited to another project"
 
 
 class BindingState(StrEnum):
@@ -23,13 +27,15 @@ class BindingState(StrEnum):
     REVOKED = "revoked"
 
 
-async def find_places(session: AsyncSession, tenant_id: str, *names: object) -> Places:
+async def find_projects_and_teams(
+    session: AsyncSession, tenant_id: str, *names: object
+) -> ProjectsAndTeams:
     """The project ids and the team ids of the organisation among `names`."""
     # All ids are ASCII. A database may fail on other text, such as a lone surrogate.
     ids = [name for name in names if isinstance(name, str) and name.isascii()]
     projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
     teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
-    return Places(
+    return ProjectsAndTeams(
         projects=frozenset(await session.scalars(projects)),
         teams=frozenset(await session.scalars(teams)),
     )
@@ -73,6 +79,33 @@ async def list_active_with_subs(
     return [
         binding async for binding in scalars_of(session, active, Binding.sub_pattern, list(subs))
     ]
+
+
+async def list_ineffective(
+    session: AsyncSession, tenant_id: str, bindings: Sequence[Binding]
+) -> dict[str, str]:
+    """Why each of the organisation's `bindings` that matches no token now matches none, by id.
+
+    Only a team's binding can be active and match none: it depends on its envelope.
+    """
+    reasons = {each.id: REVOKED for each in bindings if each.revoked_at is not None}
+    of_teams = [each for each in bindings if each.team_id is not None and each.id not in reasons]
+    if not of_teams:
+        return reasons
+    subs = {binding.sub_pattern for binding in of_teams}
+    active = await list_active_with_subs(session, tenant_id, subs)
+    by_subject = candidates_of(active).by_subject
+    effective = {candidate.id for group in by_subject.values() for candidate in group}
+    enveloped = {_triple(each) for each in active if each.origin == Origin.ORG_ADMIN}
+    return reasons | {
+        binding.id: OTHER_PROJECT if _triple(binding) in enveloped else NO_ENVELOPE
+        for binding in of_teams
+        if binding.id not in effective
+    }
+
+
+def _triple(binding: Binding) -> tuple[str, str, str | None]:
+    return binding.issuer, binding.sub_pattern, binding.repository_id
 
 
 async def list_active_slots(session: AsyncSession, slots: Sequence[str]) -> dict[str, str]:
@@ -149,7 +182,7 @@ async def mark_revoked(
     return revoked == set(binding_ids)
 
 
-async def move_trust_on(session: AsyncSession, tenant_id: str) -> None:
+async def bump_trust_revision(session: AsyncSession, tenant_id: str) -> None:
     """Advance the trust revision: caches of the organisation's bindings become stale.
 
     Must be in the transaction of the change, so that the new revision implies the change.

@@ -101,7 +101,7 @@ async def list_active_of(
 
 
 async def revoke_repository(
-    work: UnitOfWork, org: Organisation, wanted: RevocationRequest, by: Caller
+    work: UnitOfWork, org: Organisation, revocation: RevocationRequest, by: Caller
 ) -> Sequence[str]:
     """Revoke all active bindings of the repository; their ids, newest first.
 
@@ -109,12 +109,12 @@ async def revoke_repository(
     must not look like success during an incident), RepositoryChanged if they are not the `listed`
     ones, Forbidden if the caller may not revoke one of them.
     """
-    repository = wanted.repository
+    repository = revocation.repository
     active = await list_active_of(work.session, org.id, repository)
     binding_ids = [binding.id for binding in active]
-    if wanted.listed is not None and digest_of(binding_ids) != wanted.listed:
+    if revocation.listed is not None and digest_of(binding_ids) != revocation.listed:
         raise RepositoryChanged
     if not active:
         raise RepositoryNotBound(issuer=repository.issuer, repository_id=repository.repository_id)
-    await revoke_bindings(work, org, active, wanted.reason, by)
+    await revoke_bindings(work, org, active, revocation.reason, by)
     return binding_ids

@@ -74,7 +74,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ProjectsAndTeams:
     """The projects and teams of the organisation that a request refers to."""
 
     projects: Container[str]
@@ -84,7 +84,7 @@ class Places:
 def parse_binding(
     body: Mapping[str, Any],
     issuers: Issuers,
-    places: Places,
+    known: ProjectsAndTeams,
     origins: Container[str] = HTTP_ORIGINS,
 ) -> Draft:
     """The binding that `body` requests.
@@ -105,8 +105,8 @@ def parse_binding(
     repository_id = value(_repository_id, "repository_id", issuer and issuers[issuer])
     event_names = value(_event_names, "event_names")
     origin = value(_origin, "origin", origins)
-    project_id = value(_project_id, "project_id", places.projects)
-    team_id = value(_team_id, "team_id", places.teams, origin)
+    project_id = value(_project_id, "project_id", known.projects)
+    team_id = value(_team_id, "team_id", known.teams, origin)
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
         faults.append(UnknownField(value=", ".join(unknown)))

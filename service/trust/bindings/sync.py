@@ -20,7 +20,7 @@ from service.trust.bindings.rules import Draft
 SYNC_ORIGINS: Final = frozenset(Origin)
 
 
-class Identity(NamedTuple):
+class BindingIdentity(NamedTuple):
     """What identifies a binding: an organisation has at most one active binding for each."""
 
     issuer: str
@@ -30,20 +30,20 @@ class Identity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredDraft:
     """A binding as a file declares it. `has_origin` is False to leave the present origin alone."""
 
     draft: Draft
     has_origin: bool
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> BindingIdentity:
         """The identity of the declared binding."""
         draft = self.draft
-        return Identity(draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id)
+        return BindingIdentity(draft.issuer, draft.sub_pattern, draft.repository_id, draft.team_id)
 
 
-class ActionKind(StrEnum):
+class SyncKind(StrEnum):
     """What a plan does with one binding."""
 
     CREATE = "create"
@@ -52,14 +52,14 @@ class ActionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class SyncAction:
     """One change. `body` is what is created, `binding_id` what is replaced or revoked.
 
     `differences` are the fields that a replacement changes: the present value and the new one.
     """
 
-    kind: ActionKind
-    identity: Identity
+    kind: SyncKind
+    identity: BindingIdentity
     binding_id: str | None = None
     body: Mapping[str, Any] | None = None
     differences: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Plan:
     `unmanaged` counts the active bindings that are not declared and stay.
     """
 
-    actions: Sequence[Action]
+    actions: Sequence[SyncAction]
     unchanged: int
     unmanaged: int
 
@@ -87,31 +87,31 @@ class PlanChanged(Conflict):
 class Applied:
     """An action that was applied; `new_id` is the id of the binding it created."""
 
-    action: Action
+    action: SyncAction
     new_id: str | None
 
 
 def plan_sync(
-    declared: Iterable[Declared], active: Collection[Binding], *, has_prune: bool
+    declared: Iterable[DeclaredDraft], active: Collection[Binding], *, has_prune: bool
 ) -> Plan:
     """The changes after which each of `declared` is active as declared.
 
     Active bindings that are not declared are revoked with `has_prune` and stay without.
     """
     present = {_identity(binding): binding for binding in active}
-    changes, unchanged, wanted = [], 0, set()
+    changes, unchanged, identities = [], 0, set()
     for entry in declared:
-        wanted.add(entry.identity)
+        identities.add(entry.identity)
         binding = present.get(entry.identity)
         if binding is None:
-            changes.append(Action(ActionKind.CREATE, entry.identity, body=entry.draft.body))
+            changes.append(SyncAction(SyncKind.CREATE, entry.identity, body=entry.draft.body))
         elif differences := _differences(entry, binding):
             changes.append(_replacement(entry, binding, differences))
         else:
             unchanged += 1
-    left = sorted((identity for identity in present if identity not in wanted), key=_order)
+    left = sorted((identity for identity in present if identity not in identities), key=_order)
     revocations = [
-        Action(ActionKind.REVOKE, identity, binding_id=present[identity].id) for identity in left
+        SyncAction(SyncKind.REVOKE, identity, binding_id=present[identity].id) for identity in left
     ]
     # A team's binding can only be created while its envelope is active, so envelopes come first.
     changes.sort(key=lambda action: action.identity.team_id is not None)
@@ -143,7 +143,7 @@ async def apply_plan(
 async def _apply(
     work: UnitOfWork,
     org: Organisation,
-    action: Action,
+    action: SyncAction,
     by: Caller,
     issuers: Issuers,
     reason: str | None,
@@ -159,33 +159,35 @@ async def _apply(
     return successor.id
 
 
-def _order(identity: Identity) -> tuple[str, ...]:
+def _order(identity: BindingIdentity) -> tuple[str, ...]:
     return tuple(part or "" for part in identity)
 
 
-def _identity(binding: Binding) -> Identity:
-    return Identity(binding.issuer, binding.sub_pattern, binding.repository_id, binding.team_id)
+def _identity(binding: Binding) -> BindingIdentity:
+    return BindingIdentity(
+        binding.issuer, binding.sub_pattern, binding.repository_id, binding.team_id
+    )
 
 
-def _differences(entry: Declared, binding: Binding) -> dict[str, tuple[Any, Any]]:
+def _differences(entry: DeclaredDraft, binding: Binding) -> dict[str, tuple[Any, Any]]:
     """The fields in which `binding` is not as declared: their present and declared values."""
     draft = entry.draft
-    found: dict[str, tuple[Any, Any]] = {}
+    differences: dict[str, tuple[Any, Any]] = {}
     # The order of events has no meaning.
     if set(binding.event_names) != set(draft.event_names):
-        found["event_names"] = list(binding.event_names), list(draft.event_names)
+        differences["event_names"] = list(binding.event_names), list(draft.event_names)
     # A team's binding that declares no project gets that of its envelope.
     if draft.project_id != binding.project_id and (draft.project_id or not draft.team_id):
-        found["project_id"] = binding.project_id, draft.project_id
+        differences["project_id"] = binding.project_id, draft.project_id
     if entry.has_origin and draft.origin != binding.origin:
-        found["origin"] = binding.origin, draft.origin.value
-    return found
+        differences["origin"] = binding.origin, draft.origin.value
+    return differences
 
 
 def _replacement(
-    entry: Declared, binding: Binding, differences: Mapping[str, tuple[Any, Any]]
-) -> Action:
+    entry: DeclaredDraft, binding: Binding, differences: Mapping[str, tuple[Any, Any]]
+) -> SyncAction:
     body = entry.draft.body
     if not entry.has_origin:
         body["origin"] = binding.origin
-    return Action(ActionKind.REPLACE, entry.identity, binding.id, body, differences)
+    return SyncAction(SyncKind.REPLACE, entry.identity, binding.id, body, differences)

@@ -1,6 +1,6 @@
 """Runs the verification rules on a token and records how far it got. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -22,7 +22,6 @@ from service.ci.verifier.rules import (
     rule_6_signature,
     rule_7_time,
 )
-from service.trust.explain.binding_history import KnownBinding, active_terms
 
 RULE_NAMES: Final = (
     "issuer",
@@ -35,6 +34,39 @@ RULE_NAMES: Final = (
 )
 SIGNATURE_RULE: Final = 6
 TIME_RULE: Final = 7
+
+
+@dataclass(slots=True)
+class KnownBinding:
+    """The columns of a binding that explanations compare with a token or show."""
+
+    id: str
+    project_id: str | None
+    team_id: str | None
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    event_names: list[str]
+    origin: str
+    added_at: datetime
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+    revoked_reason: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """True until the binding is revoked."""
+        return self.revoked_at is None
+
+    @property
+    def terms(self) -> BindingTerms:
+        """The part of the binding that tokens are matched against."""
+        return BindingTerms(*(getattr(self, name) for name in BindingTerms._fields))
+
+
+def active_terms(bindings: Iterable[KnownBinding], sub: str | None) -> Sequence[BindingTerms]:
+    """The active ones of `bindings` with the subject `sub`; only they can match the token."""
+    return [item.terms for item in bindings if item.is_active and item.sub_pattern == sub]
 
 
 class Status(StrEnum):

@@ -1,12 +1,28 @@
-"""The endpoint that explains tokens: answers in camelCase, values of limited length."""
+"""The endpoint that explains a token or claims with the bindings and the issuer's keys.
 
-from typing import Annotated, Any, Final, Literal
+The input is not stored, logged or counted.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.roles import Capability
-from service.ci.verifier.codes import Detail, FailureCode
+from service.ci.issuers.jwks import SigningKeys
+from service.ci.issuers.key_source import KeysFor
+from service.ci.verifier.candidates import candidates_of
+from service.ci.verifier.claims import UnverifiedToken
+from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
+from service.ci.verifier.parsing import parse_token, read_header
+from service.ci.verifier.rules import VerificationContext, match_binding
+from service.ci.verifier.signatures import unverified_kid
 from service.core.errors import (
     ClaimsNotObject,
     NeitherTokenNorClaims,
@@ -15,11 +31,16 @@ from service.core.errors import (
     TokenNotString,
     UnknownField,
 )
+from service.core.threads import in_thread
+from service.store.batching import rows_of
+from service.store.tables import Binding, Organisation
 from service.trust.bindings.bindings_api import BindingId
+from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.services import BindingServices
-from service.trust.explain.explanation import Explanation
+from service.trust.explain.evaluation import KnownBinding, active_terms
+from service.trust.explain.explanation import Explanation, explain_no_token, explain_token
 from service.trust.explain.proposals import Proposal
-from service.trust.explain.service import Asked, explain_asked, parse_asked
+from service.trust.explain.text_diff import Difference
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Parsed
@@ -68,18 +89,6 @@ REQUEST_EXAMPLE: Final = {
         "exp": 1_893_456_000,
     }
 }
-
-
-class Difference(Struct, kw_only=True, rename="camel"):
-    """The first difference of two texts; at an end, character is empty and code point null."""
-
-    compared_with: str
-    at: Annotated[int, Meta(description="In code points, from 0.")]
-    expected: str
-    found: str
-    expected_code_point: str | None
-    found_code_point: str | None
-    hint: str | None
 
 
 class RuleOutcome(Struct, kw_only=True, rename="camel"):
@@ -159,12 +168,61 @@ class ExplanationForm(Answer, kw_only=True, rename="camel"):
     proposal: ProposalForm | None
 
 
+_FIELDS = frozenset({"token", "claims", "project_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainInput:
+    """The input to explain: a token as it was sent, or claims encoded as an unsigned token.
+
+    `project_id` is the project of the API key that the request would carry.
+    """
+
+    unverified_compact: str
+    has_signature: bool
+    project_id: str | None = None
+
+    @classmethod
+    def from_token(cls, token: str, project_id: str | None = None) -> Self:
+        """A token as in the request header."""
+        return cls(token, has_signature=True, project_id=project_id)
+
+    @classmethod
+    def from_claims(cls, claims: bytes, project_id: str | None = None) -> Self:
+        """Claims as JSON; input that is malformed in a token is malformed here too."""
+        segments = (
+            base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", claims)
+        )
+        return cls(".".join((*segments, "")), has_signature=False, project_id=project_id)
+
+
+def parse_input(body: Mapping[str, Any]) -> ExplainInput:
+    """The input in the request `body`. Raises Invalid."""
+    if ("token" in body) == ("claims" in body):
+        raise NeitherTokenNorClaims
+    token, claims, project_id = (body.get(name) for name in ("token", "claims", "project_id"))
+    if "token" in body and not isinstance(token, str):
+        raise TokenNotString
+    if "claims" in body and not isinstance(claims, dict):
+        raise ClaimsNotObject
+    if project_id is not None and not isinstance(project_id, str):
+        raise ProjectIdNotString
+    unknown = [name for name in body if name not in _FIELDS]
+    if unknown:
+        raise UnknownField(value=", ".join(unknown))
+    if token is not None:
+        return ExplainInput.from_token(token, project_id)
+    # Lone surrogates are passed on unchanged, so that the token parser reports them.
+    text = json.dumps(claims, ensure_ascii=False, separators=(",", ":"))
+    return ExplainInput.from_claims(text.encode(errors="surrogatepass"), project_id)
+
+
 @resource.post_read(
     "explain_token",
     needs=Capability.OIDC_READ,
     body=Parsed(
         ExplainRequest,
-        parse_asked,
+        parse_input,
         refuses=[
             NeitherTokenNorClaims,
             TokenNotString,
@@ -177,9 +235,9 @@ class ExplanationForm(Answer, kw_only=True, rename="camel"):
     example=REQUEST_EXAMPLE,
     returns=ExplanationForm,
 )
-async def explain(call: Call[BindingServices], asked: Asked) -> ExplanationForm:
+async def explain(call: Call[BindingServices], source: ExplainInput) -> ExplanationForm:
     """Explain why a CI token is or is not trusted, and propose a binding; nothing is stored."""
-    return explanation_form(await explain_asked(call.services, asked, call.org))
+    return explanation_form(await explain_input(call.services, source, call.org))
 
 
 def explanation_form(explanation: Explanation) -> ExplanationForm:
@@ -190,3 +248,56 @@ def explanation_form(explanation: Explanation) -> ExplanationForm:
 def proposal_form(proposal: Proposal) -> ProposalForm:
     """`proposal` in the API's representation."""
     return msgspec.convert(proposal, ProposalForm, from_attributes=True)
+
+
+async def explain_input(
+    services: BindingServices, source: ExplainInput, org: Organisation
+) -> Explanation:
+    """Why a request of `org` with this token would or would not be trusted now.
+
+    Raises ProjectNotFound.
+    """
+    async with services.store.read() as session:
+        known = await find_projects_and_teams(session, org.id, source.project_id)
+        if source.project_id is not None and source.project_id not in known.projects:
+            raise ProjectNotFound
+        bindings = await list_known_bindings(session, org.id)
+    now = services.clock()
+    try:
+        token = parse_token(read_header([source.unverified_compact]))
+    except TokenRejected as rejection:
+        return explain_no_token(rejection, now)
+    active = active_terms(bindings, token.unverified_claims.text("sub"))
+    context = VerificationContext(
+        issuers=services.issuers,
+        audience=services.audience,
+        candidates=candidates_of(active),
+        project_id=source.project_id,
+    )
+    # Outside the transaction: the issuer may take seconds to answer.
+    keys = await _keys(token, context, services.keys_for) if source.has_signature else None
+    # In a thread: a token that nearly matches is compared with each of ten thousand bindings.
+    return await in_thread(explain_token, token, context, bindings, keys, now)
+
+
+async def _keys(
+    token: UnverifiedToken, context: VerificationContext, keys_for: KeysFor
+) -> SigningKeys:
+    """The keys for rule 6; empty, without a request to the issuer, if an earlier rule fails."""
+    try:
+        issuer, _ = match_binding(token.unverified_claims, context)
+    except TokenRejected:
+        return SigningKeys()
+    kid = unverified_kid(token, issuer.algorithms)
+    return SigningKeys() if kid is None else await keys_for(issuer, kid)
+
+
+async def list_known_bindings(session: AsyncSession, tenant_id: str) -> Sequence[KnownBinding]:
+    """All of the organisation's bindings.
+
+    Reads columns instead of mapped objects: an explanation may compare ten thousand bindings.
+    """
+    columns = [getattr(Binding, field.name) for field in fields(KnownBinding)]
+    return await rows_of(
+        session, select(*columns).where(Binding.tenant_id == tenant_id), KnownBinding
+    )

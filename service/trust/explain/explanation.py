@@ -12,19 +12,19 @@ from service.ci.issuers.jwks import SigningKeys
 from service.ci.verifier.claims import UnverifiedToken
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.rules import VerificationContext
-from service.trust.explain.binding_history import KnownBinding
 from service.trust.explain.evaluation import (
     RULE_NAMES,
     SIGNATURE_RULE,
     TIME_RULE,
     Evaluation,
+    KnownBinding,
     Status,
     ambiguous,
     is_reached,
     run_rules,
 )
 from service.trust.explain.nearest import (
-    NearBinding,
+    NearMatch,
     TokenSubject,
     find_predecessor,
     nearest_bindings,
@@ -32,6 +32,7 @@ from service.trust.explain.nearest import (
 from service.trust.explain.proposals import Proposal, proposal_for
 from service.trust.explain.rule_details import (
     RuleDetail,
+    TimeClaim,
     audience_detail,
     event_detail,
     issuer_detail,
@@ -39,13 +40,13 @@ from service.trust.explain.rule_details import (
     signature_detail,
     subject_detail,
     time_detail,
+    times,
 )
 from service.trust.explain.text_diff import Difference, Shown, shown
-from service.trust.explain.times import TimeClaim, times
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExplainedRule:
     """One rule and its outcome."""
 
     rule: int
@@ -68,9 +69,9 @@ class Explanation:
     binding: str | None
     signature_checked: bool
     now: str
-    rules: Sequence[Step]
+    rules: Sequence[ExplainedRule]
     times: Sequence[TimeClaim] = ()
-    nearest: Sequence[NearBinding] = ()
+    nearest: Sequence[NearMatch] = ()
     proposal: Proposal | None = None
 
 
@@ -119,11 +120,13 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
         binding=None,
         signature_checked=False,
         now=format_ms(now),
-        rules=[Step(rule, name, Status.NOT_REACHED) for rule, name in enumerate(RULE_NAMES, 1)],
+        rules=[
+            ExplainedRule(rule, name, Status.NOT_REACHED) for rule, name in enumerate(RULE_NAMES, 1)
+        ],
     )
 
 
-def _steps(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> list[Step]:
+def _steps(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> list[ExplainedRule]:
     details: tuple[Callable[[Evaluation], RuleDetail], ...] = (
         issuer_detail,
         audience_detail,
@@ -140,7 +143,9 @@ def _steps(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> list[Step]
         if rule == SIGNATURE_RULE and evaluation.keys is None:
             detail = RuleDetail(note="Claims carry no signature: no issuer has confirmed them.")
         steps.append(
-            Step(rule, name, status, detail.expected, detail.found, detail.difference, detail.note)
+            ExplainedRule(
+                rule, name, status, detail.expected, detail.found, detail.difference, detail.note
+            )
         )
     return steps
 
@@ -160,7 +165,7 @@ def _subject(evaluation: Evaluation) -> TokenSubject | None:
     )
 
 
-def _proposal(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> Proposal | None:
+def _proposal(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Proposal | None:
     """The binding that would make the token trusted, if it failed for lack of one."""
     trace, subject = evaluation.trace, _subject(evaluation)
     if trace.rejection is None or trace.binding is not None:
@@ -176,7 +181,7 @@ def _proposal(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> Proposa
     )
 
 
-def _nearest(evaluation: Evaluation) -> Sequence[NearBinding]:
+def _nearest(evaluation: Evaluation) -> Sequence[NearMatch]:
     """The nearest bindings, if the token failed because no binding matched."""
     rejection, subject = evaluation.trace.rejection, _subject(evaluation)
     if rejection is None or rejection.rule not in {3, 4, 5} or subject is None:

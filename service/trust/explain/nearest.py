@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from analytics.model.instants import format_ms
 from service.ci.verifier.candidates import candidates_of
 from service.trust.bindings.repository import BindingState
-from service.trust.explain.binding_history import KnownBinding
+from service.trust.explain.evaluation import KnownBinding
 from service.trust.explain.text_diff import Difference, common_prefix, difference_of, shown
 
 NEAREST_MAX: Final = 5
@@ -57,7 +57,7 @@ class NearKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NearBinding:
+class NearMatch:
     """A binding that nearly matches: why it does not, and where its sub differs."""
 
     id: str
@@ -85,7 +85,7 @@ class _Match:
 
 def nearest_bindings(
     subject: TokenSubject, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
-) -> Sequence[NearBinding]:
+) -> Sequence[NearMatch]:
     """The organisation's `bindings` nearest to `subject`.
 
     If `ambiguous` is given, only these ids: bindings that match equally well.
@@ -101,7 +101,7 @@ def nearest_bindings(
 
 
 def find_predecessor(
-    subject: TokenSubject, nearest: Sequence[NearBinding], bindings: Collection[KnownBinding]
+    subject: TokenSubject, nearest: Sequence[NearMatch], bindings: Collection[KnownBinding]
 ) -> KnownBinding | None:
     """The active binding of the job under an earlier name, or None.
 
@@ -249,14 +249,14 @@ def _folded(sub: str) -> str:
     return text.strip().rstrip("/").lower()
 
 
-def _likeness(one: str, other: str) -> int:
-    prefix = common_prefix(one, other)
-    return prefix + common_prefix(one[prefix:][::-1], other[prefix:][::-1])
+def _likeness(first: str, second: str) -> int:
+    prefix = common_prefix(first, second)
+    return prefix + common_prefix(first[prefix:][::-1], second[prefix:][::-1])
 
 
-def _near(match: _Match, subject: TokenSubject) -> NearBinding:
+def _near(match: _Match, subject: TokenSubject) -> NearMatch:
     binding = match.binding
-    return NearBinding(
+    return NearMatch(
         id=binding.id,
         state=BindingState.ACTIVE if binding.revoked_at is None else BindingState.REVOKED,
         sub_pattern=binding.sub_pattern,

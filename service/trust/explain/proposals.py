@@ -14,7 +14,7 @@ from service.ci.verifier.codes import TokenRejected
 from service.ci.verifier.rules import VerificationContext, match_binding
 from service.core.errors import Invalid
 from service.store.tables import Origin
-from service.trust.bindings.rules import Draft, Places, parse_binding
+from service.trust.bindings.rules import Draft, ProjectsAndTeams, parse_binding
 from service.trust.explain.text_diff import shown
 
 _OWNER_CHARS_MAX: Final = 128
@@ -36,7 +36,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UntrustedJob:
     """A CI job to trust, and the project of the API key that it came with."""
 
     sub: str | None
@@ -61,7 +61,7 @@ def proposal_for(
     issuer = context.issuers.get(unverified_claims.text("iss") or "")
     if issuer is None:
         return None
-    job = Job(
+    job = UntrustedJob(
         sub=unverified_claims.text("sub"),
         repository_id=unverified_claims.identifier(issuer.repository_id_claim),
         event_name=unverified_claims.text(issuer.event_name_claim),
@@ -77,7 +77,7 @@ def proposal_for(
 
 def draft_of(
     issuer: Issuer,
-    job: Job,
+    job: UntrustedJob,
     active: Collection[ActiveBinding] = (),
     predecessor: ActiveBinding | None = None,
 ) -> Proposal | None:
@@ -110,7 +110,7 @@ def draft_of(
 
 
 def _parsed(
-    issuer: Issuer, job: Job, event_names: Sequence[str], project_id: str | None
+    issuer: Issuer, job: UntrustedJob, event_names: Sequence[str], project_id: str | None
 ) -> Draft | None:
     body = {
         "issuer": issuer.url,
@@ -120,9 +120,9 @@ def _parsed(
         "origin": Origin.ORG_ADMIN.value,
         "project_id": project_id,
     }
-    places = Places(projects={project_id} if project_id else (), teams=())
+    known = ProjectsAndTeams(projects={project_id} if project_id else (), teams=())
     try:
-        return parse_binding(body, {issuer.url: issuer}, places)
+        return parse_binding(body, {issuer.url: issuer}, known)
     except Invalid:
         return None
 
@@ -146,7 +146,7 @@ def _union(replaced: ActiveBinding, event_names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
 
 
-def _project_for_both(replaced: ActiveBinding, job: Job) -> str | None:
+def _project_for_both(replaced: ActiveBinding, job: UntrustedJob) -> str | None:
     """The limit of the replaced binding if it includes the job, otherwise none.
 
     With the job's own project instead, jobs that were trusted would no longer be.

@@ -1,13 +1,16 @@
 """Describes each rule's expected and found values for users. Pure."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from analytics.model.instants import format_ms
-from service.ci.verifier.codes import Detail
-from service.ci.verifier.rules import LEEWAY_S
+from service.ci.verifier.claims import UnverifiedClaims
+from service.ci.verifier.codes import Detail, TokenRejected
+from service.ci.verifier.rules import LEEWAY_S, rule_7_time
 from service.trust.explain.evaluation import SIGNATURE_RULE, Evaluation, ambiguous
-from service.trust.explain.nearest import NearBinding
+from service.trust.explain.nearest import NearMatch
 from service.trust.explain.text_diff import (
     Difference,
     Shown,
@@ -17,7 +20,6 @@ from service.trust.explain.text_diff import (
     shown_list,
     shown_value,
 )
-from service.trust.explain.times import lateness, one_line, times
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +48,20 @@ def issuer_detail(evaluation: Evaluation) -> RuleDetail:
 
 def audience_detail(evaluation: Evaluation) -> RuleDetail:
     """Rule 2: the audience of the token."""
-    wanted, found = evaluation.context.audience, evaluation.unverified_claims.members.get("aud")
+    ours, found = evaluation.context.audience, evaluation.unverified_claims.members.get("aud")
     alone = found[0] if isinstance(found, list) and len(found) == 1 else found
-    difference = _nearest_difference([wanted], alone)
+    difference = _nearest_difference([ours], alone)
     note = None
     if isinstance(found, list) and len(found) != 1:
         note = "Of several audiences none may be ours: the token has to be made for us alone."
     elif difference is not None:
         note = "The token was made for another service: ask the issuer for one with this audience."
-    elif alone != wanted:
+    elif alone != ours:
         note = _kind_note("aud", alone)
-    return RuleDetail(shown(wanted), shown_value(found), difference, note)
+    return RuleDetail(shown(ours), shown_value(found), difference, note)
 
 
-def subject_detail(evaluation: Evaluation, nearest: Sequence[NearBinding]) -> RuleDetail:
+def subject_detail(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> RuleDetail:
     """Rule 3: the subject, compared with the nearest binding if none matches."""
     claims = evaluation.unverified_claims
     sub = claims.text("sub")
@@ -157,3 +159,76 @@ def _kind_note(name: str, value: object) -> str | None:
     if value is None:
         return f"The claim {name} is missing."
     return f"The claim {name} is not a string."
+
+
+@dataclass(frozen=True, slots=True)
+class TimeClaim:
+    """A time claim, and how many seconds it is ahead of now.
+
+    `instant` and `ahead_s` are None if the value is not a valid time.
+    """
+
+    claim: str
+    found: str | None
+    instant: str | None
+    ahead_s: float | None
+    holds: bool
+
+
+def times(evaluation: Evaluation) -> list[TimeClaim]:
+    """Each time claim, checked by rule 7 without the other ones."""
+    members = evaluation.unverified_claims.members
+    seconds = evaluation.now.timestamp()
+    valid = {"exp": seconds + 1}
+    alone = {
+        "exp": {name: members[name] for name in ("exp",) if name in members},
+        **{name: valid | {name: members[name]} for name in ("iat", "nbf") if name in members},
+    }
+    claims = []
+    for name, only in alone.items():
+        value = members.get(name)
+        instant = _instant(value)
+        claims.append(
+            TimeClaim(
+                claim=name,
+                found=one_line(value) if name in members else None,
+                instant=format_ms(instant) if instant else None,
+                ahead_s=round((instant - evaluation.now).total_seconds(), 3) if instant else None,
+                holds=_holds(UnverifiedClaims(only), evaluation.now),
+            )
+        )
+    return claims
+
+
+def _holds(claims: UnverifiedClaims, now: datetime) -> bool:
+    try:
+        rule_7_time(claims, now)
+    except TokenRejected:
+        return False
+    return True
+
+
+def _instant(value: object) -> datetime | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def lateness(time: TimeClaim) -> str:
+    """A sentence about a time claim that does not hold."""
+    if time.found is None:
+        return f"{time.claim} is missing."
+    if time.ahead_s is None:
+        return f"{time.claim} is no instant: it has to be a number of seconds since 1970."
+    if time.claim == "exp":
+        return f"The token expired {-time.ahead_s:.15g} s ago."
+    ahead = f"{time.ahead_s:.15g} s ahead"
+    return f"{time.claim} is {ahead}, more than the {LEEWAY_S} s that clocks may differ."
+
+
+def one_line(value: object) -> str:
+    """A claim of any type as text."""
+    return shown(value if isinstance(value, str) else json.dumps(value))

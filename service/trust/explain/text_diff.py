@@ -4,9 +4,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import unquote
+
+from msgspec import Meta, Struct
 
 from service.core.text_rules import is_plain
 
@@ -21,16 +22,11 @@ Shown = str | list[str] | None
 """A displayable value; None if it is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first difference between the expected and the found text.
-
-    `at` counts code points from 0. At the end of a text the character is empty and its code point
-    None. `compared_with` is the whole expected text.
-    """
+class Difference(Struct, kw_only=True, frozen=True, rename="camel"):
+    """The first difference of two texts; at an end, character is empty and code point null."""
 
     compared_with: str
-    at: int
+    at: Annotated[int, Meta(description="In code points, from 0.")]
     expected: str
     found: str
     expected_code_point: str | None
@@ -43,25 +39,25 @@ def difference_of(expected: str, found: str) -> Difference | None:
     if expected == found:
         return None
     at = common_prefix(expected, found)
-    wanted, got = expected[at : at + 1], found[at : at + 1]
+    expected_character, found_character = expected[at : at + 1], found[at : at + 1]
     return Difference(
         compared_with=shown(expected),
         at=at,
-        expected=shown(wanted),
-        found=shown(got),
-        expected_code_point=_code_point(wanted),
-        found_code_point=_code_point(got),
+        expected=shown(expected_character),
+        found=shown(found_character),
+        expected_code_point=_code_point(expected_character),
+        found_code_point=_code_point(found_character),
         hint=_hint(expected, found, at),
     )
 
 
-def common_prefix(one: str, other: str) -> int:
-    """The length of the common prefix of `one` and `other` in code points."""
-    low, high = 0, min(len(one), len(other))
+def common_prefix(first: str, second: str) -> int:
+    """The length of the common prefix of `first` and `second` in code points."""
+    low, high = 0, min(len(first), len(second))
     # Bisection: comparing slices is faster than comparing single characters.
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

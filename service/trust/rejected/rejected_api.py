@@ -1,7 +1,5 @@
 """The endpoint that lists rejected subjects."""
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
@@ -12,7 +10,13 @@ from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import Invalid
 from service.trust.bindings.services import BindingServices
 from service.trust.explain.explain_api import ProposalForm, proposal_form
-from service.trust.rejected.listing import LIMIT_DEFAULT, LIMIT_MAX, Entry, Wanted, list_entries
+from service.trust.rejected.listing import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    RejectedFilter,
+    ResolvedSubject,
+    list_resolved,
+)
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
@@ -81,41 +85,29 @@ class RejectedList(Answer):
 )
 async def rejected(call: Call[BindingServices], query: RejectedQuery) -> RejectedList:
     """List the recently rejected CI identities, and the bindings that would make them trusted."""
-    services = call.services
-    entries = await list_entries(
-        services.store, services.issuers, call.org.id, wanted_by(query), services.clock()
+    services, matching = call.services, filter_of(query)
+    subjects = await list_resolved(
+        services.store, services.issuers, call.org.id, matching, services.clock()
     )
-    return rejected_form(call.org.slug, entries)
+    entries = [_entry(subject) for subject in subjects]
+    return RejectedList(org=call.org.slug, count=len(entries), rejected=entries)
 
 
-def wanted_by(query: RejectedQuery) -> Wanted:
+def filter_of(query: RejectedQuery) -> RejectedFilter:
     """The filter that `query` is. Raises Invalid."""
-    return Wanted(
-        is_verified=query.verified,
-        code=query.code,
-        since=None if query.since is None else _instant(query.since),
-        limit=query.limit,
-    )
-
-
-def _instant(since: str) -> datetime:
     try:
-        return parse_since(since)
+        since = None if query.since is None else parse_since(query.since)
     except ValueError as error:
         raise Invalid(
             "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
         ) from error
-
-
-def rejected_form(slug: str, entries: Sequence[Entry]) -> RejectedList:
-    """The answer to a list."""
-    return RejectedList(
-        org=slug, count=len(entries), rejected=[_entry_form(entry) for entry in entries]
+    return RejectedFilter(
+        is_verified=query.verified, code=query.code, since=since, limit=query.limit
     )
 
 
-def _entry_form(entry: Entry) -> RejectedEntry:
-    row, proposal = entry.row, entry.proposal
+def _entry(subject: ResolvedSubject) -> RejectedEntry:
+    row, proposal = subject.row, subject.resolution.proposal
     return RejectedEntry(
         verified=row.is_verified,
         code=FailureCode(row.code),

@@ -103,7 +103,7 @@ async def keep_newest(session: AsyncSession, tenant_id: str, entries_max: int) -
     )
 
 
-async def forget_before(session: AsyncSession, instant: datetime) -> None:
+async def delete_before(session: AsyncSession, instant: datetime) -> None:
     """Delete the rows of all organisations last seen before `instant`."""
     await session.execute(
         delete(RejectedSubject).where(RejectedSubject.last_at < instant),

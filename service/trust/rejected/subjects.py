@@ -16,7 +16,7 @@ from service.ci.verifier.rejections import Rejection
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.store.store import Store
-from service.trust.rejected.rows import RejectionRecord, forget_before, keep_newest, write_records
+from service.trust.rejected.rows import RejectionRecord, delete_before, keep_newest, write_records
 
 SUB_CHARS_MAX: Final = 1024
 TEXT_CHARS_MAX: Final = 256
@@ -85,7 +85,7 @@ class RejectedSubjects:
     async def forget_old(self) -> None:
         """Delete rows last seen longer than KEPT_FOR ago, in all organisations."""
         async with self._store.write() as work:
-            await forget_before(work.session, work.now - KEPT_FOR)
+            await delete_before(work.session, work.now - KEPT_FOR)
 
     def _add(self, record: RejectionRecord) -> None:
         pending = self._pending.setdefault(record.tenant_id, _Pending())

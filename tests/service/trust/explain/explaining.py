@@ -8,8 +8,12 @@ from joserfc.jwk import RSAKey
 from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.issuers.jwks import SigningKey, SigningKeys
 from service.ci.issuers.key_source import KeysFor
-from service.trust.explain.explain_api import ExplanationForm, explanation_form
-from service.trust.explain.service import Asked, explain_asked
+from service.trust.explain.explain_api import (
+    ExplainInput,
+    ExplanationForm,
+    explain_input,
+    explanation_form,
+)
 from tests.conftest import World, bindings_path, refused
 from tests.issuers.issuer import Issuer
 
@@ -54,9 +58,9 @@ def published(issuer: Issuer) -> SigningKeys:
 
 async def explained_token(world: World, token: str, keys: KeysFor) -> ExplanationForm:
     """What is said of `token` with the issuer's `keys`."""
-    asked = Asked.from_token(token)
+    asked = ExplainInput.from_token(token)
     services = replace(world.services.binding_services(), keys_for=keys)
-    return explanation_form(await explain_asked(services, asked, world.acme))
+    return explanation_form(await explain_input(services, asked, world.acme))
 
 
 async def created(world: World, **changes: Any) -> str:

@@ -10,10 +10,9 @@ from service.ci.verifier.candidates import candidates_of
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.parsing import parse_token
 from service.ci.verifier.rules import VerificationContext, match_binding, rule_7_time
-from service.trust.explain.binding_history import KnownBinding
-from service.trust.explain.explain_api import explanation_form
+from service.trust.explain.evaluation import KnownBinding
+from service.trust.explain.explain_api import explanation_form, parse_input
 from service.trust.explain.explanation import explain_no_token, explain_token
-from service.trust.explain.service import parse_asked
 from tests.conftest import ISSUER, START
 from tests.issuers.issuer import AUDIENCE, Issuer
 from tests.issuers.known import GITHUB
@@ -33,7 +32,7 @@ GOOD = Issuer().claims()
 @given(changes=st.dictionaries(st.sampled_from(sorted(GOOD)), JSON | st.just(...)))
 def test_any_claims_are_explained_as_the_verifier_judges_them(changes):
     claims = {name: value for name, value in (GOOD | changes).items() if value is not ...}
-    asked = parse_asked({"claims": claims})
+    asked = parse_input({"claims": claims})
     try:
         token = parse_token(asked.unverified_compact)
     except TokenRejected as rejection:
@@ -55,7 +54,7 @@ def test_any_claims_are_explained_as_the_verifier_judges_them(changes):
 
 def test_claims_are_wrapped_without_a_signature():
     """What stands in for a token says of itself that nothing signed it."""
-    header, payload, signature = parse_asked({"claims": {"a": 1}}).unverified_compact.split(".")
+    header, payload, signature = parse_input({"claims": {"a": 1}}).unverified_compact.split(".")
 
     assert base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)) == b"{}"
     assert base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)) == b'{"a":1}'

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from service.orgs.teams import create_team
-from service.trust.explain.binding_history import KnownBinding
+from service.trust.explain.evaluation import KnownBinding
 from service.trust.explain.nearest import (
     FOLDED_CHARS_MAX,
     FOLDS_MAX,

@@ -6,7 +6,7 @@ import pytest
 
 from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.verifier.candidates import BindingTerms
-from service.trust.explain.proposals import Job, draft_of
+from service.trust.explain.proposals import UntrustedJob, draft_of
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer
 from tests.issuers.known import GITHUB
@@ -22,7 +22,7 @@ from tests.service.trust.explain.explaining import (
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 NOW = int(START.timestamp())
-JOB = Job(MAIN, "123456789", "push", "acme", None)
+JOB = UntrustedJob(MAIN, "123456789", "push", "acme", None)
 CIRCLECI = KnownIssuer(
     name="circleci",
     url="https://oidc.circleci.com/org/0",
@@ -172,7 +172,7 @@ def test_owner_and_repository_are_named_for_review():
 
 def test_a_draft_without_event_trusts_any_and_says_so():
     """No list can name a claim that is not there."""
-    proposal = draft_of(GITHUB, Job(MAIN, "1", None, None, None))
+    proposal = draft_of(GITHUB, UntrustedJob(MAIN, "1", None, None, None))
 
     assert proposal.body["event_names"] == []
     assert "an owner the token does not name" in proposal.review
@@ -181,7 +181,9 @@ def test_a_draft_without_event_trusts_any_and_says_so():
 
 def test_an_issuer_that_needs_no_repository_id_gets_a_draft_without():
     """Its ids need not be numbers."""
-    proposal = draft_of(CIRCLECI, Job("org/0/project/1/user/2", "0f-uuid", None, None, None))
+    proposal = draft_of(
+        CIRCLECI, UntrustedJob("org/0/project/1/user/2", "0f-uuid", None, None, None)
+    )
 
     assert proposal.body["repository_id"] is None
     assert "any repository" in proposal.review
