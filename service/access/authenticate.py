@@ -24,6 +24,7 @@ from service.access.callers import (
 )
 from service.access.cross_site import is_cross_site
 from service.access.key_use import KeyUse
+from service.access.refusals import OPERATOR_ONLY, ApiKeyExpired, SignInAgain
 from service.access.roles import Role
 from service.access.sessions import (
     SessionLifetimes,
@@ -33,7 +34,7 @@ from service.access.sessions import (
     touch_session,
 )
 from service.core.clock import Clock
-from service.core.errors import ApiKeyExpired, OperatorOnly, SignInAgain, Unauthenticated
+from service.core.errors import Unauthenticated
 from service.core.header_names import ADMIN_TOKEN_HEADER, API_KEY_HEADER, SESSION_COOKIE
 from service.core.request_context import request_id, source_ip, user_agent
 from service.core.secrets import token_hash
@@ -91,10 +92,10 @@ class Authenticator:
         return await self.member(request, entrance, keeps_alive=keeps_alive)
 
     async def operator(self, request: Request) -> Operator:
-        """The operator, who acts for the platform. Raises Unauthenticated, OperatorOnly."""
+        """The operator, who acts for the platform. Raises Unauthenticated, OPERATOR_ONLY."""
         caller = await self.caller(request)
         if not isinstance(caller, Operator):
-            raise OperatorOnly
+            raise OPERATOR_ONLY
         return replace(caller, actor_tenant_id=self._settings.platform_tenant_id)
 
     async def principal(self, request: Request) -> IngestPrincipal:

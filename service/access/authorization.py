@@ -20,9 +20,10 @@ from service.access.callers import (
     Principal,
     is_allowed,
 )
+from service.access.refusals import CROSS_SITE
 from service.access.roles import Capability
 from service.ci.verifier.verifier import TokenRequest, Verifier
-from service.core.errors import CrossSite, Unauthenticated
+from service.core.errors import Unauthenticated
 from service.core.fair_queue import CALLER
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.loop_turns import assign_to
@@ -95,7 +96,7 @@ class Authorizer:
     async def authorize_operator(self) -> Operator:
         """The operator, for what belongs to no organisation.
 
-        Raises Unauthenticated (401), OperatorOnly (403), in this order.
+        Raises Unauthenticated (401), OPERATOR_ONLY (403), in this order.
         """
         return await self._authenticator.operator(request)
 
@@ -104,13 +105,13 @@ class Authorizer:
     ) -> MemberPrincipal:
         """The member whose session the current request carries, for their own settings.
 
-        Raises Unauthenticated (401), also for credentials without a session, and CrossSite (403).
+        Raises Unauthenticated (401), also for credentials without a session, and CROSS_SITE (403).
         """
         caller = await self._authenticator.caller(request, origin)
         if not isinstance(caller, MemberPrincipal):
             raise Unauthenticated
         if caller.is_cross_site:
-            raise CrossSite
+            raise CROSS_SITE
         await assign_to(caller.tenant_id)
         return caller
 

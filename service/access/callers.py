@@ -6,20 +6,20 @@ from datetime import datetime
 from typing import Final, Protocol, Self
 
 from analytics.model.rows import AuditContext, VerdictSource
-from service.access.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
-from service.ci.verifier.attribution import Attribution
-from service.core.errors import (
-    CrossSite,
-    Forbidden,
-    KeyOfAnotherOrg,
-    LacksCapability,
-    NotForKeys,
-    NotForSessions,
-    NotMember,
+from service.access.refusals import (
+    CROSS_SITE,
+    KEY_OF_ANOTHER_ORG,
+    LACKS_CAPABILITY,
+    NOT_FOR_KEYS,
+    NOT_FOR_SESSIONS,
+    NOT_MEMBER,
+    ROLE_BEYOND_OWN,
     NotOrgAdmin,
     NotTeamAdmin,
-    RoleBeyondOwn,
 )
+from service.access.roles import ORG_BINDING_ROLES, Capability, Role, covers, granted
+from service.ci.verifier.attribution import Attribution
+from service.core.errors import Forbidden
 from service.store.tables import Organisation
 
 ADMIN_TOKEN_ACTOR = "system:admin-token"  # noqa: S105 - an actor's name, not a secret
@@ -168,39 +168,39 @@ class ApiKeyPrincipal(_FromRequest):
     def require_sending_rights(self, org: Organisation) -> None:
         """Allow only the key's organisation; of keys with scopes, those with audit:ingest."""
         if not self.belongs_to(org):
-            raise KeyOfAnotherOrg
+            raise KEY_OF_ANOTHER_ORG
         if self.scopes and Capability.AUDIT_INGEST not in self.scopes:
-            raise LacksCapability(Capability.AUDIT_INGEST)
+            raise LACKS_CAPABILITY(value=Capability.AUDIT_INGEST)
 
     def require_install_rights(self, org: Organisation) -> None:
         """Allow only the key's organisation; of keys with scopes, those with packages:install."""
         if not self.belongs_to(org):
-            raise KeyOfAnotherOrg
+            raise KEY_OF_ANOTHER_ORG
         if self.scopes and Capability.PACKAGES_INSTALL not in self.scopes:
-            raise LacksCapability(Capability.PACKAGES_INSTALL)
+            raise LACKS_CAPABILITY(value=Capability.PACKAGES_INSTALL)
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Allow the key's scopes in its organisation."""
         if not self.belongs_to(org):
-            raise KeyOfAnotherOrg
+            raise KEY_OF_ANOTHER_ORG
         if capability not in self.scopes:
-            raise LacksCapability(capability)
+            raise LACKS_CAPABILITY(value=capability)
 
     def require_membership(self, org: Organisation) -> None:
         """Refuse: a key is no member."""
-        raise NotForKeys
+        raise NOT_FOR_KEYS
 
     def require_outranks(self, role: Role, org: Organisation) -> None:
         """Refuse: keys manage no members."""
-        raise NotForKeys
+        raise NOT_FOR_KEYS
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Refuse: keys only read."""
-        raise NotForKeys
+        raise NOT_FOR_KEYS
 
     def require_revoke_rights(self, org: Organisation, team_id: str | None) -> None:
         """Refuse: keys only read."""
-        raise NotForKeys
+        raise NOT_FOR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,22 +307,22 @@ class MemberPrincipal(_FromRequest):
     def require_membership(self, org: Organisation) -> None:
         """Refuse members of other organisations and cross-site requests."""
         if self.is_cross_site:
-            raise CrossSite
+            raise CROSS_SITE
         if not self.belongs_to(org):
-            raise NotMember
+            raise NOT_MEMBER
 
     def require(self, capability: Capability, org: Organisation) -> None:
         """Refuse members of other organisations, cross-site requests and insufficient roles."""
         if self.is_cross_site:
-            raise CrossSite
+            raise CROSS_SITE
         capabilities = granted(self.role, org.role_overrides)
         if not self.belongs_to(org) or capability not in capabilities:
-            raise LacksCapability(capability)
+            raise LACKS_CAPABILITY(value=capability)
 
     def require_outranks(self, role: Role, org: Organisation) -> None:
         """Refuse roles beyond the member's own."""
         if not self.belongs_to(org) or not covers(self.role, role, org.role_overrides):
-            raise RoleBeyondOwn
+            raise ROLE_BEYOND_OWN
 
     def require_binding_rights(self, org: Organisation, team_id: str | None) -> None:
         """Allow owners and admins at organisation level; in a team, only the team's admins."""
@@ -341,4 +341,4 @@ class MemberPrincipal(_FromRequest):
 
     def require_sending_rights(self, org: Organisation) -> None:
         """Refuse: sessions do not send audit rows."""
-        raise NotForSessions
+        raise NOT_FOR_SESSIONS

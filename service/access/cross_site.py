@@ -4,7 +4,7 @@ from typing import Final
 
 from quart import Request
 
-from service.core.errors import CrossSite
+from service.access.refusals import CROSS_SITE
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # `none` is the user's own doing, such as a bookmark. Not `same-site`: other hosts of the domain may
@@ -31,7 +31,7 @@ def is_cross_site(
 
 
 def refuse_cross_site_form(request: Request, own_origin: str) -> None:
-    """Raise CrossSite unless the form was submitted from one of our own pages."""
+    """Raise CROSS_SITE unless the form was submitted from one of our own pages."""
     if is_cross_site(
         request.method,
         request.headers.get("origin"),
@@ -39,4 +39,4 @@ def refuse_cross_site_form(request: Request, own_origin: str) -> None:
         own_origin,
         is_form=True,
     ):
-        raise CrossSite
+        raise CROSS_SITE

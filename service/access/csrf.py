@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 
-from service.core.errors import ForeignForm
+from service.access.refusals import FOREIGN_FORM
 from service.core.secrets import derive_key
 
 FORM_TOKEN_FIELD = "csrf"  # noqa: S105 - a field's name
@@ -16,8 +16,8 @@ def csrf_token(secret_key: str, session_id: str) -> str:
 
 
 def check_form_token(given: str | None, secret_key: str, session_id: str) -> None:
-    """Raise ForeignForm unless `given` is this session's form token."""
+    """Raise FOREIGN_FORM unless `given` is this session's form token."""
     expected = csrf_token(secret_key, session_id)
     # In constant time: otherwise the duration would tell how much of a guess is right.
     if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):
-        raise ForeignForm
+        raise FOREIGN_FORM

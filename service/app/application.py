@@ -33,6 +33,8 @@ from service.audit.saved_searches import resource as searches
 from service.core.clock import Clock, utc_now
 from service.core.errors import (
     RETRY_AFTER_S,
+    SEGMENT_DAMAGED,
+    STORAGE_DAMAGED,
     UNAVAILABLE,
     BodyTooLarge,
     Internal,
@@ -40,8 +42,6 @@ from service.core.errors import (
     MethodNotAllowed,
     NotFound,
     Refusal,
-    SegmentDamaged,
-    StorageDamaged,
     StoreUnavailable,
     Unauthenticated,
 )
@@ -155,7 +155,7 @@ async def _invalid_query(error: InvalidQuery) -> Answer:
 async def _store_fault(error: StoreFault) -> Answer:
     _log.error("store_fault", reason=str(error))
     segments = segments_in(error)
-    return await _answer_as(SegmentDamaged(value=segments[0]) if segments else StorageDamaged)
+    return await _answer_as(SEGMENT_DAMAGED(value=segments[0]) if segments else STORAGE_DAMAGED)
 
 
 async def _store_unreachable(error: StoreUnreachable) -> Answer:

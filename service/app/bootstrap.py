@@ -7,7 +7,7 @@ from analytics.storage.fsync import mkdir_synced
 from service.audit.clock_guard import ClockGuard, begin_clock_record
 from service.audit.installation import keep_prefix
 from service.core.clock import Clock, machine_uptime, utc_now
-from service.core.errors import StorageReadOnly
+from service.core.errors import STORAGE_READ_ONLY
 from service.core.secrets import with_secrets
 from service.core.settings import Settings
 from service.store.engine_factory import create_engines
@@ -23,7 +23,7 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
     Safe to repeat and to run in several processes at once. Raises InvalidSetting if the database
     URL cannot be used, Conflict if a newer version wrote the database or if the stored bindings
     do not allow the slot rule of `settings`, or if the bucket's prefix is another installation's;
-    StorageReadOnly.
+    STORAGE_READ_ONLY.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     check_writable(settings.data_dir)
@@ -46,6 +46,6 @@ async def prepare(settings: Settings, clock: Clock = utc_now) -> Settings:
 
 
 def check_writable(data_dir: Path) -> None:
-    """Raise StorageReadOnly unless `data_dir` is writable: SQLite's own error is less specific."""
+    """Raise STORAGE_READ_ONLY unless `data_dir` is writable: SQLite's error is less specific."""
     if not os.access(data_dir, os.W_OK):
-        raise StorageReadOnly from PermissionError(f"{data_dir} cannot be written to")
+        raise STORAGE_READ_ONLY from PermissionError(f"{data_dir} cannot be written to")

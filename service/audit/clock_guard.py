@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import format_ms, format_us, parse_instant
 from analytics.model.retention import PRUNE_DELAY
+from service.audit.refusals import ClockNotTrusted, ClockRefusal
 from service.core.clock import Uptime
-from service.core.errors import ClockNotTrusted, ClockRefusal
 from service.store.store import Store
 from service.store.tables import Fact
 

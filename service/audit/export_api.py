@@ -47,19 +47,17 @@ from service.audit.export_receipts import (
 )
 from service.audit.exports import Export
 from service.audit.query_api import AuditEntry, OrderedWindow, with_filters
+from service.audit.refusals import (
+    EXPORT_NOT_FINISHED,
+    EXPORT_NOT_FOUND,
+    QUERY_REFUSALS,
+    TOO_MANY_EXPORTS,
+    TOO_MANY_EXPORTS_OF_ALL,
+    TOO_MANY_OWN_EXPORTS,
+)
 from service.audit.search import with_search
 from service.audit.services import AuditServices
-from service.core.errors import (
-    ORG_REFUSALS,
-    QUERY_REFUSALS,
-    ExportNotFinished,
-    ExportNotFound,
-    Invalid,
-    InvalidCursor,
-    TooManyExports,
-    TooManyExportsOfAll,
-    TooManyOwnExports,
-)
+from service.core.errors import Invalid
 from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import ExportEntry
 from service.web.content_negotiation import content_coding
@@ -68,6 +66,7 @@ from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
 from service.web.parameter_types import Cursor, Omittable, TimestampUs
+from service.web.refusals import INVALID_CURSOR, ORG_REFUSALS
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
@@ -133,7 +132,7 @@ class ExportList(Answer):
     alternative=Capability.AUDIT_EXPORT,
     query=ExportsQuery,
     returns=ExportList,
-    refuses=[InvalidCursor],
+    refuses=[INVALID_CURSOR],
 )
 async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     """List the organisation's exports, a page at a time, newest first."""
@@ -153,7 +152,7 @@ async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     needs=Capability.AUDIT_READ,
     alternative=Capability.AUDIT_EXPORT,
     returns=ExportedFile,
-    refuses=[ExportNotFound],
+    refuses=[EXPORT_NOT_FOUND],
 )
 async def one_export(call: Call[AuditServices], export_id: str) -> ExportedFile:
     """One export: what was asked for, how far it is, what was sent."""
@@ -168,7 +167,7 @@ async def one_export(call: Call[AuditServices], export_id: str) -> ExportedFile:
     needs=Capability.AUDIT_READ,
     alternative=Capability.AUDIT_EXPORT,
     returns=Receipt,
-    refuses=[ExportNotFound, ExportNotFinished],
+    refuses=[EXPORT_NOT_FOUND, EXPORT_NOT_FINISHED],
     headers={"content-disposition": "A name for the receipt, beside that of the file."},
 )
 async def receipt(call: Call[AuditServices], export_id: str) -> Response:
@@ -184,7 +183,7 @@ async def receipt(call: Call[AuditServices], export_id: str) -> Response:
 
 
 async def _ended(call: Call[AuditServices], export_id: str) -> ExportEntry:
-    """The export; one that runs is given END_WAIT_S to end. Raises ExportNotFound.
+    """The export; one that runs is given END_WAIT_S to end. Raises EXPORT_NOT_FOUND.
 
     Its end is recorded after the last byte, and a client that has all of the file may ask before.
     """
@@ -282,9 +281,9 @@ _documented_export = partial(
         Invalid,
         *ORG_REFUSALS,
         *QUERY_REFUSALS,
-        TooManyExports,
-        TooManyOwnExports,
-        TooManyExportsOfAll,
+        TOO_MANY_EXPORTS,
+        TOO_MANY_OWN_EXPORTS,
+        TOO_MANY_EXPORTS_OF_ALL,
     ],
     headers=EXPORT_HEADERS,
 )

@@ -11,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.export.writers import Piece
 from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
+from service.audit.refusals import EXPORT_NOT_FOUND
 from service.core.clock import Clock
-from service.core.errors import ExportNotFound, InvalidCursor
 from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
 from service.store.tables.base import Instant
+from service.web.refusals import INVALID_CURSOR
 
 SILENT_AFTER: Final = timedelta(seconds=60)
 """An export whose process has not reported for this long is broken: the process has died."""
@@ -166,17 +167,17 @@ async def find_export(session: AsyncSession, tenant_id: str, export_id: str) -> 
 
 
 async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> ExportEntry:
-    """The organisation's export with this id. Raises ExportNotFound."""
+    """The organisation's export with this id. Raises EXPORT_NOT_FOUND."""
     entry = await find_export(session, tenant_id, export_id)
     if entry is None:
-        raise ExportNotFound
+        raise EXPORT_NOT_FOUND
     return entry
 
 
 async def list_exports(
     session: AsyncSession, tenant_id: str, limit: int, cursor: str | None = None
 ) -> tuple[Sequence[ExportEntry], str | None]:
-    """The organisation's exports that follow `cursor`, newest first. Raises InvalidCursor.
+    """The organisation's exports that follow `cursor`, newest first. Raises INVALID_CURSOR.
 
     And the next cursor, None on the last page: the id of the last entry.
     """
@@ -184,7 +185,7 @@ async def list_exports(
     if cursor is not None:
         last = await find_export(session, tenant_id, cursor)
         if last is None:
-            raise InvalidCursor
+            raise INVALID_CURSOR
         is_older = or_(
             ExportEntry.started_at < last.started_at,
             and_(ExportEntry.started_at == last.started_at, ExportEntry.id < last.id),

@@ -14,7 +14,8 @@ from analytics.export.file_check import FileFacts, examine
 from analytics.export.formats import ExportFormat
 from analytics.model.instants import format_us, optional_us
 from service.audit.export_entries import ExportState, state_of
-from service.core.errors import ExportNotFinished, Invalid
+from service.audit.refusals import EXPORT_NOT_FINISHED
+from service.core.errors import Invalid
 from service.store.tables import ExportEntry, Organisation
 from service.web.models import Answer
 from service.web.parameter_types import Omittable, TimestampUs
@@ -83,10 +84,10 @@ class Receipt(Answer):
 
 
 def receipt_of(entry: ExportEntry, org: Organisation, now: datetime) -> Receipt:
-    """The receipt of `entry`, an export of `org`. Raises ExportNotFinished."""
+    """The receipt of `entry`, an export of `org`. Raises EXPORT_NOT_FINISHED."""
     state = state_of(entry, now)
     if state is not ExportState.FINISHED or entry.ended_at is None or entry.sha256 is None:
-        raise ExportNotFinished(value=state)
+        raise EXPORT_NOT_FINISHED(value=state)
     receipt = Receipt(
         **common_fields(entry),
         receipt=RECEIPT_VERSION,

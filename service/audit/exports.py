@@ -17,14 +17,14 @@ from analytics.model.filters import Query
 from analytics.model.rows import AuditContext
 from service.audit.export_entries import add_export, end_export, record_progress
 from service.audit.lake import Lake
-from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import (
+from service.audit.refusals import (
+    TOO_MANY_EXPORTS,
+    TOO_MANY_EXPORTS_OF_ALL,
+    TOO_MANY_OWN_EXPORTS,
     QueryTooSlow,
-    StoreUnavailable,
-    TooManyExports,
-    TooManyExportsOfAll,
-    TooManyOwnExports,
 )
+from service.audit.tenant_log import TenantLog, open_log
+from service.core.errors import StoreUnavailable
 from service.core.ids import new_id
 from service.core.version import service_version
 from service.store.store import Store
@@ -194,8 +194,8 @@ class Exporter:
         """Take the snapshot, count its rows and record the export.
 
         The returned export must be started: it counts as running until it ends. Raises
-        TooManyExports, TooManyOwnExports, TooManyExportsOfAll, StoreFault, StoreUnavailable: an
-        export that cannot be recorded is not made.
+        TOO_MANY_EXPORTS, TOO_MANY_OWN_EXPORTS, TOO_MANY_EXPORTS_OF_ALL, StoreFault,
+        StoreUnavailable: an export that cannot be recorded is not made.
         """
         # Before anything is awaited: concurrent requests must not all find the slot free.
         self._take_slot(org.id, audit_context.actor)
@@ -287,12 +287,12 @@ class Exporter:
 
     def _take_slot(self, tenant_id: str, actor: str) -> None:
         if self._under_way[tenant_id, actor] >= self._per_actor_max:
-            raise TooManyOwnExports
+            raise TOO_MANY_OWN_EXPORTS
         of_org = sum(count for slot, count in self._under_way.items() if slot[0] == tenant_id)
         if of_org >= self._per_org_max:
-            raise TooManyExports
+            raise TOO_MANY_EXPORTS
         if self._under_way.total() >= self._all_max:
-            raise TooManyExportsOfAll
+            raise TOO_MANY_EXPORTS_OF_ALL
         self._under_way[tenant_id, actor] += 1
 
     def _free_slot(self, tenant_id: str, actor: str) -> None:

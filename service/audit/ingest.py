@@ -20,33 +20,25 @@ from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext
 from service.access.authorization import Authorizer
 from service.access.callers import IngestPrincipal
-from service.audit.ingest_items import NDJSON_TYPE, Body, Prepared, prepare_body
+from service.access.refusals import KEY_OF_ANOTHER_ORG, NOT_FOR_SESSIONS, ApiKeyExpired
+from service.audit.ingest_items import NDJSON_TYPE, TOO_MANY_ITEMS, Body, Prepared, prepare_body
 from service.audit.lake import Lake
+from service.audit.refusals import NOT_INGEST_TYPE, NOT_ITEMS, JournalFull
 from service.audit.sealer import Sealer, check_journal_room, is_large
 from service.audit.worker_process import WorkerProcess
 from service.ci.verifier.verifier import Verifier
 from service.core.clock import Clock
-from service.core.errors import (
-    AnswersFull,
-    ApiKeyExpired,
-    BodyTooLarge,
-    Busy,
-    IdempotencyKeyInvalid,
-    JournalFull,
-    KeyOfAnotherOrg,
-    KeyReused,
-    NotForSessions,
-    NotGzip,
-    NotIngestType,
-    NotItems,
-    OrgNotFound,
-    TooManyItems,
-    UnknownEncoding,
-    UnknownParameter,
-)
+from service.core.errors import BodyTooLarge, Busy, OrgNotFound
 from service.core.settings import Settings
 from service.store.group_commit import GroupCommit
-from service.store.idempotency import Attempt, check_room, find_answer, keep_answer
+from service.store.idempotency import (
+    ANSWERS_FULL,
+    KEY_REUSED,
+    Attempt,
+    check_room,
+    find_answer,
+    keep_answer,
+)
 from service.store.journal import JournalSize
 from service.store.organisations import find_trust_revision, get_org_by_id
 from service.store.store import Store, SyncUnitOfWork
@@ -55,6 +47,12 @@ from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
 from service.web.documentation import JSON, Tag, documented
 from service.web.parameter_types import Omittable
+from service.web.refusals import (
+    IDEMPOTENCY_KEY_INVALID,
+    NOT_GZIP,
+    UNKNOWN_ENCODING,
+    UNKNOWN_PARAMETER,
+)
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -106,7 +104,7 @@ class Ingest:
 
         With a key, a repeated `body` gets its first answer again and adds nothing. Rows are
         attributed to the CI job of `principal` if it is still trusted at the commit. Raises
-        NotIngestType, NotItems, TooManyItems, Busy, JournalFull, AnswersFull, KeyReused,
+        NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS, Busy, JournalFull, ANSWERS_FULL, KEY_REUSED,
         StoreUnavailable.
         """
         now = self._clock()
@@ -279,22 +277,22 @@ class Headers(Struct, rename="kebab"):
     request_headers=Headers,
     request_example=EXAMPLE,
     refusals=[
-        NotItems,
-        NotGzip,
-        IdempotencyKeyInvalid,
-        UnknownParameter,
+        NOT_ITEMS,
+        NOT_GZIP,
+        IDEMPOTENCY_KEY_INVALID,
+        UNKNOWN_PARAMETER,
         ApiKeyExpired,
-        NotForSessions,
-        KeyOfAnotherOrg,
+        NOT_FOR_SESSIONS,
+        KEY_OF_ANOTHER_ORG,
         OrgNotFound,
-        KeyReused,
+        KEY_REUSED,
         BodyTooLarge,
-        TooManyItems,
-        NotIngestType,
-        UnknownEncoding,
+        TOO_MANY_ITEMS,
+        NOT_INGEST_TYPE,
+        UNKNOWN_ENCODING,
         Busy,
         JournalFull,
-        AnswersFull,
+        ANSWERS_FULL,
     ],
     credentials=("adminToken", "apiKey"),
 )

@@ -15,9 +15,11 @@ from analytics.model.ingest_validation import Rejection, read_items
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, AuditRow
 from analytics.storage.journal_batches import EncodedBatch, encode_days
-from service.core.errors import NotIngestType, NotItems, TooManyItems
+from service.audit.refusals import NOT_INGEST_TYPE, NOT_ITEMS
+from service.core.errors import BodyTooLarge
 
 ITEMS_MAX: Final = 10_000
+TOO_MANY_ITEMS: Final = BodyTooLarge.of("at most {limit} rows in one request", limit=ITEMS_MAX)
 NDJSON_TYPE: Final = "application/x-ndjson"
 SHARED_ROWS: Final = 128
 """Up to this many rows of a request share a batch with rows committed together with them: reading
@@ -58,7 +60,7 @@ class Prepared:
 
 
 def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInterval) -> Prepared:
-    """The rows of `body`, with `audit_context`. Raises NotIngestType, NotItems, TooManyItems."""
+    """The rows of `body`. Raises NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS."""
     items = split_items(body, ITEMS_MAX)
     rows, rejected = read_items(items, audit_context, interval)
     if len(rows) <= SHARED_ROWS:
@@ -69,16 +71,16 @@ def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInte
 def split_items(body: Body, items_max: int) -> list[bytes | msgspec.Raw]:
     """The items of a JSON array or of newline-delimited JSON, not decoded yet.
 
-    Blank lines are skipped. Raises NotIngestType, NotItems, TooManyItems.
+    Blank lines are skipped. Raises NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS.
     """
     if body.mimetype == NDJSON_TYPE:
         items = _split_lines(body.content, items_max)
     elif body.mimetype == _JSON_TYPE:
         items = _split_array(body.content, items_max)
     else:
-        raise NotIngestType
+        raise NOT_INGEST_TYPE
     if len(items) > items_max:
-        raise TooManyItems
+        raise TOO_MANY_ITEMS(limit=items_max)
     return items
 
 
@@ -92,7 +94,7 @@ def _split_array(content: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
         # Counting millions of tiny items takes a tenth of the time of separating them.
         has_many = content.count(b",") > items_max * _COMMAS_OF_AN_ITEM
         if has_many and len(msgspec.json.decode(content, type=list)) > items_max:
-            raise TooManyItems
+            raise TOO_MANY_ITEMS(limit=items_max)
         return list(_items_decoder.decode(content))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotItems from error
+        raise NOT_ITEMS from error

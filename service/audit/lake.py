@@ -56,7 +56,7 @@ from analytics.storage.snapshot import Snapshot
 from analytics.storage.suspects import Suspects
 from analytics.storage.verified_files import DamagedFile, no_wait
 from service.audit.installation import PrefixGuard, open_segments
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from service.core.fair_queue import Bounds, FairTurns, Length, TurnObserver
 from service.core.file_faults import file_fault
 from service.core.ids import new_id

@@ -13,8 +13,8 @@ from service.audit.compactor import Compactor
 from service.audit.garbage_collector import GarbageCollector, OpenTables
 from service.audit.indexer import Indexer
 from service.audit.pruner import Pruner
+from service.audit.refusals import ClockNotTrusted
 from service.core.clock import Clock
-from service.core.errors import ClockNotTrusted
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import LeaseTaken

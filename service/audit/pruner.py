@@ -26,7 +26,7 @@ from service.audit.clock_guard import (
     record_after_run,
     store_record,
 )
-from service.core.errors import ClockNotTrusted
+from service.audit.refusals import ClockNotTrusted
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.lease import HeldLease, LeaseKeeper

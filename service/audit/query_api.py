@@ -34,15 +34,17 @@ from service.audit.query_service import (
     parse_accepted_request,
     parse_page_request,
 )
+from service.audit.refusals import QUERY_REFUSALS, AuditRowNotFound
 from service.audit.search import SEARCH, SEARCH_CHARS_MAX, with_search
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import unknown_values
-from service.core.errors import QUERY_REFUSALS, AuditRowNotFound, Invalid, InvalidCursor
+from service.core.errors import Invalid
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, ParsedQuery
 from service.web.parameter_types import InstantOrDate, Omittable, TimestampUs
+from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_limit
 from service.web.responses import json_answer
 
@@ -208,7 +210,7 @@ class AuditPage(Answer):
     needs=Capability.AUDIT_READ,
     query=_of_rows(PageQuery),
     returns=AuditPage,
-    refuses=[InvalidCursor, *QUERY_REFUSALS],
+    refuses=[INVALID_CURSOR, *QUERY_REFUSALS],
 )
 async def page(call: Call[AuditServices], texts: Texts) -> Response:
     """Query the organisation's audit log, a page at a time, newest first."""

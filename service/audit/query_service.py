@@ -16,10 +16,12 @@ from analytics.model.schema import audit_id, parse_audit_id
 from analytics.query.executor import ScanReport
 from analytics.query.newest_texts import position_of
 from service.audit.lake import Lake
+from service.audit.refusals import AuditRowNotFound
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import AuditRowNotFound, Invalid, InvalidCursor
+from service.core.errors import Invalid
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_limit
 
 LIMIT_DEFAULT: Final = 100
@@ -132,7 +134,7 @@ class AuditQueryService:
         log: TenantLog | None = None,
         reports: list[ScanReport] | None = None,
     ) -> Page:
-        """One page of rows, of `log` if given. Raises InvalidCursor, StoreFault.
+        """One page of rows, of `log` if given. Raises INVALID_CURSOR, StoreFault.
 
         Appends to `reports` what each scan of the plan has read.
         """
@@ -173,4 +175,4 @@ class AuditQueryService:
         try:
             return decode_cursor(wanted.cursor, self._cursor_key, org.id, wanted.query)
         except WrongCursor as error:
-            raise InvalidCursor from error
+            raise INVALID_CURSOR from error

@@ -16,13 +16,7 @@ from analytics.model.instants import format_us
 from service.access.roles import Capability
 from service.audit.search import WINDOW, check_window
 from service.audit.services import AuditServices
-from service.core.errors import (
-    SEARCH_EXISTS,
-    SEARCH_NOT_FOUND,
-    TOO_MANY_SEARCHES,
-    Invalid,
-    parse_both,
-)
+from service.core.errors import Conflict, Invalid, NotFound, parse_both
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name, is_encodable
 from service.store.tables import SavedSearch
@@ -31,9 +25,15 @@ from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, Request
 from service.web.parameter_types import TimestampUs
 
+SEARCH_NOT_FOUND: Final = NotFound.of("Saved search not found for this org")
+SEARCH_EXISTS: Final = Conflict.of("a saved search of this name exists", field="name")
+
 QUERY_CHARS_MAX: Final = 4 * 1024
 SEARCHES_MAX: Final = 100
 """How many one organisation may have; SPEC sets no number."""
+TOO_MANY_SEARCHES: Final = Conflict.of(
+    "limit of {limit} saved searches reached: delete one first", limit=SEARCHES_MAX
+)
 
 COLUMNS: Final = "columns"
 """The page's choice of columns, which a saved search keeps."""

@@ -21,8 +21,9 @@ from analytics.storage.journal_batches import CorruptBatch, JournalPart, in_part
 from analytics.storage.segment_metadata import Segment
 from service.audit.lake import Lake
 from service.audit.leased_job import DeferredErrors, LeasedJob
+from service.audit.refusals import JournalFull
 from service.core.clock import Clock
-from service.core.errors import JournalFull, StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.core.ids import new_id
 from service.core.settings import Settings
 from service.store.catalog import add_segments

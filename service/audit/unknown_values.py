@@ -10,8 +10,9 @@ from typing import Final
 from analytics.model.columns import FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
 from analytics.model.schema import FILTER_PARAMETERS
+from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
-from service.core.errors import QueryTooSlow, WaitedTooLong
+from service.core.errors import WAITED_TOO_LONG
 
 VALUES_MAX: Final = 10
 """How many values are looked up: each costs a query."""
@@ -48,7 +49,7 @@ class UnknownValue:
 async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
     """The values of `query` that no row of `log` has.
 
-    Raises QueryTooSlow, WaitedTooLong, StoreFault.
+    Raises QueryTooSlow, WAITED_TOO_LONG, StoreFault.
     """
     timed = replace(log, ran_s=[])
     try:
@@ -59,7 +60,7 @@ async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
                 if not await _has(timed, parameter, term)
             ]
     except TimeoutError as error:
-        raise WaitedTooLong from error
+        raise WAITED_TOO_LONG from error
 
 
 def _wanted(query: Query) -> Iterator[tuple[FilterParameter, Term]]:

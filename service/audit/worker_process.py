@@ -16,9 +16,11 @@ import structlog
 
 from service.audit.child_process import answer, prepare_process
 from service.audit.lake import Lake
-from service.core.errors import WorkersUnavailable
+from service.core.errors import ServerBusy
 from service.core.fair_queue import Bounds, FairTurns, Length
 from service.core.threads import consume_exception
+
+WORKERS_UNAVAILABLE: Final = ServerBusy.of("the server cannot compute this now: try again later")
 
 RETRY_S: Final = 60.0
 """Delay before processes are started again after they failed to start."""
@@ -82,7 +84,7 @@ class WorkerProcess:
     ) -> _Result:
         """What `function` returns or raises; it must be picklable and free of side effects.
 
-        Raises TooManyWaiting, ServerBusy, WorkersUnavailable.
+        Raises TooManyWaiting, ServerBusy, WORKERS_UNAVAILABLE.
         """
         job = await self._turns.begin(tenant_id, length)
         running = asyncio.create_task(self._run(function, *arguments))
@@ -104,16 +106,16 @@ class WorkerProcess:
             except BrokenProcessPool:
                 _log.error("worker_process_died")
                 self._close(pool)
-        raise WorkersUnavailable
+        raise WORKERS_UNAVAILABLE
 
     async def _started_pool(self) -> ProcessPoolExecutor:
-        """The processes, once they are ready. Raises WorkersUnavailable if that takes too long."""
+        """The processes, once they are ready. Raises WORKERS_UNAVAILABLE if that takes too long."""
         if self._pool is None and time.monotonic() >= self._starts_after:
             self._start()
         if self._pool is not None and not self._decided.done():
             await asyncio.wait([asyncio.wrap_future(self._decided)], timeout=START_S)
         if self._pool is None or not self._decided.done():
-            raise WorkersUnavailable
+            raise WORKERS_UNAVAILABLE
         return self._pool
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, Form, given, org_path
 from service.cli.proposals import printable
 from service.cli.root import root
-from service.core.errors import Invalid, Refusal, RevisionNotFound
+from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.check import parse_release
@@ -24,6 +24,7 @@ from service.packages.policy.document import parse_policy, to_json
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyDifference, difference
 from service.packages.policy.policy_api import preview_form
 from service.packages.policy.preview import preview_policy
+from service.packages.refusals import REVISION_NOT_FOUND
 from service.store.organisations import get_org
 
 _PREVIEW_MAX_S = 60.0
@@ -41,7 +42,7 @@ async def policy_show(client: Client, slug: str, revision: int | None) -> Answer
     try:
         form = await client.get(org_path(slug, "policy"), given(revision=revision))
     except Refusal as refusal:
-        if RevisionNotFound.text not in {refusal.text, getattr(refusal, "code", None)}:
+        if REVISION_NOT_FOUND.text not in {refusal.text, getattr(refusal, "code", None)}:
             raise
         raise Invalid(f"{slug} has no revision {revision} of its policy") from refusal
     if form["revision"] == 0:

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from service.access.refusals import SignInAgain
 from service.cli.credentials import Credential
 from service.cli.server_failures import NetworkFailures, ServerRefusal
 from service.cli.target import parse_server
-from service.core.errors import Invalid, SignInAgain
+from service.core.errors import Invalid
 from service.core.origins import is_loopback
 from service.core.tls import client_tls
 from service.core.version import service_version

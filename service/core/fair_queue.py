@@ -15,10 +15,10 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from service.core.errors import (
+    TOO_MANY_WAITING_OF_CALLER,
+    WAITED_TOO_LONG,
     ServerBusy,
     TooManyWaiting,
-    TooManyWaitingOfCaller,
-    WaitedTooLong,
 )
 
 SHORTS_PER_LONG: Final = 16
@@ -132,7 +132,7 @@ class FairQueue:
     def add(self, tenant_id: str, length: Length, caller: str = "") -> Job:
         """A job that waits for its turn.
 
-        Raises TooManyWaiting, TooManyWaitingOfCaller, ServerBusy.
+        Raises TooManyWaiting, TOO_MANY_WAITING_OF_CALLER, ServerBusy.
         """
         now = self._clock()
         share = self._shares.get(tenant_id)
@@ -140,7 +140,7 @@ class FairQueue:
             if share.jobs_waiting >= self._bounds.waiting_per_tenant:
                 raise TooManyWaiting
             if caller and share.callers[caller] >= self._bounds.per_caller:
-                raise TooManyWaitingOfCaller
+                raise TOO_MANY_WAITING_OF_CALLER
         if self.count_waiting() >= self._bounds.waiting:
             raise ServerBusy
         if share is None or share.is_idle:
@@ -281,7 +281,7 @@ class FairTurns:
         """A turn for one job. Pass it to `end` when its work has ended, also if the caller is gone.
 
         A caller that is cancelled while it waits leaves the queue. Raises TooManyWaiting,
-        TooManyWaitingOfCaller, ServerBusy, WaitedTooLong.
+        TOO_MANY_WAITING_OF_CALLER, ServerBusy, WAITED_TOO_LONG.
         """
         try:
             job = self.queue.add(tenant_id, length, CALLER.get())
@@ -306,7 +306,7 @@ class FairTurns:
             self.end(job)
             self._observer.waiting(job.length, self.queue.count_waiting(job.length))
             if isinstance(error, TimeoutError):
-                raise WaitedTooLong from error
+                raise WAITED_TOO_LONG from error
             raise
 
     def end(self, job: Job) -> None:

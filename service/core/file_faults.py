@@ -3,14 +3,14 @@
 import errno
 from typing import Final
 
-from service.core.errors import StorageFull, StorageReadOnly, StoreUnavailable
+from service.core.errors import STORAGE_READ_ONLY, StorageFull, StoreUnavailable
 
 _FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
     errno.ENOSPC: StorageFull,
     errno.EDQUOT: StorageFull,
-    errno.EROFS: StorageReadOnly,
-    errno.EACCES: StorageReadOnly,
-    errno.EPERM: StorageReadOnly,
+    errno.EROFS: STORAGE_READ_ONLY,
+    errno.EACCES: STORAGE_READ_ONLY,
+    errno.EPERM: STORAGE_READ_ONLY,
 }
 
 

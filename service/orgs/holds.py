@@ -1,11 +1,15 @@
 """Legal holds: no row of an organisation on hold is deleted, regardless of its age."""
 
+from typing import Final
+
 from analytics.model.org_envelopes import LegalHoldChanged
 from analytics.model.rows import AuditContext
-from service.core.errors import HoldReasonMissing
+from service.core.errors import Invalid
 from service.core.text_rules import is_plain, parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
+
+HOLD_REASON_MISSING: Final = Invalid.of("a legal hold needs a reason", field="reason")
 
 
 async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContext) -> None:
@@ -16,7 +20,7 @@ async def hold(work: UnitOfWork, org: Organisation, reason: str, by: AuditContex
     """
     why = parse_reason(reason)
     if why is None or not any(map(is_plain, why)):
-        raise HoldReasonMissing
+        raise HOLD_REASON_MISSING
     if org.held_since is not None and org.held_reason == why:
         return
     org.held_since = org.held_since or work.now

@@ -7,10 +7,10 @@ from msgspec import Meta
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.core.errors import InvalidCursor
 from service.store.tables import Member, Organisation, Project, Team
 from service.web.models import Request
 from service.web.parameter_types import Cursor
+from service.web.refusals import INVALID_CURSOR
 
 LISTED_MAX: Final = 500
 LISTED_DEFAULT: Final = 100
@@ -46,7 +46,7 @@ async def list_page(
     query: ListQuery,
     load: Callable[[str, str, int], Awaitable[Sequence[_Listed]]],
 ) -> tuple[Sequence[_Listed], str | None]:
-    """The rows that `query` selects, and the cursor of the next page. Raises InvalidCursor.
+    """The rows that `query` selects, and the cursor of the next page. Raises INVALID_CURSOR.
 
     `load` is given what the address or name of rows must contain, the one that they must come
     after, and their number. A cursor is the id of the last row of the page before.
@@ -63,5 +63,5 @@ async def _key_of(
     """What the list is sorted by, of the row with this id."""
     row = await session.scalar(select(table).where(table.id == row_id, table.tenant_id == org.id))
     if row is None:
-        raise InvalidCursor
+        raise INVALID_CURSOR
     return row.email if isinstance(row, Member) else row.name

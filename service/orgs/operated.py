@@ -6,11 +6,11 @@ from msgspec import Meta
 
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.retention import Tier
-from service.core.errors import Conflict, HoldReasonMissing, OrgNotFound
+from service.core.errors import Conflict, OrgNotFound
 from service.core.settings import IdentityProviderName
 from service.core.text_rules import REASON_MAX
 from service.orgs.domains import set_domain
-from service.orgs.holds import hold, release
+from service.orgs.holds import HOLD_REASON_MISSING, hold, release
 from service.orgs.organisations import SLUG_PATTERN, create_org, set_tier
 from service.orgs.services import OrgServices
 from service.store.organisations import get_org, list_orgs
@@ -191,7 +191,7 @@ async def put_tier(call: OperatorWriteCall[OrgServices], body: NewTier, slug: st
     body=NewHold,
     example={"reason": "case 4711"},
     returns=OrgHold,
-    refuses=[HoldReasonMissing, OrgNotFound],
+    refuses=[HOLD_REASON_MISSING, OrgNotFound],
 )
 async def put_hold(call: OperatorWriteCall[OrgServices], body: NewHold, slug: str) -> OrgHold:
     """Put an organisation under a legal hold; again replaces the reason, not the hold's start."""

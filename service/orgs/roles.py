@@ -8,7 +8,7 @@ from msgspec import Meta
 from analytics.model.org_envelopes import RoleOverrideChanged
 from analytics.model.rows import AuditContext
 from service.access.roles import ROLE_DEFAULTS, Capability, Role
-from service.core.errors import Conflict, OverrideMoved
+from service.core.errors import Conflict
 from service.core.text_rules import check_choice
 from service.orgs.services import OrgServices
 from service.store.store import UnitOfWork
@@ -16,6 +16,8 @@ from service.store.tables import Organisation
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
+
+OVERRIDE_MOVED: Final = Conflict.of("the role was changed concurrently; its current value is shown")
 
 _ADMIN: Final = Capability.ORG_ADMIN
 
@@ -90,7 +92,7 @@ async def grant(call: WriteCall[OrgServices], body: Grants, role: str) -> RoleEn
         call.caller.require(Capability(name), call.org)
     # In the transaction of the change: the grants cannot change between this check and the write.
     if body.before is not None and sorted(body.before) != granted_beyond(to, call.org):
-        raise OverrideMoved
+        raise OVERRIDE_MOVED
     await set_role_override(call.work, call.org, to, body.capabilities, call.by)
     return RoleEntry.of(to, call.org)
 

@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 from analytics.model.filters import VALUES_MAX, InvalidQuery, Order, Query
 from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
+from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
-from service.core.errors import QUERY_REFUSALS, Invalid, QueryTooSlow
+from service.core.errors import Invalid
 from service.pages.chips import Chip, active_chips, named_by
 from service.pages.retention_window import RetentionWindow, retention_window
 from service.pages.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row

@@ -26,7 +26,7 @@ async def authorize_form(
 
 
 async def own_form(settings: Settings, caller: Caller) -> Form:
-    """The form of the current request. Raises ForeignForm unless it was shown to this session.
+    """The form of the current request. Raises FOREIGN_FORM unless it was shown to this session.
 
     The admin token needs no form token: browsers do not send its header by themselves.
     """

@@ -21,10 +21,10 @@ from analytics.model.filters import Query, only, parse_query
 from analytics.model.schema import parse_audit_id
 from service.access.callers import Caller
 from service.access.roles import Capability
+from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import open_log
 from service.core.errors import (
     Invalid,
-    QueryTooSlow,
     Refusal,
     ServerBusy,
     StoreUnavailable,
@@ -96,7 +96,7 @@ async def live_events(
 ) -> AsyncGenerator[str, None]:
     """The stream, until the client disconnects or loses access, or the server stops.
 
-    Raises TooManyStreams before its first event.
+    Raises TOO_MANY_STREAMS before its first event.
     """
     places = services.live
     with places.place(org.id, caller.limited_as):

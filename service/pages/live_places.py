@@ -7,7 +7,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from service.core.errors import TooManyStreams
+from service.core.errors import Busy
+
+TOO_MANY_STREAMS: Final = Busy.of(
+    "too many pages show live rows at once: close one of them", retry_after_s=30
+)
+
 
 PER_ORG_MAX: Final = 50
 PER_SESSION_MAX: Final = 4
@@ -35,16 +40,16 @@ class LivePlaces:
 
     @contextmanager
     def place(self, tenant_id: str, caller: str) -> Iterator[None]:
-        """Occupy a place during the block; the operator's `caller` is empty. Raises TooManyStreams.
+        """Occupy a place during the block. Raises TOO_MANY_STREAMS.
 
-        `caller` is a session or key.
+        `caller` is a session or key; the operator's is empty.
         """
         bounds = {tenant_id: PER_ORG_MAX}
         if caller:
             bounds[caller] = PER_SESSION_MAX
         # No await up to the update below: two streams cannot take the same last place.
         if any(self._taken[key] >= most for key, most in bounds.items()):
-            raise TooManyStreams
+            raise TOO_MANY_STREAMS
         self._taken.update(bounds.keys())
         try:
             yield

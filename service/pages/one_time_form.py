@@ -6,11 +6,13 @@ from typing import Final
 from service.access.callers import Caller, MemberPrincipal
 from service.access.sign_in.completion import consume
 from service.access.sign_in.signed_cookie import SignedValue, Signer, expiry
-from service.core.errors import FormSpent
+from service.core.errors import Conflict
 from service.core.secrets import new_token
 from service.core.settings import Settings
 from service.pages.form_auth import Form
 from service.store.store import UnitOfWork
+
+FORM_SPENT: Final = Conflict.of("this form was already submitted or has expired: reload its page")
 
 ONCE_FIELD: Final = "once"
 
@@ -32,12 +34,12 @@ def one_time_form(settings: Settings, caller: Caller, now: datetime) -> str:
 
 
 async def consume_form(settings: Settings, work: UnitOfWork, caller: Caller, form: Form) -> None:
-    """Mark `form` as used, as part of this transaction. Raises FormSpent."""
+    """Mark `form` as used, as part of this transaction. Raises FORM_SPENT."""
     signer = _signer(settings)
     kept = signer.read(form.get(ONCE_FIELD), OneTimeForm, work.now)
     # Bound to the session: an unused form of another one must not create a secret here.
     if kept is None or kept.session_id != _session_id(caller) or not await consume(work, kept):
-        raise FormSpent
+        raise FORM_SPENT
 
 
 def _signer(settings: Settings) -> Signer:

@@ -16,8 +16,9 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from service.access.callers import Caller
+from service.access.refusals import SignInAgain
 from service.access.roles import Capability
-from service.core.errors import Conflict, Invalid, NotFound, Refusal, SignInAgain
+from service.core.errors import Conflict, Invalid, NotFound, Refusal
 from service.pages.form_auth import Form, own_form
 from service.pages.navigation import may, render_page
 from service.pages.one_time_form import consume_form, one_time_form

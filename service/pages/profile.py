@@ -14,10 +14,10 @@ from analytics.model.rows import AuditContext
 from service.access.callers import MemberPrincipal
 from service.access.passkeys.changes import remove_passkey
 from service.access.passkeys.repository import list_passkeys
+from service.access.refusals import SignInAgain
 from service.access.sessions import list_sessions, revoke_sessions
 from service.access.sign_in.flow import own_page
 from service.access.sign_in.services import SignInServices
-from service.core.errors import SignInAgain
 from service.pages.form_auth import own_form
 from service.pages.navigation import render_page
 from service.store.organisations import get_org_by_id

@@ -8,17 +8,15 @@ from urllib.parse import unquote
 from quart import Request, Response, redirect, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
+from service.access.refusals import CROSS_SITE, FOREIGN_FORM, SIGN_IN_LINK_REFUSED
 from service.access.sign_in.flow import own_page
 from service.core.errors import (
     DAMAGED,
-    CrossSite,
     Forbidden,
-    ForeignForm,
     Internal,
     Invalid,
     NotFound,
     Refusal,
-    SignInLinkRefused,
     Unauthenticated,
 )
 from service.core.request_context import request_id
@@ -68,16 +66,16 @@ _ADVICE: Final = {
 }
 
 _ADVICE_OF_TEXT: Final = {
-    SignInLinkRefused.text: Advice(
+    SIGN_IN_LINK_REFUSED.text: Advice(
         "This sign-in link does not work",
         "A link works once, within ten minutes. Ask the owner or operator who sent it for a new"
         " one, or sign in another way.",
     ),
-    ForeignForm.text: Advice(
+    FOREIGN_FORM.text: Advice(
         "This form is out of date",
         "Nothing was changed. Go back and copy what you typed, then open the form again.",
     ),
-    CrossSite.text: Advice(
+    CROSS_SITE.text: Advice(
         "Request from another site",
         "Nothing was changed. If you intended this, open the page here and repeat the action.",
     ),

@@ -13,8 +13,9 @@ from analytics.model.filters import InvalidQuery, Query
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts, ValueCount
 from service.audit.actor_names import names_of_actors
+from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog
-from service.core.errors import QUERY_REFUSALS, StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.pages.histogram import Histogram, bucket_of, draw
 from service.pages.state import State

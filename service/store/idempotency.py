@@ -7,9 +7,15 @@ from typing import Any, Final, cast
 from sqlalchemy import Table, and_, bindparam, delete, func, insert, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.core.errors import AnswersFull, KeyReused
+from service.core.errors import Busy, Conflict
 from service.store.tables import IdempotencyKey
 from service.store.transaction import Transaction
+
+KEY_REUSED: Final = Conflict.of("Idempotency-Key was used with another body")
+ANSWERS_FULL: Final = Busy.of(
+    "too many rejected items of this organisation are kept for their Idempotency-Key",
+    retry_after_s=60,
+)
 
 LIFETIME: Final = timedelta(hours=24)
 LONG_BYTES: Final = 4_096
@@ -49,20 +55,20 @@ class Attempt:
 
 
 def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> bytes | None:
-    """The stored answer to this attempt, or None. Raises KeyReused for a different body."""
+    """The stored answer to this attempt, or None. Raises KEY_REUSED for a different body."""
     for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
         if created_at <= now - LIFETIME:
             # Its line has the primary key of the answer that `keep_answer` is about to store.
             transaction.run(_DELETE, [attempt.key_columns])
         elif body_sha256 != attempt.body_sha256:
-            raise KeyReused
+            raise KEY_REUSED
         else:
             return bytes(answer)
     return None
 
 
 def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> None:
-    """Raise AnswersFull if `answer` is long and the organisation's long answers use up their limit.
+    """Raise ANSWERS_FULL if `answer` is long and its organisation's long answers fill their limit.
 
     Short answers need no limit: their number is bounded by that of accepted rows.
     """
@@ -70,7 +76,7 @@ def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> Non
         return
     ((kept,),) = transaction.rows(_LONG, {"tenant_id": attempt.tenant_id})
     if kept + len(answer) > LONG_BYTES_MAX:
-        raise AnswersFull
+        raise ANSWERS_FULL
 
 
 def keep_answer(transaction: Transaction, attempt: Attempt, answer: bytes, now: datetime) -> None:

@@ -5,8 +5,9 @@ from typing import Final, cast
 
 from quart import Request
 
-from service.core.errors import BodyTooLarge, IdempotencyKeyInvalid, NotGzip, UnknownEncoding
+from service.core.errors import BodyTooLarge
 from service.core.threads import in_thread
+from service.web.refusals import IDEMPOTENCY_KEY_INVALID, NOT_GZIP, UNKNOWN_ENCODING
 
 _KEY_CHARS_MAX: Final = 255
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
@@ -18,11 +19,11 @@ _MEMBERS_MAX: Final = 10_000
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """The request's body without its content encoding, of at most `bytes_max` bytes.
 
-    Raises BodyTooLarge for more, as sent or decompressed; UnknownEncoding; NotGzip.
+    Raises BodyTooLarge for more, as sent or decompressed; UNKNOWN_ENCODING; NOT_GZIP.
     """
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"gzip", "identity"}:
-        raise UnknownEncoding
+        raise UNKNOWN_ENCODING
     raw = cast("bytes", await request.get_data(as_text=False))
     if len(raw) > bytes_max:
         raise BodyTooLarge
@@ -30,13 +31,13 @@ async def read_body(request: Request, bytes_max: int) -> bytes:
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The request's `Idempotency-Key`, or None. Raises IdempotencyKeyInvalid."""
+    """The request's `Idempotency-Key`, or None. Raises IDEMPOTENCY_KEY_INVALID."""
     keys = request.headers.getlist("idempotency-key")
     if not keys:
         return None
     key = keys[0]
     if len(keys) > 1 or not 1 <= len(key) <= _KEY_CHARS_MAX or not _is_printable_ascii(key):
-        raise IdempotencyKeyInvalid
+        raise IDEMPOTENCY_KEY_INVALID
     return key
 
 
@@ -61,10 +62,10 @@ def _gunzip(packed: bytes, bytes_max: int) -> bytes:
             # At least 1, because 0 means without a limit.
             unpacked += member.decompress(piece, bytes_max + 1 - len(unpacked))
         except zlib.error as error:
-            raise NotGzip from error
+            raise NOT_GZIP from error
         if len(unpacked) > bytes_max:
             raise BodyTooLarge
         offset += len(piece) - len(member.unused_data)
     if not member.eof:
-        raise NotGzip
+        raise NOT_GZIP
     return bytes(unpacked)

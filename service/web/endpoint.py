@@ -22,17 +22,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.rows import AuditContext, VerdictSource
 from service.access.authorization import Authorizer
 from service.access.callers import ApiKeyPrincipal, Caller
+from service.access.refusals import KEY_CANNOT_CHANGE, SignInAgain
 from service.access.roles import KEY_SCOPES, Capability
-from service.core.errors import (
-    BODY_REFUSALS,
-    Forbidden,
-    KeyCannotChange,
-    NotAnObject,
-    OrgNotFound,
-    Refusal,
-    SignInAgain,
-    UnknownParameter,
-)
+from service.core.errors import Forbidden, OrgNotFound, Refusal
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
@@ -48,6 +40,7 @@ from service.web.models import (
     query_model_of,
     refusals_of,
 )
+from service.web.refusals import BODY_REFUSALS, NOT_AN_OBJECT, UNKNOWN_PARAMETER
 from service.web.request_parsing import all_parameters, json_object, query_parameters
 from service.web.responses import json_answer
 
@@ -449,14 +442,14 @@ async def _authorized(
     else:
         caller, org = await services.access.authorize(slug, needs)
     if isinstance(caller, ApiKeyPrincipal):
-        raise KeyCannotChange
+        raise KEY_CANNOT_CHANGE
     return caller, org
 
 
 def sent_query(query: Query[Any] | None) -> tuple[Any, ...]:
     """The current request's parameters as `query`, if it takes any.
 
-    Raises UnknownParameter, InvalidQuery, Invalid.
+    Raises UNKNOWN_PARAMETER, InvalidQuery, Invalid.
     """
     if isinstance(query, ParsedQuery) and query.checks_names:
         return (query.parse_texts(all_parameters(request)),)
@@ -490,8 +483,8 @@ def _refusals(
 ) -> list[type[Refusal]]:
     """What the endpoint refuses: what the recipe does, and its `own`."""
     of_input = (*refusals_of(query), *refusals_of(body))
-    of_body: tuple[type[Refusal], ...] = () if body is None else (NotAnObject,)
-    common = (*of_input, *of_body, UnknownParameter, Forbidden, OrgNotFound)
+    of_body: tuple[type[Refusal], ...] = () if body is None else (NOT_AN_OBJECT,)
+    common = (*of_input, *of_body, UNKNOWN_PARAMETER, Forbidden, OrgNotFound)
     return [*common, *own, *(() if body is None else BODY_REFUSALS)]
 
 

@@ -351,7 +351,8 @@ def _refusal(refusals: Sequence[type[Refusal]], schemas: _Schemas) -> dict[str, 
         headers["retry-after"] = "Seconds to wait before trying again."
     if all(issubclass(refusal, Unauthenticated) for refusal in refusals):
         headers["www-authenticate"] = "The credentials that are accepted (RFC 9110, 11.6.1)."
-    examples = {refusal.__name__: _example(refusal) for refusal in refusals}
+    texts = [refusal.example_text() for refusal in refusals]
+    examples = {_cause(text): {"value": {"error": text}} for text in texts}
     return {
         "description": HTTPStatus(refusals[0].status).phrase,
         "headers": _headers(headers),
@@ -359,6 +360,6 @@ def _refusal(refusals: Sequence[type[Refusal]], schemas: _Schemas) -> dict[str, 
     }
 
 
-def _example(refusal: type[Refusal]) -> dict[str, Any]:
-    summary, _, _ = (inspect.getdoc(refusal) or "").partition("\n\n")
-    return {"summary": _one_line(summary), "value": {"error": refusal.text}}
+def _cause(text: str) -> str:
+    """What went wrong, without the remedy: names the error among those with its status."""
+    return text.partition(": ")[0]

@@ -16,14 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import AuditContext
 from service.access.callers import Operator
-from service.core.errors import (
-    BODY_REFUSALS,
-    Invalid,
-    NotAnObject,
-    OperatorOnly,
-    Refusal,
-    UnknownParameter,
-)
+from service.access.refusals import OPERATOR_ONLY
+from service.core.errors import Invalid, Refusal
 from service.store.store import UnitOfWork
 from service.web.dependencies import group_of
 from service.web.documentation import CiToken, Tag, documented
@@ -37,6 +31,7 @@ from service.web.endpoint import (
     sent_query,
 )
 from service.web.models import Answer, Body, Query, Raw, model_of, query_model_of
+from service.web.refusals import BODY_REFUSALS, NOT_AN_OBJECT, UNKNOWN_PARAMETER
 from service.web.request_parsing import json_bytes
 
 _CREDENTIALS: Final = ("adminToken",)
@@ -243,5 +238,5 @@ async def _given(query: Query[Any] | None, body: Body[Any] | Raw | None) -> tupl
 def _common(query: Query[Any] | None, body: Body[Any] | Raw | None) -> list[type[Refusal]]:
     """What every endpoint that takes these refuses."""
     of_input: list[type[Refusal]] = [] if query is None and body is None else [Invalid]
-    of_body: list[type[Refusal]] = [] if body is None else [NotAnObject, *BODY_REFUSALS]
-    return [*of_input, UnknownParameter, OperatorOnly, *of_body]
+    of_body: list[type[Refusal]] = [] if body is None else [NOT_AN_OBJECT, *BODY_REFUSALS]
+    return [*of_input, UNKNOWN_PARAMETER, OPERATOR_ONLY, *of_body]

@@ -9,15 +9,9 @@ from quart import Request
 from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.model.strict_json import DuplicateKey, unique_members
-from service.core.errors import (
-    DuplicateMember,
-    Invalid,
-    NotAnObject,
-    NotANumber,
-    NotJson,
-    UnknownParameter,
-)
+from service.core.errors import Invalid, UnsupportedMediaType
 from service.web.bodies import read_body
+from service.web.refusals import DUPLICATE_MEMBER, NOT_A_NUMBER, NOT_AN_OBJECT, UNKNOWN_PARAMETER
 
 _INTEGER_DIGITS_MAX: Final = 64
 _BODY_BYTES_MAX: Final = 64 * 1024
@@ -41,21 +35,21 @@ def refuse_head(request: Request) -> None:
 async def json_object(request: Request) -> dict[str, Any]:
     """The request's body, which must be one JSON object (RFC 8259, UTF-8).
 
-    Raises NotAnObject, or one of BODY_REFUSALS.
+    Raises NOT_AN_OBJECT, or one of BODY_REFUSALS.
     """
     return parse_object(await json_bytes(request, request.max_content_length or _BODY_BYTES_MAX))
 
 
 async def json_bytes(request: Request, bytes_max: int) -> bytes:
-    """The request's body, which is declared as JSON. Raises NotJson, and what `read_body` does."""
+    """The request's body, declared as JSON. Raises UnsupportedMediaType, and as `read_body`."""
     raw = await read_body(request, bytes_max)
     if raw and request.mimetype != "application/json":
-        raise NotJson
+        raise UnsupportedMediaType
     return raw
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """The one JSON object in `raw`. Raises NotAnObject, DuplicateMember, NotANumber."""
+    """The one JSON object in `raw`. Raises NOT_AN_OBJECT, DUPLICATE_MEMBER, NOT_A_NUMBER."""
     try:
         value = json.loads(
             raw.decode(),
@@ -64,11 +58,11 @@ def parse_object(raw: bytes) -> dict[str, Any]:
             parse_constant=_refuse_constant,
         )
     except DuplicateKey as error:  # readers of JSON differ in which of the two they choose
-        raise DuplicateMember(value=error.key[:_ECHO_MAX]) from error
+        raise DUPLICATE_MEMBER(value=error.key[:_ECHO_MAX]) from error
     except (ValueError, RecursionError) as error:
-        raise NotAnObject from error
+        raise NOT_AN_OBJECT from error
     if not isinstance(value, dict):
-        raise NotAnObject
+        raise NOT_AN_OBJECT
     return value
 
 
@@ -81,10 +75,10 @@ def check_members(body: Mapping[str, Any], known: Collection[str]) -> None:
 
 
 def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, list[str]]:
-    """The query string's parameters, name to values. Raises UnknownParameter."""
+    """The query string's parameters, name to values. Raises UNKNOWN_PARAMETER."""
     unknown = [name for name in request.args if name not in allowed]
     if unknown:
-        raise UnknownParameter(value=", ".join(unknown))
+        raise UNKNOWN_PARAMETER(value=", ".join(unknown))
     return all_parameters(request)
 
 
@@ -114,4 +108,4 @@ def _integer(digits: str) -> int | HugeInteger:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise NotANumber(value=name)
+    raise NOT_A_NUMBER(value=name)

@@ -21,8 +21,8 @@ from service.app.background_jobs import (
 )
 from service.ci.verifier.codes import Detail, FailureCode
 from service.cli.apply import apply_org, read_declaration
-from service.core import errors
 from service.core.settings import PREFIX, Settings
+from service.trust.refusals import CREATE_REFUSALS
 from tests.conftest import BY_OPERATOR, World
 from tests.service.trust.bindings.texts import documented
 
@@ -68,7 +68,7 @@ def test_columns_are_documented_in_their_order() -> None:
 
 
 def test_every_refusal_of_a_create_is_documented() -> None:
-    for refusal in errors.CREATE_REFUSALS:
+    for refusal in CREATE_REFUSALS:
         head, _, _ = refusal.text.partition("{")
 
         assert head in read("api.md")
@@ -81,8 +81,8 @@ def test_refusals_are_documented_in_the_order_they_are_reported() -> None:
         if "|" not in text
     ]
 
-    assert len(listed) == len(errors.CREATE_REFUSALS)
-    for text, refusal in zip(listed, errors.CREATE_REFUSALS, strict=True):
+    assert len(listed) == len(CREATE_REFUSALS)
+    for text, refusal in zip(listed, CREATE_REFUSALS, strict=True):
         assert documented(refusal).fullmatch(text)
 
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.instants import parse_instant, parse_since, parse_until
-from service.core import errors
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.text_rules import is_plain
 from service.trust.bindings.bindings_api import PLAIN_PATTERN, REQUEST_EXAMPLE
+from service.trust.refusals import CREATE_REFUSALS
 from service.web.parameter_types import INSTANT_OR_DATE_PATTERN
 from tests.conftest import World
 
@@ -186,9 +186,7 @@ async def test_a_create_shows_every_text_it_can_refuse_with(document: Any) -> No
 
     texts = [example["value"]["error"] for example in content["examples"].values()]
 
-    assert texts[: len(errors.CREATE_REFUSALS)] == [
-        refusal.text for refusal in errors.CREATE_REFUSALS
-    ]
+    assert texts[: len(CREATE_REFUSALS)] == [refusal.example_text() for refusal in CREATE_REFUSALS]
 
 
 async def test_the_example_of_a_create_fits_its_schema_and_works(

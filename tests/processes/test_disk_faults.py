@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.core.errors import DAMAGED, StorageFull, StorageReadOnly
+from service.core.errors import DAMAGED, STORAGE_READ_ONLY, StorageFull
 from service.core.exit_codes import ExitCode
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme, all_entries, eventually
@@ -191,7 +191,7 @@ def test_a_disk_that_turns_read_only_is_said_so_and_is_well_again_afterwards(sma
         eventually(lambda: is_turned_read_only(disk), "no file of it being written")
         try:
             answer = client.get("/readyz")
-            assert (answer.status_code, answer.json()) == (503, {"error": StorageReadOnly.text})
+            assert (answer.status_code, answer.json()) == (503, {"error": STORAGE_READ_ONLY.text})
             assert packages(client) == sorted(acknowledged)
         finally:
             subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -211,7 +211,7 @@ def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
 
     mount("-o", "remount,rw", str(disk))
     for ran in (refused, queried):
-        said = f"{StorageReadOnly.text} ({disk} cannot be written to)"
+        said = f"{STORAGE_READ_ONLY.text} ({disk} cannot be written to)"
         assert (ran.code, ran.refusal) == (ExitCode.UNAVAILABLE, said)
     with small_home.serve().client() as client:
         assert packages(client) == sorted(acknowledged)

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from service.app.bootstrap import prepare
-from service.core.errors import BindingExists
 from service.core.secrets import current_admin_token
 from service.core.settings import Settings
+from service.trust.refusals import BindingExists
 from tests.budgets import budget, only_full
 from tests.conftest import ADMIN_TOKEN, binding_body, bindings_path
 from tests.processes.homes import (

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import httpx2
 import pytest
 
-from service.core.errors import SegmentDamaged, StorageBusy, StorageDamaged
+from service.core.errors import SEGMENT_DAMAGED, STORAGE_DAMAGED, StorageBusy
 from tests.budgets import only_full
 from tests.conftest import binding_body, bindings_path
 from tests.other_programs import write_lock
@@ -90,7 +90,7 @@ def test_a_data_dir_that_is_gone_is_not_ready_until_it_is_back(home):
     with server.client() as client:
         assert client.get("/readyz").status_code == 200
         eventually(lambda: "segment_sealed" in server.logged(), "acme's first row sealed")
-        damaged = SegmentDamaged(value=segment_of(home).stem).text
+        damaged = SEGMENT_DAMAGED(value=segment_of(home).stem).text
         away = home.data_dir.rename(home.folder / "away")
         answer = client.get("/readyz")
         assert answer.status_code == 503
@@ -127,4 +127,4 @@ def test_a_server_does_not_start_on_a_database_it_cannot_have(home):
 def test_a_damaged_database_is_a_fault_and_not_an_empty_one(home):
     home.database.write_bytes(b"not a database, and long enough to be taken for one\n" * 100)
     for ran in (home.run("serve"), home.order("init"), home.order("org", "list")):
-        assert (ran.code, ran.refusal) == (3, f"{StorageDamaged.text} (file is not a database)")
+        assert (ran.code, ran.refusal) == (3, f"{STORAGE_DAMAGED.text} (file is not a database)")

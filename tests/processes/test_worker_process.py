@@ -11,8 +11,7 @@ import pytest
 
 from service.audit.ingest import LARGE_BYTES
 from service.audit.lake import Lake
-from service.audit.worker_process import WorkerProcess
-from service.core.errors import WorkersUnavailable
+from service.audit.worker_process import WORKERS_UNAVAILABLE, WorkerProcess
 from service.core.threads import BACKGROUND_NICENESS
 from tests.budgets import only_full
 from tests.conftest import settings_over
@@ -144,7 +143,7 @@ async def test_what_ends_its_process_is_never_computed_in_the_server(tmp_path):
     worker = WorkerProcess(lake, processes=1)
     try:
         for _ in range(2):
-            with pytest.raises(WorkersUnavailable) as refused:
+            with pytest.raises(WORKERS_UNAVAILABLE) as refused:
                 await worker.compute(ACME, die_in_a_process_of_its_own, os.getpid())
             assert refused.value.retry_after_s
 

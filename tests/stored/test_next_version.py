@@ -19,7 +19,7 @@ from analytics.model.filters import Query
 from analytics.model.schema import NewerSchema
 from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import read_manifest
-from service.audit.backup.refusals import NewerBackup
+from service.audit.backup.refusals import NEWER_BACKUP
 from service.core.settings import REPOSITORY
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
@@ -139,5 +139,5 @@ async def test_what_a_later_version_wrote_is_refused_here(ran, stored, name):
         assert (await audit.get()).status_code == 503
         (fault,) = await faults(audit)
         assert NEWER in fault
-    with pytest.raises(NewerBackup, match="newer version"):
+    with pytest.raises(NEWER_BACKUP, match="newer version"):
         read_manifest(stored / f"{name}-backup")

@@ -9,18 +9,18 @@ from sqlalchemy import Select, func, select, update
 from analytics.model.org_envelopes import DeviceSignInSucceeded, SignInFailed
 from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.device_sign_in.codes import new_user_code, user_code_hash
-from service.access.sessions import SessionLifetimes, find_session, issue_session
-from service.access.sign_in.completion import member_context
-from service.core.errors import (
-    AuthorizationPending,
-    DeviceCodeExpired,
-    DeviceDenied,
+from service.access.refusals import (
+    AUTHORIZATION_PENDING,
+    DEVICE_CODE_EXPIRED,
+    DEVICE_DENIED,
+    SLOW_DOWN,
+    TOO_MANY_SIGN_INS,
+    UNKNOWN_DEVICE_CODE,
     DeviceRefusal,
-    SlowDown,
-    TooManySignIns,
-    UnknownDeviceCode,
     UserCodeUnknown,
 )
+from service.access.sessions import SessionLifetimes, find_session, issue_session
+from service.access.sign_in.completion import member_context
 from service.core.secrets import new_token, token_hash
 from service.store.store import UnitOfWork
 from service.store.tables import DeviceSignIn, Session
@@ -49,12 +49,12 @@ class IssuedCodes:
 
 
 async def request_sign_in(work: UnitOfWork, secret_key: str, origin: RequestOrigin) -> IssuedCodes:
-    """Begin a sign-in for the device that sent the request. Raises TooManySignIns."""
+    """Begin a sign-in for the device that sent the request. Raises TOO_MANY_SIGN_INS."""
     pending = await work.session.scalar(
         select(func.count()).select_from(DeviceSignIn).where(DeviceSignIn.expires_at > work.now)
     )
     if (pending or 0) >= PENDING_MAX:
-        raise TooManySignIns
+        raise TOO_MANY_SIGN_INS
     device_code, user_code = new_token(), new_user_code()
     while await work.session.scalar(_of_user_code(user_code, secret_key)) is not None:
         user_code = new_user_code()
@@ -118,9 +118,9 @@ async def poll(
     """
     entry = await work.session.get(DeviceSignIn, token_hash(device_code))
     if entry is None or entry.used_at is not None:
-        return UnknownDeviceCode()
+        return UNKNOWN_DEVICE_CODE()
     if entry.expires_at <= work.now:
-        return DeviceCodeExpired()
+        return DEVICE_CODE_EXPIRED()
     if entry.decided_at is None:
         return _wait(entry, work)
     return await _redeem(work, entry, lifetimes, origin)
@@ -129,9 +129,9 @@ async def poll(
 def _wait(entry: DeviceSignIn, work: UnitOfWork) -> DeviceRefusal:
     before, entry.polled_at = entry.polled_at, work.now
     if before is None or work.now >= before + timedelta(seconds=entry.interval_s - LEEWAY_S):
-        return AuthorizationPending()
+        return AUTHORIZATION_PENDING()
     entry.interval_s += SLOWER_S
-    return SlowDown()
+    return SLOW_DOWN()
 
 
 async def _redeem(
@@ -144,7 +144,7 @@ async def _redeem(
     approved_in = entry.session_id
     approving = await find_session(work.session, Session.id == approved_in, lifetimes, work.now)
     if approved_in is None or approving is None:
-        return DeviceDenied()
+        return DEVICE_DENIED()
     used = await work.session.scalar(
         # Test and mark in one statement: of two concurrent polls, only one gets a session.
         update(DeviceSignIn)
@@ -156,7 +156,7 @@ async def _redeem(
         .returning(DeviceSignIn.device_code_hash)
     )
     if used is None:
-        return UnknownDeviceCode()
+        return UNKNOWN_DEVICE_CODE()
     approver, member = approving
     # An approval proves nothing anew: else a stolen session could be recent without an end, each
     # approved by the one before.

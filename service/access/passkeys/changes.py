@@ -7,13 +7,19 @@ from analytics.model.rows import AuditContext
 from service.access.passkeys.ceremonies import NewCredential
 from service.access.passkeys.challenges import RegistrationChallenge
 from service.access.passkeys.repository import find_passkey, get_own_passkey, list_passkeys
+from service.access.refusals import PASSKEY_NOT_UNDER_WAY
 from service.access.sign_in.completion import consume
-from service.core.errors import PasskeyExists, PasskeyNotUnderWay, TooManyPasskeys
+from service.core.errors import Conflict
 from service.core.text_rules import check_name
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
 
+PASSKEY_EXISTS: Final = Conflict.of("this passkey is registered already")
+
 PER_MEMBER_MAX: Final = 20
+TOO_MANY_PASSKEYS: Final = Conflict.of(
+    "passkey limit ({limit}) reached: remove one first", limit=PER_MEMBER_MAX
+)
 
 
 async def add_passkey(
@@ -26,19 +32,19 @@ async def add_passkey(
 ) -> Passkey:
     """Add the passkey that was created for `challenge` to `member`.
 
-    Raises Invalid for the name, PasskeyNotUnderWay, PasskeyExists, TooManyPasskeys.
+    Raises Invalid for the name, PASSKEY_NOT_UNDER_WAY, PASSKEY_EXISTS, TOO_MANY_PASSKEYS.
     """
     check_name(name)
     handle = member.user_handle or challenge.user_handle
     # A concurrent registration may have set another handle, under which this passkey would not be
     # found.
     if handle != challenge.user_handle or not await consume(work, challenge):
-        raise PasskeyNotUnderWay
+        raise PASSKEY_NOT_UNDER_WAY
     # Also one of another member or a removed one: ids are chosen by authenticators (7.1, step 26).
     if await find_passkey(work.session, made.id) is not None:
-        raise PasskeyExists
+        raise PASSKEY_EXISTS
     if len(await list_passkeys(work.session, member.id)) >= PER_MEMBER_MAX:
-        raise TooManyPasskeys
+        raise TOO_MANY_PASSKEYS(limit=PER_MEMBER_MAX)
     member.user_handle = handle
     passkey = Passkey(
         id=made.id,

@@ -10,10 +10,10 @@ from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.passkeys.ceremonies import Assertion, NotProved, check_assertion, has_grown
 from service.access.passkeys.challenges import SignInChallenge
 from service.access.passkeys.repository import find_passkey
+from service.access.refusals import PASSKEY_NOT_UNDER_WAY
 from service.access.sessions import issue_session, renew_session
 from service.access.sign_in.completion import MEMBER_REMOVED, SIGN_IN_ACTOR, consume, member_context
 from service.access.sign_in.relying_party import RelyingParty
-from service.core.errors import PasskeyNotUnderWay
 from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Passkey
@@ -53,7 +53,7 @@ async def sign_in_with_passkey(
     """Sign in the member whose passkey answered `challenge`, or None if it is not accepted.
 
     Both are recorded, except for an unknown passkey, which belongs to no organisation.
-    Raises PasskeyNotUnderWay for a challenge that was answered before.
+    Raises PASSKEY_NOT_UNDER_WAY for a challenge that was answered before.
     """
     proved = await _proved(work, party, challenge, assertion, origin)
     if proved is None:
@@ -73,7 +73,7 @@ async def sign_in_again_with_passkey(
 ) -> str | None:
     """Renew the caller's session if their passkey answered; its new cookie, or None.
 
-    Both are recorded. Raises PasskeyNotUnderWay for a challenge that was answered before.
+    Both are recorded. Raises PASSKEY_NOT_UNDER_WAY for a challenge that was answered before.
     """
     proved = await _proved(work, party, challenge, assertion, caller.origin)
     if proved is None:
@@ -95,7 +95,7 @@ async def _proved(
     """The accepted passkey that answered, or None; a refusal of a known one is recorded."""
     # First, so that a wrong answer uses the challenge up as well: there is one try for each.
     if not await consume(work, challenge):
-        raise PasskeyNotUnderWay
+        raise PASSKEY_NOT_UNDER_WAY
     found = await find_passkey(work.session, assertion.unverified_id)
     if found is None:
         _log.warning("passkey_refused", reason="unknown passkey")

@@ -10,6 +10,7 @@ import httpx2
 import msgspec
 import structlog
 
+from service.access.refusals import IDENTITY_NOT_PROVED, ProviderUnavailable, SignInRefused
 from service.access.sign_in.flow import Flow
 from service.access.sign_in.id_tokens import IdTokenFault, check_id_token, read_id_token
 from service.access.sign_in.identity import Identity, identity_of
@@ -18,7 +19,6 @@ from service.ci.issuers.key_source import KeySource
 from service.ci.issuers.urls import is_plain_loopback, key_url_fault
 from service.ci.verifier.signatures import unverified_kid
 from service.core.clock import Clock
-from service.core.errors import IdentityNotProved, ProviderUnavailable
 
 ANSWER_S: Final = 5.0
 """Time limit of a response, to its last byte."""
@@ -152,7 +152,7 @@ class Exchange:
     async def identify(
         self, provider: Provider, flow: Flow, code: str, redirect_uri: str
     ) -> Identity:
-        """The identity that `code` proves. Raises ProviderUnavailable, IdentityNotProved."""
+        """The identity that `code` proves. Raises ProviderUnavailable, IDENTITY_NOT_PROVED."""
         endpoints = await self.endpoints(provider)
         form = {
             "grant_type": "authorization_code",
@@ -222,10 +222,10 @@ class Exchange:
         return Endpoints(published.authorization_endpoint, published.token_endpoint)
 
 
-def not_proved(provider: Provider, reason: str) -> IdentityNotProved:
+def not_proved(provider: Provider, reason: str) -> SignInRefused:
     """Log `reason`; return the refusal to raise."""
     _log.warning("sign_in_not_proved", provider=provider.name, reason=reason)
-    return IdentityNotProved()
+    return IDENTITY_NOT_PROVED()
 
 
 def error_code(text: str) -> str:

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
+from service.access.refusals import TOO_MANY_SIGN_INS
 from service.core.clock import Clock
-from service.core.errors import TooManySignIns
 
 WINDOW: Final = timedelta(minutes=1)
 PER_ADDRESS_MAX: Final = 30
@@ -36,7 +36,7 @@ class Attempts:
         self._by_address: OrderedDict[str, int] = OrderedDict()
 
     def admit(self, address: str | None) -> None:
-        """Count one step from `address`. Raises TooManySignIns."""
+        """Count one step from `address`. Raises TOO_MANY_SIGN_INS."""
         self._turn(self._clock())
         source = _source(address)
         count = self._by_address.pop(source, 0)
@@ -46,7 +46,7 @@ class Attempts:
             self._by_address.popitem(last=False)
         # An address beyond its own limit must not use up the limit of all.
         if count >= self._per_address_max or self._total >= self._total_max:
-            raise TooManySignIns
+            raise TOO_MANY_SIGN_INS
         self._total += 1
 
     def _turn(self, now: datetime) -> None:

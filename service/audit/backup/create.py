@@ -34,7 +34,7 @@ from service.audit.backup.manifest import (
     write_manifest,
 )
 from service.audit.backup.object_versions import record_versions, versioned_bucket
-from service.audit.backup.refusals import BackupExists, BackupOvertaken, LinksImpossible
+from service.audit.backup.refusals import BACKUP_EXISTS, LINKS_IMPOSSIBLE, BackupOvertaken
 from service.audit.services import OperatorServices
 from service.core.secrets import secret_files
 from service.core.threads import run_uncancellable
@@ -56,11 +56,11 @@ async def take_backup(
 ) -> Manifest:
     """Back up everything to the new folder `target`, which appears only when it is complete.
 
-    With `is_linked` segments are hard links, else copies; either way each is read and compared
-    with its catalog line, and left out if it differs. `show` is called with the bytes done and in
-    total. With `is_by_version` they are not read: the versions of their objects are recorded, and
-    what has none is copied. Raises BackupExists, BackupInside, LinksImpossible, NoRoom,
-    BackupOvertaken, NoVersions, StoreUnavailable, ProgramMissing.
+    With `is_linked` segments are hard links, else copies; either way each is read and compared with
+    its catalog line, and left out if it differs. `show` is called with the bytes done and in total.
+    With `is_by_version` they are not read: the versions of their objects are recorded, and what has
+    none is copied. Raises BACKUP_EXISTS, BACKUP_INSIDE, LINKS_IMPOSSIBLE, TOO_LITTLE_SPACE,
+    BackupOvertaken, NO_VERSIONS, StoreUnavailable, ProgramMissing.
     """
     data_dir = services.settings.data_dir
     _check_absent(target)
@@ -115,7 +115,7 @@ def _put_in_place(part: Path, target: Path) -> None:
 
 def _check_absent(target: Path) -> None:
     if os.path.lexists(target):
-        raise BackupExists(value=str(target))
+        raise BACKUP_EXISTS(value=str(target))
 
 
 class _Copier:
@@ -139,7 +139,7 @@ class _Copier:
         self.missing: list[MissingSegment] = []
 
     def expect(self, database: CopiedDatabase, segments: Sequence[Segment]) -> None:
-        """Set the expected total, with `segments` to copy. Raises NoRoom."""
+        """Set the expected total, with `segments` to copy. Raises TOO_LITTLE_SPACE."""
         size = sum(segment.size + segment.index_size for segment in segments)
         self._total = size + database.size
         if not self._is_linked:
@@ -237,4 +237,4 @@ def _link_faults(part: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_LINKS or error.filename2 is None:
             raise
-        raise LinksImpossible(value=str(part.parent)) from error
+        raise LINKS_IMPOSSIBLE(value=str(part.parent)) from error

@@ -20,11 +20,11 @@ from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.bucket_place import InvalidPlace, parse_place
 from analytics.storage.fsync import write_synced
 from service.audit.backup.refusals import (
+    BACKUP_INSIDE,
+    NEWER_BACKUP,
+    NOT_A_BACKUP,
+    TOO_LITTLE_SPACE,
     BackupDamaged,
-    BackupInside,
-    NewerBackup,
-    NoRoom,
-    NotABackup,
 )
 from service.store.migrate import check_version
 
@@ -179,16 +179,16 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest in `folder`, verified, and of a version that this one can read.
 
-    Raises NotABackup, BackupDamaged, NewerBackup, NewerDatabase.
+    Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NewerDatabase.
     """
     try:
         content = (folder / NAME).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotABackup(value=str(folder)) from error
+        raise NOT_A_BACKUP(value=str(folder)) from error
     try:
         # First: a newer manifest may have fields that this version takes for damage.
         if msgspec.json.decode(content, type=_Form).format > FORMAT:
-            raise NewerBackup
+            raise NEWER_BACKUP
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BackupDamaged(value=NAME) from error
@@ -202,7 +202,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise BackupDamaged(value=f"{DATABASE} is not in {NAME}")
     check_version(manifest.schema)
     if (manifest.audit_schema or 1) > SCHEMA_VERSION:
-        raise NewerBackup
+        raise NEWER_BACKUP
     return manifest
 
 
@@ -241,14 +241,14 @@ def part_of(target: Path) -> Iterator[Path]:
 
 
 def check_apart(backup: Path, data_dir: Path) -> None:
-    """Raise BackupInside if one of the folders contains the other."""
+    """Raise BACKUP_INSIDE if one of the folders contains the other."""
     backup, data_dir = backup.resolve(), data_dir.resolve()
     if backup.is_relative_to(data_dir) or data_dir.is_relative_to(backup):
-        raise BackupInside(value=str(backup))
+        raise BACKUP_INSIDE(value=str(backup))
 
 
 def check_room(part: Path, size: int) -> None:
-    """Raise NoRoom if `part` has less than `size` bytes free; checked before a long copy."""
+    """Raise TOO_LITTLE_SPACE if `part` has less than `size` bytes free: before a long copy."""
     free = shutil.disk_usage(part).free
     if free < size:
-        raise NoRoom(value=str(part.parent), needed=str(size), free=str(free))
+        raise TOO_LITTLE_SPACE(value=str(part.parent), needed=str(size), free=str(free))

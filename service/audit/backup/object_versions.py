@@ -13,7 +13,7 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectMissing
 from analytics.storage.verified_files import ExpectedFile, index_file, rows_file
 from service.audit.backup.manifest import AUDIT, KeptObject, Manifest
-from service.audit.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers
+from service.audit.backup.refusals import NO_VERSIONS, BackupDamaged, ObjectDiffers
 from service.audit.installation import open_objects_at
 from service.audit.lake import Lake
 from service.core.settings import Settings
@@ -24,12 +24,12 @@ _ASKED_AT_ONCE: Final = 256
 
 
 async def versioned_bucket(lake: Lake) -> S3Segments:
-    """The bucket of the segments. Raises NoVersions unless it keeps versions."""
+    """The bucket of the segments. Raises NO_VERSIONS unless it keeps versions."""
     segments = lake.segments
     if not isinstance(segments, S3Segments):
-        raise NoVersions
+        raise NO_VERSIONS
     if not await run_uncancellable(segments.keeps_versions):
-        raise NoVersions
+        raise NO_VERSIONS
     return segments
 
 

@@ -36,17 +36,17 @@ from service.audit.backup.manifest import (
 )
 from service.audit.backup.object_versions import BroughtBack, version_fault
 from service.audit.backup.refusals import (
+    BACKUP_OF_POSTGRESQL,
+    BACKUP_OF_SQLITE,
+    DATA_DIR_IN_THE_WAY,
+    DATA_DIR_IN_USE,
+    DATA_DIR_IS_MOUNT,
+    DATABASE_ELSEWHERE,
+    DATABASE_IN_THE_WAY,
+    DATABASE_IN_USE,
+    PREFIX_IN_USE,
     BackupDamaged,
-    BackupOfPostgresql,
-    BackupOfSqlite,
-    DatabaseElsewhere,
-    DatabaseInTheWay,
-    DatabaseInUse,
-    DataDirInTheWay,
-    DataDirInUse,
-    DataDirIsMount,
     ObjectDiffers,
-    PrefixInUse,
 )
 from service.audit.installation import open_objects, open_objects_at, renew_installation
 from service.core.clock import utc_now
@@ -123,9 +123,10 @@ def restore_backup(
     What is restored is an installation of its own, so the prefix must be empty; with
     `is_taken_over` it may be another's, which then loses it.
 
-    Raises NotABackup, BackupDamaged, BackupInside, NewerBackup, NewerDatabase, BackupOfPostgresql,
-    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DatabaseInUse, DataDirInTheWay,
-    DataDirInUse, DataDirIsMount, NoRoom, ObjectDiffers, PrefixInUse, ProgramMissing, StoreFault.
+    Raises NOT_A_BACKUP, BackupDamaged, BACKUP_INSIDE, NEWER_BACKUP, NewerDatabase,
+    BACKUP_OF_POSTGRESQL, BACKUP_OF_SQLITE, DATABASE_ELSEWHERE, DATABASE_IN_THE_WAY,
+    DATABASE_IN_USE, DATA_DIR_IN_THE_WAY, DATA_DIR_IN_USE, DATA_DIR_IS_MOUNT, TOO_LITTLE_SPACE,
+    ObjectDiffers, PREFIX_IN_USE, ProgramMissing, StoreFault.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)
@@ -156,21 +157,21 @@ def restore_backup(
 
 
 def _check_data_dir(settings: Settings, *, is_forced: bool) -> bool:
-    """True if a data dir has to be moved away. Raises DataDirInTheWay, DataDirInUse."""
+    """True if a data dir has to be moved away. Raises DATA_DIR_IN_THE_WAY, DATA_DIR_IN_USE."""
     data_dir = settings.data_dir
     if not os.path.lexists(data_dir):
         return False
     if data_dir.is_mount():
-        raise DataDirIsMount(value=str(data_dir))
+        raise DATA_DIR_IS_MOUNT(value=str(data_dir))
     if data_dir.is_dir() and not any(data_dir.iterdir()):
         return False
     if not is_forced:
-        raise DataDirInTheWay(value=str(data_dir))
+        raise DATA_DIR_IN_THE_WAY(value=str(data_dir))
     if is_postgresql(settings):
         return True  # what uses it is connected to the database, which is looked at
     database = file_of(settings.database)
     if database.is_file() and is_in_use(database):
-        raise DataDirInUse(value=str(data_dir))
+        raise DATA_DIR_IN_USE(value=str(data_dir))
     return True
 
 
@@ -227,11 +228,12 @@ def restored_database(
 ) -> RestoredDatabase:
     """The database of a backup with `manifest`, checked to be restorable with `settings`.
 
-    With `is_forced` connections to a PostgreSQL database do not matter. Raises BackupOfPostgresql,
-    BackupOfSqlite, DatabaseElsewhere, DatabaseInTheWay, DatabaseInUse, StoreUnavailable.
+    With `is_forced` connections to a PostgreSQL database do not matter. Raises
+    BACKUP_OF_POSTGRESQL, BACKUP_OF_SQLITE, DATABASE_ELSEWHERE, DATABASE_IN_THE_WAY,
+    DATABASE_IN_USE, StoreUnavailable.
     """
     if manifest.is_postgresql != is_postgresql(settings):
-        raise BackupOfPostgresql if manifest.is_postgresql else BackupOfSqlite
+        raise BACKUP_OF_POSTGRESQL if manifest.is_postgresql else BACKUP_OF_SQLITE
     if not manifest.is_postgresql:
         return _RestoredFile(settings)
     dump = _RestoredDump(settings, is_forced=is_forced)
@@ -244,7 +246,7 @@ class _RestoredFile:
         self._settings = settings
         self._file = file_of(settings.database)
         if self._file.parent != settings.data_dir:
-            raise DatabaseElsewhere
+            raise DATABASE_ELSEWHERE
 
     def put_in(self, part: Path, installation: str) -> None:
         file = part / self._file.name
@@ -276,15 +278,15 @@ class _RestoredDump:
         (part / DUMP).unlink()
 
     def check(self) -> None:
-        """Raise DatabaseInUse if another process is connected, DatabaseInTheWay for a table.
+        """Raise DATABASE_IN_USE if another process is connected, DATABASE_IN_THE_WAY for a table.
 
         A service may be connected to an empty database: one that was dropped and created again.
         """
         names, others = asyncio.run(self._look())
         if others and not self._is_forced:
-            raise DatabaseInUse(value=str(others))
+            raise DATABASE_IN_USE(value=str(others))
         if names:
-            raise DatabaseInTheWay(value=min(names))
+            raise DATABASE_IN_THE_WAY(value=min(names))
 
     async def _look(self) -> tuple[list[str], int]:
         """The tables, and how many other connections of Countersign there are."""
@@ -335,7 +337,7 @@ class RestoredSegments:
         """In the block the prefix is no other installation's; it stays ours if it gets objects.
 
         With `is_taken_over` it may be another's, and becomes ours by `take_over`. Raises
-        PrefixInUse, StoreFault.
+        PREFIX_IN_USE, StoreFault.
         """
         if self._objects is None or self._is_taken_over:
             yield
@@ -348,7 +350,7 @@ class RestoredSegments:
                 owner.adopt(installation, ())
         except PrefixTaken as error:
             self._attempt.end()
-            raise PrefixInUse(value=str(error)) from error
+            raise PREFIX_IN_USE(value=str(error)) from error
         try:
             yield
         except BaseException:

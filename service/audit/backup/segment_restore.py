@@ -26,7 +26,7 @@ from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import LocalFolder, ObjectMissing
 from analytics.storage.verified_files import no_wait
 from service.audit.backup.manifest import AUDIT, read_manifest
-from service.audit.backup.refusals import NotASource, SegmentNotDamaged, UnknownSegment
+from service.audit.backup.refusals import NOT_A_SOURCE, SEGMENT_NOT_DAMAGED, UNKNOWN_SEGMENT
 from service.audit.installation import open_objects_at
 from service.audit.services import OperatorServices
 from service.core.errors import StorageFull
@@ -83,7 +83,7 @@ class BackupSource:
     kind: SourceKind = "backup"
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        """Raises NotABackup, BackupDamaged, NewerBackup, NewerDatabase, InvalidSetting."""
+        """Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NewerDatabase, InvalidSetting."""
         manifest = read_manifest(folder)
         self.name = str(folder)
         self._folder = folder
@@ -114,11 +114,11 @@ class BucketSource:
     kind: SourceKind = "bucket"
 
     def __init__(self, settings: Settings, url: str) -> None:
-        """Raises NotASource, InvalidSetting."""
+        """Raises NOT_A_SOURCE, InvalidSetting."""
         try:
             self._objects = open_objects_at(settings, url)
         except InvalidPlace as error:
-            raise NotASource(value=url, reason=str(error)) from error
+            raise NOT_A_SOURCE(value=url, reason=str(error)) from error
         self.name = url
 
     def fetch(self, segment: Segment, target: Path) -> None:
@@ -161,7 +161,7 @@ async def choose_segments(
 ) -> list[Segment]:
     """The live segments of the tenant and day, if given, or those with `ids`.
 
-    Raises UnknownSegment.
+    Raises UNKNOWN_SEGMENT.
     """
     async with services.store.read() as session:
         live = await list_live_segments(session, tenant_id)
@@ -170,7 +170,7 @@ async def choose_segments(
         return chosen
     by_id = {segment.segment_id: segment for segment in chosen}
     if unknown := [segment_id for segment_id in ids if segment_id not in by_id]:
-        raise UnknownSegment(value=unknown[0])
+        raise UNKNOWN_SEGMENT(value=unknown[0])
     return [by_id[segment_id] for segment_id in dict.fromkeys(ids)]
 
 
@@ -262,20 +262,20 @@ class SegmentRestore:
 
 
 async def find_damage(services: OperatorServices, segment: Segment) -> Finding:
-    """What is wrong with the stored file of `segment`. Raises SegmentNotDamaged, StoreUnreachable.
+    """What is wrong with the file of `segment`. Raises SEGMENT_NOT_DAMAGED, StoreUnreachable.
 
     A file that cannot be fetched now is not lost.
     """
     fault, _ = await services.lake.verify(segment, no_wait)
     if fault is None:
-        raise SegmentNotDamaged(value=segment.segment_id)
+        raise SEGMENT_NOT_DAMAGED(value=segment.segment_id)
     return fault
 
 
 async def give_up(services: OperatorServices, segment: Segment, by: AuditContext) -> None:
     """Retire the damaged `segment`, with an audit row, and remember what was lost.
 
-    Raises SegmentNotDamaged, UnknownSegment if it was merged or pruned meanwhile, LeaseTaken,
+    Raises SEGMENT_NOT_DAMAGED, UNKNOWN_SEGMENT if it was merged or pruned meanwhile, LeaseTaken,
     LeaseLost, StoreUnreachable, StoreUnavailable.
     """
     async with services.lease.hold() as lease:
@@ -283,7 +283,7 @@ async def give_up(services: OperatorServices, segment: Segment, by: AuditContext
         fault = await find_damage(services, segment)
         async with lease.write() as work:
             if not await is_live(work.session, segment.segment_id):
-                raise UnknownSegment(value=segment.segment_id)
+                raise UNKNOWN_SEGMENT(value=segment.segment_id)
             lost = AuditSegmentLost(
                 segment_id=segment.segment_id,
                 day=segment.day.isoformat(),

@@ -14,20 +14,20 @@ from analytics.model.rows import AuditContext, VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
 from service.access.callers import ApiKeyPrincipal, RequestOrigin
+from service.access.refusals import ApiKeyExpired
 from service.ci.verifier.attribution import Attribution
 from service.ci.verifier.verifier import Verifier
 from service.core.clock import Clock
-from service.core.errors import (
-    ApiKeyExpired,
-    InstallTokenEnded,
-    InstallTokenExpired,
-    InstallTokenOfAnotherOrg,
-    InstallUnauthenticated,
-    Unauthenticated,
-)
+from service.core.errors import Unauthenticated
 from service.core.loop_turns import assign_to
 from service.core.secrets import token_hash
 from service.packages.install_tokens.tokens import PREFIX, StoredToken, find_token
+from service.packages.refusals import (
+    INSTALL_TOKEN_ENDED,
+    INSTALL_TOKEN_EXPIRED,
+    INSTALL_TOKEN_OF_ANOTHER_ORG,
+    InstallUnauthenticated,
+)
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.store.transaction import Transaction
@@ -137,7 +137,7 @@ class InstallAuthorizer:
         key = self._key_of(token, origin)
         org = await self._access.org(slug)
         if not key.belongs_to(org):
-            raise InstallTokenOfAnotherOrg
+            raise INSTALL_TOKEN_OF_ANOTHER_ORG
         key.require_install_rights(org)
         await assign_to(org.id)
         if credentials.ci_tokens:
@@ -182,15 +182,15 @@ class InstallAuthorizer:
         token = await self._store.cached_right(("install_token", hashed), load)
         # A token also ends by time, without a commit that would drop it from the cache.
         if self._clock() >= token.expires_at:
-            raise InstallTokenExpired(value=format_ms(token.expires_at))
+            raise INSTALL_TOKEN_EXPIRED(value=format_ms(token.expires_at))
         return token
 
     def _key_of(self, token: StoredToken, origin: RequestOrigin) -> ApiKeyPrincipal:
-        """The API key of `token`, if it still works. Raises InstallTokenEnded."""
+        """The API key of `token`, if it still works. Raises INSTALL_TOKEN_ENDED."""
         # A token is no stronger than its key: revoking the key ends every install with it.
         if token.key_is_revoked:
-            raise InstallTokenEnded
+            raise INSTALL_TOKEN_ENDED
         try:
             return self._authenticator.key_principal(token.key, origin)
         except ApiKeyExpired as error:
-            raise InstallTokenEnded from error
+            raise INSTALL_TOKEN_ENDED from error

@@ -12,23 +12,13 @@ from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer, token_request
 from service.access.callers import ApiKeyPrincipal
+from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY, ApiKeyExpired
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.verifier import Verifier
-from service.core.errors import (
-    ApiKeyExpired,
-    BodyTooLarge,
-    CiTokenRefused,
-    KeyOfAnotherOrg,
-    LacksCapability,
-    NoBodyExpected,
-    OrgNotFound,
-    TooManyInstallTokens,
-    Unauthenticated,
-    UnknownEncoding,
-    UnknownParameter,
-)
+from service.core.errors import BodyTooLarge, Forbidden, OrgNotFound, Unauthenticated
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.packages.install_tokens.tokens import issue_install_token
+from service.packages.refusals import CI_TOKEN_REFUSED, TOO_MANY_INSTALL_TOKENS
 from service.store.organisations import find_key_in_use, get_org_by_id
 from service.store.store import Store
 from service.store.tables import InstallToken, Organisation
@@ -36,6 +26,7 @@ from service.web.bodies import read_body
 from service.web.dependencies import receives
 from service.web.documentation import CiToken, Tag, documented
 from service.web.parameter_types import TimestampMs
+from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -64,7 +55,7 @@ class InstallTokenIssuer:
         """The API key of `request`, with the job that its CI token proves; and its organisation.
 
         Raises Unauthenticated (401), OrgNotFound (404), Forbidden (403), in this order. The last
-        check raises CiTokenRefused, after the rejection is recorded.
+        check raises CI_TOKEN_REFUSED, after the rejection is recorded.
         """
         keys = request.headers.getlist(API_KEY_HEADER)
         if len(keys) != 1:
@@ -84,8 +75,8 @@ class InstallTokenIssuer:
     async def issue(self, key: ApiKeyPrincipal, org: Organisation) -> tuple[InstallToken, str]:
         """A new install token for the job of `key`, and its value; its audit row commits with it.
 
-        Key and binding are read again in the transaction. Raises Unauthenticated, CiTokenRefused,
-        TooManyInstallTokens.
+        Key and binding are read again in the transaction. Raises Unauthenticated, CI_TOKEN_REFUSED,
+        TOO_MANY_INSTALL_TOKENS.
         """
         async with self._store.write() as work:
             # Either may have been revoked while the issuer's keys were fetched or the body arrived.
@@ -136,12 +127,12 @@ REMEDIES_OF_DETAILS: Final[dict[Detail, str]] = {
 }
 
 
-def refusal_of(rejection: TokenRejected, audience: str) -> CiTokenRefused:
+def refusal_of(rejection: TokenRejected, audience: str) -> Forbidden:
     """The refusal of a token: the failure code, its detail if it has one, and what to do."""
     if rejection.detail is None:
         remedy = REMEDIES[rejection.code].format(audience=audience)
-        return CiTokenRefused(f"{rejection.code}: {remedy}")
-    return CiTokenRefused(
+        return CI_TOKEN_REFUSED(f"{rejection.code}: {remedy}")
+    return CI_TOKEN_REFUSED(
         f"{rejection.code} ({rejection.detail}): {REMEDIES_OF_DETAILS[rejection.detail]}"
     )
 
@@ -193,16 +184,16 @@ class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
     Tag.INSTALLS,
     answers={201: IssuedInstallToken},
     refusals=[
-        NoBodyExpected,
-        UnknownParameter,
+        NO_BODY_EXPECTED,
+        UNKNOWN_PARAMETER,
         ApiKeyExpired,
-        CiTokenRefused,
-        KeyOfAnotherOrg,
-        LacksCapability,
+        CI_TOKEN_REFUSED,
+        KEY_OF_ANOTHER_ORG,
+        LACKS_CAPABILITY,
         OrgNotFound,
         BodyTooLarge,
-        UnknownEncoding,
-        TooManyInstallTokens,
+        UNKNOWN_ENCODING,
+        TOO_MANY_INSTALL_TOKENS,
     ],
     credentials=("apiKey",),
     ci_token=CiToken.REQUIRED,
@@ -217,6 +208,6 @@ async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:
     key, org = await issuer.authorize(request, slug)
     query_parameters(request, ())
     if (await read_body(request, _BODY_BYTES_MAX)).strip() not in {b"", b"{}"}:
-        raise NoBodyExpected
+        raise NO_BODY_EXPECTED
     token, secret = await issuer.issue(key, org)
     return json_answer(IssuedInstallToken.of(slug, token, secret), 201)

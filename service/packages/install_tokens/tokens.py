@@ -12,9 +12,9 @@ from analytics.model.instants import format_ms
 from analytics.model.org_envelopes import InstallTokenIssued
 from analytics.model.rows import AuditContext
 from service.ci.verifier.attribution import Attribution, ProvedJob
-from service.core.errors import TooManyInstallTokens
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
+from service.packages.refusals import TOO_MANY_INSTALL_TOKENS
 from service.store.organisations import KeyScope
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ApiKey, InstallToken
@@ -93,7 +93,7 @@ async def issue_install_token(
     """Issue a token for the CI job `ci` to the API key; returns it and its value.
 
     The value is not stored. The token works for `lifetime`, but no longer than its key. Raises
-    TooManyInstallTokens.
+    TOO_MANY_INSTALL_TOKENS.
     """
     claims = ci.ci
     jti = _or_none(claims.jti)
@@ -128,17 +128,17 @@ async def issue_install_token(
 
 
 async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: datetime) -> None:
-    """Raise TooManyInstallTokens if the key or the CI token has the maximum of live tokens."""
+    """Raise TOO_MANY_INSTALL_TOKENS if the key or the CI token has the maximum of live tokens."""
     # Under the write lock of the insertion: concurrent exchanges cannot exceed the limits together.
     live = select(func.count()).where(
         InstallToken.api_key_id == key_id, InstallToken.expires_at > now
     )
     if (await session.scalar(live) or 0) >= LIVE_OF_KEY_MAX:
-        raise TooManyInstallTokens(value="this API key")
+        raise TOO_MANY_INSTALL_TOKENS(value="this API key")
     # A CI token without a `jti` cannot be recognised again: only the limit of its key applies.
     of_ci_token = live.where(InstallToken.token_id == jti)
     if jti is not None and (await session.scalar(of_ci_token) or 0) >= LIVE_OF_CI_TOKEN_MAX:
-        raise TooManyInstallTokens(value="this CI token")
+        raise TOO_MANY_INSTALL_TOKENS(value="this CI token")
 
 
 async def forget_expired(store: Store, now: datetime) -> None:

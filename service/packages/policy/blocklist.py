@@ -54,16 +54,13 @@ Changes = Mapping[Ecosystem, EcosystemChange]
 _DIGEST_BYTES: Final = 2**20
 
 
-class NothingToImport(Invalid):
-    """No record of the file matches: the file, or the ids, are probably not those meant."""
-
-    text = "no record matches {value}: nothing was imported, and the list in force stays"
-
-
-class FeedNotListed(NotFound):
-    """The list has nothing of the feed."""
-
-    text = "the blocklist has no feed {value}: `countersign blocklist status` names those it has"
+NOTHING_TO_IMPORT: Final = Invalid.of(
+    "no record matches {value}: nothing was imported, and the list in force stays", value="MAL-*"
+)
+FEED_NOT_LISTED: Final = NotFound.of(
+    "the blocklist has no feed {value}: `countersign blocklist status` names those it has",
+    value="osv",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +173,9 @@ class BlocklistImporter:
     ) -> ImportResult:
         """Replace the records of `feed` whose id matches one of `patterns` by those of `file`.
 
-        Raises UnusableZip, NothingToImport, ImportUnderWay, ImportOvertaken, Invalid: then the list
-        in force stays. If `approve` answers False, nothing is changed at all: an import without a
-        change would be noted. The patterns are globs. `on_progress` gets the bytes done and all.
+        Raises UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken, Invalid: then the
+        list in force stays. If `approve` answers False, nothing is changed: an import without
+        a change would be noted. The patterns are globs. `on_progress` gets the bytes done and all.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, patterns)
@@ -197,7 +194,7 @@ class BlocklistImporter:
             archive = _archive(shown_source(source), sha256, loading)
             new = await self._completed(begun, scope, loading, archive)
             if not (loading.counts.records or (loading.coverage.withdrawn and new.carried.removed)):
-                raise NothingToImport(value=" ".join(scope.ids))
+                raise NOTHING_TO_IMPORT(value=" ".join(scope.ids))
             return new
 
         begun = await self._generations.begin(source, sha256, scope, by)
@@ -208,14 +205,14 @@ class BlocklistImporter:
     ) -> ImportResult:
         """Remove all of `feed` from the list.
 
-        Raises FeedNotListed, ImportUnderWay, ImportOvertaken, Invalid. `approve` as above.
+        Raises FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken, Invalid. `approve` as above.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, ["*"])
         async with self._store.read() as session:
             states = await load_feed_states(session)
         if feed not in {state.feed for state in states}:
-            raise FeedNotListed(value=feed)
+            raise FEED_NOT_LISTED(value=feed)
 
         async def load(begun: OngoingImport) -> NewList:
             loading = AdvisoryLoader(self._store, begun, scope)

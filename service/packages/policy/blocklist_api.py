@@ -11,13 +11,13 @@ from msgspec import Meta, Struct
 from analytics.model.instants import format_ms, optional_ms
 from service.access.authorization import Authorizer
 from service.core.clock import Clock
-from service.core.errors import BLOCKLIST_EMPTY, Invalid
-from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, ImportResult
+from service.core.errors import Invalid
+from service.packages.policy.blocklist import FEED_NOT_LISTED, BlocklistImporter, ImportResult
 from service.packages.policy.blocklist_contents import FeedState
-from service.packages.policy.blocklist_generations import ImportUnderWay
+from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
 from service.packages.policy.blocklist_loading import ImportOvertaken
 from service.packages.policy.repository import list_imports, load_feed_states
-from service.packages.policy.sbom import Comparison, compare_sbom
+from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
 from service.store.store import Store
 from service.store.tables import BlocklistImport
 from service.web.documentation import Tag
@@ -206,7 +206,7 @@ async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
     "remove_feed",
     "/feeds/<feed>",
     returns=RemovedFeed,
-    refuses=[Invalid, FeedNotListed, ImportUnderWay, ImportOvertaken],
+    refuses=[Invalid, FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken],
 )
 async def remove(call: OperatorCall[BlocklistServices], feed: str) -> RemovedFeed:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""

@@ -29,10 +29,10 @@ IMPORTS_KEPT: Final = 50
 _SOURCE_MAX: Final = 200
 
 
-class ImportUnderWay(Conflict):
-    """Another process is importing."""
-
-    text = "another import is under way (since {value}): wait until it has ended"
+IMPORT_UNDER_WAY: Final = Conflict.of(
+    "another import is under way (since {value}): wait until it has ended",
+    value="2026-01-31T08:00:00.000Z",
+)
 
 
 class BlocklistGenerations:
@@ -44,14 +44,14 @@ class BlocklistGenerations:
     async def begin(
         self, source: str, sha256: str, scope: Scope, by: AuditContext
     ) -> OngoingImport:
-        """Allocate a generation. Raises ImportUnderWay."""
+        """Allocate a generation. Raises IMPORT_UNDER_WAY."""
         await self.forget_left_over()
         async with self._store.write() as work:
             other = await work.session.scalar(
                 select(BlocklistImport).where(BlocklistImport.switched_at.is_(None))
             )
             if other is not None:
-                raise ImportUnderWay(value=format_ms(other.started_at))
+                raise IMPORT_UNDER_WAY(value=format_ms(other.started_at))
             last = await work.session.scalar(select(func.max(BlocklistImport.generation)))
             current = await find_current_import(work.session)
             entry = BlocklistImport(

@@ -6,10 +6,10 @@ from sqlalchemy.exc import IntegrityError
 
 from analytics.model.policy_envelopes import PolicyChanged
 from analytics.model.rows import AuditContext
-from service.core.errors import PolicyMoved
 from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.model import NO_POLICY, InstallPolicy, difference
 from service.packages.policy.repository import find_revision, forget_old_revisions
+from service.packages.refusals import PolicyMoved
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyRevision
 

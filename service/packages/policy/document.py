@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
-from service.core.errors import Invalid, NotStorableText
+from service.core.errors import Invalid
 from service.core.text_rules import is_encodable
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import NAME_MAX, InvalidPackageName, parse_pattern
@@ -24,6 +24,7 @@ from service.packages.policy.model import (
     ReleaseRule,
 )
 from service.packages.versions import VERSION_MAX, InvalidRange, parse_range
+from service.store.postgres.faults import NOT_STORABLE_TEXT
 
 RULES_MAX: Final = 300
 """Entries in each list of a policy. Not in the schema: a longer one may be refused unread (413)."""
@@ -253,7 +254,7 @@ def _unencodable(document: object) -> Invalid:
         elif isinstance(value, list):
             members = [(f"{field}[{number}]", member) for number, member in enumerate(value)]
         waiting += reversed(members)
-    return NotStorableText()
+    return NOT_STORABLE_TEXT()
 
 
 def _invalid(field: str, text: str) -> Invalid:

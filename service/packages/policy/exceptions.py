@@ -13,15 +13,7 @@ from analytics.model.instants import format_ms, optional_ms
 from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
-from service.core.errors import (
-    EXCEPTION_DECIDED,
-    EXCEPTION_EXISTS,
-    EXCEPTION_NOT_FOUND,
-    TOO_MANY_EXCEPTIONS,
-    TOO_MANY_OWN_EXCEPTIONS,
-    Invalid,
-    parse_both,
-)
+from service.core.errors import Conflict, Invalid, NotFound, parse_both
 from service.core.ids import new_id
 from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
@@ -52,10 +44,25 @@ from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, Request
 from service.web.parameter_types import TimestampMs
 
+EXCEPTION_NOT_FOUND: Final = NotFound.of("Exception not found for this org")
+EXCEPTION_EXISTS: Final = Conflict.of(
+    "an exception for this release was requested already, and waits for a decision"
+)
+EXCEPTION_DECIDED: Final = Conflict.of(
+    "this request is {state} already: request a new one", state="declined"
+)
+
 OPEN_MAX: Final = 200
 """Open requests of one organisation, at most; SPEC sets no number."""
+TOO_MANY_EXCEPTIONS: Final = Conflict.of(
+    "limit of {limit} open requests reached: decide some first", limit=OPEN_MAX
+)
 OPEN_OF_MEMBER_MAX: Final = 20
 """Of which one member may have so many, so that no member's requests keep out the others'."""
+TOO_MANY_OWN_EXCEPTIONS: Final = Conflict.of(
+    "limit of {limit} open requests of one member reached: wait for a decision on yours",
+    limit=OPEN_OF_MEMBER_MAX,
+)
 LISTED_MAX: Final = 500
 
 Decided = Literal["allowed", "declined"]

@@ -7,13 +7,8 @@ from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms, format_us
 from service.access.roles import Capability
+from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import open_log
-from service.core.errors import (
-    QUERY_REFUSALS,
-    PolicyMoved,
-    RevisionMissing,
-    RevisionNotFound,
-)
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.changes import set_policy
 from service.packages.policy.check import PACKAGE_MAX, CheckResult, check_release, parse_check
@@ -28,6 +23,7 @@ from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision
 from service.packages.policy.services import PolicyServices
+from service.packages.refusals import REVISION_MISSING, REVISION_NOT_FOUND, PolicyMoved
 from service.packages.release import Release
 from service.store.tables import PolicyRevision
 from service.web.documentation import Tag
@@ -58,7 +54,7 @@ class PolicyQuery(Request):
 class IfMatch(Precondition):
     """The policy that is replaced."""
 
-    missing = RevisionMissing
+    missing = REVISION_MISSING
 
     if_match: Annotated[
         str,
@@ -175,7 +171,7 @@ class PreviewForm(Answer):
     needs=Capability.POLICY_READ,
     query=PolicyQuery,
     returns=PolicyForm,
-    refuses=[RevisionNotFound],
+    refuses=[REVISION_NOT_FOUND],
     headers=_ETAG,
 )
 async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyForm:
@@ -183,7 +179,7 @@ async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyForm:
     async with call.read() as session:
         revision = await find_revision(session, call.org.id, query.revision)
     if query.revision is not None and revision is None:
-        raise RevisionNotFound
+        raise REVISION_NOT_FOUND
     return policy_form(call.org.slug, revision)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from service.core.errors import BLOCKLIST_EMPTY, Invalid
+from service.core.errors import Conflict, Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.policy.advisories import Advisory, PackageAdvisories
@@ -21,6 +21,10 @@ from service.packages.policy.model import NO_POLICY
 from service.packages.policy.repository import decode_advisories, find_in_force, load_advisories
 from service.packages.release import Release
 from service.store.transaction import Transaction
+
+BLOCKLIST_EMPTY: Final = Conflict.of(
+    "the blocklist is empty: import an archive of OSV records first"
+)
 
 SBOM_BYTES_MAX: Final = 64 * 2**20
 

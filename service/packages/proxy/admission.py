@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, TypeVar
 
-from service.core.errors import ProxyBusy, RegistryLimited, TooManyAnswers, TooManyRegistryRequests
+from service.packages.refusals import (
+    TOO_MANY_ANSWERS,
+    TOO_MANY_REGISTRY_REQUESTS,
+    ProxyBusy,
+    RegistryLimited,
+)
 
 WAITING_MAX: Final = 1024
 """Requests of a process that wait for one of them."""
@@ -295,7 +300,7 @@ class RequestRates:
     def charge(self, holder: Holder) -> None:
         """Count a request that is about to be sent.
 
-        Raises RegistryLimited while the organisation is paused, and TooManyRegistryRequests.
+        Raises RegistryLimited while the organisation is paused, and TOO_MANY_REGISTRY_REQUESTS.
         """
         now = self._timer()
         paused_s = self._paused_until.get(holder, now) - now
@@ -307,7 +312,7 @@ class RequestRates:
         full_at = max(self._full_at.get(holder, now), now) + self._request_s
         if full_at - now > BURST_S:
             self._refused(holder.org, "requests_to_registry")
-            raise TooManyRegistryRequests(
+            raise TOO_MANY_REGISTRY_REQUESTS(
                 f"{holder.registry}: too many requests of one organisation"
             )
         self._full_at[holder] = full_at
@@ -353,17 +358,17 @@ class AnswerLimiter:
     def count(self, org: str, key: str) -> None:
         """Count an answer, until the current task ends: Quart sends the last byte in it.
 
-        Raises TooManyAnswers.
+        Raises TOO_MANY_ANSWERS.
         """
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("an answer is made in a task")
         if self._by_key[key] >= self._per_key:
             self._refused(org, "answers_of_key")
-            raise TooManyAnswers(whose="key", setting="COUNTERSIGN_PROXY_ANSWERS_PER_KEY_MAX")
+            raise TOO_MANY_ANSWERS(whose="key", setting="COUNTERSIGN_PROXY_ANSWERS_PER_KEY_MAX")
         if self._by_org[org] >= self._per_org:
             self._refused(org, "answers_of_org")
-            raise TooManyAnswers(
+            raise TOO_MANY_ANSWERS(
                 whose="organisation", setting="COUNTERSIGN_PROXY_ANSWERS_PER_ORG_MAX"
             )
         self._count(org, key, 1)

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
-from service.core.errors import ArtifactAmbiguous, ArtifactNotOffered
+from service.core.errors import Conflict, NotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.file_keys import FileKey, parse_file_key
 from service.packages.release import Release
@@ -32,6 +32,13 @@ from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
+
+ARTIFACT_NOT_OFFERED: Final = NotFound.of(
+    "no registry offers {value} with this digest: see `countersign artifact list`"
+)
+ARTIFACT_AMBIGUOUS: Final = Conflict.of(
+    "several registries offer {value} with this digest: name one with --registry"
+)
 
 KEPT: Final = timedelta(days=730)
 """How long a file is remembered after the last install of it."""
@@ -259,7 +266,7 @@ async def accept_artifact(
 
     It must be the one that the registry offered last: a digest is named, so that what was looked at
     is what is accepted. Every organisation gets the row: its installs get another file. Raises
-    ArtifactNotOffered and ArtifactAmbiguous.
+    ARTIFACT_NOT_OFFERED and ARTIFACT_AMBIGUOUS.
     """
     offered = select(Artifact).where(
         Artifact.file_name == file_name, Artifact.offered_digest == digest
@@ -268,9 +275,9 @@ async def accept_artifact(
         offered = offered.where(Artifact.registry_url == registry_url)
     found = (await work.session.scalars(offered.limit(2))).all()
     if not found:
-        raise ArtifactNotOffered(value=file_name)
+        raise ARTIFACT_NOT_OFFERED(value=file_name)
     if len(found) > 1:
-        raise ArtifactAmbiguous(value=file_name)
+        raise ARTIFACT_AMBIGUOUS(value=file_name)
     (artifact,) = found
     accepted = ArtifactAccepted(
         ecosystem=artifact.ecosystem,

@@ -15,21 +15,17 @@ from analytics.model.schema import parse_audit_id
 from service.access.callers import is_allowed
 from service.access.roles import Capability
 from service.audit.query_service import find_entry
+from service.audit.refusals import AuditRowNotFound
 from service.audit.services import AuditServices
 from service.audit.tenant_log import open_log
-from service.core.errors import (
-    AuditRowNotFound,
-    MethodNotAllowed,
-    NotFound,
-    PublishingNotSupported,
-    Refusal,
-)
+from service.core.errors import MethodNotAllowed, NotFound, Refusal
 from service.core.text_rules import visible
 from service.orgs.members import list_owners
 from service.packages.ecosystems import Ecosystem
 from service.packages.names import InvalidPackageName, canonical_name
 from service.packages.proxy.blocked import event_of, reason_in
 from service.packages.proxy.services import ProxyServices
+from service.packages.refusals import PUBLISHING_NOT_SUPPORTED
 from service.store.tables import Organisation
 from service.web.dependencies import receives
 from service.web.responses import error_answer
@@ -214,7 +210,7 @@ async def fallback(services: ProxyServices, slug: str, rest: str = "") -> Respon
     if request.method in _READING:
         raise NotFound
     is_write = request.method in _WRITING and rest.startswith(("npm/", "pypi/"))
-    return _not_allowed(PublishingNotSupported if is_write else MethodNotAllowed)
+    return _not_allowed(PUBLISHING_NOT_SUPPORTED if is_write else MethodNotAllowed)
 
 
 def _not_allowed(refusal: type[MethodNotAllowed]) -> Response:

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from service.ci.verifier.parsing import TOKEN_CHARS_MAX
-from service.core.errors import CredentialsDiffer, InstallUnauthenticated
 from service.core.header_names import API_KEY_HEADER, CI_TOKEN_HEADER
 from service.orgs.api_keys import API_KEY_PREFIX
 from service.packages.install_tokens.authorization import InstallCredentials
 from service.packages.install_tokens.tokens import PREFIX as TOKEN_PREFIX
+from service.packages.refusals import CREDENTIALS_DIFFER, InstallUnauthenticated
 
 SECRET_CHARS_MAX: Final = 256
 """Longer than every API key and install token."""
@@ -42,7 +42,7 @@ class HeaderLists(Protocol):
 def read_credentials(headers: HeaderLists) -> InstallCredentials:
     """The one credential in `headers`, and the CI tokens sent with it.
 
-    Raises InstallUnauthenticated if there is none, and CredentialsDiffer for several different
+    Raises InstallUnauthenticated if there is none, and CREDENTIALS_DIFFER for several different
     ones: choosing one could let a request act with a credential that its sender has replaced.
     """
     from_header = _from_header(headers.getlist(API_KEY_HEADER))
@@ -52,7 +52,7 @@ def read_credentials(headers: HeaderLists) -> InstallCredentials:
     if from_authorization is not None and from_authorization.ci_tokens:
         (beside,) = from_authorization.ci_tokens
         if ci_tokens and ci_tokens != [beside]:
-            raise CredentialsDiffer(value="CI tokens")
+            raise CREDENTIALS_DIFFER(value="CI tokens")
         ci_tokens = [beside]
     return InstallCredentials(secret, tuple(ci_tokens))
 
@@ -62,7 +62,7 @@ def _only(what: str, given: Iterable[InstallCredentials | None]) -> str:
     if not secrets:
         raise InstallUnauthenticated
     if len(secrets) > 1:
-        raise CredentialsDiffer(value=what)
+        raise CREDENTIALS_DIFFER(value=what)
     return secrets.pop()
 
 
@@ -70,7 +70,7 @@ def _from_header(values: list[str]) -> InstallCredentials | None:
     if not values:
         return None
     if len(set(values)) > 1:
-        raise CredentialsDiffer(value=API_KEY_HEADER)
+        raise CREDENTIALS_DIFFER(value=API_KEY_HEADER)
     if not values[0].startswith(API_KEY_PREFIX):
         raise InstallUnauthenticated
     return InstallCredentials(_bounded(values[0]))
@@ -81,7 +81,7 @@ def _from_authorization(values: list[str]) -> InstallCredentials | None:
     if not values:
         return None
     if len(set(values)) > 1:
-        raise CredentialsDiffer(value="Authorization headers")
+        raise CREDENTIALS_DIFFER(value="Authorization headers")
     scheme, _, rest = values[0].partition(" ")
     # Before it is decoded: the work on a header must not grow with what a client sends.
     if len(values[0]) > AUTHORIZATION_CHARS_MAX:
@@ -104,10 +104,10 @@ def _basic(encoded: str) -> InstallCredentials:
     # Two secrets of ours are checked first: below, either would win over the other in silence.
     if user.startswith(API_KEY_PREFIX) and password.startswith(API_KEY_PREFIX):
         if user != password:
-            raise CredentialsDiffer(value="API keys as user and password")
+            raise CREDENTIALS_DIFFER(value="API keys as user and password")
         return InstallCredentials(_bounded(user))
     if user.startswith(TOKEN_PREFIX) and password.startswith(_OURS) and user != password:
-        raise CredentialsDiffer(value="tokens as user and password")
+        raise CREDENTIALS_DIFFER(value="tokens as user and password")
     if password.startswith(_OURS):
         return InstallCredentials(_bounded(password))
     if user.startswith(TOKEN_PREFIX):

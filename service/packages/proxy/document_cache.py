@@ -21,13 +21,18 @@ from cachetools import LRUCache
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
-from service.core.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.core.fair_queue import Length
 from service.core.single_flight import SingleFlight
 from service.packages.proxy.admission import Permit
 from service.packages.proxy.answers import CompressedDocument, Document
 from service.packages.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
 from service.packages.proxy.upstream import Upstream
+from service.packages.refusals import (
+    ProxyBusy,
+    RegistryUnavailable,
+    UpstreamFailed,
+    UpstreamMissing,
+)
 
 PARSED_BYTES: Final = 16 * 1024
 """Smaller documents are parsed in the event loop, larger ones in another process: a registry that

@@ -15,13 +15,7 @@ from typing import Final
 
 import structlog
 
-from service.core.errors import (
-    NotAsDocumented,
-    PackageCacheFull,
-    StorageFull,
-    StoreUnavailable,
-    UpstreamFailed,
-)
+from service.core.errors import StorageFull, StoreUnavailable
 from service.core.file_faults import file_fault
 from service.core.threads import run_uncancellable
 from service.packages.proxy.answers import FileStream
@@ -34,6 +28,7 @@ from service.packages.proxy.disk_cache import (
 )
 from service.packages.proxy.file_keys import CacheKey
 from service.packages.proxy.upstream import AdmittedFile
+from service.packages.refusals import PACKAGE_CACHE_FULL, NotAsDocumented, UpstreamFailed
 
 HOLD_BACK_BYTES: Final = 64 * 1024
 WHOLE_BYTES_MAX: Final = 2**20
@@ -367,6 +362,6 @@ async def _buffered(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]
 
 def _store_fault(error: OSError) -> StoreUnavailable:
     fault = file_fault(error)
-    answer = PackageCacheFull() if fault is StorageFull else fault()
+    answer = PACKAGE_CACHE_FULL() if fault is StorageFull else fault()
     answer.__cause__ = error
     return answer

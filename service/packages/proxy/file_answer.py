@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol
 from quart import Request, Response
 
 from analytics.model.envelopes import CutCause
-from service.core.errors import NotAsDocumented, UpstreamFailed
 from service.core.header_names import API_KEY_HEADER
 from service.packages.proxy.disk_cache import LoadedFile, OpenedFile
 from service.packages.proxy.downloads import Admit, DownloadReader
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.file_keys import CacheKey, FileKey
+from service.packages.refusals import NotAsDocumented, UpstreamFailed
 from service.web.streams import begun
 
 

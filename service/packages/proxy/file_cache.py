@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 import structlog
 from cachetools import LRUCache, TTLCache
 
-from service.core.errors import UpstreamFailed
 from service.core.file_faults import file_fault
 from service.core.single_flight import SingleFlight
 from service.core.threads import run_uncancellable
@@ -46,6 +45,7 @@ from service.packages.proxy.downloads import (
 )
 from service.packages.proxy.file_keys import CacheKey
 from service.packages.proxy.upstream import AdmittedFile
+from service.packages.refusals import UpstreamFailed
 
 SHRINK_EVERY: Final = 64
 """A process checks the size of the cache each time it has added 1/SHRINK_EVERY of the limit."""

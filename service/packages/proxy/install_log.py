@@ -26,15 +26,9 @@ from analytics.model.envelopes import (
 from analytics.model.events import Envelope, Event
 from analytics.model.rows import FILE_NAME_MAX, FileColumns, audit_row
 from analytics.storage.journal_batches import EncodedBatch, encode_days
+from service.audit.refusals import JournalFull
 from service.audit.sealer import Sealer, check_journal_room, is_large
-from service.core.errors import (
-    InstallNotRecorded,
-    InstallNotStored,
-    JournalFull,
-    NotAsDocumented,
-    Refusal,
-    StorageFull,
-)
+from service.core.errors import Refusal, StorageFull
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.packages.ecosystems import Ecosystem
@@ -57,6 +51,7 @@ from service.packages.proxy.install_marks import (
     keep_mark,
     remove_mark,
 )
+from service.packages.refusals import INSTALL_NOT_RECORDED, INSTALL_NOT_STORED, NotAsDocumented
 from service.packages.release import Release
 from service.store.group_commit import GroupCommit
 from service.store.journal import JournalSize
@@ -201,7 +196,7 @@ class InstallLog:
         """The install, once its audit row is durable; a repeat gets the first row's.
 
         The row is attributed to the CI job if that is still trusted at the commit. Raises
-        InstallNotRecorded and StoreUnavailable: then no byte may be sent.
+        INSTALL_NOT_RECORDED and StoreUnavailable: then no byte may be sent.
         """
 
         async def attempt(principal: InstallPrincipal) -> RecordedInstall | None:
@@ -275,10 +270,10 @@ class InstallLog:
             committed = await self._group_commit.commit(change)
         except JournalFull as error:
             self._sealer.wanted.set()
-            raise InstallNotRecorded from error
+            raise INSTALL_NOT_RECORDED from error
         except StorageFull as error:
             # Package managers retry after a 503, but not after a 507.
-            raise InstallNotStored from error
+            raise INSTALL_NOT_STORED from error
         if committed.is_seal_due:
             self._sealer.wanted.set()
         if committed.is_new:

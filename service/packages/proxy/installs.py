@@ -9,7 +9,6 @@ from quart import Response, request
 
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.rows import CLIENT_MAX
-from service.core.errors import PackageFileMissing
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import FILE_CHANGED, Decision
@@ -21,6 +20,7 @@ from service.packages.proxy.file_keys import FileKey
 from service.packages.proxy.install_log import Install, RecordedInstall
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import AdmittedFile
+from service.packages.refusals import PACKAGE_FILE_MISSING
 from service.packages.release import Release
 from service.store.tables import Organisation
 
@@ -176,4 +176,4 @@ def _changed(file: OfferedFile, known: KnownFile) -> Decision:
 
 
 async def _not_at_the_registry() -> AdmittedFile:
-    raise PackageFileMissing
+    raise PACKAGE_FILE_MISSING

@@ -8,7 +8,6 @@ from quart import Request, Response
 
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
-from service.core.errors import EcosystemNotServed, FirstPartyNotServed, NoPackageName
 from service.packages.ecosystems import Ecosystem
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
 from service.packages.names import InvalidPackageName, canonical_name
@@ -24,6 +23,7 @@ from service.packages.proxy.npm.document import NpmPackage
 from service.packages.proxy.page_cache import PageCache
 from service.packages.proxy.pypi.project import PypiProject
 from service.packages.proxy.registries import PackageRegistry, Registries
+from service.packages.refusals import ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, NO_PACKAGE_NAME
 from service.store.tables import Organisation
 
 _Value = TypeVar("_Value")
@@ -86,7 +86,7 @@ class ProxyServices:
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
         """Who installs, and in which organisation; the answer counts from now to its last byte.
 
-        Raises InstallUnauthenticated, OrgNotFound, Forbidden, TooManyAnswers.
+        Raises InstallUnauthenticated, OrgNotFound, Forbidden, TOO_MANY_ANSWERS.
         """
         credentials = read_credentials(request.headers)
         principal, org = await self.installers.authorize(request, slug, credentials)
@@ -153,7 +153,7 @@ class ProxyServices:
     ) -> Located[_Value]:
         """The package with its document, and the policy as of the document's arrival.
 
-        Raises NoPackageName, EcosystemNotServed, FirstPartyNotServed, UpstreamMissing,
+        Raises NO_PACKAGE_NAME, ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, UpstreamMissing,
         UpstreamFailed and StoreUnavailable.
         """
         canonical = _canonical(ecosystem, name)
@@ -193,15 +193,15 @@ class ProxyServices:
 def _registry(
     registries: Registries[_Value], org: Organisation, policy: PackagePolicy
 ) -> PackageRegistry[_Value]:
-    """The registry of the package. Raises FirstPartyNotServed, EcosystemNotServed."""
+    """The registry of the package. Raises FIRST_PARTY_NOT_SERVED, ECOSYSTEM_NOT_SERVED."""
     if policy.registry is not None:
         own = registries.own_of(org.slug, policy.registry)
         if own is None:
             # Never the public registry: a stranger could have taken the name there.
-            raise FirstPartyNotServed(value=policy.registry)
+            raise FIRST_PARTY_NOT_SERVED(value=policy.registry)
         return own
     if registries.public is None:
-        raise EcosystemNotServed(value=policy.ecosystem)
+        raise ECOSYSTEM_NOT_SERVED(value=policy.ecosystem)
     return registries.public
 
 
@@ -209,4 +209,4 @@ def _canonical(ecosystem: Ecosystem, name: str) -> str:
     try:
         return canonical_name(ecosystem, name)
     except InvalidPackageName as error:
-        raise NoPackageName(value=str(error)) from error
+        raise NO_PACKAGE_NAME(value=str(error)) from error

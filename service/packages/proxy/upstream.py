@@ -25,13 +25,6 @@ import httpx2
 import structlog
 
 from service.core.clock import Clock, utc_now
-from service.core.errors import (
-    RegistryLimited,
-    RegistryUnavailable,
-    TooManyRegistryRequests,
-    UpstreamFailed,
-    UpstreamMissing,
-)
 from service.core.http_client import outgoing_client
 from service.core.origins import Origin, Registry
 from service.packages.proxy.admission import AdmissionQueue, Holder, Permit, RequestRates
@@ -48,6 +41,13 @@ from service.packages.proxy.circuit_breaker import (
     CircuitBreaker,
     CircuitState,
     OriginAttempt,
+)
+from service.packages.refusals import (
+    TOO_MANY_REGISTRY_REQUESTS,
+    RegistryLimited,
+    RegistryUnavailable,
+    UpstreamFailed,
+    UpstreamMissing,
 )
 
 REDIRECTS_MAX: Final = 5
@@ -165,7 +165,7 @@ class Upstream:
         if not self._circuits[origin].allows_requests or self.admission.held(key) >= TRIALS_MAX:
             return None
         holder = Holder(org, key)
-        with suppress(RegistryLimited, TooManyRegistryRequests):
+        with suppress(RegistryLimited, TOO_MANY_REGISTRY_REQUESTS):
             self._rates.charge(holder)
             return self.admission.try_enter(holder)
         return None

@@ -50,7 +50,7 @@ class ExportsView:
 async def load_exports_view(
     services: AuditServices, org: Organisation, cursor: str | None
 ) -> ExportsView:
-    """A page of the organisation's exports. Raises InvalidCursor."""
+    """A page of the organisation's exports. Raises INVALID_CURSOR."""
     async with services.store.read() as session:
         entries, next_cursor = await list_exports(session, org.id, ROWS, cursor)
         named = {entry.actor for entry in entries}.union(
@@ -65,7 +65,7 @@ async def load_exports_view(
 async def load_export_view(
     services: AuditServices, org: Organisation, export_id: str
 ) -> ShownExport:
-    """One of the organisation's exports. Raises ExportNotFound."""
+    """One of the organisation's exports. Raises EXPORT_NOT_FOUND."""
     async with services.store.read() as session:
         entry = await get_export(session, org.id, export_id)
         names = await find_names(session, org.id, actors={entry.actor, *named_by(entry.filters)})

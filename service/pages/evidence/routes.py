@@ -15,9 +15,9 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import Caller
 from service.access.roles import Capability, Role
 from service.audit.export_entries import get_export, state_of
+from service.audit.refusals import QUERY_REFUSALS
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import QUERY_REFUSALS
 from service.pages.chips import named_by
 from service.pages.display_names import find_names
 from service.pages.evidence.exports_page import filter_words, load_export_view, load_exports_view

@@ -15,7 +15,7 @@ from analytics.model.policy_envelopes import PolicyChanged
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
-from service.core.errors import Invalid, RevisionNotFound
+from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
@@ -35,6 +35,7 @@ from service.packages.policy.repository import (
     list_revisions,
     load_feed_states,
 )
+from service.packages.refusals import REVISION_NOT_FOUND
 from service.pages.display_names import Person, find_names
 from service.pages.navigation import may, page_context
 from service.pages.policy.edits import Edit
@@ -205,11 +206,11 @@ async def load_policy_view(
     number: int | None = None,
     refused: Refused | None = None,
 ) -> PolicyView:
-    """The revision `number`, or the one in force. Raises RevisionNotFound, StoreUnavailable."""
+    """The revision `number`, or the one in force. Raises REVISION_NOT_FOUND, StoreUnavailable."""
     async with services.store.read() as session:
         revision = await find_revision(session, org.id, number)
         if number is not None and revision is None:
-            raise RevisionNotFound
+            raise REVISION_NOT_FOUND
         revisions = list(await list_revisions(session, org.id))
         in_force = revisions[0].revision if revisions else 0
         before = None

@@ -11,7 +11,7 @@ from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
-from service.core.errors import Invalid, PolicyMoved
+from service.core.errors import Invalid
 from service.core.threads import in_thread
 from service.packages.policy.document import decode_document
 from service.packages.policy.model import (
@@ -25,6 +25,7 @@ from service.packages.policy.model import (
 from service.packages.policy.policy_api import PREVIEW_MAX_S, replace
 from service.packages.policy.preview import TOP, Preview, preview_policy
 from service.packages.policy.repository import find_revision
+from service.packages.refusals import PolicyMoved
 from service.pages.display_names import Person, find_names
 from service.pages.form_auth import Form, authorize_form
 from service.pages.navigation import may, page_context

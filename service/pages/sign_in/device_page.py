@@ -8,8 +8,9 @@ from quart.typing import ResponseReturnValue
 from service.access.callers import MemberPrincipal
 from service.access.device_sign_in.codes import parse_user_code
 from service.access.device_sign_in.grants import decide, get_undecided
+from service.access.refusals import SignInAgain, UserCodeUnknown
 from service.access.sign_in.services import SignInServices
-from service.core.errors import Invalid, SignInAgain, UserCodeUnknown
+from service.core.errors import Invalid
 from service.pages.form_auth import own_form
 from service.pages.navigation import render_page
 from service.store.organisations import get_org_by_id

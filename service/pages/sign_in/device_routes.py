@@ -8,26 +8,27 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
 from service.access.device_sign_in.grants import INTERVAL_S, LIFETIME, poll, request_sign_in
-from service.access.sign_in.services import SignInServices
-from service.core.errors import (
-    AuthorizationPending,
-    BodyTooLarge,
-    DeviceCodeExpired,
-    DeviceDenied,
+from service.access.refusals import (
+    AUTHORIZATION_PENDING,
+    DEVICE_CODE_EXPIRED,
+    DEVICE_DENIED,
+    INVALID_DEVICE_REQUEST,
+    SLOW_DOWN,
+    TOO_MANY_SIGN_INS,
+    UNKNOWN_CLIENT,
+    UNKNOWN_DEVICE_CODE,
+    UNKNOWN_GRANT_TYPE,
     DeviceRefusal,
-    InvalidDeviceRequest,
-    NotForm,
-    SlowDown,
-    TooManySignIns,
-    UnknownClient,
-    UnknownDeviceCode,
-    UnknownGrantType,
-    UnknownParameter,
 )
+from service.access.sign_in.services import SignInServices
+from service.core.errors import BodyTooLarge, UnsupportedMediaType
 from service.web.dependencies import receives
 from service.web.documentation import FORM, Tag, documented
+from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
+
+NOT_FORM: Final = UnsupportedMediaType.of("content-type must be application/x-www-form-urlencoded")
 
 CLIENT_ID: Final = "countersign-cli"
 GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -82,12 +83,12 @@ blueprint = Blueprint("device_sign_in", __name__, url_prefix="/api/v1/device")
 
 _PARAMETERS = ("client_id", "grant_type", "device_code")
 _ANY_REQUEST = (
-    InvalidDeviceRequest,
-    UnknownClient,
-    UnknownParameter,
-    NotForm,
+    INVALID_DEVICE_REQUEST,
+    UNKNOWN_CLIENT,
+    UNKNOWN_PARAMETER,
+    NOT_FORM,
     BodyTooLarge,
-    TooManySignIns,
+    TOO_MANY_SIGN_INS,
 )
 
 
@@ -128,12 +129,12 @@ async def code(services: SignInServices) -> ResponseReturnValue:
     request={FORM: DeviceTokenRequest},
     request_example=TOKEN_EXAMPLE,
     refusals=[
-        AuthorizationPending,
-        SlowDown,
-        DeviceCodeExpired,
-        DeviceDenied,
-        UnknownDeviceCode,
-        UnknownGrantType,
+        AUTHORIZATION_PENDING,
+        SLOW_DOWN,
+        DEVICE_CODE_EXPIRED,
+        DEVICE_DENIED,
+        UNKNOWN_DEVICE_CODE,
+        UNKNOWN_GRANT_TYPE,
         *_ANY_REQUEST,
     ],
     credentials=(),
@@ -145,10 +146,10 @@ async def token(services: SignInServices) -> ResponseReturnValue:
     services.device_polls.admit(origin.source_ip)
     given = await _parameters()
     if given.get("grant_type") != GRANT_TYPE:
-        raise UnknownGrantType if given.get("grant_type") else InvalidDeviceRequest
+        raise UNKNOWN_GRANT_TYPE if given.get("grant_type") else INVALID_DEVICE_REQUEST
     device_code = given.get("device_code", "")
     if not 1 <= len(device_code) <= CODE_CHARS_MAX:
-        raise InvalidDeviceRequest
+        raise INVALID_DEVICE_REQUEST
     lifetimes = services.authenticator.lifetimes
     async with services.store.write() as work:
         answer = await poll(work, device_code, lifetimes, origin)
@@ -168,16 +169,16 @@ async def _parameters() -> dict[str, str]:
 
     Unknown ones are ignored and repeated ones refused (RFC 6749, 3.2).
 
-    Raises DeviceRefusal, NotForm.
+    Raises DeviceRefusal, NOT_FORM.
     """
     query_parameters(request, ())
     if request.mimetype != FORM:
-        raise NotForm
+        raise NOT_FORM
     form = await request.form
     if any(len(form.getlist(name)) > 1 for name in _PARAMETERS):
-        raise InvalidDeviceRequest
+        raise INVALID_DEVICE_REQUEST
     if not form.get("client_id"):
-        raise InvalidDeviceRequest
+        raise INVALID_DEVICE_REQUEST
     if form["client_id"] != CLIENT_ID:
-        raise UnknownClient
+        raise UNKNOWN_CLIENT
     return {name: form[name] for name in _PARAMETERS if name in form}

@@ -8,11 +8,11 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
+from service.access.refusals import SIGN_IN_LINK_REFUSED
 from service.access.sessions import consume_link, find_link_owner, issue_session
 from service.access.sign_in.completion import member_context
 from service.access.sign_in.completion import sign_out as end_session
 from service.access.sign_in.services import SignInServices
-from service.core.errors import SignInLinkRefused
 from service.core.paths import overview_path
 from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
@@ -40,7 +40,7 @@ async def sign_in(services: SignInServices) -> ResponseReturnValue:
     async with services.store.write() as work:
         signed_in = await _use_link(work, token, origin)
     if signed_in is None:  # raised here, so that the row about the attempt is committed
-        raise SignInLinkRefused
+        raise SIGN_IN_LINK_REFUSED
     slug, cookie = signed_in
     response = redirect(overview_path(slug), 303)
     services.cookies.keep_session(response, cookie)

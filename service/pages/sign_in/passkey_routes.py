@@ -36,17 +36,12 @@ from service.access.passkeys.sign_in import (
     sign_in_again_with_passkey,
     sign_in_with_passkey,
 )
+from service.access.refusals import PASSKEY_NOT_MADE, PASSKEY_NOT_UNDER_WAY, PASSKEY_REFUSED
 from service.access.sign_in.cookies import NEW_PASSKEY_COOKIE, PASSKEY_COOKIE
 from service.access.sign_in.flow import own_page, page_after
 from service.access.sign_in.relying_party import RelyingParty
 from service.access.sign_in.services import SignInServices
-from service.core.errors import (
-    Invalid,
-    NotFound,
-    PasskeyNotMade,
-    PasskeyNotUnderWay,
-    PasskeyRefused,
-)
+from service.core.errors import Invalid, NotFound
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member
 from service.web.dependencies import receives
@@ -78,7 +73,7 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
     async with services.store.write() as work:
         signed_in = await sign_in_with_passkey(work, party, challenge, assertion, origin)
     if signed_in is None:  # raised here, so that the row about the attempt is committed
-        raise PasskeyRefused
+        raise PASSKEY_REFUSED
     answer = json_answer({"next": page_after(own_page(_text(body, "next")), signed_in.slug)})
     services.cookies.forget(answer, PASSKEY_COOKIE)
     services.cookies.keep_session(answer, signed_in.cookie)
@@ -105,7 +100,7 @@ async def finish_again(services: SignInServices) -> ResponseReturnValue:
         present, _ = await services.access.reauthorize_self(work.session, caller)
         cookie = await sign_in_again_with_passkey(work, party, challenge, assertion, present)
     if cookie is None:  # raised here, so that the row about the attempt is committed
-        raise PasskeyRefused
+        raise PASSKEY_REFUSED
     answer = json_answer({"next": own_page(_text(body, "next"))})
     services.cookies.forget(answer, PASSKEY_COOKIE)
     services.cookies.keep_session(answer, cookie)
@@ -143,12 +138,12 @@ async def finish_registration(services: SignInServices) -> ResponseReturnValue:
     challenge = services.new_passkeys.read(cookie, RegistrationChallenge, services.clock())
     # A passkey must not be added to the account of a person who signed in after the challenge.
     if challenge is None or challenge.session_id != caller.session_id:
-        raise PasskeyNotUnderWay
+        raise PASSKEY_NOT_UNDER_WAY
     try:
         made = check_registration(party, challenge, body.get("credential"))
     except NotProved as error:
         _log.warning("passkey_not_made", fault=error.fault)
-        raise PasskeyNotMade from error
+        raise PASSKEY_NOT_MADE from error
     async with services.store.write() as work:
         present, member = await services.access.reauthorize_self(
             work.session, caller, is_sensitive=True
@@ -170,21 +165,21 @@ def _options(services: SignInServices, party: RelyingParty) -> Response:
 
 
 def _challenge(services: SignInServices) -> SignInChallenge:
-    """The challenge that this browser was sent. Raises PasskeyNotUnderWay."""
+    """The challenge that this browser was sent. Raises PASSKEY_NOT_UNDER_WAY."""
     cookie = services.cookies.read(request, PASSKEY_COOKIE)
     challenge = services.passkeys.read(cookie, SignInChallenge, services.clock())
     if challenge is None:
-        raise PasskeyNotUnderWay
+        raise PASSKEY_NOT_UNDER_WAY
     return challenge
 
 
 def _assertion(body: dict[str, Any]) -> Assertion:
-    """The passkey's answer in `body`, not yet verified. Raises PasskeyRefused."""
+    """The passkey's answer in `body`, not yet verified. Raises PASSKEY_REFUSED."""
     try:
         return read_assertion(body.get("credential"))
     except NotProved as error:
         _log.warning("passkey_refused", reason=NOT_PROVED, fault=error.fault)
-        raise PasskeyRefused from error
+        raise PASSKEY_REFUSED from error
 
 
 def _relying_party(services: SignInServices) -> RelyingParty:
@@ -196,7 +191,7 @@ def _relying_party(services: SignInServices) -> RelyingParty:
 
 
 def _admit_step(services: SignInServices) -> RequestOrigin:
-    """The origin of a step sent by one of our own pages. Raises CrossSite, TooManySignIns."""
+    """The origin of a step sent by one of our own pages. Raises CROSS_SITE, TOO_MANY_SIGN_INS."""
     refuse_cross_site_form(request, services.settings.origin)
     origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
     services.attempts.admit(origin.source_ip)
@@ -206,7 +201,7 @@ def _admit_step(services: SignInServices) -> RequestOrigin:
 async def _own_json(services: SignInServices) -> tuple[MemberPrincipal, dict[str, Any]]:
     """The member who sent a step and its body, after checking that their own page sent it.
 
-    Raises Unauthenticated, CrossSite, TooManySignIns, NotAnObject, ForeignForm.
+    Raises Unauthenticated, CROSS_SITE, TOO_MANY_SIGN_INS, NOT_AN_OBJECT, FOREIGN_FORM.
     """
     caller = await services.access.authorize_self()
     services.attempts.admit(caller.origin.source_ip)

@@ -13,6 +13,12 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
+from service.access.refusals import (
+    ACCOUNT_NOT_KNOWN,
+    PROVIDER_DENIED,
+    SIGN_IN_NOT_UNDER_WAY,
+    SignInRefused,
+)
 from service.access.roles import Role
 from service.access.sessions import issue_session
 from service.access.sign_in.completion import SIGN_IN_ACTOR, consume, member_context, record_failure
@@ -27,13 +33,7 @@ from service.access.sign_in.identity import Identity
 from service.access.sign_in.providers import Provider
 from service.access.sign_in.services import SignInServices
 from service.access.sign_in.signed_cookie import SignedValue, expiry
-from service.core.errors import (
-    AccountNotKnown,
-    NotFound,
-    ProviderDenied,
-    SignInNotUnderWay,
-    SignInRefused,
-)
+from service.core.errors import NotFound
 from service.core.request_context import source_ip
 from service.orgs.members import add_member
 from service.store.store import UnitOfWork
@@ -96,7 +96,7 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
     async with services.store.write() as work:
         is_first = await consume(work, flow)
     if not is_first:
-        raise SignInNotUnderWay
+        raise SIGN_IN_NOT_UNDER_WAY
     identity = await services.exchange.identify(
         provider, flow, _code(provider), _redirect_uri(services, provider)
     )
@@ -104,7 +104,7 @@ async def callback(services: SignInServices, provider_name: str) -> ResponseRetu
         eligible = await list_eligible_memberships(work.session, identity)
         cookie = await _sign_in_if_single(services, work, eligible, identity)
     if not eligible:  # raised here, so that the rows about the attempt are committed
-        raise AccountNotKnown
+        raise ACCOUNT_NOT_KNOWN
     if cookie is None:
         return _redirect_to_choice(services, identity, flow)
     return _redirect_signed_in(services, cookie, page_after(flow.next, eligible[0].org.slug))
@@ -138,10 +138,10 @@ async def choose(services: SignInServices) -> ResponseReturnValue:
         eligible = await list_eligible_memberships(work.session, choice.identity)
         chosen = [membership for membership in eligible if membership.org.slug == form.get("org")]
         if not await consume(work, choice):
-            raise SignInNotUnderWay
+            raise SIGN_IN_NOT_UNDER_WAY
         cookie = await _sign_in_if_single(services, work, chosen, choice.identity)
     if cookie is None:
-        raise AccountNotKnown
+        raise ACCOUNT_NOT_KNOWN
     return _redirect_signed_in(services, cookie, page_after(choice.next, chosen[0].org.slug))
 
 
@@ -173,9 +173,9 @@ def _flow_under_way(services: SignInServices, provider: Provider) -> Flow:
     # answer must not be taken for another one's (RFC 9207).
     flow = services.flows.read(services.cookies.read(request, FLOW_COOKIE), Flow, services.clock())
     if flow is None or flow.provider != provider.name:
-        raise SignInNotUnderWay
+        raise SIGN_IN_NOT_UNDER_WAY
     if not flow.has_state(_only("state")):
-        raise SignInNotUnderWay
+        raise SIGN_IN_NOT_UNDER_WAY
     return flow
 
 
@@ -184,17 +184,17 @@ def _choice_under_way(services: SignInServices) -> Choice:
         services.cookies.read(request, CHOICE_COOKIE), Choice, services.clock()
     )
     if choice is None:
-        raise SignInNotUnderWay
+        raise SIGN_IN_NOT_UNDER_WAY
     return choice
 
 
 def _code(provider: Provider) -> str:
-    """The provider's code in the current request. Raises ProviderDenied."""
+    """The provider's code in the current request. Raises PROVIDER_DENIED."""
     code = _only("code")
     if "error" in request.args or not code or len(code) > CODE_CHARS_MAX:
         error = error_code(request.args.get("error", ""))
         _log.info("identity_provider_said_no", provider=provider.name, error=error)
-        raise ProviderDenied
+        raise PROVIDER_DENIED
     return code
 
 

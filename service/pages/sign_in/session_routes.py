@@ -10,15 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
 from service.access.callers import ApiKeyPrincipal, Caller, MemberPrincipal
+from service.access.refusals import CROSS_SITE
 from service.access.roles import Capability, granted
 from service.access.sign_in.completion import sign_out
 from service.access.sign_in.services import SignInServices
-from service.core.errors import CrossSite, UnknownParameter
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
 from service.web.documentation import CiToken, Tag, documented
 from service.web.parameter_types import TimestampMs
+from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
@@ -59,7 +60,7 @@ class EndedSession(Struct, kw_only=True):
     "get_own_session",
     Tag.SESSIONS,
     answers={200: OwnSession},
-    refusals=[UnknownParameter],
+    refusals=[UNKNOWN_PARAMETER],
     ci_token=CiToken.IGNORED,
 )
 @receives(SignInServices)
@@ -76,7 +77,7 @@ async def show(services: SignInServices) -> ResponseReturnValue:
     "end_own_session",
     Tag.SESSIONS,
     answers={200: EndedSession},
-    refusals=[UnknownParameter, CrossSite],
+    refusals=[UNKNOWN_PARAMETER, CROSS_SITE],
     credentials=("session", "bearer"),
     ci_token=CiToken.IGNORED,
 )

@@ -13,7 +13,6 @@ from analytics.model.labels import event_label
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
-from service.core.errors import BindingNotFound
 from service.pages.display_names import Person
 from service.pages.navigation import may
 from service.pages.services import DashboardServices
@@ -22,6 +21,7 @@ from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.pages.trust.permissions import may_create, may_revoke
 from service.store.tables import Organisation
 from service.trust.bindings.repository import find_binding
+from service.trust.refusals import BindingNotFound
 
 _CHANGES: Final = (OidcBindingCreated.event, OidcBindingRevoked.event)
 _A_MOMENT: Final = timedelta(seconds=1)

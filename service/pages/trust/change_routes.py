@@ -5,16 +5,9 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from service.access.callers import Caller
+from service.access.refusals import NotOrgAdmin, NotTeamAdmin
 from service.access.roles import Capability
-from service.core.errors import (
-    BindingExists,
-    BindingNotFound,
-    Invalid,
-    NotOrgAdmin,
-    NotTeamAdmin,
-    RepositoryChanged,
-    RepositoryNotBound,
-)
+from service.core.errors import Invalid
 from service.pages.form_auth import authorize_form
 from service.pages.navigation import may, render_page
 from service.pages.services import DashboardServices
@@ -32,6 +25,12 @@ from service.pages.trust.repository_page import (
 )
 from service.pages.trust.routes import redirect_to_binding, render_revoked
 from service.store.tables import Organisation
+from service.trust.refusals import (
+    BindingExists,
+    BindingNotFound,
+    RepositoryChanged,
+    RepositoryNotBound,
+)
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
 

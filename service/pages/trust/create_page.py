@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.core.errors import BindingExists, Invalid, Refusal
+from service.core.errors import Invalid, Refusal
 from service.core.threads import in_thread
 from service.pages.form_auth import Form
 from service.pages.trust.permissions import may_create
@@ -17,6 +17,7 @@ from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.rules import parse_binding
 from service.trust.bindings.services import BindingServices
 from service.trust.bindings.slots import find_holder
+from service.trust.refusals import BindingExists
 
 FIELDS: Final = (
     "issuer",

@@ -11,7 +11,7 @@ from typing import Final
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
-from service.core.errors import Invalid, NeitherTokenNorClaims
+from service.core.errors import Invalid
 from service.pages.form_auth import Form
 from service.pages.navigation import may
 from service.pages.trust.binding_view import ShownBinding, show_bindings
@@ -29,6 +29,7 @@ from service.trust.explain.explanation import ExplainedRule, Explanation
 from service.trust.explain.nearest import NearKind, NearMatch
 from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
+from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS
 from service.trust.rejected.listing import explain_rejected
 
 
@@ -200,10 +201,10 @@ async def with_remedy(
 
 
 def _asked(pasted: str, project_id: str | None) -> ExplainInput:
-    """A token, or claims if it begins as JSON does. Raises NeitherTokenNorClaims."""
+    """A token, or claims if it begins as JSON does. Raises NEITHER_TOKEN_NOR_CLAIMS."""
     text = pasted.strip()
     if not text:
-        raise NeitherTokenNorClaims
+        raise NEITHER_TOKEN_NOR_CLAIMS
     if text.startswith("{"):
         return ExplainInput.from_claims(text.encode(errors="surrogatepass"), project_id)
     return ExplainInput.from_token(text, project_id)

@@ -76,7 +76,7 @@ async def load_rejected_view(services: BindingServices, org: Organisation) -> Re
 async def load_rejection_view(
     services: BindingServices, org: Organisation, digest: str
 ) -> ShownRejection:
-    """One of `org`'s stored rejected subjects. Raises RejectedNotFound."""
+    """One of `org`'s stored rejected subjects. Raises REJECTED_NOT_FOUND."""
     entry = await get_resolved(services.store, services.issuers, org.id, digest, services.clock())
     return _shown(entry, await _names(services, org, [entry]))
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.core.errors import BindingExists, Refusal
+from service.core.errors import Refusal
 from service.pages.form_auth import Form
 from service.pages.trust.create_page import (
     FIELDS,
@@ -21,6 +21,7 @@ from service.store.tables import Organisation, Origin
 from service.trust.bindings.changes import REASON, replace_binding, terms_of
 from service.trust.bindings.repository import get_active
 from service.trust.bindings.services import BindingServices
+from service.trust.refusals import BindingExists
 
 _FIELDS: Final = (*FIELDS, REASON)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.core.errors import Invalid, Refusal, RepositoryNotBound
+from service.core.errors import Invalid, Refusal
 from service.core.text_rules import parse_reason
 from service.pages.form_auth import Form
 from service.pages.trust.binding_view import ShownBinding, show_bindings
@@ -21,6 +21,7 @@ from service.trust.bindings.repository_revocation import (
     revoke_repository,
 )
 from service.trust.bindings.services import BindingServices
+from service.trust.refusals import RepositoryNotBound
 
 PARAMETERS: Final = ("issuer", "repository_id")
 

@@ -5,15 +5,9 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from service.access.callers import Caller
+from service.access.refusals import NotOrgAdmin, NotTeamAdmin
 from service.access.roles import Capability
-from service.core.errors import (
-    BindingExists,
-    BindingNotFound,
-    Invalid,
-    NotOrgAdmin,
-    NotTeamAdmin,
-    ReasonInvalid,
-)
+from service.core.errors import Invalid, ReasonInvalid
 from service.core.text_rules import parse_reason
 from service.pages.form_auth import authorize_form
 from service.pages.navigation import may, render_page
@@ -41,6 +35,7 @@ from service.pages.trust.rejected_page import (
 )
 from service.store.tables import Organisation
 from service.trust.bindings.changes import revoke_binding
+from service.trust.refusals import BindingExists, BindingNotFound
 from service.web.dependencies import receives
 from service.web.request_parsing import query_parameters
 

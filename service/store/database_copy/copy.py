@@ -38,12 +38,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.core.clock import utc_now
 from service.core.errors import StorageBusy
 from service.store.database_copy.refusals import (
-    CopyDiffers,
-    OtherVersionBegan,
-    RowNotStorable,
-    SourceChanged,
-    SourceInUse,
-    TargetNotEmpty,
+    COPY_DIFFERS,
+    OTHER_VERSION_BEGAN,
+    ROW_NOT_STORABLE,
+    SOURCE_CHANGED,
+    SOURCE_IN_USE,
+    TARGET_NOT_EMPTY,
 )
 from service.store.engines import Engines
 from service.store.faults import store_faults
@@ -145,8 +145,8 @@ class Copied:
 async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Copied:
     """Copy every row of `source` to `target`, compare both, and leave only `target` in use.
 
-    Raises OlderDatabase, NewerDatabase, MovedDatabase, SourceInUse or SourceChanged about the
-    source; TargetNotEmpty, OtherVersionBegan, RowNotStorable, CopyDiffers, StoreUnavailable.
+    Raises OlderDatabase, NewerDatabase, MovedDatabase, SOURCE_IN_USE or SOURCE_CHANGED about the
+    source; TARGET_NOT_EMPTY, OTHER_VERSION_BEGAN, ROW_NOT_STORABLE, COPY_DIFFERS, StoreUnavailable.
     """
     with store_faults():
         async with _alone(source) as reading:
@@ -165,7 +165,7 @@ async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> Cop
 
 @asynccontextmanager
 async def _alone(source: Engines) -> AsyncIterator[AsyncConnection]:
-    """A write transaction of `source`, which no service has open or can open. Raises SourceInUse.
+    """A write transaction of `source`, which no service has open or can open. Raises SOURCE_IN_USE.
 
     A service started just before the copy would go on writing to it.
     """
@@ -175,7 +175,7 @@ async def _alone(source: Engines) -> AsyncIterator[AsyncConnection]:
             with store_faults():
                 connection = await stack.enter_async_context(source.writer.begin())
         except StorageBusy as error:
-            raise SourceInUse(value=str(source.writer.url.database)) from error
+            raise SOURCE_IN_USE(value=str(source.writer.url.database)) from error
         yield connection
 
 
@@ -193,12 +193,12 @@ def _check_source(connection: Connection) -> bool:
 async def _is_begun(target: Engines, *, is_moved: bool) -> bool:
     """True if a copy was begun, False if the database is empty.
 
-    Raises TargetNotEmpty, OtherVersionBegan; MovedDatabase if nothing is left to be done.
+    Raises TARGET_NOT_EMPTY, OTHER_VERSION_BEGAN; MovedDatabase if nothing is left to be done.
     """
     async with target.migration() as connection:
         try:
             is_begun = await connection.run_sync(_has_mark)
-        except TargetNotEmpty:
+        except TARGET_NOT_EMPTY:
             if is_moved:
                 raise MovedDatabase from None
             raise
@@ -213,9 +213,11 @@ def _has_mark(connection: Connection) -> bool:
         return False
     version = (current_version(connection) or "") if VERSION_TABLE.name in names else ""
     if not version.startswith(COPYING):
-        raise TargetNotEmpty(value=min(names, key=lambda name: (name == VERSION_TABLE.name, name)))
+        raise TARGET_NOT_EMPTY(
+            value=min(names, key=lambda name: (name == VERSION_TABLE.name, name))
+        )
     if version != COPYING + latest_version():
-        raise OtherVersionBegan
+        raise OTHER_VERSION_BEGAN
     return True
 
 
@@ -253,12 +255,12 @@ async def _copy_tables(reading: AsyncConnection, target: Engines, show: Show) ->
 
 
 async def _check_found(reading: AsyncConnection, target: Engines, found: dict[str, int]) -> None:
-    """Raise SourceChanged unless the rows found in the target are the source's first ones."""
+    """Raise SOURCE_CHANGED unless the rows found in the target are the source's first ones."""
     async with target.migration() as other:
         for table in Base.metadata.sorted_tables:
             rows = found[table.name]
             if rows and await _digest(reading, table, rows) != await _digest(other, table):
-                raise SourceChanged(table=table.name, rows=str(rows))
+                raise SOURCE_CHANGED(table=table.name, rows=str(rows))
 
 
 def _values(row: Row[Any]) -> dict[str, Any]:
@@ -267,7 +269,7 @@ def _values(row: Row[Any]) -> dict[str, Any]:
 
 @contextmanager
 def _row_faults(table: Table) -> Iterator[None]:
-    """Raise RowNotStorable where the target refuses a value, and not the whole statement."""
+    """Raise ROW_NOT_STORABLE where the target refuses a value, and not the whole statement."""
     try:
         yield
     except (exc.OperationalError, exc.InterfaceError):
@@ -275,18 +277,18 @@ def _row_faults(table: Table) -> Iterator[None]:
     except exc.DBAPIError as error:
         if type(error) is exc.DatabaseError:
             raise
-        raise RowNotStorable(table=table.name, reason=str(error.orig)) from error
+        raise ROW_NOT_STORABLE(table=table.name, reason=str(error.orig)) from error
 
 
 async def _compare(reading: AsyncConnection, target: Engines, show: Show) -> list[CopiedTable]:
-    """Every table, equal on both sides. Raises CopyDiffers."""
+    """Every table, equal on both sides. Raises COPY_DIFFERS."""
     tables, compared = Base.metadata.sorted_tables, list[CopiedTable]()
     total = sum([await count_rows(reading, table) for table in tables])
     async with target.migration() as other:  # no other writer, and no limit of time
         for table in tables:
             source, copied = await _digest(reading, table), await _digest(other, table)
             if source != copied:
-                raise CopyDiffers(
+                raise COPY_DIFFERS(
                     table=table.name, source=str(source.rows), target=str(copied.rows)
                 )
             compared.append(CopiedTable(table.name, copied.rows, copied.sha256))

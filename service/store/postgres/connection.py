@@ -18,10 +18,15 @@ from typing import Any, Final
 
 import asyncpg
 
-from service.core.errors import StorageUnsafe, StoreUnavailable
+from service.core.errors import OPERATOR_S, StoreUnavailable
 from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING
 from service.store.postgres.faults import driver_faults
+
+STORAGE_UNSAFE: Final = StoreUnavailable.of(
+    "the database is not set up for this service: the log says what to change",
+    retry_after_s=OPERATOR_S,
+)
 
 APPLICATION: Final = "countersign"
 """What the server shows of each connection, in pg_stat_activity."""
@@ -78,7 +83,7 @@ class Connector:
     limits_statements: bool = True
 
     async def open(self) -> Connection:
-        """A new connection. Raises StoreUnavailable, StorageUnsafe, InvalidSetting."""
+        """A new connection. Raises StoreUnavailable, STORAGE_UNSAFE, InvalidSetting."""
         with driver_faults():
             try:
                 async with asyncio.timeout(self.wait_s):
@@ -137,7 +142,7 @@ def _notice_loss(connection: Connection, wait_s: float) -> None:
 
 
 async def _check(connection: Connection) -> None:
-    """Raise StorageUnsafe, and hang up, unless a confirmed commit survives a power loss."""
+    """Raise STORAGE_UNSAFE, and hang up, unless a confirmed commit survives a power loss."""
     version, encoding, fsync, synchronous_commit = await connection.fetchrow(_CHECK)
     wrong = None
     if version < VERSION_MIN:
@@ -150,4 +155,4 @@ async def _check(connection: Connection) -> None:
         wrong = f"synchronous_commit is {synchronous_commit}: set it to on"
     if wrong is not None:
         connection.terminate()
-        raise StorageUnsafe from ValueError(wrong)
+        raise STORAGE_UNSAFE from ValueError(wrong)

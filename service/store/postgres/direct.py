@@ -11,9 +11,14 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from service.core.errors import NotStorableText, StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.store.postgres.connection import Connection
-from service.store.postgres.faults import driver_faults, fault_of, is_text_refused
+from service.store.postgres.faults import (
+    NOT_STORABLE_TEXT,
+    driver_faults,
+    fault_of,
+    is_text_refused,
+)
 from service.store.prepared import PreparedStatement
 from service.store.transaction import Statement
 
@@ -187,5 +192,5 @@ def _text_faults() -> Iterator[None]:
         yield
     except Exception as error:
         if is_text_refused(error):
-            raise NotStorableText from error
+            raise NOT_STORABLE_TEXT from error
         raise

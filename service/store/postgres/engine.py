@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from service.core.clock import Clock
-from service.core.errors import NotStorableText, StorageBusy, StoreUnavailable
+from service.core.errors import StorageBusy, StoreUnavailable
 from service.store.engines import CommitObserver, CommitWatch, Engines
 from service.store.postgres.connection import Connection, Connector
 from service.store.postgres.connection_url import driver_options
@@ -34,6 +34,7 @@ from service.store.postgres.direct import (
     given_up_on_failure,
 )
 from service.store.postgres.faults import (
+    NOT_STORABLE_TEXT,
     driver_error,
     fault_of,
     is_connection_unusable,
@@ -210,7 +211,7 @@ def _listen(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
         if is_text_refused(context.original_exception):
-            raise NotStorableText from context.original_exception
+            raise NOT_STORABLE_TEXT from context.original_exception
         error = driver_error(context.original_exception)
         fault = fault_of(error)
         if fault is None:

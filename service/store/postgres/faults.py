@@ -11,15 +11,18 @@ import asyncpg
 from sqlalchemy.exc import EmulatedDBAPIException
 
 from service.core.errors import (
+    STORAGE_DAMAGED,
+    STORAGE_READ_ONLY,
+    Invalid,
     StorageBusy,
-    StorageDamaged,
     StorageFull,
-    StorageReadOnly,
     StoreUnavailable,
 )
 
+NOT_STORABLE_TEXT: Final = Invalid.of("text must not have half of a surrogate pair")
+
 _BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
-    "25006": StorageReadOnly,  # a standby, or default_transaction_read_only
+    "25006": STORAGE_READ_ONLY,  # a standby, or default_transaction_read_only
     "25P03": StorageBusy,  # idle_in_transaction_session_timeout: this process was paused
     "3F000": StoreUnavailable,  # the schema, a table, a column is missing, or not ours to use:
     "42P01": StoreUnavailable,
@@ -31,9 +34,9 @@ _BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
     "53300": StorageBusy,  # too many connections
     "55P03": StorageBusy,  # lock_timeout
     "57014": StorageBusy,  # statement_timeout, or cancelled by an administrator
-    "58P01": StorageDamaged,  # a file of a table is missing
-    "XX001": StorageDamaged,
-    "XX002": StorageDamaged,
+    "58P01": STORAGE_DAMAGED,  # a file of a table is missing
+    "XX001": STORAGE_DAMAGED,
+    "XX002": STORAGE_DAMAGED,
 }
 _BY_CLASS: Final[dict[str, type[StoreUnavailable]]] = {
     "08": StoreUnavailable,  # the connection is lost

@@ -4,10 +4,10 @@ import sqlite3
 from typing import Final
 
 from service.core.errors import (
+    STORAGE_DAMAGED,
+    STORAGE_READ_ONLY,
     StorageBusy,
-    StorageDamaged,
     StorageFull,
-    StorageReadOnly,
     StoreUnavailable,
 )
 
@@ -17,11 +17,11 @@ DRIVER_ERROR: Final = sqlite3.DatabaseError
 
 _FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
     sqlite3.SQLITE_FULL: StorageFull,
-    sqlite3.SQLITE_READONLY: StorageReadOnly,
+    sqlite3.SQLITE_READONLY: STORAGE_READ_ONLY,
     sqlite3.SQLITE_BUSY: StorageBusy,
     sqlite3.SQLITE_LOCKED: StorageBusy,
-    sqlite3.SQLITE_CORRUPT: StorageDamaged,
-    sqlite3.SQLITE_NOTADB: StorageDamaged,
+    sqlite3.SQLITE_CORRUPT: STORAGE_DAMAGED,
+    sqlite3.SQLITE_NOTADB: STORAGE_DAMAGED,
 }
 
 

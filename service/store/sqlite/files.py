@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 
 from analytics.storage.fsync import fsync
-from service.core.errors import StorageBusy, StorageDamaged
+from service.core.errors import STORAGE_DAMAGED, StorageBusy
 from service.core.settings import InvalidSetting
 from service.store.engines import URL_SETTING, url_faults
 from service.store.sqlite.faults import fault_of
@@ -52,7 +52,7 @@ def copy_database(file: Path, target: Path) -> None:
             source.backup(copy)
             (outcome,) = copy.execute("PRAGMA quick_check(1)").fetchone()
             if outcome != "ok":
-                raise StorageDamaged from sqlite3.DatabaseError(f"{file}: {outcome}")
+                raise STORAGE_DAMAGED from sqlite3.DatabaseError(f"{file}: {outcome}")
     except sqlite3.Error as error:
         raise fault_of(error) from error
     fsync(target)

@@ -9,24 +9,7 @@ from quart import Response
 from analytics.model.filters import only
 from analytics.model.instants import format_ms, optional_ms
 from service.access.roles import Capability
-from service.core.errors import (
-    CREATE_REFUSALS,
-    BindingExists,
-    BindingIdsNotStrings,
-    BindingNotFound,
-    InvalidCursor,
-    IssuerMissing,
-    IssuerNotAllowed,
-    NoSuchBinding,
-    NotAnObject,
-    ReasonInvalid,
-    RepositoryChanged,
-    RepositoryIdMissing,
-    RepositoryIdNotDigits,
-    RepositoryIdNotInteger,
-    RepositoryNotBound,
-    UnknownField,
-)
+from service.core.errors import ReasonInvalid
 from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
 from service.store.tables import Binding, Origin
 from service.trust.bindings.changes import add_binding, origins_of, replace_binding, revoke_binding
@@ -50,10 +33,25 @@ from service.trust.bindings.rules import (
     SUB_PATTERN_MAX,
 )
 from service.trust.bindings.services import BindingServices
+from service.trust.refusals import (
+    BINDING_IDS_NOT_STRINGS,
+    CREATE_REFUSALS,
+    ISSUER_MISSING,
+    ISSUER_NOT_ALLOWED,
+    NO_SUCH_BINDING,
+    REPOSITORY_ID_MISSING,
+    REPOSITORY_ID_NOT_DIGITS,
+    REPOSITORY_ID_NOT_INTEGER,
+    BindingExists,
+    BindingNotFound,
+    RepositoryChanged,
+    RepositoryNotBound,
+)
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, ParsedQuery
 from service.web.parameter_types import Cursor, InstantOrDate, Omittable, TimestampMs
+from service.web.refusals import INVALID_CURSOR, NOT_AN_OBJECT, UNKNOWN_FIELD
 from service.web.responses import encoded, json_answer
 
 resource = Resource("bindings", "/oidc-bindings", Tag.BINDINGS, BindingServices)
@@ -386,7 +384,7 @@ def _created_fields(binding: Binding) -> dict[str, Any]:
     needs=Capability.OIDC_READ,
     query=ParsedQuery(ListQuery, parse_list),
     returns=BindingList,
-    refuses=[RepositoryIdNotDigits, InvalidCursor],
+    refuses=[REPOSITORY_ID_NOT_DIGITS, INVALID_CURSOR],
 )
 async def list_(call: Call[BindingServices], query: ListRequest) -> Response:
     """List the bindings of the organisation, active and revoked, newest first."""
@@ -420,7 +418,7 @@ async def create(call: WriteCall[BindingServices], body: dict[str, Any]) -> Crea
     "/<binding:binding_id>",
     needs=Capability.OIDC_READ,
     returns=BindingDetail,
-    refuses=[NoSuchBinding],
+    refuses=[NO_SUCH_BINDING],
 )
 async def show(call: Call[BindingServices], binding_id: str) -> BindingDetail:
     """Show one binding of the organisation, active or revoked, and whether it matches tokens."""
@@ -461,15 +459,15 @@ async def replace(
         RevokeRepositoryRequest,
         parse_revocation,
         refuses=[
-            NotAnObject,
-            IssuerMissing,
-            IssuerNotAllowed,
-            RepositoryIdMissing,
-            RepositoryIdNotDigits,
-            RepositoryIdNotInteger,
+            NOT_AN_OBJECT,
+            ISSUER_MISSING,
+            ISSUER_NOT_ALLOWED,
+            REPOSITORY_ID_MISSING,
+            REPOSITORY_ID_NOT_DIGITS,
+            REPOSITORY_ID_NOT_INTEGER,
             ReasonInvalid,
-            BindingIdsNotStrings,
-            UnknownField,
+            BINDING_IDS_NOT_STRINGS,
+            UNKNOWN_FIELD,
         ],
     ),
     example=REVOKE_REPOSITORY_EXAMPLE,

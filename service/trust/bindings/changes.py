@@ -9,13 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from service.access.callers import Caller, Operator
 from service.ci.issuers.issuers import Issuers
-from service.core.errors import (
-    BindingExists,
-    BindingNotFound,
-    OutsideEnvelope,
-    ReasonInvalid,
-    TooManyBindings,
-)
+from service.core.errors import ReasonInvalid
 from service.core.ids import new_id
 from service.core.text_rules import parse_reason
 from service.store.store import UnitOfWork
@@ -32,6 +26,12 @@ from service.trust.bindings.repository import (
 )
 from service.trust.bindings.rules import HTTP_ORIGINS, BindingSlot, Draft, parse_binding, slot_key
 from service.trust.bindings.slots import stored_slot_rule
+from service.trust.refusals import (
+    OUTSIDE_ENVELOPE,
+    TOO_MANY_BINDINGS,
+    BindingExists,
+    BindingNotFound,
+)
 
 REASON: Final = "reason"
 REPLACED_BY: Final = "replaced by "
@@ -54,7 +54,7 @@ async def add_binding(
 ) -> Binding:
     """Create the binding in `body`, with a new id unless one is given.
 
-    Raises Invalid, Forbidden, OutsideEnvelope, BindingExists, TooManyBindings.
+    Raises Invalid, Forbidden, OUTSIDE_ENVELOPE, BindingExists, TOO_MANY_BINDINGS.
     """
     known = await find_projects_and_teams(
         work.session, org.id, body.get("project_id"), body.get("team_id")
@@ -67,7 +67,7 @@ async def add_binding(
     if await find_active(work.session, slot) is not None:
         raise BindingExists
     if await count_active_up_to(work.session, org.id, rules.ACTIVE_MAX) >= rules.ACTIVE_MAX:
-        raise TooManyBindings(limit=f"{rules.ACTIVE_MAX:,}")
+        raise TOO_MANY_BINDINGS(limit=f"{rules.ACTIVE_MAX:,}")
     binding = Binding(
         id=binding_id or new_id("obind"),
         tenant_id=org.id,
@@ -179,17 +179,17 @@ async def _project_limit(
 ) -> str | None:
     """The project that the binding is limited to; a team binding stays within its envelope.
 
-    Raises OutsideEnvelope.
+    Raises OUTSIDE_ENVELOPE.
     """
     if draft.origin is not Origin.TEAM_ADMIN:
         return draft.project_id
     envelope = await find_envelope(work.session, org.id, draft, slot_rule)
     if envelope is None:
-        raise OutsideEnvelope
+        raise OUTSIDE_ENVELOPE
     if envelope.project_id is None:
         return draft.project_id
     if draft.project_id not in {None, envelope.project_id}:
-        raise OutsideEnvelope
+        raise OUTSIDE_ENVELOPE
     return envelope.project_id
 
 

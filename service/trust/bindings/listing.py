@@ -12,10 +12,11 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from analytics.model.filters import only
 from analytics.model.instants import parse_since
-from service.core.errors import Invalid, InvalidCursor
+from service.core.errors import Invalid
 from service.store.tables import Binding
 from service.trust.bindings.repository import BindingState, find_binding, get_binding, in_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX, parse_repository_id
+from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_flag, parse_limit
 
 PAGE_ROWS: Final = 100
@@ -102,14 +103,14 @@ async def list_matching(
 ) -> AsyncIterator[Sequence[Binding]]:
     """The matching bindings after the cursor, newest first, in parts of at most PART_ROWS.
 
-    With a limit one row more, which tells whether there is a next page. Raises InvalidCursor.
+    With a limit one row more, which tells whether there is a next page. Raises INVALID_CURSOR.
     """
     conditions = _matching(tenant_id, request.matching)
     last = None
     if request.cursor is not None:
         last = await find_binding(session, tenant_id, request.cursor)
         if last is None:
-            raise InvalidCursor
+            raise INVALID_CURSOR
     missing = None if request.limit is None else request.limit + 1
     while missing is None or missing > 0:
         after = [] if last is None else [_is_older(last)]
@@ -136,7 +137,7 @@ async def list_page(
     """The newest matching bindings, or those directly `after` or `before` the given binding.
 
     Pages start at a binding id rather than an offset, so that revoking bindings while paging skips
-    none. Raises NoSuchBinding if the given binding does not exist.
+    none. Raises NO_SUCH_BINDING if the given binding does not exist.
     """
     conditions = _matching(tenant_id, matching)
     total = await session.scalar(select(func.count()).where(*conditions)) or 0

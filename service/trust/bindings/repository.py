@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
 from service.ci.verifier.candidates import BindingTerms, candidates_of
-from service.core.errors import BindingNotFound, NoSuchBinding
 from service.store.batching import rows_of, scalars_of
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.trust.bindings.rules import BindingSlot, Draft, ProjectsAndTeams, slot_key
+from service.trust.refusals import NO_SUCH_BINDING, BindingNotFound
 
 REVOKED: Final = "revoked"
 NO_ENVELOPE: Final = "no active org_admin binding has its issuer, sub_pattern and repository_id"
@@ -145,10 +145,10 @@ async def find_binding(session: AsyncSession, tenant_id: str, binding_id: str) -
 
 
 async def get_binding(session: AsyncSession, tenant_id: str, binding_id: str) -> Binding:
-    """The organisation's binding with this id, active or revoked. Raises NoSuchBinding."""
+    """The organisation's binding with this id, active or revoked. Raises NO_SUCH_BINDING."""
     binding = await find_binding(session, tenant_id, binding_id)
     if binding is None:
-        raise NoSuchBinding
+        raise NO_SUCH_BINDING
     return binding
 
 

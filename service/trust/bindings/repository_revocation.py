@@ -9,21 +9,21 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
-from service.core.errors import (
-    BindingIdsNotStrings,
-    IssuerMissing,
-    IssuerNotAllowed,
-    ReasonInvalid,
-    RepositoryChanged,
-    RepositoryIdMissing,
-    RepositoryNotBound,
-    UnknownField,
-)
+from service.core.errors import ReasonInvalid
 from service.core.text_rules import is_plain, parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.trust.bindings.changes import revoke_bindings
 from service.trust.bindings.rules import parse_repository_id
+from service.trust.refusals import (
+    BINDING_IDS_NOT_STRINGS,
+    ISSUER_MISSING,
+    ISSUER_NOT_ALLOWED,
+    REPOSITORY_ID_MISSING,
+    RepositoryChanged,
+    RepositoryNotBound,
+)
+from service.web.refusals import UNKNOWN_FIELD
 
 _FIELDS: Final = frozenset({"issuer", "repository_id", "reason", "binding_ids"})
 
@@ -42,11 +42,11 @@ class Repository:
         The issuer need not be on the allowlist: its bindings may be older than the list.
         """
         if not isinstance(issuer, str) or not issuer:
-            raise IssuerMissing
+            raise ISSUER_MISSING
         if not is_plain(issuer):  # a lone surrogate cannot even be looked up
-            raise IssuerNotAllowed(value=issuer)
+            raise ISSUER_NOT_ALLOWED(value=issuer)
         if repository_id is None or repository_id == "":
-            raise RepositoryIdMissing(value=issuer)
+            raise REPOSITORY_ID_MISSING(value=issuer)
         return cls(issuer, parse_repository_id(repository_id))
 
 
@@ -75,10 +75,10 @@ def parse_revocation(body: Mapping[str, Any]) -> RevocationRequest:
     if binding_ids is not None and (
         not isinstance(binding_ids, list) or not all(isinstance(each, str) for each in binding_ids)
     ):
-        raise BindingIdsNotStrings
+        raise BINDING_IDS_NOT_STRINGS
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
-        raise UnknownField(value=", ".join(unknown))
+        raise UNKNOWN_FIELD(value=", ".join(unknown))
     listed = None if binding_ids is None else digest_of(binding_ids)
     return RevocationRequest(repository, parse_reason(reason), listed)
 

@@ -11,29 +11,29 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from service.ci.issuers.issuers import Issuer, Issuers
-from service.core.errors import (
-    EventNameInvalid,
-    EventNamesNotStrings,
-    Invalid,
-    IssuerMissing,
-    IssuerNotAllowed,
-    OriginMissing,
-    OriginNotAllowed,
-    ProjectIdNotString,
-    ProjectNotFound,
-    RepositoryIdMissing,
-    RepositoryIdNotDigits,
-    RepositoryIdNotInteger,
-    SubPatternInvalid,
-    SubPatternMissing,
-    TeamIdMissing,
-    TeamIdNotString,
-    TeamNotFound,
-    TooManyEventNames,
-    UnknownField,
-)
+from service.core.errors import Invalid
 from service.core.text_rules import is_plain
 from service.store.tables import Origin
+from service.trust.refusals import (
+    EVENT_NAME_INVALID,
+    EVENT_NAMES_NOT_STRINGS,
+    ISSUER_MISSING,
+    ISSUER_NOT_ALLOWED,
+    ORIGIN_MISSING,
+    ORIGIN_NOT_ALLOWED,
+    PROJECT_ID_NOT_STRING,
+    PROJECT_NOT_FOUND,
+    REPOSITORY_ID_MISSING,
+    REPOSITORY_ID_NOT_DIGITS,
+    REPOSITORY_ID_NOT_INTEGER,
+    SUB_PATTERN_INVALID,
+    SUB_PATTERN_MISSING,
+    TEAM_ID_MISSING,
+    TEAM_ID_NOT_STRING,
+    TEAM_NOT_FOUND,
+    TOO_MANY_EVENT_NAMES,
+)
+from service.web.refusals import UNKNOWN_FIELD
 
 ACTIVE_MAX: Final = 10_000
 """Active bindings of one organisation, at most."""
@@ -109,7 +109,7 @@ def parse_binding(
     team_id = value(_team_id, "team_id", known.teams, origin)
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
-        faults.append(UnknownField(value=", ".join(unknown)))
+        faults.append(UNKNOWN_FIELD(value=", ".join(unknown)))
     # A field that is None here is among the faults.
     if faults or issuer is None or sub_pattern is None or event_names is None or origin is None:
         faults[0].further = faults[1:]
@@ -134,14 +134,14 @@ def parse_repository_id(value: object) -> str:
             or len(value) > REPOSITORY_ID_DIGITS_MAX
             or not digits
         ):
-            raise RepositoryIdNotDigits
+            raise REPOSITORY_ID_NOT_DIGITS
         return digits
     if (
         not isinstance(value, int)
         or isinstance(value, bool)
         or not 0 < value < 10**REPOSITORY_ID_DIGITS_MAX
     ):
-        raise RepositoryIdNotInteger
+        raise REPOSITORY_ID_NOT_INTEGER
     return str(value)
 
 
@@ -159,9 +159,9 @@ def slot_key(draft: Draft, tenant_id: str, slot_rule: BindingSlot) -> str:
 
 def _issuer(value: object, issuers: Issuers) -> str:
     if not isinstance(value, str):
-        raise IssuerMissing
+        raise ISSUER_MISSING
     if value not in issuers:
-        raise IssuerNotAllowed(value=_cut(value))
+        raise ISSUER_NOT_ALLOWED(value=_cut(value))
     return value
 
 
@@ -172,9 +172,9 @@ def _cut(text: str) -> str:
 
 def _sub_pattern(value: object) -> str:
     if not isinstance(value, str):
-        raise SubPatternMissing
+        raise SUB_PATTERN_MISSING
     if not 1 <= len(value) <= SUB_PATTERN_MAX or not is_plain(value):
-        raise SubPatternInvalid
+        raise SUB_PATTERN_INVALID
     return value
 
 
@@ -182,7 +182,7 @@ def _repository_id(value: object, issuer: Issuer | None) -> str | None:
     if value is not None:
         return parse_repository_id(value)
     if issuer is not None and issuer.requires_repository_id:
-        raise RepositoryIdMissing(value=issuer.url)
+        raise REPOSITORY_ID_MISSING(value=issuer.url)
     return None
 
 
@@ -191,36 +191,36 @@ def _event_names(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise EventNamesNotStrings
+        raise EVENT_NAMES_NOT_STRINGS
     if len(value) > EVENT_NAMES_MAX:
-        raise TooManyEventNames
+        raise TOO_MANY_EVENT_NAMES(limit=EVENT_NAMES_MAX)
     if not all(1 <= len(name) <= EVENT_NAME_MAX and is_plain(name) for name in value):
-        raise EventNameInvalid
+        raise EVENT_NAME_INVALID
     return tuple(dict.fromkeys(value))
 
 
 def _origin(value: object, origins: Container[str]) -> Origin:
     if not isinstance(value, str):
-        raise OriginMissing
+        raise ORIGIN_MISSING
     if value not in origins:
-        raise OriginNotAllowed
+        raise ORIGIN_NOT_ALLOWED
     return Origin(value)
 
 
 def _project_id(value: object, known: Container[str]) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ProjectIdNotString
+        raise PROJECT_ID_NOT_STRING
     if value is not None and value not in known:
-        raise ProjectNotFound
+        raise PROJECT_NOT_FOUND
     return value
 
 
 def _team_id(value: object, known: Container[str], origin: Origin | None) -> str | None:
     """The team of a `team_admin` binding; for other origins it is validated and dropped."""
     if value is not None and not isinstance(value, str):
-        raise TeamIdNotString
+        raise TEAM_ID_NOT_STRING
     if value is not None and value not in known:
-        raise TeamNotFound
+        raise TEAM_NOT_FOUND
     if value is None and origin is Origin.TEAM_ADMIN:
-        raise TeamIdMissing
+        raise TEAM_ID_MISSING
     return value if origin is Origin.TEAM_ADMIN else None

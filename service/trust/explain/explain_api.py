@@ -23,14 +23,6 @@ from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.parsing import parse_token, read_header
 from service.ci.verifier.rules import VerificationContext, match_binding
 from service.ci.verifier.signatures import unverified_kid
-from service.core.errors import (
-    ClaimsNotObject,
-    NeitherTokenNorClaims,
-    ProjectIdNotString,
-    ProjectNotFound,
-    TokenNotString,
-    UnknownField,
-)
 from service.core.threads import in_thread
 from service.store.batching import rows_of
 from service.store.tables import Binding, Organisation
@@ -41,10 +33,18 @@ from service.trust.explain.evaluation import KnownBinding, active_terms
 from service.trust.explain.explanation import Explanation, explain_no_token, explain_token
 from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
+from service.trust.refusals import (
+    CLAIMS_NOT_OBJECT,
+    NEITHER_TOKEN_NOR_CLAIMS,
+    PROJECT_ID_NOT_STRING,
+    PROJECT_NOT_FOUND,
+    TOKEN_NOT_STRING,
+)
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Parsed
 from service.web.parameter_types import Omittable, TimestampMs
+from service.web.refusals import UNKNOWN_FIELD
 
 
 class ExplainBody(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -199,17 +199,17 @@ class ExplainInput:
 def parse_input(body: Mapping[str, Any]) -> ExplainInput:
     """The input in the request `body`. Raises Invalid."""
     if ("token" in body) == ("claims" in body):
-        raise NeitherTokenNorClaims
+        raise NEITHER_TOKEN_NOR_CLAIMS
     token, claims, project_id = (body.get(name) for name in ("token", "claims", "project_id"))
     if "token" in body and not isinstance(token, str):
-        raise TokenNotString
+        raise TOKEN_NOT_STRING
     if "claims" in body and not isinstance(claims, dict):
-        raise ClaimsNotObject
+        raise CLAIMS_NOT_OBJECT
     if project_id is not None and not isinstance(project_id, str):
-        raise ProjectIdNotString
+        raise PROJECT_ID_NOT_STRING
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
-        raise UnknownField(value=", ".join(unknown))
+        raise UNKNOWN_FIELD(value=", ".join(unknown))
     if token is not None:
         return ExplainInput.from_token(token, project_id)
     # Lone surrogates are passed on unchanged, so that the token parser reports them.
@@ -224,12 +224,12 @@ def parse_input(body: Mapping[str, Any]) -> ExplainInput:
         ExplainRequest,
         parse_input,
         refuses=[
-            NeitherTokenNorClaims,
-            TokenNotString,
-            ClaimsNotObject,
-            ProjectIdNotString,
-            UnknownField,
-            ProjectNotFound,
+            NEITHER_TOKEN_NOR_CLAIMS,
+            TOKEN_NOT_STRING,
+            CLAIMS_NOT_OBJECT,
+            PROJECT_ID_NOT_STRING,
+            UNKNOWN_FIELD,
+            PROJECT_NOT_FOUND,
         ],
     ),
     example=REQUEST_EXAMPLE,
@@ -255,12 +255,12 @@ async def explain_input(
 ) -> Explanation:
     """Why a request of `org` with this token would or would not be trusted now.
 
-    Raises ProjectNotFound.
+    Raises PROJECT_NOT_FOUND.
     """
     async with services.store.read() as session:
         known = await find_projects_and_teams(session, org.id, source.project_id)
         if source.project_id is not None and source.project_id not in known.projects:
-            raise ProjectNotFound
+            raise PROJECT_NOT_FOUND
         bindings = await list_known_bindings(session, org.id)
     now = services.clock()
     try:

@@ -18,7 +18,6 @@ from service.ci.verifier.candidates import ActiveBinding, candidates_of
 from service.ci.verifier.claims import UnverifiedClaims
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.rules import VerificationContext, match_binding
-from service.core.errors import RejectedNotFound
 from service.store.store import Store
 from service.store.tables import Organisation, RejectedSubject
 from service.trust.bindings.repository import list_active_slots, list_active_with_subs
@@ -28,6 +27,7 @@ from service.trust.bindings.slots import stored_slot_rule
 from service.trust.explain.explain_api import ExplainInput, explain_input
 from service.trust.explain.explanation import Explanation
 from service.trust.explain.proposals import Proposal, proposal_for
+from service.trust.refusals import REJECTED_NOT_FOUND
 from service.trust.rejected.rows import find_rejected, list_rejected
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR, is_cut
 
@@ -94,11 +94,11 @@ async def list_resolved(
 async def get_resolved(
     store: Store, issuers: Issuers, tenant_id: str, digest: str, now: datetime
 ) -> ResolvedSubject:
-    """The organisation's rejected subject with this digest. Raises RejectedNotFound."""
+    """The organisation's rejected subject with this digest. Raises REJECTED_NOT_FOUND."""
     async with store.read() as session:
         row = await find_rejected(session, tenant_id, digest, since=now - KEPT_FOR)
         if row is None:
-            raise RejectedNotFound
+            raise REJECTED_NOT_FOUND
         (subject,) = await _resolved(session, tenant_id, [row], issuers)
     return subject
 

@@ -12,8 +12,8 @@ from quart import Response
 from analytics.export.csv_json import guarded
 from analytics.model.instants import format_ms, format_us, optional_ms, optional_us
 from service.access.roles import Capability, Role
+from service.audit.refusals import QUERY_REFUSALS
 from service.audit.services import AuditServices
-from service.core.errors import QUERY_REFUSALS
 from service.core.threads import in_thread
 from service.core.version import service_version
 from service.orgs.api_keys import UNSCOPED_WORDS

@@ -8,22 +8,21 @@ from typing import Any, Final
 
 import pytest
 
-from service.access.sessions import revoke_sessions
-from service.core.errors import (
-    CiTokenRefused,
-    ForeignForm,
-    KeyCannotChange,
-    KeyOfAnotherOrg,
-    LacksCapability,
-    NotForKeys,
-    NotForSessions,
-    NotMember,
-    OperatorOnly,
-    OrgNotFound,
-    Unauthenticated,
+from service.access.refusals import (
+    FOREIGN_FORM,
+    KEY_CANNOT_CHANGE,
+    KEY_OF_ANOTHER_ORG,
+    LACKS_CAPABILITY,
+    NOT_FOR_KEYS,
+    NOT_FOR_SESSIONS,
+    NOT_MEMBER,
+    OPERATOR_ONLY,
 )
+from service.access.sessions import revoke_sessions
+from service.core.errors import OrgNotFound, Unauthenticated
 from service.orgs.api_keys import issue_api_key
 from service.orgs.members import add_member, issue_cookie, remove_member
+from service.packages.refusals import CI_TOKEN_REFUSED
 from service.store.tables import Member
 from tests.budgets import budget
 from tests.conftest import (
@@ -640,7 +639,7 @@ def expected(wanted: Request, capabilities: frozenset[str] | None, slug: str) ->
     if slug == "missing":
         return 404, OrgNotFound.text
     if wanted.capability not in capabilities:
-        return 403, LacksCapability(wanted.capability).text
+        return 403, LACKS_CAPABILITY(value=wanted.capability).text
     return wanted.good, ""
 
 
@@ -652,10 +651,10 @@ def expected_of_belonging(wanted: Request, row: Row, name: str, slug: str) -> tu
         return 404, OrgNotFound.text
     home = "other" if "other organisation" in name else "acme"
     if row.has_scopes:
-        return 403, NotForKeys.text
+        return 403, NOT_FOR_KEYS.text
     if wanted.is_form and slug == home and not row.is_operator:
-        return 403, ForeignForm.text
-    return (wanted.good, "") if row.is_operator or slug == home else (403, NotMember.text)
+        return 403, FOREIGN_FORM.text
+    return (wanted.good, "") if row.is_operator or slug == home else (403, NOT_MEMBER.text)
 
 
 def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
@@ -666,11 +665,11 @@ def expected_of_sending(row: Row, slug: str) -> tuple[int, str]:
         return 404, OrgNotFound.text
     if row.is_key:
         if slug != "acme":
-            return 403, KeyOfAnotherOrg.text
+            return 403, KEY_OF_ANOTHER_ORG.text
         if row.has_scopes and not row.may_send:
-            return 403, LacksCapability("audit:ingest").text
+            return 403, LACKS_CAPABILITY(value="audit:ingest").text
         return 200, ""
-    return (200, "") if row.is_operator else (403, NotForSessions.text)
+    return (200, "") if row.is_operator else (403, NOT_FOR_SESSIONS.text)
 
 
 def expected_of_installing(row: Row, slug: str) -> tuple[int, str]:
@@ -680,10 +679,10 @@ def expected_of_installing(row: Row, slug: str) -> tuple[int, str]:
     if slug == "missing":
         return 404, OrgNotFound.text
     if slug != "acme":
-        return 403, KeyOfAnotherOrg.text
+        return 403, KEY_OF_ANOTHER_ORG.text
     if row.has_scopes and not row.may_install:
-        return 403, LacksCapability("packages:install").text
-    return 403, CiTokenRefused.text
+        return 403, LACKS_CAPABILITY(value="packages:install").text
+    return 403, CI_TOKEN_REFUSED.text
 
 
 def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
@@ -701,11 +700,11 @@ def expected_of(endpoint: str, credential: str, slug: str) -> tuple[int, str]:
     held = {"acme": row.in_acme, "other": row.in_other, "missing": NOTHING}[slug]
     answer = expected(wanted, None if row.in_acme is None else held, slug)
     if row.has_scopes and slug == "other":
-        return 403, KeyOfAnotherOrg.text
+        return 403, KEY_OF_ANOTHER_ORG.text
     if wanted.is_change and row.has_scopes and answer == (wanted.good, ""):
-        return 403, KeyCannotChange.text
+        return 403, KEY_CANNOT_CHANGE.text
     if wanted.is_form and answer == (wanted.good, "") and not row.is_operator:
-        return 403, ForeignForm.text
+        return 403, FOREIGN_FORM.text
     return answer
 
 
@@ -749,7 +748,7 @@ async def test_the_admin_token_alone_opens_what_is_the_operators(world: World, c
         if row.is_operator:
             assert answer.status_code == good
         else:
-            refusal = Unauthenticated if row.in_acme is None else OperatorOnly
+            refusal = Unauthenticated if row.in_acme is None else OPERATOR_ONLY
             assert await refused(answer) == (refusal.status, refusal.text), endpoint
 
 
@@ -761,4 +760,4 @@ async def test_a_key_that_reads_sends_no_rows(world: World):
         json=[{"event": "install_allowed", "packageName": "left-pad"}],
     )
 
-    assert await refused(answer) == (403, LacksCapability("audit:ingest").text)
+    assert await refused(answer) == (403, LACKS_CAPABILITY(value="audit:ingest").text)

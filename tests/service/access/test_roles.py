@@ -3,8 +3,8 @@
 import pytest
 
 from service.access.callers import MemberPrincipal
+from service.access.refusals import ROLE_BEYOND_OWN
 from service.access.roles import Capability, Role, covers
-from service.core.errors import RoleBeyondOwn
 from service.orgs.members import issue_sign_in, set_role
 from service.store.tables import Member, Organisation
 from tests.conftest import BY_OPERATOR, START, World, bindings_path, grant
@@ -52,7 +52,7 @@ async def test_no_one_decides_over_another_organisations_members(world: World):
     )
 
     caller.require_outranks(Role.OWNER, world.other)
-    with pytest.raises(RoleBeyondOwn):
+    with pytest.raises(ROLE_BEYOND_OWN):
         caller.require_outranks(Role.MEMBER, world.acme)
 
 

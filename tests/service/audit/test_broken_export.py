@@ -20,7 +20,7 @@ from analytics.model.schema import AUDIT_SCHEMA
 from service.app.hypercorn_server import ServerConfig
 from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
-from service.core.errors import SegmentDamaged, StorageBusy
+from service.core.errors import SEGMENT_DAMAGED, StorageBusy
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
 from tests.other_programs import write_lock
@@ -144,8 +144,8 @@ async def test_what_cannot_be_counted_is_neither_exported_nor_recorded(filled):
 
     response = await filled.export(format="csv")
 
-    assert await refused(response) == (503, SegmentDamaged(value=lost.stem).text)
-    assert response.headers["retry-after"] == str(SegmentDamaged.retry_after_s)
+    assert await refused(response) == (503, SEGMENT_DAMAGED(value=lost.stem).text)
+    assert response.headers["retry-after"] == str(SEGMENT_DAMAGED.retry_after_s)
     assert await events(filled, "audit_exported") == []
 
 

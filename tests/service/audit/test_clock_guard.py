@@ -14,8 +14,8 @@ from analytics.model.instants import format_us
 from service.app.background_jobs import maintenance
 from service.app.bootstrap import prepare
 from service.audit.clock_guard import DIFFERENCE_MAX, ClockRecord, Clocks
+from service.audit.refusals import ClockNotTrusted
 from service.core.clock import Uptime
-from service.core.errors import ClockNotTrusted
 from service.store.tables import Fact
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over

@@ -15,7 +15,7 @@ from analytics.model.filters import Query
 from analytics.query.reader import Reader
 from service.audit import lake as lake_module
 from service.audit.exports import ExportBroken, Exporter
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.polling import until

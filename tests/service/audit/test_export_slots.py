@@ -11,7 +11,7 @@ from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
-from service.core.errors import TooManyExportsOfAll, TooManyOwnExports
+from service.audit.refusals import TOO_MANY_EXPORTS_OF_ALL, TOO_MANY_OWN_EXPORTS
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, refused, running_world
@@ -61,7 +61,7 @@ async def test_one_more_than_may_is_a_429_that_says_when_to_come_back(filled):
 
 async def test_one_person_leaves_slots_to_the_others(filled):
     held = [await start(filled, "google:mem_1") for _ in range(AT_ONCE)]
-    with pytest.raises(TooManyOwnExports):
+    with pytest.raises(TOO_MANY_OWN_EXPORTS):
         await start(filled, "google:mem_1")
 
     others = [await start(filled, f"google:mem_{number}") for number in (2, 3)]
@@ -81,7 +81,7 @@ async def test_exports_of_all_organisations_have_a_limit(settings, clock):
 
         response = await audit.export(format="csv")
 
-        assert await refused(response) == (503, TooManyExportsOfAll.text)
+        assert await refused(response) == (503, TOO_MANY_EXPORTS_OF_ALL.text)
         assert int(response.headers["retry-after"]) > 0
         await held.aclose()
         await until(lambda: not world.services.exporter._under_way)

@@ -13,7 +13,8 @@ from msgspec import structs
 
 from analytics.query.reader import Reader
 from service.audit.lake import Lake, query_bounds
-from service.core.errors import QueryTooSlow, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
+from service.audit.refusals import QueryTooSlow
+from service.core.errors import TOO_MANY_WAITING_OF_CALLER, WAITED_TOO_LONG, TooManyWaiting
 from service.core.fair_queue import Length
 from service.core.settings import Settings
 from service.core.threads import BACKGROUND_NICENESS
@@ -164,7 +165,7 @@ async def test_a_query_does_not_wait_longer_than_it_may(settings):
     grouping = gate.start("a", Length.LONG)
     await gate.until_begun(1)
 
-    with pytest.raises(WaitedTooLong):
+    with pytest.raises(WAITED_TOO_LONG):
         await gate.start("a", Length.LONG)
 
     gate.may_end.set()
@@ -215,7 +216,7 @@ async def test_a_key_has_a_limit_of_its_own(settings: Settings, clock: SettableC
         await gate.until_begun(1)
         assert await refused(await world.client.get(path, headers=keys[0])) == (
             429,
-            TooManyWaitingOfCaller.text,
+            TOO_MANY_WAITING_OF_CALLER.text,
         )
 
         second = asyncio.create_task(world.client.get(path, headers=keys[1]))

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from service.core.errors import AuditRowNotFound
+from service.audit.refusals import AuditRowNotFound
 from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused

@@ -11,8 +11,9 @@ from msgspec import UNSET
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, VerdictSource
-from service.audit.ingest_items import NDJSON_TYPE, Body, prepare_body, split_items
-from service.core.errors import NotItems, TooManyItems
+from service.audit.ingest_items import NDJSON_TYPE, TOO_MANY_ITEMS, Body, prepare_body, split_items
+from service.audit.refusals import NOT_ITEMS
+from service.core.errors import Invalid
 from tests.conftest import START
 
 ITEMS_MAX = 100
@@ -32,7 +33,7 @@ def test_a_flood_of_tiny_items_is_counted_before_it_is_kept_apart(body, mimetype
     """Each would take more than a hundred times its byte."""
     tracemalloc.start()
     try:
-        with pytest.raises(TooManyItems):
+        with pytest.raises(TOO_MANY_ITEMS):
             split_items(Body(body, mimetype), ITEMS_MAX)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -62,7 +63,7 @@ def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
     for items in (ITEMS_MAX, ITEMS_MAX + 1):
         body = ends[0] + between.join([inside] * items) + ends[1]
         if items > ITEMS_MAX:
-            with pytest.raises(TooManyItems):
+            with pytest.raises(TOO_MANY_ITEMS):
                 split_items(Body(body, mimetype), ITEMS_MAX)
         else:
             assert [bytes(item) for item in split_items(Body(body, mimetype), ITEMS_MAX)] == (
@@ -88,5 +89,5 @@ def test_what_goes_to_the_worker_process_and_back_stays_as_it_is(run_id):
 
     assert prepared == prepare_body(body, audit_context, interval)
     assert prepared.accepted == len(prepared.rejected) == 1
-    with pytest.raises(NotItems):
-        raise carried(NotItems())
+    with pytest.raises(Invalid, match="must be a JSON array"):
+        raise carried(NOT_ITEMS())

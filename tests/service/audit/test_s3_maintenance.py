@@ -13,7 +13,7 @@ from analytics.storage.verified_files import COPY_MODE
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.audit.backup.create import take_backup
-from service.audit.backup.refusals import ObjectDiffers, PrefixInUse
+from service.audit.backup.refusals import PREFIX_IN_USE, ObjectDiffers
 from service.audit.backup.restore import restore_backup
 from service.audit.installation import PrefixOfAnother
 from service.audit.integrity_check import Check
@@ -173,7 +173,7 @@ async def test_a_backup_of_objects_is_restored_to_another_prefix(filled, bucket,
         await restored.close()
 
     again = elsewhere(settings, tmp_path / "again")
-    with pytest.raises(PrefixInUse, match="belongs to another installation"):
+    with pytest.raises(PREFIX_IN_USE, match="belongs to another installation"):
         await restore(again, target)
     assert not again.data_dir.exists()
     await restore(again, target, is_taken_over=True)  # the same objects are there
@@ -197,7 +197,7 @@ async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
     restored = msgspec.structs.replace(own, data_dir=tmp_path / "restored", database_url="")
     await filled.services.lake.confirm_prefix()
 
-    with pytest.raises(PrefixInUse):
+    with pytest.raises(PREFIX_IN_USE):
         await restore(restored, target)
     elsewhere = msgspec.structs.replace(restored, segments_url=bucket.url + "/restored")
     await restore(elsewhere, target)
@@ -281,7 +281,7 @@ async def test_a_second_restore_is_another_installation(filled, bucket, tmp_path
     restored = elsewhere(settings, tmp_path / "restored")
     await restore(restored, target)
     restored.data_dir.rename(tmp_path / "former")
-    with pytest.raises(PrefixInUse, match="belongs to another installation"):
+    with pytest.raises(PREFIX_IN_USE, match="belongs to another installation"):
         await restore(restored, target)
 
     await restore(restored, target, is_taken_over=True)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from service.audit.refusals import QueryTooSlow
 from service.audit.unknown_values import SIMILAR_CHARS_MAX
-from service.core.errors import QueryTooSlow
 from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused

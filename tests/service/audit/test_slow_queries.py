@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from analytics.query.reader import Reader
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from service.core.settings import Settings
 from tests.conftest import SettableClock, refused, running_world
 from tests.polling import HANG_S

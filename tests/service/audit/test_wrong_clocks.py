@@ -20,8 +20,8 @@ from analytics.model.filters import Query
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.app.bootstrap import prepare
 from service.app.composition import Services, build_services
+from service.audit.refusals import ClockNotTrusted
 from service.core.clock import Clock, Uptime, utc_now
-from service.core.errors import ClockNotTrusted
 from service.orgs.organisations import create_org
 from service.orgs.teams import create_team
 from service.store.organisations import find_org, get_org

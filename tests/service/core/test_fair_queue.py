@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.errors import ServerBusy, TooManyWaiting, TooManyWaitingOfCaller, WaitedTooLong
+from service.core.errors import (
+    TOO_MANY_WAITING_OF_CALLER,
+    WAITED_TOO_LONG,
+    ServerBusy,
+    TooManyWaiting,
+)
 from service.core.fair_queue import (
     BESIDE_S,
     CALLER,
@@ -288,7 +293,7 @@ def test_each_bound_has_its_refusal():
         )
     )
     queue.add("a", Length.SHORT, "key_1")
-    with pytest.raises(TooManyWaitingOfCaller):
+    with pytest.raises(TOO_MANY_WAITING_OF_CALLER):
         queue.add("a", Length.SHORT, "key_1")
     queue.add("a", Length.SHORT, "key_2")
     with pytest.raises(TooManyWaiting):
@@ -421,7 +426,7 @@ async def test_a_caller_that_goes_as_its_turn_begins_gives_it_back():
 async def test_a_wait_has_an_end():
     turns = FairTurns(ONE, 0.01)
     async with turns.turn("a", Length.SHORT):
-        with pytest.raises(WaitedTooLong):
+        with pytest.raises(WAITED_TOO_LONG):
             await turns.begin("b", Length.SHORT)
 
     assert turns.queue.count_waiting() == 0
@@ -450,7 +455,7 @@ async def test_an_observer_is_told_of_every_turn():
     told = Told()
     turns = FairTurns(ONE, 0.01, told)
     async with turns.turn("a", Length.SHORT):
-        with pytest.raises(WaitedTooLong):
+        with pytest.raises(WAITED_TOO_LONG):
             await turns.begin("b", Length.LONG)
 
     assert told.events == [
@@ -466,5 +471,5 @@ async def test_the_caller_of_a_request_is_counted():
     turns = FairTurns(replace(BOUNDS, per_caller=1), HANG_S)
     CALLER.set("key_1")
     async with turns.turn("a", Length.SHORT):
-        with pytest.raises(TooManyWaitingOfCaller):
+        with pytest.raises(TOO_MANY_WAITING_OF_CALLER):
             await turns.begin("a", Length.SHORT)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from service.core.errors import HoldReasonMissing, ReasonInvalid
-from service.orgs.holds import hold, release
+from service.core.errors import ReasonInvalid
+from service.orgs.holds import HOLD_REASON_MISSING, hold, release
 from service.store.organisations import get_org
 from tests.conftest import BY_OPERATOR, START
 
@@ -78,7 +78,7 @@ async def test_a_hold_after_a_release_begins_again(world):
 @pytest.mark.parametrize("reason", ["", " ", "\u00a0\u2003"])
 async def test_a_hold_needs_a_reason_that_can_be_read(world, reason):
     """An auditor asks for it years later."""
-    with pytest.raises(HoldReasonMissing):
+    with pytest.raises(HOLD_REASON_MISSING):
         await put_on_hold(world, reason)
 
     assert await held(world) == (None, None)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
-from service.core.errors import QueryTooSlow
 from service.orgs.organisations import set_tier
 from service.pages import autocomplete
 from tests.conftest import BY_OPERATOR, World, refused

@@ -13,12 +13,14 @@ from sqlalchemy import select
 from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
 from service.access.sessions import revoke_sessions
+from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
-from service.core.errors import QueryTooSlow, ServerBusy, TooManyStreams, TooManyWaiting
+from service.core.errors import ServerBusy, TooManyWaiting
 from service.core.settings import Settings
 from service.orgs.members import remove_member, set_role
 from service.orgs.organisations import set_tier
 from service.pages import live, live_places
+from service.pages.live_places import TOO_MANY_STREAMS
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world
 from tests.service.pages.page import AUDIT, Page, add_install, open_page
@@ -524,7 +526,7 @@ async def test_so_many_streams_at_once_and_no_more(world, monkeypatch, bound):
     """Each costs a look a second. One that ends makes room for another, however it ends."""
     monkeypatch.setattr(live_places, bound, 1)
     async with watching(world):
-        assert await refusal_of(world) == (429, TooManyStreams.text)
+        assert await refusal_of(world) == (429, TOO_MANY_STREAMS.text)
     for _ in range(2):
         async with watching(world):
             pass

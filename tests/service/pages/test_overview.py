@@ -28,8 +28,8 @@ from analytics.model.org_envelopes import (
 )
 from analytics.model.policy_envelopes import PolicyExceptionRequested
 from service.app.application import create_app
+from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
-from service.core.errors import QueryTooSlow
 from service.orgs.holds import hold
 from service.orgs.organisations import set_tier
 from service.store.tables import Binding

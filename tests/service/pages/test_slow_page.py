@@ -1,7 +1,7 @@
 """What the audit page shows when its rows or its numbers cannot be had."""
 
 from analytics.model.errors import StoreFault
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from tests.conftest import World
 from tests.service.pages.page import AUDIT, Page, fails, open_page
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from service.core.clock import utc_now
-from service.core.errors import StorageReadOnly, StoreUnavailable
+from service.core.errors import STORAGE_READ_ONLY, StoreUnavailable
 from service.store.engine_factory import create_engines
 from service.store.faults import is_outage
 from service.store.organisations import find_org
@@ -184,4 +184,4 @@ async def test_a_file_that_cannot_be_opened_is_no_outage(tmp_path):
     await engines.dispose()
 
     assert not is_outage(raised.value)
-    assert not is_outage(StorageReadOnly())
+    assert not is_outage(STORAGE_READ_ONLY())

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import column, insert, select, table
 
-from service.core.errors import KeyReused, StorageBusy, StoreUnavailable
+from service.core.errors import StorageBusy, StoreUnavailable
 from service.store import group_commit
 from service.store.group_commit import GROUP_MAX, GroupCommit
+from service.store.idempotency import KEY_REUSED
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import START
@@ -70,7 +71,7 @@ def adding(slug: str):
 
 
 def refusing(work) -> None:
-    raise KeyReused
+    raise KEY_REUSED
 
 
 def breaking(work) -> None:
@@ -179,7 +180,7 @@ async def test_a_refusal_does_not_undo_its_neighbours(store, group, commits):
         *(group.commit(change) for change in changes), return_exceptions=True
     )
 
-    assert [type(result) for result in results] == [str, KeyReused, str, KeyReused, str]
+    assert [type(result) for result in results] == [str, KEY_REUSED, str, KEY_REUSED, str]
     assert len(commits) == 1
     assert sorted(await stored(store)) == ["one", "three", "two"]
 

@@ -12,15 +12,9 @@ from quart.typing import TestClientProtocol as Client
 from analytics.model.errors import StoreFault
 from service.app.application import create_app
 from service.app.composition import EXTENSION
-from service.core.errors import (
-    Busy,
-    PackageCacheFull,
-    QueryTooSlow,
-    Refusal,
-    RegistryLimited,
-    StoreUnavailable,
-    TooManyExports,
-)
+from service.audit.refusals import TOO_MANY_EXPORTS, QueryTooSlow
+from service.core.errors import Busy, Refusal, StoreUnavailable
+from service.packages.refusals import PACKAGE_CACHE_FULL, RegistryLimited
 from tests.conftest import World, bindings_path, refused
 from tests.service.pages.page import fails
 
@@ -183,8 +177,8 @@ def refusal_classes(of: type[Refusal] = Refusal) -> set[type[Refusal]]:
 @pytest.mark.parametrize(
     ("status", "known"),
     [
-        (429, {Busy, RegistryLimited, TooManyExports}),
-        (503, {StoreUnavailable, PackageCacheFull, QueryTooSlow}),
+        (429, {Busy, RegistryLimited, TOO_MANY_EXPORTS}),
+        (503, {StoreUnavailable, PACKAGE_CACHE_FULL, QueryTooSlow}),
     ],
 )
 async def test_every_429_and_503_of_the_code_says_when_to_try_again(

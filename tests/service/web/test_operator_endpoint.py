@@ -20,7 +20,7 @@ from tests.conftest import World, refused
 from tests.service.web.test_endpoint import served
 
 ORGS: Final = "/api/v1/operator/orgs"
-RESERVED: Final = Conflict.of("{slug} is reserved: choose another slug")
+RESERVED: Final = Conflict.of("{slug} is reserved: choose another slug", slug="new")
 
 
 class Page(Request):
@@ -158,7 +158,7 @@ async def test_the_document_names_the_admin_token_alone(world: World) -> None:
     assert operation["security"] == [{"adminToken": []}]
     assert operation["parameters"] == []
     examples = operation["responses"]["403"]["content"]["application/json"]["examples"]
-    assert list(examples) == ["OperatorOnly"]
+    assert list(examples) == ["only the operator of this service may do this"]
 
 
 async def test_a_handler_that_lacks_a_variable_of_its_path_does_not_start() -> None:

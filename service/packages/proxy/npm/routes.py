@@ -8,7 +8,7 @@ from typing import Final
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
-from service.core.errors import EcosystemNotServed, NotFound, PackageFileMissing
+from service.core.errors import NotFound
 from service.packages.ecosystems import Ecosystem
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
@@ -36,6 +36,7 @@ from service.packages.proxy.npm.tags import move_tags
 from service.packages.proxy.page_cache import RenderedPage, make_page, page_answer
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
+from service.packages.refusals import ECOSYSTEM_NOT_SERVED, PACKAGE_FILE_MISSING
 from service.packages.release import Release
 from service.store.tables import Organisation
 from service.web.dependencies import receives
@@ -118,7 +119,7 @@ async def package(services: ProxyServices, slug: str, wanted: str) -> ResponseRe
     principal, org = await services.authorize(request, slug)
     name, rest = _split(wanted)
     if name == "-":  # npm's endpoints other than packages, such as its search: not served
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     if rest.startswith("-/"):
         return await _file(services, org, principal, name, rest.removeprefix("-/"))
     if "/" in rest:
@@ -156,7 +157,7 @@ async def _file(
     located, listed = await services.package_file(org, name, find)
     registry, policy = located.registry, located.policy
     if listed is None:
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     offered = OfferedFile(
         located.artifact(file_name(policy.name, listed.version)),
         _release(policy, listed),
@@ -172,9 +173,9 @@ async def _file(
 
 
 def _public(services: ProxyServices) -> PackageRegistry[NpmPackage]:
-    """The public registry. Raises EcosystemNotServed."""
+    """The public registry. Raises ECOSYSTEM_NOT_SERVED."""
     if services.npm.public is None:
-        raise EcosystemNotServed(value=Ecosystem.NPM)
+        raise ECOSYSTEM_NOT_SERVED(value=Ecosystem.NPM)
     return services.npm.public
 
 
@@ -194,7 +195,7 @@ def _render(
     version: str | None,
     now: datetime,
 ) -> RenderedPage:
-    """The document, or the object of one version. Raises PackageFileMissing."""
+    """The document, or the object of one version. Raises PACKAGE_FILE_MISSING."""
     document = with_known(document, known)
     marks = _marks(document, policy, now)
     until = policy.next_change_at(
@@ -203,7 +204,7 @@ def _render(
     if version is not None:
         manifest = render_manifest(document, base, marks, version)
         if manifest is None:
-            raise PackageFileMissing
+            raise PACKAGE_FILE_MISSING
         return make_page([manifest], until)
     render = render_abbreviated if form == ABBREVIATED else render_full
     return make_page(render(document, base, marks), until)
@@ -232,12 +233,12 @@ def _release(policy: PackagePolicy, listed: PackageVersion) -> Release:
 
 
 def _key(listed: PackageVersion) -> FileKey:
-    """The digest to verify the file by. Raises PackageFileMissing if it has none."""
+    """The digest to verify the file by. Raises PACKAGE_FILE_MISSING if it has none."""
     for algorithm in _DIGESTS:
         for digest in sorted(listed.digests):
             if digest.startswith(f"{algorithm}:"):
                 return parse_file_key(digest)
-    raise PackageFileMissing
+    raise PACKAGE_FILE_MISSING
 
 
 def _sha256(listed: PackageVersion) -> str | None:

@@ -8,7 +8,6 @@ from typing import Final
 from quart import Blueprint, Response, request
 from quart.typing import ResponseReturnValue
 
-from service.core.errors import NoAcceptableForm, PackageFileMissing
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.proxy.artifacts import KnownFile
@@ -31,6 +30,7 @@ from service.packages.proxy.pypi.project import (
 from service.packages.proxy.pypi.render import PageForm, negotiate, render_html, render_json
 from service.packages.proxy.registries import PackageRegistry
 from service.packages.proxy.services import ProxyServices
+from service.packages.refusals import NO_ACCEPTABLE_FORM, PACKAGE_FILE_MISSING
 from service.packages.release import Release
 from service.store.tables import Organisation
 from service.web.dependencies import receives
@@ -77,17 +77,17 @@ async def file(services: ProxyServices, slug: str, origin: str, path: str) -> Re
     wanted = path.removesuffix(METADATA_SUFFIX)
     distribution = parse_filename(wanted.rpartition("/")[2])
     if distribution is None:
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     find = partial(_find, origin=origin, path=f"/{wanted}")
     located, (listed, is_there) = await services.project_file(org, distribution.project, find)
     registry, policy = located.registry, located.policy
     if listed is None:
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     before = await services.artifacts.find(located.artifact(listed.filename))
     is_changed = before is not None and not before.is_same(listed.digests)
     # Lock files have the address of the file that was served before.
     if not (is_there or is_changed):
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     if wanted != path:
         if before is not None and is_changed:
             listed = as_served_before(listed, before)
@@ -121,7 +121,7 @@ async def _metadata(
         key = FileKey("sha256", digest).at(registry.identity)
         return await file_answer(request, services.files, key, None, admit)
     if listed.kind is not DistributionKind.WHEEL:
-        raise PackageFileMissing
+        raise PACKAGE_FILE_MISSING
     admit = partial(registry.upstream.admit_file, url, org.id)
     opened = await services.files.open(_key(listed).at(registry.identity), listed.size, admit)
     wheel = opened if isinstance(opened, OpenedFile) else await opened.complete()
@@ -129,7 +129,7 @@ async def _metadata(
         extract = partial(extract_metadata, name=policy.name, version=listed.version)
         metadata = await wheel.compute(extract)
     except MetadataUnavailable as error:
-        raise PackageFileMissing from error
+        raise PACKAGE_FILE_MISSING from error
     finally:
         await wheel.close()
     answer = Response(metadata, content_type="application/octet-stream")
@@ -179,17 +179,17 @@ def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
 
 
 def _key(listed: ProjectFile) -> FileKey:
-    """The digest to verify the file by. Raises PackageFileMissing if it has none."""
+    """The digest to verify the file by. Raises PACKAGE_FILE_MISSING if it has none."""
     for algorithm in _DIGESTS:
         if algorithm in listed.hashes:
             return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")
-    raise PackageFileMissing
+    raise PACKAGE_FILE_MISSING
 
 
 def _form() -> PageForm:
     form = negotiate(request.headers.get("accept"))
     if form is None:
-        raise NoAcceptableForm
+        raise NO_ACCEPTABLE_FORM
     return form
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from service.access.passkeys.sign_in import ANOTHER_MEMBER, COUNTER, NOT_PROVED, PASSKEY_REMOVED
+from service.access.refusals import PASSKEY_NOT_UNDER_WAY, PASSKEY_REFUSED, TOO_MANY_SIGN_INS
 from service.access.sign_in.completion import MEMBER_REMOVED
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
-from service.core.errors import PasskeyNotUnderWay, PasskeyRefused, TooManySignIns
 from service.core.header_names import SESSION_COOKIE
 from service.orgs.members import remove_member
 from service.store.tables import Member
@@ -17,8 +17,8 @@ from tests.service.access.passkeys.holders import PROFILE, SIGN_IN, Holder
 from tests.service.access.passkeys.test_registering import GARBAGE
 from tests.service.pages.page import AUDIT, ORG, Page
 
-REFUSED = (403, PasskeyRefused.text)
-NOT_UNDER_WAY = (400, PasskeyNotUnderWay.text)
+REFUSED = (403, PASSKEY_REFUSED.text)
+NOT_UNDER_WAY = (400, PASSKEY_NOT_UNDER_WAY.text)
 
 
 async def check_signed_out(holder: Holder) -> None:
@@ -364,7 +364,7 @@ async def test_attempts_are_limited(registered: Holder) -> None:
     for step in ("begin", "finish"):
         answer = await registered.post_json(f"{SIGN_IN}/{step}", {})
         assert answer.headers["retry-after"] == "60"
-        assert await refused(answer) == (429, TooManySignIns.text)
+        assert await refused(answer) == (429, TOO_MANY_SIGN_INS.text)
     link = await registered.post("/sign-in", token="x")
     assert (await refused(link))[0] == 429
 

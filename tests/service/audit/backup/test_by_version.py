@@ -13,7 +13,7 @@ from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION
 from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import NAME, Manifest, read_manifest
-from service.audit.backup.refusals import BackupDamaged, NoVersions, ObjectDiffers, PrefixInUse
+from service.audit.backup.refusals import NO_VERSIONS, PREFIX_IN_USE, BackupDamaged, ObjectDiffers
 from service.audit.backup.restore import check_backup, restore_backup
 from service.core.settings import Settings
 from service.core.storage_stats import total_of
@@ -145,7 +145,7 @@ async def test_removed_and_overwritten_objects_come_back(filled, backup, place, 
     place.write(key_of(filled, damaged), b"something else")
     kept = [place.objects().find(key_of(filled, segment)) for segment in others]
 
-    with pytest.raises(PrefixInUse):
+    with pytest.raises(PREFIX_IN_USE):
         await restore(same_place, backup, is_taken_over=False)
     await restore(same_place, backup)
 
@@ -270,7 +270,7 @@ async def test_without_versions_there_is_no_backup_by_version(filled, bucket, tm
     app = create_app(await prepare(other, filled.clock), filled.clock)
     services = app.extensions[EXTENSION]
     try:
-        with pytest.raises(NoVersions):
+        with pytest.raises(NO_VERSIONS):
             await take_backup(
                 services,
                 tmp_path / "backup",

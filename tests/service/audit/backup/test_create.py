@@ -20,13 +20,13 @@ from analytics.storage.segment_metadata import Segment
 from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import DATABASE, NAME, MissingSegment, read_manifest
 from service.audit.backup.refusals import (
-    BackupExists,
-    BackupInside,
+    BACKUP_EXISTS,
+    BACKUP_INSIDE,
+    LINKS_IMPOSSIBLE,
+    TOO_LITTLE_SPACE,
     BackupOvertaken,
-    LinksImpossible,
-    NoRoom,
 )
-from service.core.errors import StorageDamaged
+from service.core.errors import STORAGE_DAMAGED
 from service.store.catalog import list_live_segments
 from service.store.journal import append
 from tests.analytics.samples import sample_row
@@ -127,7 +127,7 @@ async def test_links_to_another_file_system_are_refused(filled, target, monkeypa
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
 
-    with pytest.raises(LinksImpossible):
+    with pytest.raises(LINKS_IMPOSSIBLE):
         await take(filled.services, target, is_linked=True)
 
     assert not target.exists()
@@ -330,7 +330,7 @@ async def test_a_damaged_database_is_not_taken_for_a_backup(filled, target, monk
     copy.write_bytes(content)
     monkeypatch.setattr("service.audit.backup.databases.file_of", lambda url: copy)
 
-    with pytest.raises(StorageDamaged):
+    with pytest.raises(STORAGE_DAMAGED):
         await take(filled.services, target.with_name("second"))
 
     assert database.exists()
@@ -343,7 +343,7 @@ async def test_a_name_that_is_taken_is_refused(filled, target, make):
     make(target)
     before = os.lstat(target)
 
-    with pytest.raises(BackupExists):
+    with pytest.raises(BACKUP_EXISTS):
         await take(filled.services, target)
 
     assert os.lstat(target) == before
@@ -353,7 +353,7 @@ async def test_a_name_that_is_taken_is_refused(filled, target, make):
 @pytest.mark.parametrize("place", ["data/backup", "data/audit/backup", "data/../data/backup"])
 async def test_a_backup_within_the_data_dir_is_refused(filled, tmp_path, place):
     """It would be lost together with it, and be part of the next one."""
-    with pytest.raises(BackupInside):
+    with pytest.raises(BACKUP_INSIDE):
         await take(filled.services, tmp_path / place)
 
 
@@ -362,7 +362,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 ):
     monkeypatch.setattr("service.audit.backup.manifest.shutil.disk_usage", lambda _: NO_ROOM)
 
-    with pytest.raises(NoRoom, match="0 are free"):
+    with pytest.raises(TOO_LITTLE_SPACE, match="0 are free"):
         await take(filled.services, target)
 
     assert not target.exists()

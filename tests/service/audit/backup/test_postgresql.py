@@ -14,12 +14,12 @@ from service.app.composition import EXTENSION
 from service.audit.backup import databases
 from service.audit.backup.manifest import DUMP, NAME, Manifest
 from service.audit.backup.refusals import (
+    BACKUP_OF_POSTGRESQL,
+    BACKUP_OF_SQLITE,
+    DATA_DIR_IN_THE_WAY,
+    DATABASE_IN_THE_WAY,
+    DATABASE_IN_USE,
     BackupDamaged,
-    BackupOfPostgresql,
-    BackupOfSqlite,
-    DatabaseInTheWay,
-    DatabaseInUse,
-    DataDirInTheWay,
 )
 from service.core.errors import StoreUnavailable
 from service.core.settings import Settings
@@ -144,7 +144,7 @@ async def test_a_database_with_tables_is_never_changed(filled, target, place, po
     with postgres.connect(make_url(empty).database or "") as connection:
         connection.execute("CREATE TABLE theirs (a int)")
 
-    with pytest.raises(DatabaseInTheWay, match="such as theirs"):
+    with pytest.raises(DATABASE_IN_THE_WAY, match="such as theirs"):
         await asyncio.to_thread(restore, filled, target, place, database_url=empty)
 
     assert tables(postgres, empty) == 1
@@ -160,7 +160,7 @@ async def test_a_running_service_is_not_given_another_database(filled, target, p
             async with filled.services.store.read() as session:
                 await session.execute(select(Lease))
 
-    with pytest.raises(DatabaseInUse, match="stop the service on all nodes first"):
+    with pytest.raises(DATABASE_IN_USE, match="stop the service on all nodes first"):
         await asyncio.to_thread(restore, filled, target, place)
 
     assert tables(postgres, url) == 0
@@ -212,7 +212,7 @@ async def test_what_pg_restore_does_not_take_leaves_the_database_empty(
 @only_full
 async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, place, empty):
     manifest = await take(filled.services, target)
-    with pytest.raises(BackupOfPostgresql, match="COUNTERSIGN_DATABASE_URL"):
+    with pytest.raises(BACKUP_OF_POSTGRESQL, match="COUNTERSIGN_DATABASE_URL"):
         await asyncio.to_thread(restore, filled, target, place, database_url="")
 
     (target / DUMP).rename(target / "countersign.db")
@@ -222,7 +222,7 @@ async def test_a_backup_goes_back_to_its_own_kind_of_database(filled, target, pl
     ]
     sqlite: Manifest = msgspec.structs.replace(manifest, format=2, files=tuple(files)).with_digest()
     (target / NAME).write_bytes(msgspec.json.encode(sqlite))
-    with pytest.raises(BackupOfSqlite, match="countersign migrate"):
+    with pytest.raises(BACKUP_OF_SQLITE, match="countersign migrate"):
         await asyncio.to_thread(restore, filled, target, place, database_url=empty)
     assert not place.exists()
 
@@ -233,7 +233,7 @@ async def test_an_existing_data_dir_is_moved_away_only_if_told_to(filled, target
     place.mkdir(parents=True)
     (place / "theirs").touch()
 
-    with pytest.raises(DataDirInTheWay):
+    with pytest.raises(DATA_DIR_IN_THE_WAY):
         await asyncio.to_thread(restore, filled, target, place, database_url=empty)
     restored = await asyncio.to_thread(
         restore, filled, target, place, is_forced=True, database_url=empty

@@ -27,15 +27,15 @@ from service.audit.backup.manifest import (
     write_manifest,
 )
 from service.audit.backup.refusals import (
+    BACKUP_INSIDE,
+    DATA_DIR_IN_THE_WAY,
+    DATA_DIR_IN_USE,
+    DATA_DIR_IS_MOUNT,
+    DATABASE_ELSEWHERE,
+    NEWER_BACKUP,
+    NOT_A_BACKUP,
+    TOO_LITTLE_SPACE,
     BackupDamaged,
-    BackupInside,
-    DatabaseElsewhere,
-    DataDirInTheWay,
-    DataDirInUse,
-    DataDirIsMount,
-    NewerBackup,
-    NoRoom,
-    NotABackup,
 )
 from service.audit.backup.restore import _put_in_place, restore_backup
 from service.audit.integrity_check import Check
@@ -122,7 +122,7 @@ async def test_every_flipped_bit_is_found_before_anything_is_in_place(filled, ba
             if name == NAME and bytes([content[at]]).isspace():
                 continue  # between values, where it means nothing
             path.write_bytes(flipped)
-            said = await refused((BackupDamaged, NewerBackup), filled, backup, place)
+            said = await refused((BackupDamaged, NEWER_BACKUP), filled, backup, place)
             assert name in said or name == NAME
         path.write_bytes(content)
 
@@ -148,7 +148,7 @@ async def test_what_the_manifest_does_not_name_is_not_put_back(filled, backup, p
 async def test_a_folder_without_a_manifest_is_no_backup(filled, tmp_path, place, source):
     (tmp_path / "a file").write_text("")
 
-    said = await refused(NotABackup, filled, tmp_path / source, place)
+    said = await refused(NOT_A_BACKUP, filled, tmp_path / source, place)
     assert said == f"{tmp_path / source} is no backup: it has no manifest.json"
 
 
@@ -177,7 +177,7 @@ async def test_a_backup_of_a_newer_form_is_refused_as_such(filled, backup, place
     """Its manifest may have members that this version does not know."""
     (backup / NAME).write_bytes(msgspec.json.encode({"format": FORMAT + 1, "parts": []}))
 
-    said = await refused(NewerBackup, filled, backup, place)
+    said = await refused(NEWER_BACKUP, filled, backup, place)
     assert said == "the backup was taken by a newer version of Countersign: update this one"
 
 
@@ -195,7 +195,7 @@ async def test_a_backup_of_a_newer_audit_schema_is_refused(filled, backup, place
     newer = msgspec.structs.replace(known, audit_schema=SCHEMA_VERSION + 1)
     write_manifest(backup, newer.with_digest())
 
-    said = await refused(NewerBackup, filled, backup, place)
+    said = await refused(NEWER_BACKUP, filled, backup, place)
     assert said == "the backup was taken by a newer version of Countersign: update this one"
 
 
@@ -203,7 +203,7 @@ async def test_a_data_dir_with_something_in_it_is_left_alone(filled, backup, pla
     place.mkdir()
     (place / "precious").write_text("as it was")
 
-    said = await refused(DataDirInTheWay, filled, backup, place)
+    said = await refused(DATA_DIR_IN_THE_WAY, filled, backup, place)
     assert "--force" in said
 
     restored = await asyncio.to_thread(restore, filled, backup, place, is_forced=True)
@@ -218,7 +218,7 @@ async def test_a_data_dir_a_service_works_on_is_left_alone(filled, backup):
     """It would go on writing into the folder that was moved, and lose all of it."""
     data_dir = filled.services.settings.data_dir
 
-    said = await refused(DataDirInUse, filled, backup, data_dir, is_forced=True)
+    said = await refused(DATA_DIR_IN_USE, filled, backup, data_dir, is_forced=True)
     assert said == f"{data_dir} is in use: stop the service first"
 
     await filled.services.close()
@@ -241,7 +241,7 @@ async def test_a_service_that_starts_while_the_backup_is_copied_is_left_alone(fi
         if not started:
             asyncio.run_coroutine_threadsafe(start(), loop).result()
 
-    with pytest.raises(DataDirInUse):
+    with pytest.raises(DATA_DIR_IN_USE):
         await asyncio.to_thread(restore_backup, settings, backup, show, is_forced=True)
 
     async with started[0].store.write() as work:
@@ -270,13 +270,13 @@ async def test_a_mount_point_is_refused_before_anything_is_copied(
     place.mkdir()
     monkeypatch.setattr(Path, "is_mount", lambda self: True)
 
-    assert "a folder in it" in await refused(DataDirIsMount, filled, backup, place)
+    assert "a folder in it" in await refused(DATA_DIR_IS_MOUNT, filled, backup, place)
 
 
 async def test_backup_and_data_dir_must_lie_apart(filled, backup):
     """Otherwise one would move with the other."""
     for place, is_forced in ((backup / "data", False), (backup.parent, True)):
-        said = await refused(BackupInside, filled, backup, place, is_forced=is_forced)
+        said = await refused(BACKUP_INSIDE, filled, backup, place, is_forced=is_forced)
         assert "lie within each other" in said
 
 
@@ -310,7 +310,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 ):
     monkeypatch.setattr("service.audit.backup.manifest.shutil.disk_usage", lambda _: NO_ROOM)
 
-    assert "0 are free" in await refused(NoRoom, filled, backup, place)
+    assert "0 are free" in await refused(TOO_LITTLE_SPACE, filled, backup, place)
 
 
 @sample(2)
@@ -399,7 +399,7 @@ async def test_a_database_outside_the_data_dir_is_backed_up_but_not_put_back_the
     """Two places cannot be changed in one step."""
     outside = f"sqlite+aiosqlite:///{tmp_path / 'elsewhere.db'}"
     assert "move countersign.db" in await refused(
-        DatabaseElsewhere, filled, backup, place, database_url=outside
+        DATABASE_ELSEWHERE, filled, backup, place, database_url=outside
     )
 
     inside = f"sqlite+aiosqlite:///{place / 'other.db'}"

@@ -7,7 +7,7 @@ import pytest
 from analytics.model.instants import utc_day
 from analytics.storage.integrity import Kind
 from analytics.storage.segment_metadata import Segment
-from service.audit.backup.refusals import SegmentNotDamaged, UnknownSegment
+from service.audit.backup.refusals import SEGMENT_NOT_DAMAGED, UNKNOWN_SEGMENT
 from service.audit.backup.segment_restore import give_up
 from service.audit.integrity_check import Check
 from service.audit.stats import verification_data
@@ -125,7 +125,7 @@ async def test_a_whole_segment_is_not_given_up(filled):
     async with filled.services.store.read() as session:
         segment, *_ = await list_live_segments(session, filled.world.acme.id)
 
-    with pytest.raises(SegmentNotDamaged):
+    with pytest.raises(SEGMENT_NOT_DAMAGED):
         await give_up(filled.services, segment, BY_OPERATOR)
 
     assert (await verification(filled))["lost"] == []
@@ -134,7 +134,7 @@ async def test_a_whole_segment_is_not_given_up(filled):
 async def test_a_segment_is_given_up_once(filled, lost):
     await give_up(filled.services, lost, BY_OPERATOR)
 
-    with pytest.raises(UnknownSegment):
+    with pytest.raises(UNKNOWN_SEGMENT):
         await give_up(filled.services, lost, BY_OPERATOR)
 
     assert len((await filled.page(event=EVENT))["entries"]) == 1

@@ -15,7 +15,7 @@ from service.app.application import create_app
 from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION, build_services
 from service.audit.backup.create import take_backup
-from service.audit.backup.refusals import BackupDamaged, NotABackup, NotASource, UnknownSegment
+from service.audit.backup.refusals import NOT_A_BACKUP, NOT_A_SOURCE, UNKNOWN_SEGMENT, BackupDamaged
 from service.audit.backup.segment_restore import (
     Outcome,
     Result,
@@ -203,14 +203,14 @@ async def test_a_backup_that_was_taken_without_it_says_so(filled, stored, tmp_pa
 
 
 async def test_what_is_no_source_is_refused_before_anything_is_read(filled, tmp_path, backup):
-    with pytest.raises(NotABackup):
+    with pytest.raises(NOT_A_BACKUP):
         await restore(filled.services, tmp_path)
-    with pytest.raises(NotASource, match="give the folder of a backup, or s3://"):
+    with pytest.raises(NOT_A_SOURCE, match="give the folder of a backup, or s3://"):
         await restore(filled.services, "s3://")
     (backup / "manifest.json").write_bytes(b"{}")
     with pytest.raises(BackupDamaged):
         await restore(filled.services, backup)
-    with pytest.raises(UnknownSegment):
+    with pytest.raises(UNKNOWN_SEGMENT):
         await restore(filled.services, ids=("seg_unknown",))
 
 

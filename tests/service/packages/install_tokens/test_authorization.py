@@ -6,16 +6,15 @@ import pytest
 
 from analytics.model.instants import format_ms
 from analytics.model.rows import VerdictSource
-from service.core.errors import (
-    InstallTokenEnded,
-    InstallTokenExpired,
-    InstallTokenOfAnotherOrg,
-    InstallUnauthenticated,
-    KeyOfAnotherOrg,
-    LacksCapability,
-    OrgNotFound,
-)
+from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY
+from service.core.errors import OrgNotFound
 from service.orgs.api_keys import revoke_api_key
+from service.packages.refusals import (
+    INSTALL_TOKEN_ENDED,
+    INSTALL_TOKEN_EXPIRED,
+    INSTALL_TOKEN_OF_ANOTHER_ORG,
+    InstallUnauthenticated,
+)
 from service.store.store import Store
 from service.store.tables import ApiKey
 from tests.conftest import BY_OPERATOR, START, World
@@ -63,7 +62,7 @@ async def test_an_expired_token_is_refused_with_the_remedy(gate: Gate):
     await install(gate.world, bearer(token))
     gate.world.clock.advance(hours=1)
 
-    with pytest.raises(InstallTokenExpired) as refused:
+    with pytest.raises(INSTALL_TOKEN_EXPIRED) as refused:
         await install(gate.world, bearer(token))
     assert refused.value.status == 401
     assert format_ms(START + timedelta(hours=1)) in refused.value.text
@@ -111,7 +110,7 @@ async def test_the_token_of_a_revoked_key_stops_at_once(gate: Gate):
     await revoke_key(gate.world, key)
 
     for carrier in (bearer(token), basic("x", token)):
-        with pytest.raises(InstallTokenEnded):
+        with pytest.raises(INSTALL_TOKEN_ENDED):
             await install(gate.world, carrier)
     with pytest.raises(InstallUnauthenticated):
         await install(gate.world, *headers_of(key))
@@ -128,7 +127,7 @@ async def test_an_expired_key_stops_itself_and_its_tokens(gate: Gate):
 
     with pytest.raises(InstallUnauthenticated, match="API key expired on"):
         await install(gate.world, *headers_of(key))
-    with pytest.raises(InstallTokenExpired):
+    with pytest.raises(INSTALL_TOKEN_EXPIRED):
         await install(gate.world, bearer(token))
 
 
@@ -136,9 +135,9 @@ async def test_another_organisation_is_refused(gate: Gate):
     key = await new_key(gate.world, INSTALL)
     token = await token_of(gate, key)
 
-    with pytest.raises(KeyOfAnotherOrg):
+    with pytest.raises(KEY_OF_ANOTHER_ORG):
         await install(gate.world, *headers_of(key), slug="other")
-    with pytest.raises(InstallTokenOfAnotherOrg):
+    with pytest.raises(INSTALL_TOKEN_OF_ANOTHER_ORG):
         await install(gate.world, bearer(token), slug="other")
     with pytest.raises(OrgNotFound):
         await install(gate.world, bearer(token), slug="unknown")
@@ -149,7 +148,7 @@ async def test_another_organisation_is_refused(gate: Gate):
 @pytest.mark.parametrize("scopes", [("audit:r",), ("audit:r", "audit:export", "oidc:r")], ids=str)
 async def test_a_key_that_reads_does_not_install(world: World, scopes: tuple[str, ...]):
     key = await new_key(world, *scopes)
-    with pytest.raises(LacksCapability, match=INSTALL):
+    with pytest.raises(LACKS_CAPABILITY, match=INSTALL):
         await install(world, *headers_of(key))
 
     await install(world, *headers_of(await new_key(world, *scopes, INSTALL)))
@@ -280,7 +279,7 @@ async def test_what_another_worker_changes_the_next_request_meets(gate: Gate):
     finally:
         await worker.close()
 
-    with pytest.raises(InstallTokenEnded):
+    with pytest.raises(INSTALL_TOKEN_ENDED):
         await install(gate.world, bearer(token))
 
 

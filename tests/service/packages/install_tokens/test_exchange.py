@@ -8,9 +8,10 @@ from quart import g, request
 from sqlalchemy import func, select
 
 from analytics.model.instants import format_ms
+from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY, ApiKeyExpired
 from service.app.background_jobs import forget_install_tokens
 from service.ci.verifier.codes import Detail, FailureCode
-from service.core.errors import ApiKeyExpired, KeyOfAnotherOrg, LacksCapability, OrgNotFound
+from service.core.errors import OrgNotFound
 from service.core.secrets import token_hash
 from service.packages.install_tokens import tokens
 from service.packages.install_tokens.exchange import REMEDIES, REMEDIES_OF_DETAILS
@@ -171,10 +172,10 @@ async def test_keys_that_may_not_install_get_none(gate: Gate):
 
     assert await refused(await exchange(world, reading, good)) == (
         403,
-        LacksCapability(INSTALL).text,
+        LACKS_CAPABILITY(value=INSTALL).text,
     )
     assert (await refused(await exchange(world, ended, good)))[0] == 401
-    assert await refused(await exchange(world, foreign, good)) == (403, KeyOfAnotherOrg.text)
+    assert await refused(await exchange(world, foreign, good)) == (403, KEY_OF_ANOTHER_ORG.text)
     assert await refused(await exchange(world, short, good, slug="unknown")) == (
         404,
         OrgNotFound.text,

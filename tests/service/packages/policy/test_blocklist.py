@@ -12,9 +12,9 @@ from sqlalchemy import func, select
 
 from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy.blocklist import BlocklistImporter, ImportResult, NothingToImport
+from service.packages.policy.blocklist import NOTHING_TO_IMPORT, BlocklistImporter, ImportResult
 from service.packages.policy.blocklist_contents import FeedState, Scope
-from service.packages.policy.blocklist_generations import BlocklistGenerations, ImportUnderWay
+from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY, BlocklistGenerations
 from service.packages.policy.blocklist_loading import ImportOvertaken
 from service.packages.policy.osv_zip import UnusableZip
 from service.packages.policy.policy_cache import PolicyCache
@@ -168,8 +168,8 @@ async def test_ids_choose_the_records(world: World) -> None:
 @pytest.mark.parametrize(
     ("file", "ids", "refusal"),
     [
-        (osv_zip([]), ["MAL-*"], NothingToImport),
-        (osv_zip([osv_record("GHSA-1")]), ["MAL-*"], NothingToImport),
+        (osv_zip([]), ["MAL-*"], NOTHING_TO_IMPORT),
+        (osv_zip([osv_record("GHSA-1")]), ["MAL-*"], NOTHING_TO_IMPORT),
         (osv_zip([osv_record("MAL-1")], **{"bomb.json": bytes(17 * 2**20)}), ["*"], UnusableZip),
         (io.BytesIO(NEW.getvalue()[:-30]), ["*"], UnusableZip),
         (NEW, [], Invalid),
@@ -197,7 +197,7 @@ async def test_two_imports_do_not_meet(world: World, clock: SettableClock) -> No
     store = world.services.store
     await _leave_half_an_import(store)
 
-    with pytest.raises(ImportUnderWay, match="wait until it has ended"):
+    with pytest.raises(IMPORT_UNDER_WAY, match="wait until it has ended"):
         await load(store, OLD)
     clock.advance(seconds=61)
     await load(store, OLD)

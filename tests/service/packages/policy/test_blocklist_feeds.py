@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from service.core.errors import Invalid
 from service.packages.ecosystems import Ecosystem
-from service.packages.policy.blocklist import BlocklistImporter, FeedNotListed, NothingToImport
+from service.packages.policy.blocklist import FEED_NOT_LISTED, NOTHING_TO_IMPORT, BlocklistImporter
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import
 from service.packages.release import Release
@@ -95,7 +95,7 @@ async def test_ids_differ_by_case(both: World) -> None:
     await import_records(both, osv_record("mal-1", "lower"), ids=["mal-*"])
 
     assert set(await in_force(both, "npm:one", "npm:lower")) == {"npm:one", "npm:lower"}
-    with pytest.raises(NothingToImport):
+    with pytest.raises(NOTHING_TO_IMPORT):
         await import_records(both, osv_record("MAL-9", "nine"), ids=["mal-*"])
 
 
@@ -303,7 +303,7 @@ async def test_a_feed_is_removed(both: World) -> None:
     (row, *_) = await both.audit(event="blocklist_imported")
     assert (row["payload"]["source"], row["payload"]["feed"]) == ("", "corp")
     assert row["payload"]["removed"] == {"npm": 1}
-    with pytest.raises(FeedNotListed):
+    with pytest.raises(FEED_NOT_LISTED):
         await importer.remove_feed("corp", BY_OPERATOR, lambda changes: True)
     await import_records(both, osv_record("C-1", "c"), feed="corp", ids=["*"])
     assert set(await in_force(both, "npm:c")) == {"npm:c"}

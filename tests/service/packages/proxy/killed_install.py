@@ -16,8 +16,8 @@ from service.app.application import create_app
 from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION
 from service.app.logs import configure_logs
-from service.core.errors import NotAsDocumented
 from service.core.settings import Settings
+from service.packages.refusals import NotAsDocumented
 from tests.power import at, watched_steps
 from tests.replaced import replaced
 

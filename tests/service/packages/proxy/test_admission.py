@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from service.core.errors import ProxyBusy, RegistryUnavailable
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, Holder, Permit
+from service.packages.refusals import ProxyBusy, RegistryUnavailable
 from tests.budgets import budget
 
 LIMITS = AdmissionLimits(connections=4, waiting=4, wait_s=30)

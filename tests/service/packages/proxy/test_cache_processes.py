@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from service.core.errors import PackageCacheFull, StoreUnavailable
+from service.core.errors import StoreUnavailable
 from service.packages.proxy.disk_cache import DiskCache
+from service.packages.refusals import PACKAGE_CACHE_FULL
 from tests.budgets import budget
 from tests.interpreters import run_module
 from tests.polling import until
@@ -122,7 +123,7 @@ class TestNoRoom:
         """The audit log on the same disk must go on."""
         registry.says(PATH, BIG)
         async with open_files(tmp_path, registry, http, free_bytes_min=2**60) as files:
-            with pytest.raises(PackageCacheFull) as full:
+            with pytest.raises(PACKAGE_CACHE_FULL) as full:
                 await files.open(KEY)
 
             assert full.value.status == 503
@@ -138,7 +139,7 @@ class TestNoRoom:
             await files.settled()
             registry.does("/files/b", unsized(b"b"))
             admit = partial(files.upstream.admit_file, f"{registry.url}/files/b", "acme")
-            with pytest.raises(PackageCacheFull):
+            with pytest.raises(PACKAGE_CACHE_FULL):
                 await files.cache.open(key_of(b"b"), 2**60, admit)
 
             assert files.kept() == [KEY.name]
@@ -194,7 +195,7 @@ class TestSmallDisk:
     async def test_a_file_that_does_not_fit_is_not_begun(self, disk, registry, http):
         registry.says(PATH, BIG)
         async with open_files(disk, registry, http) as files:
-            with pytest.raises(PackageCacheFull):
+            with pytest.raises(PACKAGE_CACHE_FULL):
                 await files.open(KEY)
 
     async def test_old_files_make_room_for_new_ones(self, disk, registry, http):

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from werkzeug.datastructures import Headers
 
-from service.core.errors import CredentialsDiffer, InstallUnauthenticated
 from service.packages.install_tokens.authorization import InstallCredentials
 from service.packages.proxy.credentials import (
     AUTHORIZATION_CHARS_MAX,
     SECRET_CHARS_MAX,
     read_credentials,
 )
+from service.packages.refusals import CREDENTIALS_DIFFER, InstallUnauthenticated
 from tests.conftest import World
 
 KEY, OTHER_KEY = "cs_" + "k" * 43, "cs_" + "o" * 43
@@ -115,7 +115,7 @@ DIFFERENT: dict[str, list[Header]] = {
 @pytest.mark.parametrize("headers", DIFFERENT)
 def test_credentials_that_differ_are_refused(headers: str) -> None:
     """400, and it says what differs; none of them is chosen."""
-    with pytest.raises(CredentialsDiffer) as refused:
+    with pytest.raises(CREDENTIALS_DIFFER) as refused:
         read(*DIFFERENT[headers])
 
     assert refused.value.status == 400
@@ -167,7 +167,7 @@ def test_any_bytes_are_a_credential_or_a_refusal(
         headers.append(key_header(api_key))
     try:
         credentials = read(*headers)
-    except (InstallUnauthenticated, CredentialsDiffer):
+    except (InstallUnauthenticated, CREDENTIALS_DIFFER):
         return
     assert credentials.secret.startswith(("cs_", "csi_"))
     assert len(credentials.secret) <= SECRET_CHARS_MAX

@@ -11,7 +11,6 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from service.core.errors import ProxyBusy, RegistryUnavailable, UpstreamFailed, UpstreamMissing
 from service.packages.proxy.answers import CompressedDocument, Document, UpstreamLimits, Validators
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.document_cache import (
@@ -23,6 +22,12 @@ from service.packages.proxy.document_cache import (
 )
 from service.packages.proxy.document_files import StoredDocument
 from service.packages.proxy.upstream import TRIALS_MAX, Upstream
+from service.packages.refusals import (
+    ProxyBusy,
+    RegistryUnavailable,
+    UpstreamFailed,
+    UpstreamMissing,
+)
 from tests.budgets import only_full
 from tests.polling import until
 from tests.service.packages.proxy.documents import (

@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from analytics.model.errors import StoreFault
-from service.core.errors import UpstreamFailed, UpstreamMissing
 from service.packages.proxy.admission import Permit
 from service.packages.proxy.answers import FileStream, UpstreamLimits
 from service.packages.proxy.disk_cache import OpenedFile
@@ -18,6 +17,7 @@ from service.packages.proxy.downloads import HOLD_BACK_BYTES, DownloadReader
 from service.packages.proxy.file_cache import LOADED_FILE_BYTES_MAX, LOADED_S
 from service.packages.proxy.file_keys import CacheKey, parse_file_key
 from service.packages.proxy.upstream import AdmittedFile
+from service.packages.refusals import UpstreamFailed, UpstreamMissing
 from tests.polling import until
 from tests.proc_files import open_names
 from tests.service.packages.proxy.files import (

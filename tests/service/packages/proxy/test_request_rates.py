@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.core.errors import RegistryLimited, TooManyRegistryRequests
 from service.packages.proxy.admission import BURST_S, Holder, RequestRates
+from service.packages.refusals import TOO_MANY_REGISTRY_REQUESTS, RegistryLimited
 from tests.service.packages.proxy.documents import SettableTimer
 
 PER_S = 2.0
@@ -33,7 +33,7 @@ def send(rates: RequestRates, holder: Holder, requests: int) -> None:
 
 def test_a_burst_is_allowed_and_no_more(rates: RequestRates, refused: list[tuple[str, str]]):
     send(rates, A, BURST)
-    with pytest.raises(TooManyRegistryRequests):
+    with pytest.raises(TOO_MANY_REGISTRY_REQUESTS):
         rates.charge(A)
 
     assert refused == [("a", "requests_to_registry")]
@@ -44,7 +44,7 @@ def test_the_rate_is_allowed_without_end(rates: RequestRates, timer: SettableTim
     for _ in range(1000):
         timer.now += 1 / PER_S
         rates.charge(A)
-        with pytest.raises(TooManyRegistryRequests):
+        with pytest.raises(TOO_MANY_REGISTRY_REQUESTS):
             rates.charge(A)
 
 
@@ -54,7 +54,7 @@ def test_what_is_not_used_is_not_saved_up_beyond_the_burst(
     rates.charge(A)
     timer.now += 1e6
     send(rates, A, BURST)
-    with pytest.raises(TooManyRegistryRequests):
+    with pytest.raises(TOO_MANY_REGISTRY_REQUESTS):
         rates.charge(A)
 
 

@@ -10,18 +10,18 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-from service.core.errors import (
-    RegistryLimited,
-    RegistryUnavailable,
-    UpstreamFailed,
-    UpstreamMissing,
-)
 from service.core.origins import parse_registry
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue
 from service.packages.proxy.answers import UpstreamLimits, Validators
 from service.packages.proxy.bodies import MEMBERS_MAX
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.upstream import REDIRECTS_MAX, Upstream
+from service.packages.refusals import (
+    RegistryLimited,
+    RegistryUnavailable,
+    UpstreamFailed,
+    UpstreamMissing,
+)
 from tests.polling import until
 from tests.service.packages.proxy.documents import SettableTimer
 from tests.service.packages.proxy.registry import Answer, Asked, FakeRegistry, bomb, head

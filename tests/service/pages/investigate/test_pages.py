@@ -4,7 +4,7 @@ import pytest
 
 from analytics.model.envelopes import BlocklistHit
 from analytics.model.errors import StoreFault
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from tests.service.pages.page import AUDIT, ORG, add_install, fails, open_page
 
 BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")

@@ -1,7 +1,7 @@
 """The preview: what the policy would have done to the installs of the last 30 days."""
 
 from analytics.model.envelopes import InstallAllowed
-from service.core.errors import QueryTooSlow
+from service.audit.refusals import QueryTooSlow
 from tests.conftest import World, grant
 from tests.service.pages.page import AUDIT, add_install, fails
 from tests.service.pages.people.desk import shown

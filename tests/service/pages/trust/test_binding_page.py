@@ -5,7 +5,8 @@ from sqlalchemy import select
 
 from analytics.model.errors import StoreFault
 from service.access.csrf import csrf_token
-from service.core.errors import QueryTooSlow, ReasonInvalid, StoreUnavailable
+from service.audit.refusals import QueryTooSlow
+from service.core.errors import ReasonInvalid, StoreUnavailable
 from service.core.text_rules import REASON_MAX
 from service.store.tables import Session
 from tests.conftest import grant

@@ -2,10 +2,26 @@
 
 import pytest
 
-from service.core import errors
+from service.access.refusals import NotOrgAdmin, NotTeamAdmin
 from service.orgs.projects import create_project
 from service.orgs.teams import create_team
 from service.store.tables import Organisation
+from service.trust.refusals import (
+    EVENT_NAME_INVALID,
+    ISSUER_MISSING,
+    ORIGIN_MISSING,
+    ORIGIN_NOT_ALLOWED,
+    OUTSIDE_ENVELOPE,
+    PROJECT_NOT_FOUND,
+    REPOSITORY_ID_MISSING,
+    REPOSITORY_ID_NOT_DIGITS,
+    SUB_PATTERN_INVALID,
+    SUB_PATTERN_MISSING,
+    TEAM_ID_MISSING,
+    TEAM_NOT_FOUND,
+    TOO_MANY_EVENT_NAMES,
+    BindingExists,
+)
 from tests.conftest import BY_OPERATOR, ISSUER, World, grant
 from tests.service.pages.page import OWN_PAGE, Page, open_page, send_form
 from tests.service.pages.trust.pages import (
@@ -107,18 +123,18 @@ async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
 @pytest.mark.parametrize(
     ("field", "text", "refusal"),
     [
-        ("issuer", "", errors.IssuerMissing),
-        ("sub_pattern", "", errors.SubPatternMissing),
-        ("sub_pattern", f"{SUB} ", errors.SubPatternInvalid),
-        ("sub_pattern", "x" * 1025, errors.SubPatternInvalid),
-        ("repository_id", "", errors.RepositoryIdMissing),
-        ("repository_id", "acme/payments", errors.RepositoryIdNotDigits),
-        ("event_names", "pull request", errors.EventNameInvalid),
-        ("event_names", "\n".join(f"e{number}" for number in range(65)), errors.TooManyEventNames),
-        ("origin", "", errors.OriginMissing),
-        ("origin", "platform_admin", errors.OriginNotAllowed),
-        ("project_id", "proj_missing", errors.ProjectNotFound),
-        ("team_id", "team_missing", errors.TeamNotFound),
+        ("issuer", "", ISSUER_MISSING),
+        ("sub_pattern", "", SUB_PATTERN_MISSING),
+        ("sub_pattern", f"{SUB} ", SUB_PATTERN_INVALID),
+        ("sub_pattern", "x" * 1025, SUB_PATTERN_INVALID),
+        ("repository_id", "", REPOSITORY_ID_MISSING),
+        ("repository_id", "acme/payments", REPOSITORY_ID_NOT_DIGITS),
+        ("event_names", "pull request", EVENT_NAME_INVALID),
+        ("event_names", "\n".join(f"e{number}" for number in range(65)), TOO_MANY_EVENT_NAMES),
+        ("origin", "", ORIGIN_MISSING),
+        ("origin", "platform_admin", ORIGIN_NOT_ALLOWED),
+        ("project_id", "proj_missing", PROJECT_NOT_FOUND),
+        ("team_id", "team_missing", TEAM_NOT_FOUND),
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
@@ -126,7 +142,7 @@ async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, te
     page = await answered(await send(shared_world, **{field: text}), 400)
     note = page.one("p", id=f"hint-new-{field}", **{"class": "fault"})
 
-    assert note.text == refusal.text.format(value=ISSUER)
+    assert note.text == refusal.text.format(value=ISSUER, limit=64)
     (at_fault,) = [one for one in page.elements if "aria-invalid" in one.attributes]
     assert at_fault.attributes["name"] == field
     wanted = GOOD | {field: text}
@@ -145,9 +161,9 @@ async def test_all_faults_are_shown_at_once(shared_world):
     at_fault = [one.attributes["name"] for one in page.elements if "aria-invalid" in one.attributes]
     assert at_fault == ["sub_pattern", "repository_id", "event_names"]
     for field, refusal in (
-        ("sub_pattern", errors.SubPatternMissing),
-        ("repository_id", errors.RepositoryIdNotDigits),
-        ("event_names", errors.EventNameInvalid),
+        ("sub_pattern", SUB_PATTERN_MISSING),
+        ("repository_id", REPOSITORY_ID_NOT_DIGITS),
+        ("event_names", EVENT_NAME_INVALID),
     ):
         assert page.one("p", id=f"hint-new-{field}", **{"class": "fault"}).text == refusal.text
 
@@ -175,7 +191,7 @@ async def test_a_conflict_names_the_binding_in_the_way(world):
     page = await answered(await send(world), 409)
     alert = page.one("div", role="alert")
 
-    assert errors.BindingExists.text in alert.text
+    assert BindingExists.text in alert.text
     assert binding_id in alert.text
     assert page.link(binding_id) == f"{BINDINGS}/{binding_id}"
     assert kept(page)["sub_pattern"] == SUB
@@ -190,7 +206,7 @@ async def test_a_conflict_with_another_organisation_names_nothing_of_theirs(worl
     theirs = (await response.get_json())["id"]
     page = await answered(await send(world), 409)
 
-    assert errors.BindingExists.text in page.one("div", role="alert").text
+    assert BindingExists.text in page.one("div", role="alert").text
     assert theirs not in page.html
     assert "obind_" not in page.one("main").text
 
@@ -232,13 +248,13 @@ async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
 
     team = {"origin": "team_admin", "team_id": world.team.id}
     outside = await answered(await send(world, "team_admin", **team), 400)
-    assert errors.OutsideEnvelope.text in outside.one("div", role="alert").text
+    assert OUTSIDE_ENVELOPE.text in outside.one("div", role="alert").text
     await bind(world)
     assert (await send(world, "team_admin", **team)).status_code == 303
     for field, changes, refusal in (
-        ("origin", {"sub_pattern": "repo:acme/other:x"}, errors.NotOrgAdmin),
-        ("team_id", team | {"team_id": foreign.id}, errors.NotTeamAdmin),
-        ("team_id", {"origin": "team_admin"}, errors.TeamIdMissing),
+        ("origin", {"sub_pattern": "repo:acme/other:x"}, NotOrgAdmin),
+        ("team_id", team | {"team_id": foreign.id}, NotTeamAdmin),
+        ("team_id", {"origin": "team_admin"}, TEAM_ID_MISSING),
     ):
         again = await answered(await send(world, "team_admin", **changes), refusal.status)
         assert again.one("p", id=f"hint-new-{field}").text == refusal.text

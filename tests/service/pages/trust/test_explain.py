@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 
 from service.ci.verifier.codes import Detail, FailureCode
 from service.ci.verifier.parsing import TOKEN_CHARS_MAX
-from service.core import errors
 from service.core.header_names import CI_TOKEN_HEADER
 from service.core.settings import Settings
 from service.orgs.projects import create_project
@@ -17,6 +16,7 @@ from service.pages.trust.explain_page import RULE_WORDS
 from service.pages.trust.failures import FAILURES
 from service.store.tables import Organisation
 from service.trust.explain.evaluation import RULE_NAMES
+from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS, PROJECT_NOT_FOUND
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, grant, running_world
 from tests.issuers.issuer import Issuer
 from tests.service.pages.page import OWN_PAGE, Page, send_form
@@ -270,8 +270,8 @@ async def test_a_fault_of_the_form_is_beside_its_field(world):
         await send_form(world, page, EXPLAIN, pasted="{}", project_id=project.id), 400
     )
 
-    assert empty.one("p", id="hint-explain-pasted").text == errors.NeitherTokenNorClaims.text
-    assert foreign.one("p", id="hint-explain-project_id").text == errors.ProjectNotFound.text
+    assert empty.one("p", id="hint-explain-pasted").text == NEITHER_TOKEN_NOR_CLAIMS.text
+    assert foreign.one("p", id="hint-explain-project_id").text == PROJECT_NOT_FOUND.text
 
 
 async def test_a_reader_gets_the_explanation_and_no_form_to_create(world, issuer):

@@ -3,9 +3,9 @@
 import pytest
 
 from service.access.callers import cli_caller
-from service.core.errors import BindingExists
 from service.store.tables import Origin
 from service.trust.bindings.changes import add_binding
+from service.trust.refusals import BindingExists
 from tests.conftest import World, binding_body, grant
 from tests.service.pages.page import OWN_PAGE, Page, send_form
 from tests.service.pages.pressing import press

@@ -13,7 +13,7 @@ from service.app.bootstrap import prepare
 from service.cli.progress import row_progress
 from service.core.settings import Settings
 from service.store.database_copy import copy as copying
-from service.store.database_copy.refusals import SourceInUse
+from service.store.database_copy.refusals import SOURCE_IN_USE
 from service.store.engine_factory import create_engines
 from service.store.migrate import MovedDatabase, UnfinishedCopy, latest_version
 from service.store.tables import Base, Counter, Lease, Organisation, Team
@@ -256,7 +256,7 @@ async def test_a_service_started_just_before_the_copy_is_seen(source, target):
     try:
         with opened(source) as engine, closing(engine.connect()) as connection:
             connection.execute(select(Organisation.id)).all()
-            with pytest.raises(SourceInUse):
+            with pytest.raises(SOURCE_IN_USE):
                 await copying.copy_all(*engines, row_progress)
     finally:
         for opened_engines in engines:

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import make_url, text
 
-from service.core.errors import StorageUnsafe
+from service.store.postgres.connection import STORAGE_UNSAFE
 from service.store.store import Store
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
@@ -20,10 +20,10 @@ async def test_a_database_that_confirms_too_early_is_refused(
         program.execute(f"ALTER DATABASE {name} SET synchronous_commit = {value}")
     node = open_store(postgres_url)
     for _ in range(2):
-        with pytest.raises(StorageUnsafe) as refusal:
+        with pytest.raises(STORAGE_UNSAFE) as refusal:
             await add_org(node, "acme")
         assert refusal.value.reason == f"synchronous_commit is {value}: set it to on"
-    with pytest.raises(StorageUnsafe):
+    with pytest.raises(STORAGE_UNSAFE):
         await node.last_seq()
     with postgres.connect() as program:
         program.execute(f"ALTER DATABASE {name} SET synchronous_commit = remote_apply")
@@ -38,7 +38,7 @@ async def test_a_server_that_does_not_sync_is_refused(own_postgres: PostgresServ
         program.execute("ALTER SYSTEM SET fsync = off")
         program.execute("SELECT pg_reload_conf()")
     node = open_store(url)
-    with pytest.raises(StorageUnsafe) as refusal:
+    with pytest.raises(STORAGE_UNSAFE) as refusal:
         await add_org(node, "acme")
     await node.close()
     with own_postgres.connect() as program:
@@ -55,7 +55,7 @@ async def test_a_database_of_another_encoding_is_refused(postgres: PostgresServe
         program.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     try:
         node = open_store(postgres.url("latin"))
-        with pytest.raises(StorageUnsafe) as refusal:
+        with pytest.raises(STORAGE_UNSAFE) as refusal:
             await node.ping()
         await node.close()
     finally:

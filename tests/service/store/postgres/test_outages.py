@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import event, make_url, text
 
 from service.core.errors import (
+    STORAGE_DAMAGED,
+    STORAGE_READ_ONLY,
     StorageBusy,
-    StorageDamaged,
     StorageFull,
-    StorageReadOnly,
     StoreUnavailable,
 )
 from service.store.faults import is_outage
@@ -188,7 +188,7 @@ async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresSer
     await asyncio.sleep(0.1)
 
     await read(node)
-    with pytest.raises(StorageReadOnly):
+    with pytest.raises(STORAGE_READ_ONLY):
         await write(node)
 
 
@@ -198,7 +198,7 @@ async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresSer
         (asyncpg.DiskFullError("x"), StorageFull),
         (asyncpg.OutOfMemoryError("x"), StoreUnavailable),
         (asyncpg.TooManyConnectionsError("x"), StorageBusy),
-        (asyncpg.ReadOnlySQLTransactionError("x"), StorageReadOnly),
+        (asyncpg.ReadOnlySQLTransactionError("x"), STORAGE_READ_ONLY),
         (asyncpg.SerializationError("x"), StorageBusy),
         (asyncpg.DeadlockDetectedError("x"), StorageBusy),
         (asyncpg.LockNotAvailableError("x"), StorageBusy),
@@ -209,8 +209,8 @@ async def test_a_read_only_server_is_that(node: Store, own_postgres: PostgresSer
         (asyncpg.CannotConnectNowError("x"), StoreUnavailable),
         (asyncpg.ConnectionDoesNotExistError("x"), StoreUnavailable),
         (asyncpg.PostgresIOError("x"), StoreUnavailable),
-        (asyncpg.DataCorruptedError("x"), StorageDamaged),
-        (asyncpg.IndexCorruptedError("x"), StorageDamaged),
+        (asyncpg.DataCorruptedError("x"), STORAGE_DAMAGED),
+        (asyncpg.IndexCorruptedError("x"), STORAGE_DAMAGED),
         (ConnectionResetError(), StoreUnavailable),
         (TimeoutError(), StoreUnavailable),
         (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),

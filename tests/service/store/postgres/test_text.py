@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import func, select, text
 
-from service.core.errors import NotStorableText
 from service.store.migrate import migrate
 from service.store.organisations import find_org
+from service.store.postgres.faults import NOT_STORABLE_TEXT
 from service.store.store import Store
 from service.store.tables import Base, Counter
 from tests.conftest import START
@@ -17,13 +17,13 @@ from tests.service.store.postgres.conftest import open_engines, open_store
 async def test_text_that_cannot_be_stored_is_the_callers_error(store: Store):
     wrong = "a\ud800"
     for _ in range(3):
-        with pytest.raises(NotStorableText):
+        with pytest.raises(NOT_STORABLE_TEXT):
             async with store.read() as session:
                 await find_org(session, wrong)
-        with pytest.raises(NotStorableText):
+        with pytest.raises(NOT_STORABLE_TEXT):
             async with store.write() as work:
                 work.session.add(Counter(name=wrong, value=0))
-    assert NotStorableText.status == 400
+    assert NOT_STORABLE_TEXT.status == 400
     assert await add_org(store, "acme")
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import select, text
 
 from analytics.storage.journal_batches import encode_days
 from service.core.clock import utc_now
-from service.core.errors import StorageBusy, StorageReadOnly, StoreUnavailable
+from service.core.errors import STORAGE_READ_ONLY, StorageBusy, StoreUnavailable
 from service.store.organisations import find_org
 from service.store.postgres.engine import WRITE_LOCK
 from service.store.store import Store, SyncUnitOfWork
@@ -124,6 +124,6 @@ async def test_a_read_sees_one_instant_and_changes_nothing(store: Store):
         assert await find_org(session, "acme") is None
         await add_org(store, "acme")
         assert await find_org(session, "acme") is None
-    with pytest.raises(StorageReadOnly):
+    with pytest.raises(STORAGE_READ_ONLY):
         async with store.read() as session:
             await session.execute(text("UPDATE counters SET value = value"))

@@ -5,15 +5,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from service.core.errors import (
-    CREATE_REFUSALS,
-    NotAnObject,
-    TooManyBindings,
-    TooManyEventNames,
-    UnknownField,
-)
 from service.orgs.projects import create_project
 from service.orgs.teams import create_team
+from service.trust.refusals import CREATE_REFUSALS, TOO_MANY_BINDINGS, TOO_MANY_EVENT_NAMES
+from service.web.refusals import NOT_AN_OBJECT, UNKNOWN_FIELD
 from tests.conftest import BY_OPERATOR, ISSUER, World, refused
 from tests.service.trust.bindings.texts import documented
 
@@ -87,7 +82,7 @@ TABLE: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 """Each text, and the changes to a valid body that each bring it about."""
 
-OURS = {NotAnObject, TooManyBindings, TooManyEventNames, UnknownField}
+OURS = {NOT_AN_OBJECT, TOO_MANY_BINDINGS, TOO_MANY_EVENT_NAMES, UNKNOWN_FIELD}
 """Refusals of a create that the specification's table does not know."""
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from service.core.errors import BindingExists
 from service.core.ids import new_id
 from service.store.tables import Binding
 from service.trust.bindings import rules
+from service.trust.refusals import BindingExists
 from tests.conftest import World, binding_body, bindings_path, refused
 
 SUB_TEXT = "sub_pattern must be 1..1024 chars with no whitespace / control characters"

@@ -2,7 +2,9 @@
 
 import re
 
-from service.core.errors import CREATE_REFUSALS, DuplicateMember, Invalid, NotANumber
+from service.core.errors import Invalid
+from service.trust.refusals import CREATE_REFUSALS
+from service.web.refusals import DUPLICATE_MEMBER, NOT_A_NUMBER
 
 
 def documented(refusal: type[Invalid]) -> re.Pattern[str]:
@@ -11,6 +13,6 @@ def documented(refusal: type[Invalid]) -> re.Pattern[str]:
 
 
 DOCUMENTED_400 = tuple(
-    documented(refusal) for refusal in (*CREATE_REFUSALS, DuplicateMember, NotANumber)
+    documented(refusal) for refusal in (*CREATE_REFUSALS, DUPLICATE_MEMBER, NOT_A_NUMBER)
 )
 """Every text a create may answer a 400 with."""
