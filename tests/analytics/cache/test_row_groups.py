@@ -58,10 +58,6 @@ def test_the_rows_of_several_days_are_one_table(lake: SampleLake):
     rows = [sample_row(MIDNIGHT + timedelta(hours=hours)) for hours in (-1, 1, -2, 2)]
     batches = [batch_of([row], seq) for seq, row in enumerate(rows, start=1)]
 
-    assert sorted(lake.reader.resources.row_groups.journal(batches)["seq"].to_pylist()) == [
-        1,
-        2,
-        3,
-        4,
-    ]
-    assert lake.reader.resources.row_groups.journal([]).num_rows == 0
+    decoded = lake.reader.resources.row_groups
+    assert sorted(decoded.journal(batches)["seq"].to_pylist()) == [1, 2, 3, 4]
+    assert decoded.journal([]).num_rows == 0

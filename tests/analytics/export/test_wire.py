@@ -13,36 +13,16 @@ from analytics.export.writers import FileForm, export_pieces
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us, parse_instant
 from analytics.model.rows import AuditRow
-from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
+from analytics.model.schema import WIRE_COLUMNS, audit_id
 from tests.analytics.readers import as_read, read_csv, read_file
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.budgets import budget, sample
 
-NULLABLE = (
-    *("package_name", "version", "decision", "subject", "oidc_binding_id", "source_ip"),
-    *("ecosystem", "repository_id", "run_id", "token_id"),
-    *("file_name", "file_sha256", "client"),
-)
 AWKWARD = [
-    'a "quoted" value',
-    '"',
-    '""',
-    "a,b",
-    "a;b",
-    "line\nbreak",
-    "line\r\nbreak",
-    "carriage\rreturn",
-    "tab\tinside",
-    "back\\slash",
-    "\\n",
-    "null",
-    "é漢😀👩🏽\u200d",
-    "\u2028\u2029\ufeff",
+    *('a "quoted" value', '"', '""', "a,b", "a;b", "null", "{}", "</script>"),
+    *("line\nbreak", "line\r\nbreak", "carriage\rreturn", "tab\tinside", "back\\slash", "\\n"),
+    *("é漢😀👩🏽\u200d", "\u2028\u2029\ufeff", "\x7f\x80\x9f", " leading and trailing "),
     "".join(map(chr, range(1, 32))),
-    "\x7f\x80\x9f",
-    " leading and trailing ",
-    "{}",
-    "</script>",
 ]
 FORMULAS = [
     *("=1+1", "+1", "-1", "@acme/left-pad", "＝1＋1", "＋1", "－1", "＠a"),
@@ -97,15 +77,6 @@ def unguarded(value: str) -> str:
     return value.removeprefix("'")
 
 
-@settings(max_examples=budget(10, 50))
-@given(ROWS)
-def test_json_reads_back_as_what_was_stored(rows):
-    objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
-
-    assert objects == wire(rows)
-    assert [list(entry) for entry in objects] == [list(WIRE_COLUMNS)] * len(rows)
-
-
 def as_lines(table) -> bytes:
     """What an export makes of `table`, but for its last line's end."""
     form = FileForm(ExportFormat.NDJSON)
@@ -130,19 +101,20 @@ def test_a_page_and_an_export_spell_every_character_alike(first):
 
 
 @pytest.mark.parametrize(
-    "at", ["0001-01-01T00:00:00.000000Z", "1969-12-31T23:59:59.999999Z", "9999-12-31T00:00:00.5Z"]
+    "at",
+    [
+        *("0001-01-01T00:00:00.000000Z", "0999-03-04T12:00:00.000000Z"),
+        *("1969-12-31T23:59:59.999999Z", "2026-03-04T12:00:00.000001Z"),
+        "9999-12-31T00:00:00.500000Z",
+    ],
 )
-def test_a_page_and_an_export_spell_every_instant_alike(at):
+def test_a_page_and_an_export_spell_an_instant_with_microseconds_and_a_z(at):
     table = table_of([sample_row(parse_instant(at))])
 
     (shown,) = json_objects(table, "org_acme")
 
-    assert json.loads(shown)["created_at"] == format_us(parse_instant(at))
+    assert json.loads(shown)["created_at"] == at
     assert shown.encode() == as_lines(table)
-
-
-def test_no_rows_are_no_objects():
-    assert json_objects(AUDIT_SCHEMA.empty_table(), "org_acme") == []
 
 
 @pytest.mark.parametrize("export_format", ExportFormat)
@@ -163,15 +135,6 @@ def test_taking_the_guard_away_restores_every_value(rows):
     assert [{k: unguarded(v) for k, v in row.items()} for row in guarded] == raw
     for row in guarded:
         assert not any(value.startswith(tuple("=+-@＝＋－＠\t\r\n")) for value in row.values())
-
-
-@sample(38)
-@pytest.mark.parametrize("value", AWKWARD)
-@pytest.mark.parametrize("export_format", ExportFormat)
-def test_an_awkward_value_survives(value, export_format):
-    content = exported([sample_row(package_name=value)], export_format)
-
-    assert [row["packageName"] for row in read_file(content, export_format)] == [value]
 
 
 @pytest.mark.parametrize("value", FORMULAS)
@@ -200,49 +163,9 @@ def test_a_harmless_value_is_left_as_it_is(value):
     assert row["packageName"] == value
 
 
-def test_null_and_empty_are_told_apart():
-    rows = [sample_row(package_name=None), sample_row(package_name="")]
-    _, *lines = exported(rows, ExportFormat.CSV).decode().splitlines()
-    objects = [json.loads(text) for text in json_objects(table_of(rows), "org_acme")]
-
-    assert [entry["packageName"] for entry in objects] == [None, ""]
-    assert [line.split(",")[3] for line in lines] == ["", '""']
-
-
-@pytest.mark.parametrize("column", NULLABLE)
-def test_a_null_column_keeps_its_key(column):
-    (text,) = json_objects(table_of([sample_row(**{column: None})]), "org_acme")
-    name = next(name for name, stored in WIRE_COLUMNS.items() if stored == column)
-
-    assert json.loads(text)[name] is None
-
-
 def test_without_rows_a_file_is_still_a_file():
     assert exported([], ExportFormat.JSON) == b"[]\n"
     assert exported([], ExportFormat.CSV) == (",".join(WIRE_COLUMNS) + "\n").encode()
     assert exported([], ExportFormat.NDJSON) == b""
     assert read_file(exported([], ExportFormat.PARQUET), ExportFormat.PARQUET) == []
     assert json_objects(table_of([sample_row()]).slice(0, 0), "org_acme") == []
-
-
-@pytest.mark.parametrize("payload", ['{\n  "a": "b"\n}', '{"a":\r\n"b"}'])
-def test_a_payload_on_several_lines_is_one_line_of_ndjson(payload):
-    content = exported([sample_row(payload=payload)], ExportFormat.NDJSON)
-
-    assert [row["payload"] for row in read_file(content, ExportFormat.NDJSON)] == [{"a": "b"}]
-
-
-@pytest.mark.parametrize(
-    ("instant", "text"),
-    [
-        (NOON, "2026-03-04T12:00:00.000000Z"),
-        (NOON.replace(microsecond=1), "2026-03-04T12:00:00.000001Z"),
-        (NOON.replace(microsecond=999_999), "2026-03-04T12:00:00.999999Z"),
-        (NOON.replace(year=1969), "1969-03-04T12:00:00.000000Z"),
-        (NOON.replace(year=999), "0999-03-04T12:00:00.000000Z"),
-    ],
-)
-def test_an_instant_has_microseconds_and_a_z(instant, text):
-    (entry,) = json_objects(table_of([sample_row(instant)]), "org_acme")
-
-    assert json.loads(entry)["created_at"] == text

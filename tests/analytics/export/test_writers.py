@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -77,18 +76,6 @@ def test_the_same_rows_make_the_same_file(form):
 
 
 @pytest.mark.parametrize("compression", Compression)
-@pytest.mark.parametrize("export_format", TEXT_FORMATS)
-def test_compressed_either_way_it_is_the_plain_file(export_format, compression):
-    plain = sent(made(FileForm(export_format)))
-
-    for form in (
-        FileForm(export_format, compression=compression),
-        FileForm(export_format, coding=compression),
-    ):
-        assert decompressed(sent(made(form)), compression) == plain
-
-
-@pytest.mark.parametrize("compression", Compression)
 def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
     """A reader sees rows while the export goes on."""
     monkeypatch.setattr(writers, "TEXT_ROWS", 1)
@@ -141,19 +128,6 @@ def test_a_parquet_file_has_typed_columns_in_the_wire_order():
         name: pa.timestamp("us", tz="UTC") if name.endswith("_at") else pa.string()
         for name in WIRE_COLUMNS
     }
-
-
-def test_a_parquet_file_is_read_by_duckdb(tmp_path):
-    path = tmp_path / "audit.parquet"
-    path.write_bytes(sent(made(FileForm(ExportFormat.PARQUET))))
-    with duckdb.connect() as connection:
-        found = connection.execute(
-            "SELECT id, packageName, epoch_us(created_at), payload->>'source'"
-            " FROM read_parquet($path) ORDER BY id LIMIT 1",
-            {"path": str(path)},
-        ).fetchall()
-
-    assert found == [("aud_0000000000000000001", "p0", 1_772_625_600_000_000, "osv")]
 
 
 def test_parquet_row_groups_are_neither_tiny_nor_unbounded():

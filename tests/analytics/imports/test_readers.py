@@ -262,11 +262,6 @@ class TestNdjson:
     def test_a_last_line_without_a_line_feed_is_fine_if_it_is_whole(self):
         assert faults_of(LINE + LINE.rstrip(), self.KIND) == []
 
-    def test_a_line_with_a_key_twice_is_refused_alone(self):
-        twice = LINE.replace(b"{", b'{"packageName": "y", ')
-
-        assert faults_of(LINE + twice + LINE, self.KIND) == [(2, "duplicate key: packageName")]
-
     @pytest.mark.parametrize("content", [b"", b"\n", b"\xef\xbb\xbf"])
     def test_a_file_without_a_row_has_none(self, content):
         assert entries_of(content, self.KIND) == []

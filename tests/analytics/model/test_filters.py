@@ -40,6 +40,10 @@ BOUNDS = (
 """Instants about the day of EIGHT: its first and its last one, and those next to it."""
 
 
+SAME_NAMES = (
+    "event version decision actor actor_source subject oidc_binding_id verdict_source request_id"
+    " source_ip ecosystem repository_id run_id token_id file_name file_sha256 client"
+)
 CLOSED = {
     "event": "blocklist_hit",
     "decision": "BLOCKED",
@@ -59,28 +63,10 @@ def test_no_parameters_mean_every_row_newest_first():
 
 @pytest.mark.parametrize(
     ("parameter", "column"),
-    [
-        ("event", "event"),
-        ("package", "package_name"),
-        ("version", "version"),
-        ("decision", "decision"),
-        ("actor", "actor"),
-        ("actor_source", "actor_source"),
-        ("subject", "subject"),
-        ("oidc_binding_id", "oidc_binding_id"),
-        ("verdict_source", "verdict_source"),
-        ("request_id", "request_id"),
-        ("source_ip", "source_ip"),
-        ("ecosystem", "ecosystem"),
-        ("repository_id", "repository_id"),
-        ("run_id", "run_id"),
-        ("token_id", "token_id"),
-        ("file_name", "file_name"),
-        ("file_sha256", "file_sha256"),
-        ("client", "client"),
-    ],
+    [("package", "package_name"), *((name, name) for name in SAME_NAMES.split())],
 )
 def test_each_parameter_filters_its_column(parameter, column):
+    assert set(FILTER_COLUMNS) == {"package", *SAME_NAMES.split()}
     assert FILTER_COLUMNS[parameter] == column
     value = CLOSED.get(parameter, "x")
     assert parse_query({parameter: [value]}).conditions == (
@@ -154,14 +140,9 @@ def test_an_unknown_parameter_is_refused_by_name(name):
 @pytest.mark.parametrize("name", [*FILTER_COLUMNS, "since", "until", "order"])
 def test_an_empty_value_is_refused_by_name(name):
     """An unset variable in a script must not turn into "everything"."""
-    with pytest.raises(InvalidQuery, match=f"{name} must not be empty"):
-        parse_query({name: [""]})
-
-
-@pytest.mark.parametrize("value", ["!"])
-def test_a_negation_of_nothing_is_refused(value):
-    with pytest.raises(InvalidQuery, match="package must not be empty"):
-        parse_query({"package": [value]})
+    for value in [""] if name in {"since", "until", "order"} else ["", "!"]:
+        with pytest.raises(InvalidQuery, match=f"{name} must not be empty"):
+            parse_query({name: [value]})
 
 
 @pytest.mark.parametrize(
@@ -241,11 +222,6 @@ def test_a_bound_that_is_no_instant_is_refused_by_name(name, value):
         parse_query({name: [value]})
 
 
-def test_until_the_last_day_means_all_rows():
-    """The end of the last day cannot be named; its last microsecond stands in for it."""
-    assert parse_query({"until": ["9999-12-31"]}).until == datetime.max.replace(tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     ("since", "until"),
     [
@@ -259,13 +235,6 @@ def test_until_the_last_day_means_all_rows():
 def test_since_lies_before_until(since, until):
     with pytest.raises(InvalidQuery, match="since must be before until"):
         parse_query({"since": [since], "until": [until]})
-
-
-def test_one_day_is_a_window():
-    query = parse_query({"since": ["2026-01-31"], "until": ["2026-01-31"]})
-
-    assert query.since == datetime(2026, 1, 31, tzinfo=UTC)
-    assert query.until == datetime(2026, 2, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -47,27 +47,6 @@ INSTALLS = {
         {"published_at": "2026-03-03T08:00:00Z", "min_age_days": 7},
     ),
 }
-SERVER_KEYS = [
-    "actor",
-    "actor_source",
-    "actor_tenant_id",
-    "tenant_id",
-    "request_id",
-    "source_ip",
-    "received_at",
-    "oidc_binding_id",
-    "seq",
-    "id",
-    "subject",
-    "verdict_source",
-    "decision_reason",
-    "payload",
-    "package_name",
-    "repository_id",
-    "run_id",
-    "token_id",
-    "Event",
-]
 
 
 def item(**changes: Any) -> dict[str, Any]:
@@ -144,13 +123,9 @@ def test_every_other_event_is_refused_by_name(event):
     keys = {key.encode_name: "x" for key in msgspec.structs.fields(ENVELOPES[event])}
 
     for envelope in ({}, keys):
-        error = fault_of(item(event=event, envelope=envelope))
-        assert error == f"event must be one of {', '.join(INGESTIBLE)}"
-
-
-@pytest.mark.parametrize("event", ["", "Blocklist_Hit", "blocklist_hit ", "nothing", "\0"])
-def test_an_event_that_does_not_exist_is_refused(event):
-    assert fault_of(item(event=event)).startswith("event must be one of ")
+        for name in (event, event.upper(), f"{event} ", "", "\0"):
+            error = fault_of(item(event=name, envelope=envelope))
+            assert error == f"event must be one of {', '.join(INGESTIBLE)}"
 
 
 def test_the_sender_does_not_set_the_columns_of_the_server():
@@ -161,7 +136,14 @@ def test_the_sender_does_not_set_the_columns_of_the_server():
     assert (row.subject, row.oidc_binding_id, row.actor_tenant_id) == (None, None, None)
 
 
-@pytest.mark.parametrize("key", SERVER_KEYS)
+SERVER_KEYS = (
+    "actor actor_source actor_tenant_id tenant_id request_id source_ip received_at seq id"
+    " oidc_binding_id subject verdict_source decision_reason payload package_name"
+    " repository_id run_id token_id Event"
+)
+
+
+@pytest.mark.parametrize("key", SERVER_KEYS.split())
 @pytest.mark.parametrize("value", ["text", None])
 def test_an_unknown_key_is_refused_by_name(key, value):
     assert fault_of(item(**{key: value})) == f"unknown field: {key}"
@@ -254,13 +236,6 @@ class TestText:
         assert row.payload.isprintable()
         assert row.decision_reason == row.payload
 
-    def test_a_long_envelope_is_whole_in_the_payload_and_short_in_the_reason(self):
-        row = row_of(item(envelope={"rule_id": "\x01" * 600, "source": "osv"}))
-
-        assert json.loads(row.payload)["rule_id"] == "\x01" * 600
-        assert len(row.decision_reason) <= 256
-        assert json.loads(row.decision_reason)["truncated"] is True
-
 
 class TestEnvelope:
     """Every key of the event's envelope, of its type, and no other."""
@@ -282,30 +257,6 @@ class TestEnvelope:
     def test_without_an_envelope_it_is_empty(self):
         assert row_of(item(event="install_allowed", envelope=...)).payload == "{}"
         assert fault_of(item(envelope=...)).startswith("envelope.")
-
-    @pytest.mark.parametrize(
-        ("event", "key", "wrong"),
-        [
-            ("oss_first_party", "registry", 1),
-            ("blocklist_hit", "rule_id", None),
-            ("blocklist_hit", "source", "guess"),
-            ("blocklist_hit", "source", ["osv"]),
-            ("cooldown_active", "published_at", 1),
-            ("cooldown_active", "published_at", "yesterday"),
-            ("cooldown_active", "published_at", "2026-02-30T00:00:00Z"),
-            ("cooldown_active", "min_age_days", "7"),
-            ("cooldown_active", "min_age_days", 7.0),
-            ("cooldown_active", "min_age_days", True),
-            ("cooldown_active", "min_age_days", -1),
-            ("cooldown_active", "min_age_days", 2**63),
-            ("cooldown_active", "min_age_days", 2**64),
-        ],
-    )
-    def test_a_wrong_value_is_refused_by_name(self, event, key, wrong):
-        error = fault_of(item(event=event, envelope=INSTALLS[event][1] | {key: wrong}))
-
-        assert error.startswith("envelope")
-        assert key in error
 
     @pytest.mark.parametrize("number", ["1e400", "-1e400", "1" * 5000, "NaN", "Infinity", "01"])
     def test_what_no_number_type_holds_is_refused(self, number):
@@ -428,20 +379,6 @@ def test_a_key_that_is_given_twice_is_refused(member, rest):
 
     for raw in (f"{{{member}, {good[1:]}", f"{good[:-1]}, {member}}}"):
         assert fault_of(raw.encode()) == "duplicate key: packageName"
-
-
-@pytest.mark.parametrize("key", ["event", "packageName", "version", "created_at", "decision"])
-@pytest.mark.parametrize("value", [None, "again"])
-@pytest.mark.parametrize("is_first", [True, False])
-def test_no_key_of_an_item_is_given_twice(key, value, is_first):
-    good = item(version="1", created_at=NOW.isoformat(), decision="BLOCKED")
-    if value is None and key in {"event", "packageName"}:
-        value = good[key]
-    twice = [(key, value), *good.items()] if is_first else [*good.items(), (key, value)]
-    members = ", ".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in twice)
-
-    assert row_of(json.dumps(good).encode())
-    assert fault_of(f"{{{members}}}".encode()) == f"duplicate key: {key}"
 
 
 @pytest.mark.parametrize(

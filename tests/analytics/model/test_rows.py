@@ -85,12 +85,6 @@ def test_a_column_has_no_claim_that_cannot_be_typed(claim):
     assert ci_columns(VerifiedCi(sub="s", jti="x" * 256)).token_id == "x" * 256
 
 
-def test_an_install_carries_the_decision_of_its_event():
-    row = audit_row(BlocklistHit(rule_id="r", source="osv"), AUDIT_CONTEXT, NOON)
-
-    assert (row.event, row.decision) == ("blocklist_hit", "BLOCKED")
-
-
 def test_what_the_reason_has_no_room_for_the_payload_keeps():
     """The column is for people; the payload is the whole evidence."""
     revoked = OidcBindingRevoked(binding_id="b", revoked_reason="x" * 1024, by_user_id="u")

@@ -233,15 +233,3 @@ def test_a_query_that_was_stopped_before_it_began_does_not_begin(engine):
 
     with pytest.raises(QueryStopped):
         engine.select(ENDLESS, {}, {}, stop)
-
-
-def test_instants_are_read_in_utc_whatever_the_machines_zone(data_dir, monkeypatch):
-    monkeypatch.setenv("TZ", "Europe/Oslo")
-    engine = Engine(data_dir / "audit", data_dir / "tmp", LIMITS)
-
-    try:
-        rows = engine.select("SELECT '2026-03-04 12:00:00'::TIMESTAMPTZ AS at", {}, {})
-    finally:
-        engine.close()
-
-    assert rows.column("at")[0].as_py().isoformat() == "2026-03-04T12:00:00+00:00"

@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
@@ -16,7 +14,7 @@ from analytics.query.planner import day_windows
 from analytics.statistics import top_values
 from analytics.storage import index_builder
 from analytics.storage.snapshot import Snapshot
-from tests.analytics.samples import NOON, TENANT, SampleLake, open_lake, sample_row, sealed
+from tests.analytics.samples import NOON, TENANT, SampleLake, sample_row, sealed
 from tests.budgets import budget, only_full, sample
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -78,25 +76,6 @@ def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
 
 
 @ORDERS
-def test_a_page_boundary_may_fall_between_rows_of_one_instant(lake, order):
-    """Then `seq` decides: a thousand rows of one bulk insert page like any."""
-    accepted = lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
-    accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=False)
-    accepted |= lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
-
-    assert paged(lake, parse_query({"order": [order]}), 2) == expected(accepted, order)
-
-
-@ORDERS
-def test_a_filtered_list_pages_like_the_whole(lake, order):
-    accepted = mixed(lake, seed=3)
-    wanted = {seq: row for seq, row in accepted.items() if row.package_name == "p1"}
-    query = parse_query({"order": [order], "package": ["p1"]})
-
-    assert paged(lake, query, 5) == expected(wanted, order)
-
-
-@ORDERS
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_what_is_accepted_later_follows_in_the_order_of_acceptance(lake, order, limit):
     accepted = mixed(lake, seed=limit, rows=40)
@@ -133,47 +112,6 @@ def test_rows_come_back_with_every_column_as_it_was_accepted(lake):
         *rows[::-1],
         *rows[::-1],
     ]
-
-
-ROWS_AT = st.lists(
-    st.tuples(st.integers(0, 40), st.integers(0, 2), st.booleans()), min_size=1, max_size=30
-)
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(8, 40))
-@given(
-    runs=ROWS_AT,
-    order=st.sampled_from(["asc", "desc"]),
-    limit=st.integers(1, 12),
-    since=st.none() | st.integers(0, 40),
-    length=st.none() | st.integers(1, 40),
-)
-def test_any_window_over_any_mixture_equals_the_model(
-    tmp_path_factory, runs, order, limit, since, length
-):
-    lake = open_lake(tmp_path_factory.mktemp("lake"))
-    accepted: dict[int, AuditRow] = {}
-    for half_days, seconds, is_sealed in runs:
-        at = MIDNIGHT + timedelta(hours=12 * half_days, seconds=seconds)
-        accepted |= lake.add([sample_row(at)], is_sealed=is_sealed)
-    first = None if since is None else MIDNIGHT + timedelta(hours=12 * since, seconds=1)
-    last = None if length is None else (first or MIDNIGHT) + timedelta(hours=12 * length)
-    wanted = {
-        seq: row
-        for seq, row in accepted.items()
-        if (first is None or row.created_at >= first) and (last is None or row.created_at < last)
-    }
-    bounds = {"since": first, "until": last}
-    query = parse_query(
-        {"order": [order]} | {name: [at.isoformat()] for name, at in bounds.items() if at}
-    )
-
-    try:
-        assert paged(lake, query, limit) == expected(wanted, order)
-        assert lake.reader.count(lake.snapshot(), query) == len(wanted)
-    finally:
-        lake.reader.resources.engine.close()
 
 
 @ORDERS
@@ -214,27 +152,20 @@ def test_one_row_is_found_by_its_seq_if_the_query_matches_it(lake, is_sealed):
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("parameters", "rows"),
     [
-        {"since": ["0001-01-01"]},
-        {"since": ["0001-01-01T00:00:00Z"], "until": ["9999-12-31T23:59:59.999999Z"]},
-        {"until": ["9999-12-30"], "order": ["asc"]},
+        ({"since": ["0001-01-01"]}, 1),
+        ({"since": ["0001-01-01T00:00:00Z"], "until": ["9999-12-31T23:59:59.999999Z"]}, 1),
+        ({"until": ["9999-12-30"], "order": ["asc"]}, 1),
+        ({"until": ["0001-01-01T00:00:00Z"]}, 0),
+        ({"since": ["9999-12-31"]}, 0),
     ],
 )
-def test_the_widest_window_there_is_is_answered(lake, parameters):
+def test_windows_may_reach_to_the_ends_of_time(lake, parameters, rows):
     """Scripts write "forever" like that."""
     lake.add([sample_row(MIDNIGHT)], is_sealed=True)
 
-    assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 1
-
-
-@pytest.mark.parametrize(
-    "parameters", [{"until": ["0001-01-01T00:00:00Z"]}, {"since": ["9999-12-31"]}]
-)
-def test_a_window_without_rows_is_an_empty_page(lake, parameters):
-    lake.add([sample_row(MIDNIGHT)], is_sealed=True)
-
-    assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == 0
+    assert lake.reader.page(lake.snapshot(), parse_query(parameters), 10).num_rows == rows
 
 
 def test_a_tenant_without_rows_has_empty_answers(lake):

@@ -1,15 +1,11 @@
 """Summaries: whatever is counted from the catalog equals what is counted row by row."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from analytics.model.errors import StoreFault
-from analytics.model.filters import Query, parse_query
-from analytics.model.rows import AuditRow
+from analytics.model.filters import parse_query
 from analytics.query.summaries import (
     BUCKETS_MAX,
     TOP_PARAMETERS,
@@ -18,10 +14,7 @@ from analytics.query.summaries import (
     TooManyBuckets,
     summarise,
 )
-from analytics.storage.snapshot import Snapshot
-from tests.analytics.models import counted, matching, most_frequent, of_buckets
-from tests.analytics.samples import SampleLake, open_lake, sample_row
-from tests.budgets import budget
+from tests.analytics.samples import SampleLake, sample_row
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -35,71 +28,6 @@ def summary(lake: SampleLake, bucket: str = "day", **parameters: str) -> Summary
 
 def starts(found: Summary) -> list[datetime]:
     return [bucket.start for bucket in found.buckets]
-
-
-ROWS = st.lists(
-    st.tuples(
-        st.builds(
-            sample_row,
-            st.integers(0, 60).map(lambda hours: MIDNIGHT + hours * HOUR),
-            event=st.sampled_from(["blocklist_hit", "install_allowed", "org_created"]),
-            decision=st.sampled_from(["ALLOWED", "BLOCKED", None]),
-            package_name=st.sampled_from([*"abcdefghijklm", None]),
-            actor=st.sampled_from(["key_1", "key_2"]),
-        ),
-        st.booleans(),
-    ),
-    min_size=1,
-    max_size=25,
-)
-FILTERS = st.sampled_from(
-    [
-        {},
-        {"event": ["blocklist_hit"]},
-        {"event": ["!blocklist_hit", "!org_created"]},
-        {"decision": ["BLOCKED"]},
-        {"decision": ["!BLOCKED"]},
-        {"event": ["blocklist_hit", "org_created"], "decision": ["!ALLOWED"]},
-        {"package": ["a", "b"]},
-        {"event": ["audit_pruned"]},
-    ]
-)
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(12, 60))
-@given(
-    rows=ROWS,
-    filters=FILTERS,
-    bucket=st.sampled_from(Bucket),
-    since=st.none() | st.integers(0, 60),
-    length=st.none() | st.integers(1, 60),
-    held_back=st.integers(0, 3),
-)
-def test_any_summary_equals_the_model_however_its_rows_are_stored(
-    tmp_path_factory, rows, filters, bucket, since, length, held_back
-):
-    lake = open_lake(tmp_path_factory.mktemp("lake"))
-    accepted: dict[int, AuditRow] = {}
-    for is_sealed in (True, False):
-        accepted |= lake.add(
-            [row for row, sealed in rows if sealed is is_sealed], is_sealed=is_sealed
-        )
-    query = parse_query(filters)
-    first = None if since is None else MIDNIGHT + since * HOUR
-    last = None if length is None else (first or MIDNIGHT) + length * HOUR
-    query = replace(query, since=first, until=last)
-    snapshot = replace(lake.snapshot(), watermark=lake.last_seq - held_back)
-    rows_in = list(matching(accepted, query, snapshot.watermark).values())
-
-    try:
-        found = summarise(lake.reader, snapshot, query, None, bucket)
-    finally:
-        lake.reader.resources.engine.close()
-
-    assert found.total == len(rows_in)
-    assert of_buckets(found) == counted(rows_in, bucket)
-    assert found.top == {name: most_frequent(rows_in, name) for name in TOP_PARAMETERS}
 
 
 def test_buckets_have_no_gaps_and_end_with_the_rows(lake):
@@ -225,14 +153,6 @@ def test_a_file_that_cannot_be_read_is_a_fault(lake):
 
     with pytest.raises(StoreFault):
         summary(lake)
-
-
-def test_the_snapshot_is_summed_up_and_not_what_came_after(lake):
-    """Counts agree with the page that was read in the same transaction."""
-    lake.add([sample_row(MIDNIGHT)] * 5, is_sealed=True)
-    earlier = Snapshot("org_acme", 3, tuple(lake.segments), ())
-
-    assert summarise(lake.reader, earlier, Query(), None, Bucket.DAY).total == 3
 
 
 def test_the_most_frequent_values_are_those_of_the_window(lake):

@@ -81,11 +81,3 @@ def test_a_value_that_no_head_names_may_be_the_most_frequent():
     segments = [{"a": 9, "x": 8}, {"b": 9, "x": 8}, {"c": 9, "x": 8}]
 
     assert top_values([head_of(counts, 1) for counts in segments], {}, 1) is None
-
-
-def test_skewed_values_are_told_by_short_heads():
-    segments = [{"a": 100, "b": 50, **{f"rare{n}": 1 for n in range(40)}} for _ in range(9)]
-
-    found = top_values([head_of(counts, 4) for counts in segments], {"b": 3}, 2)
-
-    assert found == [("a", 900), ("b", 453)]
