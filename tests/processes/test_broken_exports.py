@@ -1,15 +1,10 @@
 """An export that breaks off must not look whole, and the log must say that it broke off."""
 
-import hashlib
-from contextlib import ExitStack
-
 import httpx2
 import pytest
 
-from service.core.errors import DAMAGED
 from service.store.organisations import get_org
 from tests.budgets import budget, only_full, sample
-from tests.conftest import ADMIN_TOKEN
 from tests.other_programs import execute
 from tests.processes.exports import DAYS, EXPORT_PATH, ROWS_A_DAY
 from tests.processes.homes import Home, Server, all_entries, eventually
@@ -120,21 +115,6 @@ def test_an_export_that_fails_inside_is_cut_and_recorded(long_home, form, coding
         assert client.get("/healthz").status_code == 200
 
 
-def test_a_segment_that_is_missing_from_the_start_is_a_503(long_home):
-    server = long_home.serve()
-    oldest_segment(long_home).unlink()
-    with server.client() as client:
-        answer = client.get(EXPORT_PATH)
-        assert (answer.status_code, answer.json()["error"][: len(DAMAGED)]) == (503, DAMAGED)
-        newest = {"limit": 5, "event": "audit_exported"}
-        answer = client.get("/api/v1/admin/orgs/acme/audit", params=newest)
-        # The catalog knows that the missing file holds no such row, so this can be answered.
-        assert (answer.status_code, answer.json()["entries"]) == (200, [])
-        # Of addresses no index tells.
-        answer = client.get("/api/v1/admin/orgs/acme/audit", params={"source_ip": "192.0.2.99"})
-        assert answer.status_code == 503, "an empty page would say that nothing happened"
-
-
 def test_a_client_who_leaves_early_is_recorded(long_home):
     server = long_home.serve()
     with server.client() as client, client.stream("GET", EXPORT_PATH) as response:
@@ -143,25 +123,6 @@ def test_a_client_who_leaves_early_is_recorded(long_home):
     end = finished(server)
     assert end["complete"] is False
     assert 0 < end["rows"] < int(response.headers["x-row-count"])
-
-
-@only_full
-def test_a_place_is_free_again_when_its_client_has_gone(long_home):
-    server = long_home.serve()
-    with ExitStack() as stack:
-        client = stack.enter_context(server.client())
-        first, _ = (stack.enter_context(client.stream("GET", EXPORT_PATH)) for _ in range(2))
-        refused = client.get(EXPORT_PATH)
-        assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) > 0
-
-        first.close()
-
-        def is_let_in() -> bool:
-            with client.stream("GET", EXPORT_PATH) as response:
-                return response.status_code == 200
-
-        eventually(is_let_in, "a free place")
 
 
 @only_full
@@ -174,20 +135,3 @@ def test_a_reader_who_stalls_is_cut_off_at_the_time_limit(long_home):
         assert finished(server)["complete"] is False
         with pytest.raises(CUT):
             list(pieces)
-
-
-@only_full
-def test_a_whole_export_says_so(long_home):
-    server = long_home.serve()
-    headers = {"x-service-admin-token": ADMIN_TOKEN}
-    answer = httpx2.get(f"{server.url}{EXPORT_PATH}", headers=headers, trust_env=False, timeout=60)
-
-    end = finished(server)
-    assert end == {
-        "export_id": end["export_id"],
-        "complete": True,
-        "rows": len(answer.json()),
-        "bytes": len(answer.content),
-        "sha256": hashlib.sha256(answer.content).hexdigest(),
-    }
-    assert end["rows"] == int(answer.headers["x-row-count"])

@@ -92,17 +92,6 @@ def test_hostile_claims_are_one_escaped_line(trusting: Home, issuer_process: Iss
 
 
 @only_full
-def test_a_revoke_is_seen_by_another_server(trusting: Home, issuer_process: IssuerProcess):
-    first, second = trusting.servers[0], trusting.serve()
-    token = issuer_process.sign()
-    binding_id = send(second, token)
-    assert binding_id is not None
-    with first.client() as client:
-        assert client.delete(bindings_path(binding_id=binding_id)).status_code == 200
-    assert send(second, token) is None
-
-
-@only_full
 def test_uses_survive_a_stop_and_nearly_all_of_them_a_kill(
     trusting: Home, issuer_process: IssuerProcess
 ):

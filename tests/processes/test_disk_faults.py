@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from service.core.errors import DAMAGED, STORAGE_READ_ONLY, StorageFull
+from service.core.errors import STORAGE_READ_ONLY, StorageFull
 from service.core.exit_codes import ExitCode
 from tests.conftest import binding_body, bindings_path
 from tests.processes.homes import Home, Server, add_acme, all_entries, eventually
@@ -214,26 +214,4 @@ def test_a_server_does_not_start_on_a_disk_it_cannot_write_to(small_home, disk):
         said = f"{STORAGE_READ_ONLY.text} ({disk} cannot be written to)"
         assert (ran.code, ran.refusal) == (ExitCode.UNAVAILABLE, said)
     with small_home.serve().client() as client:
-        assert packages(client) == sorted(acknowledged)
-
-
-def test_a_deleted_segment_is_a_503_until_it_is_back(small_home, disk):
-    server = small_home.serve(seal_rows="1", seal_interval_s="0.05", decoded_memory_mb="1")
-    with server.client() as client:
-        acknowledged = [item["packageName"] for item in sent(client, 0)]
-        eventually(lambda: "segment_sealed" in server.logged(), "sealed")
-    server.stop()
-    away = {path: path.rename(disk / path.name) for path in disk.glob("audit/*/*/*.parquet")}
-
-    server = small_home.serve()
-    with server.client() as client:
-        for path in ("audit", "audit/export?format=csv", "audit/summary?source_ip=!192.0.2.99"):
-            answer = client.get(f"/api/v1/admin/orgs/acme/{path}")
-            assert (answer.status_code, answer.json()["error"][: len(DAMAGED)]) == (503, DAMAGED)
-        assert any(
-            path.name in reason for path in away for reason in reasons(server, "store_fault")
-        )
-
-        for path, moved in away.items():
-            moved.rename(path)
         assert packages(client) == sorted(acknowledged)

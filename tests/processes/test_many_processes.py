@@ -76,23 +76,6 @@ def test_of_fifty_racing_creates_one_wins(empty_home):
 
 
 @only_full
-def test_processes_that_start_together_share_generated_secrets(empty_home):
-    servers = start_together(empty_home, admin_token="", secret_key="")
-    empty_home.change(add_acme)
-    token = (empty_home.data_dir / "admin_token").read_text().strip()
-    admin = {"x-service-admin-token": token}
-    path = "/api/v1/admin/orgs/acme/audit"
-
-    with servers[0].client(headers=admin) as client:
-        assert client.post(bindings_path(), json=binding_body()).status_code == 201
-        cursor = client.get(path, params={"limit": 1}).json()["next_cursor"]
-    for server in servers:
-        with server.client(headers=admin) as client:
-            page = client.get(path, params={"limit": 1, "cursor": cursor})
-            assert page.status_code == 200, page.text
-
-
-@only_full
 def test_preparing_a_new_data_dir_many_times_at_once_gives_one_result(tmp_path):
     """Servers that start together seldom meet at a step; here they wait for each other."""
     context = multiprocessing.get_context("spawn")

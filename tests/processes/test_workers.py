@@ -261,16 +261,6 @@ print({{name for name in {unneeded}}} & {{*sys.modules}})
 
 
 @only_full
-def test_a_signal_stops_all_processes(server: Server) -> None:
-    processes = descendants(server.process.pid)
-
-    assert server.stop() == 0
-
-    eventually(lambda: have_ended(processes), "the processes have ended")
-    assert not server.is_listening()
-
-
-@only_full
 def test_processes_end_when_their_supervisor_is_killed(server: Server) -> None:
     """Otherwise they would hold the address, with nothing to replace or stop them."""
     processes = listeners(server)

@@ -1,15 +1,10 @@
 """Attacks that need something of the issuer: its keys, its server, or another algorithm."""
 
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from joserfc.errors import SecurityWarning
-from joserfc.jwk import RSAKey
 from msgspec import structs
 
 from service.ci.issuers.jwks import RSA_BITS_MAX
@@ -27,42 +22,18 @@ from tests.service.gates import TRUSTED, Gate, open_gate
 
 SIGNATURE_BAD = ("signature_invalid", None)
 FIRST = rsa_key("first")
-JWKS_URI = "https://token.actions.githubusercontent.com/.well-known/jwks"
-
-
-def weak_key() -> RSAKey:
-    """A key that the library itself warns of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SecurityWarning)
-        return RSAKey.generate_key(1024, parameters={"kid": "first", "use": "sig", "alg": "RS256"})
 
 
 @pytest.mark.parametrize(
     "issuer",
     [
         Issuer(jwks={"keys": [public_jwk(FIRST, use="enc")]}),
-        Issuer(jwks={"keys": [public_jwk(FIRST, use=..., key_ops=["encrypt"])]}),
-        Issuer(key=weak_key()),
-        Issuer(jwks={"keys": [public_jwk(FIRST, e="AQ")]}),
-        Issuer(jwks={"keys": [public_jwk(FIRST), public_jwk(FIRST)]}),
         Issuer(jwks={"keys": [public_jwk(FIRST), public_jwk(rsa_key("second"), kid="first")]}),
-        Issuer(jwks={"keys": [public_jwk(FIRST, alg="RS512")]}),
         Issuer(jwks={"keys": [public_jwk(FIRST, alg="PS256")]}),
         Issuer(jwks={"keys": [public_jwk(FIRST, kid="another")]}),
         Issuer(jwks={"keys": [public_jwk(FIRST, kid=...)]}),
     ],
-    ids=[
-        "for encryption",
-        "for other operations",
-        "1024 bits",
-        "exponent 1",
-        "published twice",
-        "two of one name",
-        "for RS512",
-        "for PS256",
-        "of another name",
-        "without a name",
-    ],
+    ids=["for encryption", "two of one name", "for PS256", "of another name", "without a name"],
 )
 async def test_a_key_that_does_not_fit_makes_no_signature_good(settings: Settings, issuer: Issuer):
     """The signature itself is right every time."""
@@ -139,73 +110,29 @@ def settings_with(settings: Settings, file: Path) -> Settings:
     return structs.replace(settings, issuers_file=file)
 
 
-async def test_a_flood_of_random_kids_costs_one_fetch_a_minute(gate: Gate):
-    good = gate.issuer.sign()
-    assert await gate.judge(good) is TRUSTED
-    gate.issuer.requests.clear()
-    for minute in range(3):
-        gate.world.clock.advance(seconds=60)
-        gate.issuer.now = gate.world.clock.now
-        for number in range(40):
-            forged = gate.issuer.sign(header={"kid": f"{minute}-{number}"})
-            assert await gate.judge(forged) == SIGNATURE_BAD
-        assert await gate.judge(gate.issuer.sign(jti=str(minute))) is TRUSTED
-        assert gate.issuer.requests.count(JWKS_URI) == minute + 1
-
-
-def answer(*args: Any, **kwargs: Any) -> Callable[[httpx2.Request], httpx2.Response]:
-    """What makes one response for every request."""
-    return lambda _: httpx2.Response(*args, **kwargs)
-
-
-def time_out(request: httpx2.Request) -> httpx2.Response:
-    raise httpx2.ReadTimeout("nothing for 5 s", request=request)
-
-
-def refuse(request: httpx2.Request) -> httpx2.Response:
-    raise httpx2.ConnectError("connection refused", request=request)
-
-
-BROKEN = {
-    "down": answer(503),
-    "unreachable": refuse,
-    "slow": time_out,
-    "oversized": answer(200, content=b'{"keys":[]}' + b" " * 200_000),
-    "elsewhere": answer(302, headers={"location": "https://evil.example/jwks"}),
-    "empty": answer(200, json={"keys": []}),
-    "not JSON": answer(200, content=b"<html></html>"),
-    "not an object": answer(200, json=[]),
-}
-
-
 class _Breakable(Issuer):
-    """An issuer whose keys are answered for by `broken`, once that is set."""
+    """An issuer whose keys are not answered for once it is broken."""
 
-    broken: Callable[[httpx2.Request], httpx2.Response] | None = None
+    is_broken = False
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
-        if self.broken is not None and request.url == JWKS_URI:
-            return self.broken(request)
-        assert request.url.host != "evil.example"
-        return super().answer(request)
+        return httpx2.Response(503) if self.is_broken else super().answer(request)
 
 
-@pytest.mark.parametrize("name", BROKEN)
-async def test_without_keys_no_token_is_good_and_the_log_says_why(settings: Settings, name: str):
+async def test_without_keys_no_token_is_good_and_the_log_says_why(settings: Settings):
     issuer = _Breakable()
-    issuer.broken = BROKEN[name]
+    issuer.is_broken = True
     async with open_gate(settings, issuer) as gate:
         (line,) = await gate.send(issuer.sign())
         assert line["event"] == "auth_failure_signature_invalid"
         assert line["reason"]
 
 
-@pytest.mark.parametrize("name", BROKEN)
-async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings, name: str):
+async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings):
     issuer = _Breakable()
     async with open_gate(settings, issuer) as gate:
         assert await gate.judge(issuer.sign()) is TRUSTED
-        issuer.broken = BROKEN[name]
+        issuer.is_broken = True
         for hours in (1, 23 - 1 / 60):
             gate.world.clock.advance(hours=hours)
             issuer.now = gate.world.clock.now
@@ -213,13 +140,6 @@ async def test_with_keys_a_good_token_outlives_the_outage(settings: Settings, na
         gate.world.clock.advance(minutes=2)
         issuer.now = gate.world.clock.now
         assert await gate.judge(issuer.sign()) == SIGNATURE_BAD
-
-
-async def test_a_key_of_tomorrow_spoils_nothing(settings: Settings):
-    issuer = Issuer()
-    issuer.jwks["keys"].insert(0, {"kty": "QUANTUM", "kid": "tomorrow", "use": "sig"})
-    async with open_gate(settings, issuer) as gate:
-        assert await gate.judge(issuer.sign()) is TRUSTED
 
 
 async def test_a_signature_that_held_is_checked_again_after_a_while(gate: Gate):
