@@ -53,14 +53,6 @@ def test_the_names_are_synced_after_the_renames(tmp_path, file_steps):
     assert file_steps.index("rename", index) < file_steps.index("rename", path) < synced
 
 
-def test_each_directory_on_the_way_is_synced_after_it_was_made(tmp_path, file_steps):
-    path = sealed(tmp_path, "seg_1", [sample_row()]).path(tmp_path)
-
-    assert set(file_steps.made()) == {path.parent.parent, path.parent}
-    for made in file_steps.made():
-        assert file_steps.index("mkdir", made) < file_steps.index("fsync", made.parent)
-
-
 def _two_days() -> list[NewSegment]:
     """One segment today, and two yesterday."""
     days = {DAY: NOON, DAY - timedelta(days=1): NOON - timedelta(days=1)}
