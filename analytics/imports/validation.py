@@ -8,11 +8,14 @@ first three are assigned anew, the last one is derived from the envelope.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from analytics.imports.envelopes import ImportedEnvelope, raw_envelope, read_envelope
-from analytics.imports.items import PLAIN_COLUMNS, ImportItem
-from analytics.model.envelopes import VerifiedCi
+import msgspec
+
+from analytics.imports.items import NOT_AN_OBJECT, PLAIN_COLUMNS, ImportItem
+from analytics.model.decision_reason import compact, decision_reason
+from analytics.model.envelopes import ENVELOPES, EVENTS, VerifiedCi
+from analytics.model.events import Envelope
 from analytics.model.row_validation import (
     ERROR_CHARS_MAX,
     AcceptedInterval,
@@ -30,6 +33,8 @@ from analytics.model.rows import (
     ci_columns,
 )
 from analytics.model.schema import COLUMNS
+from analytics.model.strict_json import DuplicateKey, check_keys
+from analytics.model.validation_errors import describe
 
 MEMO_MAX: Final = 10_000
 MEMO_BYTES_MAX: Final = 1_024
@@ -41,6 +46,7 @@ _PLAIN: Final = tuple((column.name, _CHECKS[column.name]) for column in PLAIN_CO
 _CI_MEMBERS: Final = {"repository_id": "repository_id", "run_id": "run_id", "token_id": "jti"}
 """The member of `payload.ci` that corresponds to each column of CiColumns."""
 
+_NO_ENVELOPE: Final = frozenset({b"", b"null"})
 _OIDC_SOURCE: Final = re.compile(r"oidc_[a-z0-9]+(_[a-z0-9]+)*", re.ASCII)
 
 _Key = TypeVar("_Key")
@@ -61,6 +67,16 @@ def refused(line: int, error: RowRefused) -> Refused:
     return Refused(line, str(error)[:ERROR_CHARS_MAX])
 
 
+@dataclass(frozen=True, slots=True)
+class _ImportedEnvelope:
+    """A checked envelope, encoded as its row stores it."""
+
+    envelope: Envelope
+    reason: str
+    payload: str
+    ci: VerifiedCi | None
+
+
 @dataclass(slots=True)
 class RowImporter:
     """Makes rows from items.
@@ -73,7 +89,7 @@ class RowImporter:
 
     audit_context: AuditContext
     window: AcceptedInterval
-    _said: dict[tuple[str, bytes], ImportedEnvelope] = field(default_factory=dict)
+    _said: dict[tuple[str, bytes], _ImportedEnvelope] = field(default_factory=dict)
     _stamps: dict[_Who, AuditContext] = field(default_factory=dict)
 
     def rows(
@@ -124,12 +140,12 @@ class RowImporter:
             **plain,
         )
 
-    def _envelope(self, event: str, item: ImportItem) -> ImportedEnvelope:
-        name, raw = raw_envelope(item)
+    def _envelope(self, event: str, item: ImportItem) -> _ImportedEnvelope:
+        name, raw = _raw_envelope(item)
         key = (event, raw)
         known = self._said.get(key)
         if known is None:
-            known = read_envelope(event, name, raw)
+            known = _read_envelope(event, name, raw)
             if len(raw) <= MEMO_BYTES_MAX:
                 _remember(self._said, key, known)
         return known
@@ -215,3 +231,53 @@ def _verdict_source(text: str | None) -> VerdictSource | None:
 def _check_text(name: str, text: str | None) -> None:
     if text is not None:
         _CHECKS[name](text)
+
+
+def _raw_envelope(item: ImportItem) -> tuple[str, bytes]:
+    """The column that holds the envelope, and its JSON; without one the envelope is empty."""
+    payload, envelope = bytes(item.payload), bytes(item.envelope)
+    if payload in _NO_ENVELOPE:
+        return ("payload", b"{}") if envelope in _NO_ENVELOPE else ("envelope", envelope)
+    if envelope not in _NO_ENVELOPE:
+        raise RowRefused("payload and envelope are two names of one thing: give one of them")
+    return "payload", payload
+
+
+def _with_ci(envelope: type[Envelope]) -> type[msgspec.Struct]:
+    """`envelope` as in a payload, in which the claims of a CI token may accompany its keys."""
+    return msgspec.defstruct(
+        envelope.__name__,
+        [("ci", VerifiedCi | msgspec.UnsetType, msgspec.UNSET)],
+        bases=(envelope,),
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+_envelope_decoders: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    event: msgspec.json.Decoder(_with_ci(envelope)) for event, envelope in ENVELOPES.items()
+}
+
+
+def _read_envelope(event: str, name: str, raw: bytes) -> _ImportedEnvelope:
+    """The envelope of `event` in `raw`, the value of the column `name`. Raises RowRefused."""
+    decoder = _envelope_decoders.get(event)
+    if decoder is None:
+        raise RowRefused(f"event must be one of {', '.join(sorted(EVENTS))}")
+    try:
+        envelope = decoder.decode(raw)
+        check_keys(raw)
+    except DuplicateKey as error:
+        raise RowRefused(str(error)) from error
+    except msgspec.ValidationError as error:
+        raise RowRefused(describe(error, name)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RowRefused(f"{name} {NOT_AN_OBJECT}") from error
+    bare = msgspec.structs.replace(envelope, ci=msgspec.UNSET) if envelope.ci else envelope
+    return _ImportedEnvelope(
+        envelope=envelope,
+        reason=decision_reason(msgspec.to_builtins(bare)),
+        payload=compact(envelope),
+        ci=envelope.ci or None,
+    )
