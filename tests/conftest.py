@@ -230,11 +230,9 @@ class World:
 
     @property
     def admin(self) -> dict[str, str]:
-        """The admin token's header."""
         return {"x-service-admin-token": ADMIN_TOKEN}
 
     def session(self, name: str) -> dict[str, str]:
-        """The session cookie of the member called `name`."""
         return {"cookie": f"admin_session={self.cookies[name]}"}
 
     async def bindings(self, **query: str) -> list[dict[str, Any]]:
@@ -271,7 +269,6 @@ def any_scope(capability: object, org: object) -> None:
 
 
 def unscoped_key(tenant_id: str, **more: Any) -> tuple[ApiKey, str]:
-    """A key as they were issued before scopes were required, to be stored, and its secret."""
     secret = new_token("cs_")
     facts = {"project_id": None, "name": "old proxy", "created_at": START} | more
     hashed = token_hash(secret)
@@ -312,7 +309,6 @@ def settings_over(folder: Path, url: str | None = None) -> Settings:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Settings over an empty data dir."""
     return settings_over(tmp_path)
 
 
@@ -470,7 +466,6 @@ async def running_world(
 
 @pytest.fixture
 async def world(settings: Settings, clock: SettableClock) -> AsyncIterator[World]:
-    """A running world of the test's own."""
     async with running_world(settings, clock) as people:
         yield people
 

@@ -18,8 +18,6 @@ _HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conte
 
 @dataclass(frozen=True)
 class Request:
-    """A client's request."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -27,7 +25,6 @@ class Request:
 
     @property
     def is_list(self) -> bool:
-        """True for a list of objects."""
         return self.method == "GET" and "list-type=2" in self.path
 
 
@@ -48,7 +45,6 @@ class Answer:
     is_endless: bool = False
 
     def with_(self, **changes: Any) -> "Answer":
-        """The same with changes."""
         return replace(self, **changes)
 
 
@@ -57,8 +53,6 @@ Fault = Callable[[Request, Callable[[], Answer]], Answer]
 
 
 class FaultyStore:
-    """A proxy: `fault` gives its answers, None passes the server's on."""
-
     def __init__(self, server: str) -> None:
         self.server = urlsplit(server)
         self.endpoint = ""
@@ -68,7 +62,6 @@ class FaultyStore:
         self.ended = threading.Event()
 
     def ask(self, request: Request) -> Answer:
-        """The server's own answer."""
         connection = http.client.HTTPConnection(self.server.netloc, timeout=HANG_S)
         try:
             connection.request(request.method, request.path, request.body, request.headers)
@@ -152,7 +145,6 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def faulty_store(server: str) -> Iterator[FaultyStore]:
-    """A proxy to `server` that runs during the block."""
     store = FaultyStore(server)
     handler = type("Handler", (_Handler,), {"store": store})
     with _Server(("127.0.0.1", 0), handler) as proxy:

@@ -36,7 +36,6 @@ class HalfOpenForwarder:
         self._are_lost = threading.Event()
 
     def close(self) -> None:
-        """Close the port and every connection."""
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # ends a thread that waits in accept()
         self._sockets.close()

@@ -12,7 +12,6 @@ from tests.tiers import IS_FULL
 
 
 def find_program(name: str) -> str | None:
-    """The program beside this Python, where the set-up of the tests puts it, or on the PATH."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.is_file() else shutil.which(name)
 

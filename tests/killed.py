@@ -58,7 +58,6 @@ async def publish(services: Services) -> None:
 
 
 async def restore_segments(services: Services) -> None:
-    """Those that are damaged, from the backup that standard input names."""
     sources = open_sources(services.settings, [sys.stdin.read()])
     work = SegmentRestore(services, sources, cli_caller("org_platform").audit_context)
     for segment in await choose_segments(services, None, None, ()):

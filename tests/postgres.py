@@ -81,13 +81,11 @@ class PostgresServer:
         self._initialise()
 
     def url(self, database: str) -> str:
-        """The URL of `database`, as in COUNTERSIGN_DATABASE_URL."""
         return URL.create(
             "postgresql+asyncpg", USER, self._password, "127.0.0.1", self._port, database
         ).render_as_string(hide_password=False)
 
     def connect(self, database: str = "postgres") -> psycopg.Connection[Any]:
-        """A connection as another program opens it, without a transaction of its own."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self._port,
@@ -108,7 +106,6 @@ class PostgresServer:
             self.drop_database(name)
 
     def create_database(self, template: str = MIGRATED) -> str:
-        """The name of a new copy of `template`."""
         if template == MIGRATED:
             self.keep_template(MIGRATED, _migrate)
         name = f"test_{secrets.token_hex(8)}"
@@ -121,7 +118,6 @@ class PostgresServer:
         self._copy(template, name)
 
     def drop_database(self, name: str) -> None:
-        """Drop it with all that it holds, whether or not it is in use."""
         drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
         self._administer(drop)
 
@@ -196,12 +192,10 @@ class PostgresServer:
             self.resume()
 
     def close(self) -> None:
-        """Stop it and remove its data."""
         self.stop(is_crash=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self) -> str:
-        """What the server has written to its log."""
         return (self._folder / "log").read_text(errors="replace")
 
     def _initialise(self) -> None:
@@ -264,7 +258,6 @@ class PostgresServer:
         self._pid = 0
 
     def _pids(self) -> list[int]:
-        """The server's processes, the first first."""
         if not self._pid:
             return []
         children = Path(f"/proc/{self._pid}/task/{self._pid}/children")
@@ -308,7 +301,6 @@ def _stop_shared_postgres() -> Iterator[None]:
 
 @pytest.fixture
 def postgres() -> PostgresServer:
-    """The shared server, for databases beside each other."""
     return postgres_server()
 
 

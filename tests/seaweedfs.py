@@ -87,22 +87,18 @@ class SeaweedFS:
 
     @property
     def port(self) -> int:
-        """That of the S3 API."""
         return self._ports["s3.port"]
 
     @property
     def endpoint(self) -> str:
-        """The address of the S3 API."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def ports(self) -> list[int]:
-        """All that it listens on."""
         return list(self._ports.values())
 
     @property
     def environment(self) -> dict[str, str]:
-        """The AWS_* variables of a client."""
         return {
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -111,7 +107,6 @@ class SeaweedFS:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not stopped."""
         return self._process is not None
 
     def start(self) -> None:
@@ -130,7 +125,6 @@ class SeaweedFS:
                     self._ports = {}
 
     def stop(self) -> None:
-        """Stop it if it runs. Its clients find no one at its address."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -266,7 +260,6 @@ class Bucket:
     url: str
 
     def settings(self, settings: Settings, **changes: Any) -> Settings:
-        """`settings` with segments in this place."""
         own = {"segments_url": self.url, "segments_endpoint": self.server.endpoint}
         return msgspec.structs.replace(settings, **own | changes)
 
@@ -275,12 +268,10 @@ class Bucket:
         return Objects(parse_place(self.url), self.server.endpoint, HANG_S)
 
     def list_keys(self) -> set[str]:
-        """The keys of all segments and indexes."""
         found = {entry.key for entry in self.objects().entries()}
         return {key for key in found if key.startswith("tenant=")}
 
     def content(self, key: str) -> bytes:
-        """The bytes of an object."""
         return self.objects().read(key)
 
     def write(self, key: str, content: bytes) -> None:

@@ -49,7 +49,6 @@ class Checks:
 
 
 def functions(source: str) -> list[Checks]:
-    """The functions and methods of a module."""
     nodes = ast.parse(source).body
     for node in nodes:
         if isinstance(node, ast.ClassDef):

@@ -19,7 +19,6 @@ By revision, operation, and the name of its index or table.
 
 
 def operations(migration: Path) -> Iterator[ast.Call]:
-    """The calls of Alembic's `op` in `migration`, except those of its downgrade."""
     for node in ast.parse(migration.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name == "downgrade":
             continue

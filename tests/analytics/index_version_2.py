@@ -19,7 +19,6 @@ _RESTART_LINES = 32
 
 
 def write_version_2(root: Path, segment: Segment, block_lines: int = 2_048) -> None:
-    """Write the index of `segment` again, as version 2 had it."""
     with open_index(root, segment) as index:
         directory = index.contents.directory
         plain = msgspec.msgpack.decode(msgspec.msgpack.encode(directory))

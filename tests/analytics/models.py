@@ -11,7 +11,6 @@ from analytics.query.summaries import Summary, ValueCount
 
 
 def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:
-    """The rows of `query` by seq."""
     return {
         seq: row
         for seq, row in accepted.items()

@@ -46,7 +46,6 @@ READERS: dict[str, Callable[[bytes], list[dict[str, Any]]]] = {
 
 
 def read_file(content: bytes, file_format: str) -> list[dict[str, Any]]:
-    """The rows of an exported file."""
     return READERS[file_format](content)
 
 

@@ -147,7 +147,6 @@ class SampleLake:
         return accepted
 
     def snapshot(self) -> Snapshot:
-        """All there is now."""
         return Snapshot(TENANT, self.last_seq, tuple(self.segments), tuple(self.batches))
 
 

@@ -66,7 +66,6 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 def run(script: str, *options: str, environment: dict[str, str]) -> str:
-    """What `python -m benchmarks.script` prints, which must end well."""
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{script}", *options],
         cwd=FOLDER.parent,

@@ -63,7 +63,6 @@ async def fill(services: Services) -> None:
 
 
 async def _export(services: Services, acme: Organisation, text: str) -> None:
-    """An export of the rows of this package."""
     export = await services.exporter.prepare(
         acme,
         parse_query({"package": [text]}),
@@ -110,7 +109,6 @@ async def _add_trust(work: UnitOfWork, acme: Organisation, services: Services) -
 
 
 async def _add_policy(work: UnitOfWork, acme: Organisation) -> None:
-    """Rules, and requests for exceptions, with these reasons."""
     rules = [
         {"ecosystem": "npm", "package": f"p{number}", "id": text, "reason": text}
         for number, text in enumerate(TEXTS)

@@ -77,7 +77,6 @@ def expect_rows(page: Page, count: int) -> None:
 
 
 def first_id(page: Page) -> str:
-    """The row at the top."""
     return page.locator("table.log tbody tr").first.get_attribute("id") or ""
 
 

@@ -22,8 +22,6 @@ ADA = "ada@acme.example"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """Acme with its owner Ada."""
-
     async def add_ada(services: Services) -> None:
         async with services.store.write() as work:
             acme = await get_org(work.session, "acme")
@@ -40,7 +38,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def server(home: Home) -> Server:
-    """A server with one binding of acme."""
     server = home.serve()
     with server.client() as client:
         assert client.post(bindings_path(), json=binding_body()).status_code == 201
@@ -49,8 +46,6 @@ def server(home: Home) -> Server:
 
 @pytest.fixture
 def link(home: Home, server: Server) -> str:
-    """A sign-in link of Ada's."""
-
     async def issue(services: Services) -> str:
         async with services.store.write() as work:
             acme = await get_org(work.session, "acme")

@@ -63,7 +63,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, s
 
 @pytest.fixture
 def context(server: tuple[Server, str], browser: Browser) -> Iterator[BrowserContext]:
-    """The owner's browser, signed in."""
     context = browser.new_context()
     ours, cookie = server
     context.add_cookies(

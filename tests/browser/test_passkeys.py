@@ -89,7 +89,6 @@ class Place:
     cookies: list[str]
 
     def rows(self, event: str) -> list[dict[str, Any]]:
-        """Acme's rows of this event, newest first."""
         with self.server.client() as client:
             return all_entries(client, event=event)
 

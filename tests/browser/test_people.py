@@ -43,7 +43,6 @@ class Place:
         return f"{self.server.url}/admin/ui/orgs/acme/{page}"
 
     def sign_in(self, browser: Browser, who: str, **options: Any) -> BrowserContext:
-        """A browser's window in which `who` is signed in."""
         context = browser.new_context(**options)
         context.add_cookies(
             [{"name": "admin_session", "value": self.cookies[who], "url": self.server.url}]

@@ -94,7 +94,6 @@ class Walk:
         self.page.keyboard.press("Enter")
 
     def download(self, target: Locator, folder: Path) -> Path:
-        """Save what a link leads to."""
         with self.page.expect_download() as started:
             self.press(target)
         path = folder / started.value.suggested_filename

@@ -28,16 +28,13 @@ class Place:
 
     @property
     def audit(self) -> str:
-        """The audit page's address."""
         return f"{self.overview}/audit"
 
     @property
     def overview(self) -> str:
-        """The overview's address."""
         return f"{self.server.url}/admin/ui/orgs/acme"
 
     def ingest(self, items: list[dict[str, Any]]) -> None:
-        """Send install rows of acme, each of them good."""
         with self.server.client() as client:
             answer = client.post("/api/v1/admin/orgs/acme/audit/events", json=items)
             assert answer.json()["rejected"] == []
@@ -106,6 +103,5 @@ def visit(place: Place, browser: Browser) -> Iterator[Visits]:
 
 
 def search(page: Page, text: str) -> None:
-    """Type `text` into the search of the audit page, and press Enter."""
     page.get_by_label("Search", exact=True).fill(text)
     page.keyboard.press("Enter")

@@ -43,8 +43,6 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True)
 class Done:
-    """A command that ended, and all that it printed."""
-
     code: int
     log: str
 
@@ -155,7 +153,6 @@ class Manager:
         return Ecosystem.PYPI if is_python else Ecosystem.NPM
 
     def pinned(self, name: str, version: str) -> str:
-        """The requirement of exactly this version."""
         return f"{name}=={version}" if self.ecosystem is Ecosystem.PYPI else f"{name}@{version}"
 
     def below_2(self, name: str) -> str:
@@ -174,12 +171,10 @@ class Manager:
         """Write the files of a project that wants `requirements`."""
 
     def add(self, project: Project, *requirements: str) -> Done:
-        """Install `requirements`."""
         self.prepare(project, *requirements)
         return project.run(*self.command(*requirements))
 
     def install_locked(self, project: Project) -> Done:
-        """Install from the lock file alone what `add` has installed."""
         project.forget("site", ".venv", "node_modules", ".yarn")
         return project.run(*self.locked_command())
 
@@ -187,7 +182,6 @@ class Manager:
         """Remove what is installed outside of the project's folder."""
 
     def version(self, project: Project, name: str) -> str | None:
-        """The installed version of a package."""
         is_python = self.ecosystem is Ecosystem.PYPI
         return project.python_module(name) if is_python else project.node_module(name)
 
@@ -319,7 +313,6 @@ class Npm(Manager):
 
     @property
     def program(self) -> Sequence[str | Path]:
-        """The client without a command."""
         return (NPM or "npm",)
 
     def command(self, *requirements: str) -> Sequence[str | Path]:

@@ -56,8 +56,6 @@ POLICY: Final = {
 
 @dataclass(frozen=True)
 class Key:
-    """An API key that may install."""
-
     id: str
     secret: str
 
@@ -78,12 +76,9 @@ class Stand:
 
     @property
     def address(self) -> ProxyAddress:
-        """Where its proxy is."""
         return ProxyAddress(self.url, "acme")
 
     def key(self) -> Key:
-        """A new key."""
-
         async def issue(services: Services) -> Key:
             async with services.store.write() as work:
                 acme = await get_org(work.session, "acme")
@@ -96,7 +91,6 @@ class Stand:
         return self.home.change(issue)
 
     def ci_token(self) -> str:
-        """A token of the job."""
         return self.issuer.sign(jti=secrets.token_hex(8))
 
     def install_token(self, key: Key) -> str:

@@ -43,7 +43,6 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @contextmanager
 def demo(home: Home) -> Iterator[tuple[Server, dict[str, Any]]]:
-    """`countersign demo --json`, and what it printed."""
     process = home.begin("demo", "--json")
     assert process.stdout is not None
     try:

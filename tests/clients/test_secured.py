@@ -83,7 +83,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(
     tmp_path_factory: pytest.TempPathFactory, packages: PackageRegistry, authority: Path
 ) -> Iterator[Stand]:
-    """A server behind nginx."""
     stock(packages)
     stock_pip(packages)
     home, issuer, https = Home(tmp_path_factory.mktemp("secured")), IssuerProcess(), free_port()

@@ -111,7 +111,6 @@ class DemoReader:
         return environment | {"HOME": str(self._home), "LANG": "C.UTF-8"} | self.variables
 
     def read_json(self, name: str) -> Any:
-        """A file that the blocks have written."""
         return json.loads((self.folder / name).read_text())
 
     def serve(self) -> Server:
@@ -141,7 +140,6 @@ class DemoReader:
         return (self.data_dir / "metrics_token").read_text().strip()
 
     def close(self) -> None:
-        """End the server."""
         if self._server is not None:
             self._server.kill()
 

@@ -35,7 +35,6 @@ Imports = Mapping[str, set[str]]
 
 
 def room_imports(service: Path) -> dict[str, set[str]]:
-    """The rooms in the folder `service`, and which others each imports, in functions too."""
     rooms = {package.parent.name for package in service.glob("*/__init__.py")}
     found: dict[str, set[str]] = {room: set() for room in rooms}
     for room in rooms:
@@ -75,7 +74,6 @@ def _below(imports: Imports, room: str) -> set[str]:
 
 
 def draw(service: Path) -> str:
-    """The picture as SVG."""
     imports = room_imports(service)
     levels = floors(imports)
     height = len(levels) * _FLOOR + 2 * _MARGIN - (_FLOOR - _BOX)

@@ -31,8 +31,6 @@ ALTERNATIVES: Final = frozenset({"docs/install-proxy.md"})
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One fenced block of a page."""
-
     page: str
     line: int
     section: str
@@ -69,7 +67,6 @@ def pages() -> list[str]:
 
 
 def fenced_blocks(page: str) -> Iterator[Block]:
-    """Every fenced block of `page`."""
     text = (REPOSITORY / page).read_text()
     for fence in _FENCE.finditer(text):
         before = text[: fence.start()]
@@ -79,7 +76,6 @@ def fenced_blocks(page: str) -> Iterator[Block]:
 
 
 def shell_blocks(page: str) -> list[Block]:
-    """The blocks that a reader pastes into a shell."""
     return [block for block in fenced_blocks(page) if block.language == "sh"]
 
 

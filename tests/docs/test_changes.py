@@ -43,7 +43,6 @@ def test_a_change_touches_the_files_of_its_row_alone(change: Change) -> None:
 
 
 def changed_copy(folder: Path) -> None:
-    """Copy the code to `folder`, with all changes made."""
     ignored = shutil.ignore_patterns("__pycache__", "local")
     for part in PARTS:
         shutil.copytree(REPOSITORY / part, folder / part, ignore=ignored)

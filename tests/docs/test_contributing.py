@@ -10,7 +10,6 @@ FILES_MAX: Final = 3
 
 
 def rows_by_task() -> dict[str, str]:
-    """The cells of each row of "To change X, open Y"."""
     page = (REPOSITORY / "CONTRIBUTING.md").read_text()
     section = page.split("## To change X, open Y\n")[1].split("\n## ")[0]
     _, _, *rows = re.findall(r"^\| (.+?) \| (.+) \|$", section, re.MULTILINE)

@@ -31,7 +31,6 @@ DOCS = ROOT / "docs"
 
 
 def read(name: str) -> str:
-    """A document's text with white space folded."""
     return " ".join((DOCS / name).read_text().split())
 
 
@@ -117,14 +116,12 @@ def test_every_role_and_capability_is_documented() -> None:
 
 
 def anchors(markdown: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
     text = re.sub(r"^ *```.*?^ *```", "", markdown, flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def links(markdown: str) -> list[tuple[str, str]]:
-    """File and anchor of each link within the repository; either may be empty."""
     return re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", markdown)
 
 

@@ -71,7 +71,6 @@ _GENERATED: Final = re.compile(r"<!-- made by .*? -->.*?<!-- end: .*? -->", re.D
 
 
 def checked_files(globs: Iterable[str]) -> list[Path]:
-    """Every file that `globs` name, except this one."""
     found = sorted(path for pattern in globs for path in REPOSITORY.glob(pattern))
     return [path for path in found if path != Path(__file__)]
 
@@ -82,7 +81,6 @@ def without_generated(text: str) -> str:
 
 
 def banned_words(text: str, banned: re.Pattern[str] = _BANNED) -> Iterator[str]:
-    """Each banned word of `text`, with the number of its line."""
     for word in banned.finditer(text):
         line = text.count("\n", 0, word.start()) + 1
         yield f"line {line}: {' '.join(word[0].split())}"

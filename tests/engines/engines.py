@@ -59,7 +59,6 @@ class Engine:
     def answers(
         self, format_: str, location: str, cwd: Path, environment: dict[str, str] | None = None
     ) -> Answers:
-        """What it says of the table at `location`."""
         script = SCRIPTS / f"ask_{self.name}.py"
         printed = self.run(script, format_, location, cwd=cwd, environment=environment)
         return Answers(**json.loads(printed.strip().splitlines()[-1]))

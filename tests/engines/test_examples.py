@@ -28,7 +28,6 @@ NAMES = ["polars", *ENGINES]
 
 
 async def hits(lakes) -> dict[str, int]:
-    """Blocked installs by tenant."""
     async with lakes.audit.services.store.read() as session:
         segments = await list_live_segments(session)
     rows = (await own_rows(lakes.audit.services, segments)).to_pylist()

@@ -67,7 +67,6 @@ class Faults:
         return took_s
 
     def a_node(self) -> Node:
-        """One of them, by chance."""
         return self.chance.choice(self.fleet.nodes)
 
     def stop(self, node: Node) -> None:
@@ -91,7 +90,6 @@ class Faults:
         return "\n".join(lines)
 
     def answers(self, clients: list[Client]) -> Counter[int | str]:
-        """All that were counted."""
         counted: Counter[int | str] = Counter()
         for client in [*clients, *self.probes]:
             counted += client.answers

@@ -27,11 +27,9 @@ class Node:
     server: Server | None = None
 
     def start(self, **changes: str) -> Server:
-        """Serve; returns once the node is ready."""
         return self.begin(**changes).wait_ready()
 
     def begin(self, **changes: str) -> Server:
-        """Start to serve."""
         self.server = self.home.start(port=str(self.port), **changes)
         return self.server
 
@@ -57,7 +55,6 @@ class Node:
         assert code is None, f"the node is gone, with exit code {code}:\n{self.server.logged()}"
 
     def kill(self) -> None:
-        """End it as a power cut would; its data dir stays."""
         if self.server is not None:
             self.server.kill()
             self.server = None

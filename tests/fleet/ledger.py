@@ -63,11 +63,9 @@ class Client:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what is under way; raises what went wrong."""
         self._stop.set()
         self._thread.join(300)
         assert not self._thread.is_alive(), f"{self.name} does not get an answer: {self.answers}"
@@ -131,14 +129,12 @@ class Writer(Client):
         self._chance = random.Random(self.name)
 
     def step(self, client: httpx2.Client, number: int) -> None:
-        """Add rows or a binding."""
         if self._chance.random() < 0.2:
             self._add_binding(client, number)
         else:
             self.add_rows(client, number)
 
     def add_rows(self, client: httpx2.Client, number: int) -> None:
-        """Add a batch of rows, of `number`."""
         now = utc_now()
         names = [f"{self.name}/{number}/{item}" for item in range(BATCH)]
         items = [

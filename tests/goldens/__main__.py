@@ -30,11 +30,9 @@ class Output:
         self._folder, self._only = folder, re.compile(only)
 
     def wants(self, path: str) -> bool:
-        """True if the golden of this path is to be written."""
         return self._only.search(path) is not None
 
     def write(self, path: str, text: str) -> None:
-        """Write one golden, if it is wanted."""
         if self.wants(path):
             file = self._folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +88,6 @@ def _pages(
 
 
 def main() -> None:
-    """Write the goldens that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.goldens", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="a new folder")
     parser.add_argument("--only", default="", help="a pattern: only goldens whose path it matches")

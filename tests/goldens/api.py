@@ -49,12 +49,10 @@ def is_api(rule: str, document: Mapping[str, Any]) -> bool:
 
 
 def path_of(rule: str) -> str:
-    """A rule's path as the document writes it."""
     return _PARAMETER.sub(r"{\1}", rule)
 
 
 def parameters_of(rule: str) -> list[str]:
-    """The names of the parameters in a rule's path."""
     return _PARAMETER.findall(rule)
 
 
@@ -90,7 +88,6 @@ class Endpoint:
 
     @property
     def queries(self) -> list[str]:
-        """The names of all query parameters."""
         return [each["name"] for each in self._parameters if each["in"] == "query"]
 
     def path(

@@ -83,7 +83,6 @@ class Bench:
     _server: subprocess.Popen[bytes] | None = None
 
     def close(self) -> None:
-        """Stop what runs."""
         self.renew()
 
     def prepare(self, name: str) -> None:
@@ -92,7 +91,6 @@ class Bench:
             self.copy.run(*words_of(FIRST[name], self.values))
 
     def renew(self) -> None:
-        """Leave the copy in use, and stop its server."""
         if self._server is not None:
             self._server.kill()
             self._server.wait()
@@ -100,7 +98,6 @@ class Bench:
 
     @property
     def copy(self) -> Installation:
-        """The copy in use, with its files."""
         if self._copy is None:
             self._copy = self.original.copied(self.folder)
             write_files(self.folder / "files")
@@ -114,13 +111,11 @@ class Bench:
 
     @property
     def url(self) -> str:
-        """The server's address, also before it is there."""
         if not self.ports:
             self.ports.append(_free_port())
         return f"http://127.0.0.1:{self.ports[0]}"
 
     def serve(self) -> None:
-        """Start a server of the copy in use, unless there is one."""
         if self._server is not None:
             return
         minutes = int((CLOCK.now - START).total_seconds()) // _MINUTE_S

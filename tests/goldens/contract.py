@@ -23,6 +23,5 @@ async def _document() -> bytes:
 
 
 def update() -> None:
-    """Rewrite them as they are now."""
     OPENAPI.write_text(shown_document(asyncio.run(_document())))
     HELP.write_text(all_help())

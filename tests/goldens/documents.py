@@ -21,12 +21,10 @@ def shown_document(body: bytes) -> str:
 
 
 def shown_help() -> Iterator[tuple[str, str]]:
-    """The words of each command and group, and the help that it prints."""
     for words in [(), *every_command()]:
         ran = invoke((*words, "--help"), WIDTH)
         yield " ".join(("countersign", *words)), ran.out + ran.err
 
 
 def all_help() -> str:
-    """The help of every command in one text."""
     return "".join(f"=== {words} --help\n{text}\n" for words, text in shown_help())

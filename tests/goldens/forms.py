@@ -32,7 +32,6 @@ class Form:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its fields, each once."""
         return tuple(dict.fromkeys(each.name for each in self.fields))
 
     def untouched(self) -> list[tuple[str, str]]:

@@ -65,8 +65,6 @@ SCOPES: Final = ("packages:install", "audit:ingest")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a request."""
-
     status: int
     headers: list[tuple[str, str]]
     body: bytes
@@ -104,7 +102,6 @@ class Installation:
 
     @property
     def normalised(self) -> Normaliser:
-        """What makes its answers equal to those of its copies."""
         places = {str(self.folder): "folder", str(REPOSITORY): "repository"}
         return Normaliser(places | {service_version(): "version"})
 
@@ -118,11 +115,9 @@ class Installation:
         }
 
     def session(self, name: str) -> dict[str, str]:
-        """The headers of a browser of a member."""
         return {"cookie": f"admin_session={self.cookies[name]}", **OWN_PAGE}
 
     def run(self, *words: str, given: bytes = b"", **variables: str) -> Ran:
-        """A command on the data dir."""
         return invoke(words, self.environment | variables, given)
 
     def ask(self, *words: str) -> Any:
@@ -139,7 +134,6 @@ class Installation:
         return [(status.st_size, status.st_mtime_ns) for status in statuses]
 
     def copied(self, folder: Path) -> "Installation":
-        """A copy of it in `folder`, which is replaced."""
         shutil.rmtree(folder, ignore_errors=True)
         # Segments are shared: they are never written to again. No call of Python's is as fast.
         subprocess.run(["cp", "-al", str(self.folder), str(folder)], check=True)
@@ -167,12 +161,10 @@ class App:
         await self._serving.startup()
 
     def close(self) -> None:
-        """Stop serving."""
         self._runner.run(self._serving.shutdown())
         self._runner.close()
 
     def rules(self) -> Iterator[tuple[str, str]]:
-        """The method and path of each endpoint, sorted by path."""
         rules = sorted(self.quart.url_map.iter_rules(), key=lambda rule: rule.rule)
         for rule in rules:
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
@@ -206,13 +198,11 @@ class Copies:
 
     @property
     def app(self) -> App:
-        """The service over the copy in use."""
         if self._app is None:
             self._app = App(self._original.copied(self._folder))
         return self._app
 
     def renew(self) -> None:
-        """Leave the copy in use."""
         if self._app is not None:
             self._app.close()
             self._app = None
@@ -220,7 +210,6 @@ class Copies:
 
 @contextmanager
 def copies(installation: Installation, folder: Path) -> Iterator[Copies]:
-    """Copies in `folder`, the last of which is closed in the end."""
     made = Copies(installation, folder)
     try:
         yield made

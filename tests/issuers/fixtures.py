@@ -40,11 +40,9 @@ class IssuerProcess(TalkingProcess):
         self.tell("/publish", jwks=jwks)
 
     def break_down(self, outage: Outage) -> None:
-        """Have `outage` from now on; `Outage.NONE` ends it."""
         self.tell("/outage", outage=outage)
 
     def requests(self) -> dict[str, int]:
-        """How often each path was asked for."""
         return dict(self.tell("/requests"))
 
     @property

@@ -41,7 +41,6 @@ def long_rsa_key() -> RSAKey:
 
 @cache
 def ec_key(name: str) -> ECKey:
-    """The P-256 key called `name`."""
     return ECKey.generate_key("P-256", parameters={"kid": name, "use": "sig", "alg": "ES256"})
 
 
@@ -52,7 +51,6 @@ def public_jwk(key: Key, **changes: Any) -> dict[str, Any]:
 
 
 def segment(raw: bytes) -> str:
-    """`raw` as a part of a compact token."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
@@ -67,7 +65,6 @@ def compact(header: bytes, payload: bytes, signature: bytes = b"") -> str:
 
 
 def signature_of(token: str) -> bytes:
-    """The bytes of a compact token's signature."""
     part = token.rpartition(".")[2]
     return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
@@ -88,7 +85,6 @@ class Issuer:
             self.publish(self.key)
 
     def publish(self, *keys: Key) -> None:
-        """Make `keys` all that is published."""
         self.jwks = {"keys": [public_jwk(key) for key in keys]}
 
     def rotate(self, name: str) -> None:
@@ -150,7 +146,6 @@ class Issuer:
         return self.answer(request)
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
-        """What `request` gets."""
         discovery = f"{self.url}/.well-known/openid-configuration"
         jwks_uri = f"{self.url}/.well-known/jwks"
         if request.url == discovery:

@@ -63,15 +63,12 @@ class IssuerServer(ThreadingHTTPServer):
         return self.issuer.sign(header=header, **claims)
 
     def rotate(self, order: dict[str, Any]) -> None:
-        """Sign with a new key; the old one stays published beside it."""
         self.issuer.rotate(order["name"])
 
     def publish(self, order: dict[str, Any]) -> None:
-        """Make this the key set."""
         self.issuer.jwks = order["jwks"]
 
     def break_down(self, order: dict[str, Any]) -> None:
-        """Have this outage from now on, or none."""
         self.outage = Outage(order["outage"])
 
     def count(self, _: dict[str, Any]) -> dict[str, int]:

@@ -88,7 +88,6 @@ class Copies:
 
 @contextmanager
 def copies(number: int) -> Iterator[Copies]:
-    """So many copies, which are removed at the end."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         made = [Copy(Path(folder) / str(each)) for each in range(number)]
         try:
@@ -99,7 +98,6 @@ def copies(number: int) -> Iterator[Copies]:
 
 
 def mutants(modules: Iterable[str]) -> list[Trial]:
-    """All of `modules`."""
     return [
         Trial(module, mutant)
         for module in modules

@@ -21,8 +21,6 @@ Reached = tuple[list[str], dict[str, tuple[float, list[str]]]]
 
 
 class Copy:
-    """The code and its tests in `folder`, without what a service has written, and a runner."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         for part in _PARTS:
@@ -38,12 +36,10 @@ class Copy:
         )
 
     def write(self, path: str, code: str) -> None:
-        """Let the file `path` have this `code`."""
         _rewrite(self._folder / path, code)
 
     @contextmanager
     def with_code(self, path: str, code: str) -> Iterator[None]:
-        """The file `path` has this `code` within."""
         before = (self._folder / path).read_text()
         self.write(path, code)
         try:
@@ -71,7 +67,6 @@ class Copy:
         return json.loads(_there(self._process.stdout).readline())
 
     def close(self) -> None:
-        """End the runner."""
         _there(self._process.stdin).close()
         self._process.wait()
         _there(self._process.stdout).close()

@@ -23,7 +23,6 @@ class Chosen:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Drop the others."""
         chosen = [item for item in items if item.nodeid in self._rank]
         items[:] = sorted(chosen, key=lambda item: self._rank[item.nodeid])
 

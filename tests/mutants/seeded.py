@@ -57,14 +57,12 @@ class Mutant:
         return _statement_name(self.function, self.statement)
 
     def applied_to(self, code: str) -> str:
-        """The code of the module with the change."""
         whole = code.encode()
         start, end = self.place
         return (whole[:start] + self.text.encode() + whole[end:]).decode()
 
 
 def mutants_of(code: str) -> list[Mutant]:
-    """All mutants of a module, in the order of its code."""
     places = _Places(code)
     numbers = Counter[tuple[str, str, str]]()
     found: list[Mutant] = []

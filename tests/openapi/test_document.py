@@ -52,7 +52,6 @@ async def document(world: World) -> dict[str, Any]:
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    """Every object in `node`, itself included."""
     if isinstance(node, dict):
         yield node
     for inner in (

@@ -24,7 +24,6 @@ PARSER = TOOLS / "node_modules" / "@apidevtools" / "swagger-parser" / "lib" / "i
 
 @pytest.fixture
 async def document(world: World, tmp_path: Path) -> Path:
-    """The document in a file."""
     answer = await world.client.get("/openapi.json")
     (file := tmp_path / "openapi.json").write_bytes(await answer.get_data())
     return file

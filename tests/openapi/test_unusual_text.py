@@ -59,7 +59,6 @@ async def json_bodies(world: World, text: str) -> list[tuple[str, Any]]:
 
 
 def members_of(schema: Any, document: Any) -> list[str]:
-    """The names of an object's members in `schema`; of a list there are none."""
     name = schema.get("$ref", "").rpartition("/")[2]
     return list(document["components"]["schemas"][name]["properties"]) if name else []
 

@@ -19,8 +19,6 @@ from service.cli.root import root as main
 
 @dataclass(frozen=True)
 class Ran:
-    """A command that ended."""
-
     code: int
     out: str
     err: str

@@ -32,7 +32,6 @@ def acme(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(empty_home: Home, acme: Path) -> Home:
-    """A data dir with the organisation acme."""
     copy_data_dir(acme, empty_home.data_dir)
     return empty_home
 
@@ -63,7 +62,6 @@ def long_history(tmp_path_factory: pytest.TempPathFactory, acme: Path) -> Path:
 
 @pytest.fixture
 def long_home(empty_home: Home, long_history: Path) -> Home:
-    """Acme with a copy of `long_history`."""
     copy_data_dir(long_history, empty_home.data_dir)
     return empty_home
 
@@ -91,7 +89,6 @@ def server(there: Home) -> Server:
 
 @pytest.fixture(scope="module")
 def ada(there: Home, server: Server) -> str:
-    """The cookie of an owner's browser."""
     return there.change(owner_cookie)
 
 

@@ -45,7 +45,6 @@ CLI = "service.cli.main"
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -53,15 +52,12 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    """One `countersign serve`."""
-
     process: subprocess.Popen[bytes]
     port: int
     log: Path
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, **options: Any) -> httpx2.Client:
@@ -92,16 +88,13 @@ class Server:
         return self
 
     def is_listening(self) -> bool:
-        """True while new connections are accepted."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def terminate(self) -> None:
-        """Ask it to stop."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
-        """Its exit code."""
         return self.process.wait(DEADLINE_S)
 
     def stop(self) -> int:
@@ -115,7 +108,6 @@ class Server:
         self.process.wait()
 
     def logged(self) -> str:
-        """What it wrote to standard error so far."""
         return self.log.read_text()
 
     def log_lines(self) -> list[dict[str, Any]]:
@@ -139,12 +131,10 @@ class Home:
 
     @property
     def data_dir(self) -> Path:
-        """Where the service keeps everything."""
         return self.folder / "data"
 
     @property
     def database(self) -> Path:
-        """The SQLite file."""
         return self.data_dir / "countersign.db"
 
     def environment(self, **changes: str) -> dict[str, str]:
@@ -188,7 +178,6 @@ class Home:
         return server
 
     def serve(self, **changes: str) -> Server:
-        """A server that is ready."""
         return self.start(**changes).wait_ready()
 
     def run(self, *arguments: str, given: bytes = b"", **changes: str) -> Ran:
@@ -294,7 +283,6 @@ async def _with_services(
 
 
 async def add_acme(services: Services) -> str:
-    """The id of the new organisation acme."""
     async with services.store.write() as work:
         return (await create_org(work, "acme", "org", BY_OPERATOR)).id
 
@@ -315,7 +303,6 @@ async def age_sign_ins(services: Services) -> None:
 
 
 def segment_of(home: Home) -> Path:
-    """The file of the only segment of `home`."""
     (path,) = (home.data_dir / "audit").rglob("*.parquet")
     return path
 

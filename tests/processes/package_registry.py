@@ -111,11 +111,9 @@ class PackageRegistry:
     """The signature that npm's registry has of a release, which it names with its digest."""
 
     def add_wheel(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
-        """Publish a version of a Python package."""
         self.wheels.setdefault(name, {})[version] = (wheel(name, version, **more), at)
 
     def add_tarball(self, name: str, version: str, at: datetime = OLD, **more: Any) -> None:
-        """Publish a version of an npm package."""
         body = tarball(name, version, **more)
         told = {key: value for key, value in more.items() if key != "program"}
         self.tarballs.setdefault(name, {})[version] = Tarball(body, at, told)

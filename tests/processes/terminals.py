@@ -27,11 +27,9 @@ class Terminal:
         return self._shown.decode()
 
     def answer(self, line: str) -> None:
-        """Type `line`."""
         os.write(self._ours, line.encode() + b"\n")
 
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> Ran:

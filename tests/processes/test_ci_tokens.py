@@ -41,13 +41,11 @@ def send(server: Server, *tokens: str) -> str | None:
 
 
 def newest(client: httpx2.Client) -> dict[str, str | None]:
-    """The newest install row."""
     path = "/api/v1/admin/orgs/acme/audit?event=install_allowed&limit=1"
     return client.get(path).json()["entries"][0]
 
 
 def rejections(server: Server) -> list[dict[str, object]]:
-    """The log lines about rejected tokens."""
     return [line for line in server.log_lines() if line["event"].startswith("auth_failure_")]
 
 

@@ -20,7 +20,6 @@ FORMATS = ["csv", "json", "ndjson", "parquet"]
 
 
 def entries(home: Home, *filters: str) -> list[dict]:
-    """What a page shows."""
     return home.ask("audit", "query", "--org", "acme", "--limit", "1000", *filters)["entries"]
 
 

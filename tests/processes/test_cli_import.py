@@ -30,13 +30,11 @@ YESTERDAY = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
 
 
 def line(name: str = "x", at: datetime = YESTERDAY, **changes: Any) -> str:
-    """An install as a line of NDJSON."""
     item = {"created_at": format_us(at), "event": "install_allowed", "packageName": name}
     return json.dumps(item | changes) + "\n"
 
 
 def write(home: Home, name: str, content: str | bytes) -> str:
-    """The path of a new file."""
     path = home.folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return str(path)

@@ -12,7 +12,6 @@ SENDS = ("--scope", "audit:ingest")
 
 
 def keys(home: Home) -> dict[str, dict]:
-    """All keys of acme by id."""
     return {key["id"]: key for key in home.listed("apikey", "list", "--org", "acme")}
 
 

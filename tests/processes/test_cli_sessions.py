@@ -19,7 +19,6 @@ ADA = "ada@acme.example"
 
 @pytest.fixture
 def ada(home) -> str:
-    """The id of ada, an owner of acme."""
     member = ("member", "add", "--org", "acme", ADA, "--idp", "github", "--role", "owner")
     return home.ask(*member)["id"]
 

@@ -38,7 +38,6 @@ def seen(home: Home, *words: str, **variables: str) -> list[str]:
 
 @pytest.fixture
 def bound(home: Home) -> Home:
-    """Acme with a binding."""
     add = ("bindings", "add", "--org", "acme", "--issuer", ISSUER, "--sub", SUB)
     home.ask(*add, "--repository-id", "42")
     return home

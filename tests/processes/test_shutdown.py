@@ -48,7 +48,6 @@ class Create:
 
 @contextmanager
 def write_lock(home: Home):
-    """Hold the database's write lock."""
     with other_programs.write_lock(home.data_dir):
         yield
 

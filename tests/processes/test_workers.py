@@ -45,7 +45,6 @@ def own_forkserver() -> Iterator[None]:
 
 @pytest.fixture
 def server(home: Home) -> Server:
-    """Two processes."""
     return home.serve(workers="2")
 
 
@@ -123,7 +122,6 @@ def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Serve
 
 
 def labels_shown(server: Server, metric: str, label: str) -> set[str]:
-    """The values of a label."""
     with server.client(headers=SCRAPER) as client:
         return {
             sample.labels[label]
@@ -145,7 +143,6 @@ def test_metrics_show_the_memory_of_each_process(server: Server) -> None:
 
 
 def jobs_shown(server: Server) -> set[str]:
-    """The background jobs that the metrics name."""
     return labels_shown(server, "countersign_maintenance_failures_total", "task")
 
 

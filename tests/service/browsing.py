@@ -11,8 +11,6 @@ OWN = {"origin": "http://localhost:8080"}
 
 @dataclass
 class Browser:
-    """A visitor's browser."""
-
     world: World
     cookies: dict[str, str] = field(default_factory=dict)
 

@@ -41,7 +41,6 @@ BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
 
 
 async def issue_link(world: World, name: str) -> str:
-    """A fresh sign-in token for the member called `name`."""
     async with world.services.store.write() as work:
         return await issue_sign_in(work, world.acme, world.members[name], BY_OPERATOR)
 
@@ -68,7 +67,6 @@ async def full_world(shared_world: World) -> World:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pages(full_world: World) -> dict[str, Page]:
-    """Every page, as an owner sees it."""
     owner = full_world.session("owner")
     return {path: await open_page(full_world, path, **owner) for path in PAGES}
 

@@ -45,7 +45,6 @@ def settings_of(data_dir: Path) -> Settings:
 
 @asynccontextmanager
 async def opened(data_dir: Path) -> AsyncIterator[AuditWorld]:
-    """A service of this version over `data_dir`, which is brought up to date first."""
     clock = SettableClock()
     settings = settings_of(data_dir)
     app = create_app(await prepare(settings, clock), clock)
@@ -75,7 +74,6 @@ async def faults(audit: AuditWorld) -> list[str]:
 
 
 async def exported(audit: AuditWorld, file_format: str, **query: str) -> list[dict[str, Any]]:
-    """The rows of an export."""
     response = await audit.export(format=file_format, raw="1", **query)
     assert response.status_code == 200, await response.get_data(as_text=True)
     rows = read_file(await response.get_data(), file_format)

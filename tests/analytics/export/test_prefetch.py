@@ -16,12 +16,10 @@ THREADS = "prefetch"
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Wait for it, for a while."""
     eventually(is_so, "it is so", every_s=0.001)
 
 
 def threads() -> list[threading.Thread]:
-    """Those that make items."""
     return [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
 
 

@@ -127,7 +127,6 @@ def seqs(random: Random, count: int) -> list[int]:
 
 
 def exported(rows: list[pa.Table], tenant_id: str, form: FileForm) -> bytes:
-    """The whole file."""
     return b"".join(piece.content for piece in export_pieces(rows, tenant_id, form))
 
 

@@ -35,12 +35,10 @@ def three_tables() -> list[pa.Table]:
 
 
 def made(form: FileForm, tables: list[pa.Table] | None = None) -> list[Piece]:
-    """Every piece of the file."""
     return list(export_pieces(iter(tables or three_tables()), TENANT, form))
 
 
 def sent(pieces: list[Piece]) -> bytes:
-    """The bytes of `pieces`."""
     return b"".join(piece.content for piece in pieces)
 
 

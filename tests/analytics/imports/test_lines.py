@@ -40,8 +40,6 @@ def test_a_line_has_a_longest_length(end, monkeypatch):
 
 
 class _Slow:
-    """A stream that gives a few bytes at a time."""
-
     def __init__(self, content: bytes, block: int) -> None:
         self._stream, self._block = io.BytesIO(content), block
 

@@ -26,13 +26,11 @@ ROOMY = 2**40
 
 
 def names() -> Callable[[], str]:
-    """Fresh segment ids."""
     numbers = itertools.count()
     return lambda: f"seg_{next(numbers)}"
 
 
 def gathered(root: Path, batches: list[list[AuditRow]], bytes_max: int) -> SegmentBuffer:
-    """A finished SegmentBuffer of `batches`."""
     segment_buffer = SegmentBuffer(LocalFolder(root).claim(3600.0), TENANT, names(), bytes_max)
     for batch in batches:
         segment_buffer.add(batch)

@@ -61,7 +61,6 @@ def item(**changes: Any) -> dict[str, Any]:
 
 
 def row_of(one: bytes | dict[str, Any], row_importer: RowImporter | None = None) -> AuditRow:
-    """The row of one item."""
     line = one if isinstance(one, bytes) else json.dumps(one).encode()
     return (row_importer or RowImporter(BY_OPERATOR, AcceptedInterval(NOW, FLOOR))).row(
         read_object(line)
@@ -69,7 +68,6 @@ def row_of(one: bytes | dict[str, Any], row_importer: RowImporter | None = None)
 
 
 def fault_of(one: bytes | dict[str, Any]) -> str:
-    """Why an item makes no row."""
     with pytest.raises(RowRefused) as refused:
         row_of(one)
     return str(refused.value)
@@ -81,7 +79,6 @@ def columns_of(row: AuditRow) -> tuple[str | None, ...]:
 
 
 def envelope_of(event: Event) -> dict[str, Any]:
-    """An envelope that `event` could have."""
     special = {"counter_before": 4, "counter_after": 5, "published_at": "2026-03-03T08:00:00Z"}
     keys = {}
     for key in msgspec.structs.fields(ENVELOPES[event]):

@@ -30,7 +30,6 @@ def test_a_cursor_leads_back_to_its_position_and_needs_no_escaping_in_a_url(posi
 
 
 def refuses(text: str) -> bool:
-    """Whether `text` is no cursor."""
     try:
         decode_cursor(text, KEY, "org_acme", QUERY)
     except InvalidCursor:

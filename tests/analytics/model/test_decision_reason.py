@@ -22,7 +22,6 @@ TEXT = st.text(
 
 
 def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
-    """Any value of a field of the catalogue."""
     match kind:
         case msgspec.inspect.StrType():
             return TEXT
@@ -46,7 +45,6 @@ def _values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
 
 @st.composite
 def any_envelope(draw: st.DrawFn) -> dict[str, Any]:
-    """The keys of an arbitrary envelope of the catalogue."""
     model = draw(st.sampled_from(list(ENVELOPES.values())))
     keys = {
         field.name: draw(_values(field.type)) for field in msgspec.inspect.type_info(model).fields
@@ -101,7 +99,6 @@ def test_a_shortened_string_is_a_beginning_and_an_ellipsis(keys):
 
 
 def _reason_of_length(length: int, filler: str) -> dict[str, Any]:
-    """An envelope whose compact JSON has `length` code points."""
     return {"registry": filler * (length - len('{"registry":""}'))}
 
 

@@ -33,7 +33,6 @@ class Wish:
         return f"{'!' if self.is_negated else ''}{text}{'*' if self.is_prefix else ''}"
 
     def is_met(self, value: str | None) -> bool:
-        """Whether a column with `value` is what is wished for."""
         if value is None:
             return self.is_negated
         is_alike = value.startswith(self.text) if self.is_prefix else value == self.text

@@ -61,7 +61,6 @@ def read(*items: bytes | dict[str, Any]) -> tuple[list[AuditRow], list[Rejection
 
 
 def row_of(one: bytes | dict[str, Any]) -> AuditRow:
-    """The one row that a good item makes."""
     rows, rejected = read(one)
     assert rejected == []
     (row,) = rows

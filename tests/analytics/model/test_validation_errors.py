@@ -9,14 +9,10 @@ from analytics.model.validation_errors import describe
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
-    """A nested value."""
-
     count: Annotated[int, msgspec.Meta(ge=1, le=9)]
 
 
 class Item(msgspec.Struct, forbid_unknown_fields=True):
-    """One of each kind of field."""
-
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=3)]
     version: str | None = None
     tags: Annotated[list[str], msgspec.Meta(max_length=2)] = []

@@ -97,8 +97,6 @@ def test_an_entry_says_what_the_catalog_knows(tmp_path):
 
 
 class Lake:
-    """A table of made-up files."""
-
     def __init__(self, root: Path) -> None:
         self.table = IcebergTable(file_uri(root / "table"), LocalMetadataFiles(root))
         self.head = None

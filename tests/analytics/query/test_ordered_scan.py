@@ -53,7 +53,6 @@ def days(lake: SampleLake, monkeypatch: pytest.MonkeyPatch) -> SampleLake:
 
 
 def engine_rows(reader: Reader, snapshot: Snapshot, parameters: dict[str, list[str]]) -> list:
-    """The rows as DuckDB orders them."""
     query = parse_query(parameters)
     tables = DuckDBScan(snapshot, query, None).stream(reader.resources)
     return [row for table in tables for row in table.to_pylist()]

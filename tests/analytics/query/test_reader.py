@@ -22,7 +22,6 @@ ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
 
 
 def expected(accepted: dict[int, AuditRow], order: str) -> list[int]:
-    """The seqs of `accepted` in the order every page has."""
     by_place = sorted((row.created_at, seq) for seq, row in accepted.items())
     return [seq for _, seq in (by_place[::-1] if order == "desc" else by_place)]
 

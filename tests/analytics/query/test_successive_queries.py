@@ -64,7 +64,6 @@ def some_conditions(dice: random.Random) -> tuple[Condition, ...]:
 
 
 def change(lake: SampleLake, dice: random.Random, accepted: dict[int, AuditRow]) -> None:
-    """Add rows, merge files, or damage, remove or rebuild an index."""
     if not lake.segments or dice.random() < 0.3:
         rows = [some_row(dice) for _ in range(dice.randrange(1, 12))]
         accepted |= lake.add(rows, is_sealed=dice.random() < 0.8)
@@ -89,7 +88,6 @@ def change(lake: SampleLake, dice: random.Random, accepted: dict[int, AuditRow])
 
 
 def merge(lake: SampleLake, segment: Segment, segment_id: str) -> None:
-    """Merge the files of the day of `segment`."""
     own = [one for one in lake.segments if one.day == segment.day]
     if len(own) > 1:
         merged = merge_segments(lake.root, own, segment_id)

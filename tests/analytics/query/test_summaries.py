@@ -21,7 +21,6 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def summary(lake: SampleLake, bucket: str = "day", **parameters: str) -> Summary:
-    """The summary of all that is in `lake`, without a floor."""
     query = parse_query({name: [value] for name, value in parameters.items()})
     return summarise(lake.reader, lake.snapshot(), query, None, Bucket(bucket))
 

@@ -24,7 +24,6 @@ EVENTS = ("blocklist_hit", "install_allowed", "cooldown_active")
 
 
 def segment_of(rows: list[AuditRow], first_seq: int = 1) -> Segment:
-    """The catalog's line for a file of `rows`."""
     return describe("seg_1", TENANT, DAY, [newest_first(table_of(rows, first_seq))])
 
 

@@ -15,7 +15,6 @@ CONTENT = bytes(range(256)) * 40_000
 
 @pytest.fixture
 def source(tmp_path):
-    """A file of several steps."""
     path = tmp_path / "source"
     path.write_bytes(CONTENT)
     return path

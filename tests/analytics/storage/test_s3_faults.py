@@ -58,7 +58,6 @@ def write(number: int) -> Callable[[Path], Segment]:
 
 @pytest.fixture
 def stored(tmp_path, bucket) -> Segment:
-    """A segment in the bucket."""
     with closing(open_store(tmp_path / "first", bucket, bucket.server.endpoint)) as store:
         return store.put(write(0))
 
@@ -89,13 +88,10 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Fault:
 
 
 def changed(**changes: object) -> Fault:
-    """The server's answer with changes."""
     return lambda request, ask: replace(ask(), **changes)
 
 
 def with_headers(**headers: str) -> Fault:
-    """The server's answer with other headers."""
-
     def fault(request: Request, ask: _Ask) -> Answer:
         own = ask()
         others = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -54,7 +54,6 @@ def test_the_names_are_synced_after_the_renames(tmp_path, file_steps):
 
 
 def _two_days() -> list[NewSegment]:
-    """One segment today, and two yesterday."""
     days = {DAY: NOON, DAY - timedelta(days=1): NOON - timedelta(days=1)}
     rows = {day: table_of([sample_row(at)]) for day, at in days.items()}
     names = [(DAY, "seg_1"), (min(days), "seg_2"), (min(days), "seg_3")]

@@ -42,8 +42,6 @@ def verified():
 
 
 class Reads:
-    """Counts the bytes that are read."""
-
     def __init__(self) -> None:
         self.bytes = 0
 
@@ -52,7 +50,6 @@ class Reads:
 
 
 def flip(path, place: int = 100) -> None:
-    """Change one bit in the file, in place."""
     with path.open("r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]

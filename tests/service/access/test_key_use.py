@@ -19,7 +19,6 @@ ROWS = [{"event": "install_allowed", "packageName": "left-pad"}]
 
 @pytest.fixture
 async def key(world):
-    """A key of acme's: its id and secret."""
     async with world.services.store.write() as work:
         issued, secret = await issue_api_key(
             work, world.acme, "proxy", None, BY_OPERATOR, scopes=PROXY_SCOPES
@@ -103,7 +102,6 @@ async def test_what_the_database_does_not_take_is_kept(settings, clock):
 
 
 async def reading_key(world, **more):
-    """The secret of a key that reads the audit log."""
     async with world.services.store.write() as work:
         key, secret = await issue_api_key(
             work, world.acme, "reader", None, BY_OPERATOR, scopes=["audit:r"], **more
@@ -112,7 +110,6 @@ async def reading_key(world, **more):
 
 
 async def read(world, secret):
-    """The audit log, asked for with a key."""
     return await world.client.get(
         "/api/v1/admin/orgs/acme/audit", headers={"x-service-api-key": secret}
     )

@@ -21,13 +21,11 @@ UNAUTHENTICATED = (401, "missing or invalid credentials")
 
 
 async def fresh_link(world: World, name: str = "owner") -> str:
-    """The token of a new sign-in link."""
     async with world.services.store.write() as work:
         return await issue_sign_in(work, world.acme, world.members[name], BY_OPERATOR)
 
 
 async def sign_in(world: World, token: str, origin: dict[str, str] = OWN):
-    """Press the button behind the link; the response."""
     return await world.client.post("/sign-in", headers=origin, form={"token": token})
 
 

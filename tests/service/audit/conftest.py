@@ -41,7 +41,6 @@ class AuditWorld:
         return len(await self.services.sealer.seal_due(everything=True))
 
     async def get(self, path: str = "", slug: str = "acme", **query: Any) -> Any:
-        """GET the audit endpoint (or a row of it) with the admin token; the response."""
         return await self.world.client.get(
             f"/api/v1/admin/orgs/{slug}/audit{path}",
             headers=self.world.admin,
@@ -49,7 +48,6 @@ class AuditWorld:
         )
 
     async def page(self, **query: Any) -> dict[str, Any]:
-        """The body of one page."""
         response = await self.get(**query)
         assert response.status_code == 200, await response.get_data(as_text=True)
         return await response.get_json()

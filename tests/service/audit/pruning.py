@@ -52,7 +52,6 @@ async def left(audit: AuditWorld) -> list[str]:
 
 
 async def pruned_rows(audit: AuditWorld) -> list[dict[str, Any]]:
-    """Acme's `audit_pruned` rows, newest first."""
     return await audit.pages(event="audit_pruned")
 
 

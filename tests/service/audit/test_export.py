@@ -37,7 +37,6 @@ async def fill(audit) -> None:
 
 
 async def finished(audit) -> dict:
-    """The one audit_export_finished row there is."""
     await audit.services.exporter.drain()
     (entry,) = (await audit.page(event="audit_export_finished"))["entries"]
     return entry

@@ -94,7 +94,6 @@ async def test_the_deadline_counts_from_the_snapshot_on(audit, made):
 
 
 def prefetching() -> list[str]:
-    """The threads that make pieces ahead."""
     return [thread.name for thread in threading.enumerate() if "prefetch" in thread.name]
 
 

@@ -50,7 +50,6 @@ async def exported(audit, **query):
 
 
 async def start(audit, **query):
-    """An export that is under way."""
     exporter = audit.services.exporter
     wanted = parse_query({name: [value] for name, value in query.items()})
     export = await exporter.prepare(audit.world.acme, wanted, CSV, BY_OPERATOR, audit.clock())

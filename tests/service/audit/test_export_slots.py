@@ -33,7 +33,6 @@ async def filled(audit):
 
 
 async def start(audit, actor="system:admin-token"):
-    """An export that is under way."""
     by = replace(BY_OPERATOR, actor=actor)
     exporter = audit.services.exporter
     form = FileForm(ExportFormat.CSV)

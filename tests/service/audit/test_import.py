@@ -53,7 +53,6 @@ DAY = timedelta(days=1)
 
 
 def line(at: Any = START, name: str = "x", **changes: Any) -> bytes:
-    """An install as a line of NDJSON."""
     item = {"created_at": format_us(at), "event": "install_allowed", "packageName": name}
     return json.dumps(item | changes).encode() + b"\n"
 

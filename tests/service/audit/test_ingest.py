@@ -57,12 +57,10 @@ def settings(tmp_path) -> Settings:
 
 
 def path(slug: str = "acme") -> str:
-    """The ingest endpoint."""
     return f"/api/v1/admin/orgs/{slug}/audit/events"
 
 
 def install(name: str = "left-pad", **changes: Any) -> dict[str, Any]:
-    """A good item."""
     return {"event": "install_allowed", "packageName": name, **changes}
 
 
@@ -126,7 +124,6 @@ async def proxy(audit: AuditWorld) -> IngestPrincipal:
 
 
 async def names(audit: AuditWorld, slug: str = "acme", **query: Any) -> list[str]:
-    """The package names of all install rows, oldest acceptance first."""
     entries = await audit.world.audit(slug, event="install_allowed", **query)
     return [entry["packageName"] for entry in sorted(entries, key=lambda entry: entry["id"])]
 

@@ -36,7 +36,6 @@ def settings(tmp_path):
 
 @contextlib.asynccontextmanager
 async def running(audit):
-    """The sealer, running; it must end when it is told to."""
     stop = asyncio.Event()
     rounds = asyncio.create_task(sealing(audit.services).run(stop))
     try:

@@ -65,7 +65,6 @@ async def new_node(audit: AuditWorld, folder: Path, **changes: object) -> AsyncI
 
 @pytest.fixture
 async def node(filled, tmp_path):
-    """A node that has read nothing yet."""
     async with new_node(filled, tmp_path / "node") as started:
         yield started
 

@@ -50,7 +50,6 @@ async def filled(own_bucket, tmp_path_factory) -> AsyncIterator[AuditWorld]:
 
 
 def text(day: int, number: int) -> str:
-    """What does not compress well."""
     return json.dumps({"rule_id": f"{hash((day, number)):x}", "source": "osv"})
 
 

@@ -17,7 +17,6 @@ INSTALLS = {"event": "blocklist_hit"}
 
 
 async def summary(audit, **query):
-    """The body of a summary."""
     response = await audit.get("/summary", **query)
     assert response.status_code == 200, await response.get_data(as_text=True)
     return await response.get_json()

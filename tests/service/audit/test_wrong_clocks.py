@@ -54,7 +54,6 @@ class Machine:
     committed_at: datetime = START
 
     def now(self) -> datetime:
-        """What the machine's clock shows."""
         return (utc_now() if self.database_url else self.true) + self.off
 
     def uptime(self) -> Uptime:
@@ -67,7 +66,6 @@ class Machine:
         return self.now() - self.off
 
     def wrong_by(self, off: timedelta, database_off: timedelta | None = None) -> None:
-        """Set the clocks to be off by as much from now on; without one, both are one."""
         self.off = off
         self.database_off = off if database_off is None else database_off
         self.set_database(self.database_off)

@@ -18,7 +18,6 @@ from tests.conftest import World
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[Client]:
-    """The operator's client of the world's app."""
     context = CommandContext(world.services, cli_caller("org_operator"))
     async with Client.of_data_dir(context) as client:
         yield client

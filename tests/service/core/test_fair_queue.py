@@ -61,7 +61,6 @@ class Machine:
         return job
 
     def begin(self) -> None:
-        """Begin what may begin."""
         while (job := self.queue.begin_next()) is not None:
             self.begun.append(job)
             self._ends.append((self.now + self._durations[id(job)], job))

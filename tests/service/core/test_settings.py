@@ -8,7 +8,6 @@ from service.core.settings import PREFIX, InvalidSetting, Settings, load_setting
 
 
 def load(**environment: str) -> Settings:
-    """Settings of an environment that has only these variables."""
     return load_settings({PREFIX + name.upper(): value for name, value in environment.items()})
 
 

@@ -127,7 +127,6 @@ def built(tree: Path, **variables: str) -> str:
 
 
 def git(tree: Path, *arguments: str) -> str:
-    """What git prints."""
     options = ["user.name=a", "user.email=a@example.com", "commit.gpgsign=false"]
     command = ["git", *(part for option in options for part in ("-c", option)), *arguments]
     return subprocess.run(

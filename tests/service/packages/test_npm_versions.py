@@ -82,7 +82,6 @@ def versions(seed: int, count: int) -> list[str]:
 
 
 def parsed(text: str) -> NpmVersion | None:
-    """The key of `text`, None for no version."""
     try:
         return parse_npm_version(text)
     except InvalidNpmVersion:

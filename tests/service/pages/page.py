@@ -83,7 +83,6 @@ class Page(HTMLParser):
                 self.forms[form.attributes["action"]][attributes["name"]] = attributes["value"]
 
     def all(self, tag: str, **attributes: str) -> list[Element]:
-        """Every `tag` with these attributes."""
         return [
             element
             for element in self.elements
@@ -91,7 +90,6 @@ class Page(HTMLParser):
         ]
 
     def one(self, tag: str, **attributes: str) -> Element:
-        """The only such element."""
         (element,) = self.all(tag, **attributes)
         return element
 
@@ -103,7 +101,6 @@ class Page(HTMLParser):
 
     @property
     def log(self) -> Element:
-        """The table of rows."""
         return self.one("table", role="table")
 
     @property
@@ -170,7 +167,6 @@ async def open_details(world: World, page: Page, number: int = 0, who: str = "au
 
 
 async def open_row(world: World, page: Page, number: int = 0, who: str = "auditor") -> Page:
-    """The page of a row of the audit page."""
     links = [link.attributes["href"] for link in page.all("a", **{"class": "open"})]
     return await open_page(world, links[number], **world.session(who))
 

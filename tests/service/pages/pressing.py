@@ -10,8 +10,6 @@ from tests.service.pages.page import send
 
 @dataclass
 class Form:
-    """A form's method, action and fields: pairs of name and value in document order."""
-
     method: str
     action: str
     fields: list[tuple[str, str]] = field(default_factory=list)

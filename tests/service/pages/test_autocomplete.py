@@ -15,7 +15,6 @@ VALUES = f"{AUDIT}/values"
 
 
 async def ask(world: World, who: str = "auditor", slug: str = "acme", **query: Any) -> Any:
-    """The answer to a member."""
     headers = world.session(who) if who else world.admin
     return await world.client.get(
         VALUES.replace("acme", slug), headers=headers, query_string={"name": "package"} | query

@@ -42,7 +42,6 @@ DAY = "last=24h"
 
 
 async def overview(world: World, name: str = "owner") -> Page:
-    """The page for the member called `name`."""
     return await open_page(world, ORG, **world.session(name))
 
 

@@ -14,7 +14,6 @@ HTML = {"accept": OWN_PAGE["accept"]}
 
 
 async def see(world: World, path: str, who: str | None = None, **options):
-    """The answer that a browser gets, of a member or signed out."""
     headers = HTML | (world.session(who) if who else {}) | options.pop("headers", {})
     return await world.client.get(path, headers=headers, **options)
 

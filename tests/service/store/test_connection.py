@@ -18,7 +18,6 @@ pytestmark = pytest.mark.sqlite_only(reason="a connection in a thread")
 
 @pytest.fixture
 async def connection(tmp_path) -> AsyncIterator[Connection]:
-    """A connection that begins no transaction by itself."""
     opened = Connection(partial(sqlite3.connect, tmp_path / "one.db", isolation_level=None))
     async with opened:
         yield opened

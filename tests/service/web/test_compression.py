@@ -19,7 +19,6 @@ async def ask(world: World, path: str, **headers: str):
 
 
 def unpacked(content: bytes, coding: str) -> bytes:
-    """`content` as it was before."""
     if coding == "gzip":
         return gzip.decompress(content)
     return pa.CompressedInputStream(pa.BufferReader(content), coding).read()

@@ -26,7 +26,6 @@ EXPORTS = ["/api/v1/admin/orgs/acme/audit/export", "/admin/ui/orgs/acme/audit/ex
 
 
 def concrete(rule: str) -> str:
-    """A path that matches the rule."""
     return (
         rule.replace("<slug>", "acme")
         .replace("<binding:binding_id>", "obind_0")

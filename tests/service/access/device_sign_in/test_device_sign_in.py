@@ -29,8 +29,6 @@ CSRF = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 
 @dataclass
 class Device:
-    """A command line that has asked for codes."""
-
     world: World
     device_code: str
     user_code: str
@@ -61,7 +59,6 @@ async def poll(world: World, device_code: str) -> tuple[int, str]:
 
 
 def browser(world: World, name: str = "owner") -> Browser:
-    """The browser in which this member is signed in."""
     return Browser(world, {"admin_session": world.cookies[name]})
 
 

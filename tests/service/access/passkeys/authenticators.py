@@ -21,17 +21,14 @@ PRESENT, VERIFIED, ATTESTED = 0x01, 0x04, 0x40
 
 
 def encoded(raw: bytes) -> str:
-    """Base64url without padding, as WebAuthn has it."""
     return urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def decoded(text: str) -> bytes:
-    """The bytes again."""
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def new_key() -> EllipticCurvePrivateKey:
-    """A key that was not used yet."""
     return generate_private_key(SECP256R1())
 
 

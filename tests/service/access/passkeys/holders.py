@@ -29,14 +29,12 @@ class Holder(Browser):
         return self
 
     async def profile(self) -> Page:
-        """The profile page."""
         answer = await self.get(PROFILE)
         page = await answer.get_data(as_text=True)
         assert answer.status_code == 200, page
         return Page(page)
 
     async def csrf(self) -> str:
-        """The token of the profile page's forms."""
         return (await self.profile()).values("csrf")[0]
 
     async def begin_registration(self) -> dict[str, Any]:

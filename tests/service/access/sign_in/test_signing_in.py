@@ -275,7 +275,6 @@ async def test_who_may_enter_several_organisations_chooses(visitor: Visitor) -> 
 
 
 def csrf_in(page: str) -> str:
-    """The token of a page's form."""
     found = re.search(r'name="csrf" value="(\w+)"', page)
     assert found is not None
     return found[1]

@@ -47,7 +47,6 @@ class Visitor(Browser):
     async def invite(
         self, email: str = ADA, idp: str = "google", role: str = "auditor", slug: str = "acme"
     ) -> Member:
-        """Add a member who has not signed in yet."""
         async with self.world.services.store.write() as work:
             return await add_member(work, self._org(slug), email, role, idp, BY_OPERATOR)
 

@@ -51,7 +51,6 @@ async def filled(audit: AuditWorld) -> AuditWorld:  # noqa: F811 - the fixture
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Where the backup goes: nothing is there yet."""
     return tmp_path / "backup"
 
 

@@ -68,7 +68,6 @@ STORED = REPOSITORY / "tests" / "stored" / "version_1.tar.gz"
 
 @pytest.fixture
 async def backup(filled, target):
-    """A backup of `filled`."""
     await take(filled.services, target)
     return target
 

@@ -67,7 +67,6 @@ class LakeWorld:
         return self.audit.services
 
     async def publish(self, **options: Any) -> Published:
-        """Publish the operator's table."""
         published = await self.services.publisher.publish([self.format], **options)
         return published[0]
 

@@ -36,7 +36,6 @@ class Network:
         self.gate.set()
 
     async def answer(self, request: httpx2.Request) -> httpx2.Response:
-        """What a request gets."""
         self.issuer.requests.append(str(request.url))
         answer = self.wrong or self.issuer.answer
         response = answer(request)
@@ -48,7 +47,6 @@ class Network:
         self.wrong = lambda _: httpx2.Response(503)
 
     def come_back(self) -> None:
-        """Answer as the issuer does."""
         self.wrong = None
 
     @property
@@ -102,5 +100,4 @@ def document(url: str, response: httpx2.Response) -> Answer:
 
 
 def configuration(**changes: Any) -> httpx2.Response:
-    """What discovery finds, with `changes`."""
     return httpx2.Response(200, json={"issuer": ISSUER, "jwks_uri": KEYS_URL} | changes)

@@ -20,7 +20,6 @@ from tests.service.ci.issuers.sources import (
 
 
 def keys(*jwks: dict[str, Any]) -> httpx2.Response:
-    """A published key set."""
     return httpx2.Response(200, json={"keys": list(jwks)})
 
 

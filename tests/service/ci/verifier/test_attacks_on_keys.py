@@ -106,7 +106,6 @@ async def test_a_key_is_used_with_the_algorithm_it_names(settings: Settings, tmp
 
 
 def settings_with(settings: Settings, file: Path) -> Settings:
-    """`settings` with another issuers file."""
     return structs.replace(settings, issuers_file=file)
 
 

@@ -36,7 +36,6 @@ UNBOUND = ("unbound_oidc_subject", None)
 
 
 async def key_of(world: World, *, of_project: bool = False, slug: str = "acme") -> dict[str, str]:
-    """The header of a new API key."""
     async with world.services.store.write() as work:
         org = await work.session.merge(world.acme if slug == "acme" else world.other)
         project = await work.session.merge(world.project) if of_project else None
@@ -55,7 +54,6 @@ async def ingest(
 
 
 async def last_install(world: World) -> dict[str, Any]:
-    """The newest install row."""
     return (await world.audit(event="install_allowed"))[0]
 
 

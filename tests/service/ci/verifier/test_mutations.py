@@ -68,7 +68,6 @@ removed = st.just(...)
 
 
 def judge(token: str) -> TokenRejected | None:
-    """Why the token is rejected, or None."""
     try:
         unverified = parse_token(read_header([token]))
         issuer, _ = match_binding(unverified.unverified_claims, CONTEXT)

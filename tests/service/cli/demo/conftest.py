@@ -82,7 +82,6 @@ class Demo:
 
 @asynccontextmanager
 async def seeded_demo(folder: Path, now: datetime = START) -> AsyncIterator[Demo]:
-    """A fresh service with the demo in it."""
     app = create_app(await prepare(settings_over(folder)), SettableClock(now))
     services: Services = app.extensions[EXTENSION]
     progress: list[tuple[int, int]] = []

@@ -21,8 +21,6 @@ INSTALL = "packages:install"
 
 @dataclass(frozen=True)
 class Key:
-    """An API key: its id and secret."""
-
     id: str
     secret: str
 
@@ -45,7 +43,6 @@ async def new_key(
 
 
 async def revoke_key(world: World, key: Key) -> None:
-    """Revoke an API key of acme."""
     async with world.services.store.write() as work:
         org = await work.session.get_one(Organisation, world.acme.id)
         await revoke_api_key(work, org, await work.session.get_one(ApiKey, key.id), BY_OPERATOR)
@@ -102,7 +99,6 @@ async def install(world: World, *headers: tuple[str, str], slug: str = "acme") -
 
 
 def basic(user: str, password: str) -> tuple[str, str]:
-    """Basic authentication."""
     encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     return "authorization", f"Basic {encoded}"
 

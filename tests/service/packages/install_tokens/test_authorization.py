@@ -36,7 +36,6 @@ MINUTES_59 = {"minutes": 59, "seconds": 59}
 
 
 async def token_of(gate: Gate, key: Key | None = None) -> str:
-    """A new install token of the gate's job."""
     return (await exchanged(gate, key or await new_key(gate.world, INSTALL)))["token"]
 
 

@@ -33,7 +33,6 @@ HOUR = timedelta(hours=1)
 
 
 async def stored_tokens(gate: Gate) -> int:
-    """How many install tokens are stored."""
     async with gate.world.services.store.read() as session:
         return await session.scalar(select(func.count()).select_from(InstallToken)) or 0
 

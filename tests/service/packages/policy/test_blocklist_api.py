@@ -17,14 +17,12 @@ BLOCKLIST = "/api/v1/operator/blocklist"
 
 
 async def shown(world: World) -> Any:
-    """What the operator is shown."""
     response = await world.client.get(BLOCKLIST, headers=world.admin)
     assert response.status_code == 200
     return await response.get_json()
 
 
 async def remove(world: World, feed: str) -> Any:
-    """The answer to the removal of `feed`."""
     return await world.client.delete(f"{BLOCKLIST}/feeds/{feed}", headers=world.admin)
 
 
@@ -92,7 +90,6 @@ async def check(world: World, content: str | bytes, kind: str = "application/jso
 
 
 def bill(*purls: str) -> str:
-    """A bill of materials with these packages."""
     components = [{"type": "library", "purl": purl} for purl in purls]
     return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "components": components})
 

@@ -23,7 +23,6 @@ GONE = "2026-01-01T00:00:00Z"
 
 
 async def import_records(world: World, *records: Any, **options: Any) -> Any:
-    """Import an archive of these records."""
     return await load(world.services.store, osv_zip(records), **options)
 
 

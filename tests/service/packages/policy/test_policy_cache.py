@@ -26,7 +26,6 @@ DENY = {"deny": [{"ecosystem": "npm", "package": "left-pad"}]}
 
 
 async def put(store: Store, org: Organisation, document: dict[str, Any]) -> None:
-    """Put a policy in force."""
     async with store.write() as work:
         await set_policy(work, org, parse_policy(document), BY_OPERATOR)
 

@@ -28,7 +28,6 @@ async def elsewhere() -> AsyncIterator[FakeRegistry]:
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx2.AsyncClient]:
-    """A client for them."""
     async with http_client() as client:
         yield client
 
@@ -37,7 +36,6 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 async def files(
     tmp_path: Path, registry: FakeRegistry, http: httpx2.AsyncClient
 ) -> AsyncIterator[Files]:
-    """A file cache over them."""
     async with open_files(tmp_path, registry, http) as opened:
         yield opened
 

@@ -121,7 +121,6 @@ async def open_documents(
     timer: SettableTimer | None = None,
     **options: Any,
 ) -> AsyncIterator[Documents]:
-    """A cache in `folder`."""
     lake = Lake(Settings(data_dir=folder / "data"))
     files = DocumentFiles(folder / "docs", bytes_max, lake, free_bytes_min=free_bytes_min)
     timer = timer or SettableTimer()

@@ -52,19 +52,15 @@ class Files:
         return await self.cache.open(key, expected_size, self.admit)
 
     async def get(self, key: CacheKey, expected_size: int | None = None) -> bytes:
-        """All of the file."""
         return await read(await self.open(key, expected_size))
 
     async def settled(self) -> None:
-        """Wait until no download is under way."""
         await until(lambda: not self.cache._tasks)
 
     def kept(self) -> list[str]:
-        """The names of the files in the cache."""
         return sorted(path.name for path in self.folder.glob("kept/*/*"))
 
     def parts(self) -> list[Path]:
-        """The temporary files."""
         return list(self.folder.glob("parts/*"))
 
     def path(self, key: CacheKey) -> Path:

@@ -123,7 +123,6 @@ class Proxied:
         return await response.get_json()
 
     async def path_of(self, name: str, filename: str | None = None) -> str:
-        """Where the proxy has a file of a project; by default the first one."""
         files = (await self.page(name))["files"]
         url = next(f["url"] for f in files if filename in {None, f["filename"]})
         return url.partition("/proxy/acme/")[2]
@@ -135,7 +134,6 @@ class Proxied:
         return await response.get_json()
 
     async def get(self, path: str, /, **headers: str) -> Any:
-        """The response to a GET below the organisation's proxy, with the key."""
         return await self.send("GET", path, **headers)
 
     async def send(self, method: str, path: str, /, slug: str = "acme", **headers: str) -> Any:
@@ -159,7 +157,6 @@ class Proxied:
         return [row["event"] for row in await self.rows()]
 
     async def policy(self, **document: Any) -> None:
-        """Put a policy in force."""
         async with self.world.services.store.write() as work:
             org = await work.session.get_one(Organisation, self.world.acme.id)
             await set_policy(work, org, parse_policy(document), BY_OPERATOR)
@@ -216,7 +213,6 @@ def npm_content(name: str, version: str) -> bytes:
 
 
 def deny(ecosystem: str, package: str, versions: str = "", **more: Any) -> dict[str, Any]:
-    """A rule against a package."""
     rule = {"ecosystem": ecosystem, "package": package, **more}
     return rule | ({"versions": versions} if versions else {})
 

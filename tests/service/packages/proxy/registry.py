@@ -57,7 +57,6 @@ def head(status: int = 200, **headers: str) -> bytes:
 
 
 def bomb(size: int) -> bytes:
-    """Gzip of `size` zeros."""
     return gzip.compress(b"\0" * size, 9, mtime=0)
 
 
@@ -96,7 +95,6 @@ async def running_registry() -> AsyncIterator[FakeRegistry]:
 
 @asynccontextmanager
 async def http_client() -> AsyncIterator[httpx2.AsyncClient]:
-    """A client without the environment's proxies."""
     async with httpx2.AsyncClient(trust_env=False, verify=PLAIN) as http:
         yield http
 

@@ -89,7 +89,6 @@ class Answered:
 
 @asynccontextmanager
 async def serving(proxied: Proxied, **changes: Any) -> AsyncIterator[Served]:
-    """A server that is ready."""
     settings = msgspec.structs.replace(proxied.world.services.settings, **changes)
     app = create_app(settings, proxied.clock, jobs=seal_jobs)
     listener = socket.create_server(("127.0.0.1", 0))

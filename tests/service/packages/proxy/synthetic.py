@@ -149,5 +149,4 @@ def large_packument(versions: int) -> bytes:
 
 
 def encoded(document: object) -> bytes:
-    """`document` as JSON."""
     return json.dumps(document, separators=(",", ":")).encode()

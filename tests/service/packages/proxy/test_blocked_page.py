@@ -22,7 +22,6 @@ CHANGED_PATH = "left-pad/1.0.0/file+changed:+the+registry+offers+other+bytes"
 
 
 async def blocked_row(world: World, envelope: Any, name: str = "left-pad") -> str:
-    """The id of the row of a blocked install."""
     await add_install(world, envelope, package_name=name, version="1.0.0", ecosystem="npm")
     return str((await world.audit())[0]["id"])
 
@@ -33,7 +32,6 @@ async def open_page(
     rest: str = "left-pad/1.0.0/too+new:+published+yesterday",
     **headers: str,
 ) -> Page:
-    """The page at this address."""
     path = f"/proxy/acme/blocked/{audit_id}/{rest}"
     answer = await world.client.get(path, headers=HTML | headers)
     assert answer.status_code == 403

@@ -24,7 +24,6 @@ Header = tuple[str, str]
 
 
 def read(*headers: Header) -> InstallCredentials:
-    """The credentials in a request with these headers."""
     return read_credentials(Headers(list(headers)))
 
 

@@ -30,7 +30,6 @@ from tests.service.packages.proxy.registry import FakeRegistry
 
 @pytest.fixture
 async def path(proxied: Proxied) -> str:
-    """Where a large wheel is."""
     proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
     return await proxied.path_of("foo")
 

@@ -23,7 +23,6 @@ WEEK = {"cooldown": {"min_age_days": 7}}
 async def install(
     proxied: Proxied, ecosystem: Ecosystem, name: str, version: str, subject: str | None = None
 ) -> None:
-    """A row of an install now."""
     async with proxied.world.services.store.write() as work:
         row = audit_row(
             InstallAllowed(),

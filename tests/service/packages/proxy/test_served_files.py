@@ -43,8 +43,6 @@ async def silent(asked: Asked, writer: asyncio.StreamWriter) -> None:
 
 
 def sized(content: bytes) -> Answer:
-    """Sends `content`."""
-
     async def answer(asked: Asked, writer: asyncio.StreamWriter) -> None:
         writer.write(head(content_length=str(len(content))) + content)
 

@@ -32,7 +32,6 @@ async def fill(world: World) -> None:
 
 
 async def export(world: World, who: str = "auditor", **query: str) -> tuple[str, bytes]:
-    """A finished export: its id and content."""
     response = await world.client.get(
         f"{ORG}/audit/export",
         headers=world.session(who),

@@ -12,12 +12,10 @@ BLOCKED = {"name": "Blocked this week", "query": "decision=BLOCKED&last=7d"}
 
 
 async def save(world, body=None, **headers):
-    """Save a search over the API."""
     return await world.client.post(API, json=body or BLOCKED, headers=headers or world.admin)
 
 
 async def listed(world, slug="acme"):
-    """The names and queries of the saved searches."""
     response = await world.client.get(
         f"/api/v1/admin/orgs/{slug}/audit/searches", headers=world.admin
     )

@@ -10,12 +10,10 @@ HOSTILE = """</td>"'><script>alert(1)</script>"""
 
 
 async def get(world: World, page: str, who: str = "owner") -> Any:
-    """The answer to a browser that asks for this page of the organisation."""
     return await world.client.get(f"{ORG}/{page}", headers=world.session(who) | OWN_PAGE)
 
 
 async def see(world: World, page: str, who: str = "owner") -> Page:
-    """The page, which `who` may see."""
     return await shown(await get(world, page, who))
 
 

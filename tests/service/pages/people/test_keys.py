@@ -24,7 +24,6 @@ KEYS = f"{ORG}/keys"
 
 
 async def issue(world: World, page: Page | None = None, who: str = "owner", **fields: str):
-    """A member, by default the owner, asks for a key."""
     page = page or await see(world, "keys", who)
     typed = {"name": "npm proxy", "project": "", "scopes": "packages:install audit:ingest"} | fields
     return await send_form(world, page, KEYS, who=who, **typed)

@@ -24,7 +24,6 @@ INVITE = f"{ORG}/members"
 
 
 async def invite(world: World, **fields: str):
-    """The owner fills the form in."""
     page = await see(world, "members")
     typed = {"email": "new@acme.example", "idp": "google", "role": "auditor"}
     return await send_form(world, page, INVITE, **typed | fields)

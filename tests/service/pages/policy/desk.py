@@ -18,7 +18,6 @@ RULE = {"ecosystem": "npm", "package": "left-pad", "versions": "<1.3.0", "id": "
 
 
 async def put(world: World, document: dict[str, Any], org: str = "acme") -> int:
-    """Put this policy in force; its revision."""
     tenant = world.acme if org == "acme" else world.other
     async with world.services.store.write() as work:
         present = await work.session.get_one(Organisation, tenant.id)

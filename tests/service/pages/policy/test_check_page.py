@@ -14,7 +14,6 @@ from tests.service.pages.policy.desk import POLICY, put
 
 
 async def check(world: World, who: str = "owner", status: int = 200, **given: str) -> Page:
-    """The answer's page."""
     query = urlencode({"ecosystem": "npm", "version": ""} | given)
     return await shown(await get(world, f"policy/check?{query}", who), status)
 

@@ -24,7 +24,6 @@ VITE = {"ecosystem": "npm", "package": "vite", "version": "1.2.3", "reason": "fi
 
 
 async def ask(world: World, who: str = "member", **changes: str) -> Any:
-    """The answer to a request for an exception."""
     return await send_form(
         world, await see(world, "policy/exceptions/new", who), NEW, who, **(VITE | changes)
     )

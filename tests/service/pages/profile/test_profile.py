@@ -17,7 +17,6 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Firefox/143.
 
 @pytest.fixture
 def holder(world: World) -> Holder:
-    """Acme's auditor, signed in at one place."""
     return Holder(world).with_session_of("auditor")
 
 
@@ -37,7 +36,6 @@ async def send(holder: Holder, action: str, **fields: str) -> Any:
 
 
 async def sessions(holder: Holder) -> list[str]:
-    """The ids that the page offers to end."""
     return (await holder.profile()).values("session")
 
 

@@ -17,7 +17,6 @@ HOSTILE_SUB = HOSTILE.replace(" ", "_")
 
 
 async def see(world: World, path: str = BINDINGS, who: str = "owner") -> Page:
-    """The page at `path` for the member called `who`."""
     return await open_page(world, path, **world.session(who))
 
 
@@ -36,7 +35,6 @@ async def bind(world: World, **changes: Any) -> str:
 
 
 async def revoke(world: World, binding_id: str, reason: str = "") -> None:
-    """Revoke one of acme's bindings with the admin token."""
     response = await world.client.delete(
         bindings_path("acme", binding_id),
         headers=world.admin,
@@ -46,7 +44,6 @@ async def revoke(world: World, binding_id: str, reason: str = "") -> None:
 
 
 async def add_team(world: World, name: str) -> Team:
-    """Another team of acme, without admins."""
     async with world.services.store.write() as work:
         acme = await work.session.merge(world.acme)
         return await create_team(work, acme, name, BY_OPERATOR)

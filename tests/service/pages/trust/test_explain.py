@@ -48,7 +48,6 @@ async def world(settings: Settings, clock: SettableClock, issuer: Issuer) -> Asy
 
 
 async def explained(world: World, pasted: str, who: str = "owner", **fields: str) -> Page:
-    """The page that explains what was pasted."""
     page = await see(world, EXPLAIN, who)
     return await answered(await send_form(world, page, EXPLAIN, who, pasted=pasted, **fields), 200)
 

@@ -25,7 +25,6 @@ BRANCH = "repo:acme/payments:ref:refs/heads/next"
 
 
 def path_of(binding_id: str) -> str:
-    """The page."""
     return f"{BINDINGS}/{binding_id}/replace"
 
 

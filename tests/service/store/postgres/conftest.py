@@ -14,7 +14,6 @@ WAIT_S = 5.0
 
 
 def open_engines(url: str, wait_s: float = WAIT_S) -> PostgresEngines:
-    """Connections to the database at `url`."""
     engines = create_engines(url, wait_s)
     assert isinstance(engines, PostgresEngines)
     return engines
@@ -45,7 +44,6 @@ def own_postgres(_server_to_stop: PostgresServer) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def store(postgres_url: str) -> AsyncIterator[Store]:
-    """One node."""
     opened = open_store(postgres_url)
     yield opened
     await opened.close()
@@ -53,7 +51,6 @@ async def store(postgres_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def other(postgres_url: str) -> AsyncIterator[Store]:
-    """A second node on the same database."""
     opened = open_store(postgres_url)
     yield opened
     await opened.close()

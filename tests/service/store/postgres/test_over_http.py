@@ -105,6 +105,5 @@ async def test_what_one_node_has_confirmed_counts_on_the_other(
 
 
 async def active(node: Client, world: World) -> set[str]:
-    """The active bindings, as `node` lists them."""
     answer = await node.get(bindings_path(), headers=world.admin, query_string={"active": "true"})
     return {line["id"] for line in (await answer.get_json())["bindings"]}

@@ -23,7 +23,6 @@ COMBINED = "e\u0301"
 
 
 def names(count: int) -> list[str]:
-    """`count` different event names."""
     return [f"event_{number}" for number in range(count)]
 
 

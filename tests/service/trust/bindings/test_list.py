@@ -21,17 +21,14 @@ CREATED_KEYS = [
 
 
 async def create(world: World, repository_id: str) -> str:
-    """The id of a new binding."""
     return (await (await world.create(repository_id=repository_id)).get_json())["id"]
 
 
 async def listed(world: World, **query: str) -> list[str]:
-    """The repository ids of the list's bindings, in its order."""
     return [binding["repositoryId"] for binding in await world.bindings(**query)]
 
 
 async def revoke(world: World, binding_id: str) -> None:
-    """Revoke it now."""
     answer = await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
     assert answer.status_code == 200
 

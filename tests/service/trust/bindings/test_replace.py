@@ -20,7 +20,6 @@ CALLERS = 8
 
 
 def replace_path(binding_id: str, slug: str = "acme") -> str:
-    """The endpoint."""
     return f"{bindings_path(slug, binding_id)}/replace"
 
 
@@ -34,7 +33,6 @@ async def replace(
 
 
 async def created(world: World, **changes: Any) -> str:
-    """The id of a new binding of acme."""
     return (await (await world.create(**changes)).get_json())["id"]
 
 
@@ -45,7 +43,6 @@ async def one(world: World, binding_id: str) -> dict[str, Any]:
 
 
 async def binding_rows(world: World) -> list[dict[str, Any]]:
-    """Acme's audit rows about bindings, newest first."""
     return await world.audit(event=["oidc_binding_created", "oidc_binding_revoked"])
 
 

@@ -13,7 +13,6 @@ REPOSITORY = {"issuer": ISSUER, "repository_id": "42"}
 
 
 async def created(world: World, sub: str, repository_id: str = "42", **changes: Any) -> str:
-    """The id of a new binding of acme."""
     answer = await world.create(sub_pattern=sub, repository_id=repository_id, **changes)
     return (await answer.get_json())["id"]
 
@@ -26,7 +25,6 @@ async def revoke_all(world: World, headers: dict[str, str] | None = None, **body
 
 
 async def active(world: World) -> set[str]:
-    """The ids of acme's active bindings."""
     return {binding["id"] for binding in await world.bindings(state="active")}
 
 

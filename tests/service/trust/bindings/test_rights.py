@@ -16,7 +16,6 @@ async def outcome(response) -> int | tuple[int, str]:
 
 
 def headers_of(world: World, caller: str) -> dict[str, str]:
-    """The credentials of a member, or the admin token."""
     return world.admin if caller == "admin token" else world.session(caller)
 
 
@@ -28,7 +27,6 @@ async def add_row(world: World, **changes: object) -> str:
 
 
 async def add_team_row(world: World) -> str:
-    """The id of a row of acme's team, within an envelope."""
     await add_row(world)
     return await add_row(world, origin="team_admin", team_id=world.team.id)
 

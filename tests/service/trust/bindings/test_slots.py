@@ -48,7 +48,6 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
 
 
 async def add_team(world: World, name: str) -> str:
-    """The id of another team of acme."""
     async with world.services.store.write() as work:
         return (await create_team(work, world.acme, name, BY_OPERATOR)).id
 

@@ -8,14 +8,12 @@ GONE = (404, "Binding not found for this org (or already revoked)")
 
 
 async def revoke(world: World, binding_id: str, slug: str = "acme", **query: str):
-    """DELETE the binding with the admin token; the response."""
     return await world.client.delete(
         bindings_path(slug, binding_id), headers=world.admin, query_string=query
     )
 
 
 async def created_id(world: World, **changes: object) -> str:
-    """The id of a new binding."""
     response = await world.create(**changes)
     assert response.status_code == 201, await response.get_data(as_text=True)
     return (await response.get_json())["id"]

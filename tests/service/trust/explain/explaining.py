@@ -19,7 +19,6 @@ from tests.issuers.issuer import Issuer
 
 
 def explain_path(slug: str = "acme") -> str:
-    """The endpoint."""
     return f"{bindings_path(slug)}/explain"
 
 
@@ -51,7 +50,6 @@ class Keys:
 
 
 def published(issuer: Issuer) -> SigningKeys:
-    """The keys `issuer` publishes."""
     keys = {jwk["kid"]: RSAKey.import_key(jwk) for jwk in issuer.jwks["keys"]}
     return SigningKeys({kid: SigningKey(key, frozenset({"RS256"})) for kid, key in keys.items()})
 
@@ -64,14 +62,12 @@ async def explained_token(world: World, token: str, keys: KeysFor) -> Explanatio
 
 
 async def created(world: World, **changes: Any) -> str:
-    """The id of a new binding of acme."""
     answer = await world.create(**changes)
     assert answer.status_code == 201, await refused(answer)
     return (await answer.get_json())["id"]
 
 
 async def revoke(world: World, binding_id: str, reason: str = "no longer used") -> None:
-    """Revoke one of acme's bindings."""
     answer = await world.client.delete(
         bindings_path("acme", binding_id), headers=world.admin, query_string={"reason": reason}
     )
@@ -88,14 +84,12 @@ async def follow(world: World, proposal: dict[str, Any]) -> str:
 
 
 def failing(explanation: dict[str, Any]) -> dict[str, Any] | None:
-    """The rule that failed."""
     failed = [rule for rule in explanation["rules"] if rule["status"] == "failed"]
     assert len(failed) <= 1
     return failed[0] if failed else None
 
 
 def texts(value: Any) -> list[str]:
-    """Every string in `value`."""
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

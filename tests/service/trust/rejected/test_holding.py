@@ -15,7 +15,6 @@ NOW = int(JOB.now.timestamp())
 
 
 async def listed(gate: Gate) -> list[dict[str, Any]]:
-    """Acme's rejected subjects."""
     await gate.world.services.rejected.flush()
     answer = await gate.world.client.get(f"{bindings_path()}/rejected", headers=gate.world.admin)
     return (await answer.get_json())["rejected"]

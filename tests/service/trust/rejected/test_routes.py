@@ -71,7 +71,6 @@ def path(slug: str = "acme") -> str:
 
 
 async def listed(world: World, slug: str = "acme", **query: Any) -> list[dict[str, Any]]:
-    """The organisation's rejected subjects as the API lists them."""
     response = await world.client.get(path(slug), headers=world.admin, query_string=query or None)
     assert response.status_code == 200, await response.get_data(as_text=True)
     answer = await response.get_json()
@@ -88,7 +87,6 @@ async def only_entry(world: World, **changes: Any) -> dict[str, Any]:
 
 
 async def create(world: World, **changes: Any) -> str:
-    """The id of a new binding; it has to be accepted."""
     response = await world.create(**changes)
     assert response.status_code == 201, await response.get_data(as_text=True)
     return (await response.get_json())["id"]
