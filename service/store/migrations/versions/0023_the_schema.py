@@ -3,6 +3,9 @@
 A database of 0023, which 23 steps made before the first release, has this schema. Its name stays.
 """
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -11,659 +14,492 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+TEXT = sa.String()
+INTEGER = sa.BigInteger()
+
 
 def upgrade() -> None:
-    op.create_table(
+    _table(
         "artifacts",
-        sa.Column("ecosystem", sa.String(), nullable=False),
-        sa.Column("registry_url", sa.String(), nullable=False),
-        sa.Column("package", sa.String(), nullable=False),
-        sa.Column("file_name", sa.String(), nullable=False),
-        sa.Column("version", sa.String(), nullable=False),
-        sa.Column("digest", sa.String(), nullable=False),
-        sa.Column("sha256", sa.String(), nullable=True),
-        sa.Column("published_at", sa.BigInteger(), nullable=True),
-        sa.Column("served_at", sa.BigInteger(), nullable=False),
-        sa.Column("offered_digest", sa.String(), nullable=True),
-        sa.Column("offered_at", sa.BigInteger(), nullable=True),
-        sa.Column("accepted_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint(
-            "ecosystem", "registry_url", "package", "file_name", name=op.f("pk_artifacts")
-        ),
+        *_columns(TEXT, "ecosystem", "registry_url", "package", "file_name", "version", "digest"),
+        *_columns(TEXT, "sha256", nullable=True),
+        *_columns(INTEGER, "published_at", nullable=True),
+        *_columns(INTEGER, "served_at"),
+        *_columns(TEXT, "offered_digest", nullable=True),
+        *_columns(INTEGER, "offered_at", "accepted_at", nullable=True),
+        key=["ecosystem", "registry_url", "package", "file_name"],
     )
-    op.create_index(op.f("ix_artifacts_accepted_at"), "artifacts", ["accepted_at"], unique=False)
-    op.create_index(op.f("ix_artifacts_offered_at"), "artifacts", ["offered_at"], unique=False)
-    op.create_index(op.f("ix_artifacts_served_at"), "artifacts", ["served_at"], unique=False)
-    op.create_table(
+    _index("artifacts", "accepted_at")
+    _index("artifacts", "offered_at")
+    _index("artifacts", "served_at")
+    _table(
         "blocklist_imports",
-        sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("source", sa.String(), nullable=False),
-        sa.Column("sha256", sa.String(), nullable=False),
-        sa.Column("ids", sa.JSON(), nullable=False),
-        sa.Column("imported_by", sa.String(), nullable=False),
-        sa.Column("started_at", sa.BigInteger(), nullable=False),
-        sa.Column("progress_at", sa.BigInteger(), nullable=False),
-        sa.Column("switched_at", sa.BigInteger(), nullable=True),
-        sa.Column("records", sa.BigInteger(), nullable=False),
-        sa.Column("advisories", sa.BigInteger(), nullable=False),
-        sa.Column("withdrawn", sa.BigInteger(), nullable=False),
-        sa.Column("unreadable", sa.BigInteger(), nullable=False),
-        sa.Column("feed", sa.String(), server_default="osv", nullable=False),
-        sa.Column("contents", sa.LargeBinary(), nullable=True),
-        sa.PrimaryKeyConstraint("generation", name=op.f("pk_blocklist_imports")),
+        *_columns(INTEGER, "generation"),
+        *_columns(TEXT, "source", "sha256"),
+        *_columns(sa.JSON(), "ids"),
+        *_columns(TEXT, "imported_by"),
+        *_columns(INTEGER, "started_at", "progress_at"),
+        *_columns(INTEGER, "switched_at", nullable=True),
+        *_columns(INTEGER, "records", "advisories", "withdrawn", "unreadable"),
+        *_columns(TEXT, "feed", default="osv"),
+        *_columns(sa.LargeBinary(), "contents", nullable=True),
+        key=["generation"],
     )
-    op.create_table(
+    _table(
         "counters",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("value", sa.BigInteger(), nullable=False),
-        sa.Column("received_at", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_counters")),
+        *_columns(TEXT, "name"),
+        *_columns(INTEGER, "value"),
+        *_columns(INTEGER, "received_at", nullable=True),
+        key=["name"],
     )
-    op.create_table(
+    _table(
         "facts",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("value", sa.String(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_facts")),
+        *_columns(TEXT, "name", "value"),
+        key=["name"],
     )
-    op.create_table(
+    _table(
         "iceberg_namespace_properties",
-        sa.Column("catalog_name", sa.String(length=255), nullable=False),
-        sa.Column("namespace", sa.String(length=255), nullable=False),
-        sa.Column("property_key", sa.String(length=255), nullable=False),
-        sa.Column("property_value", sa.String(length=1000), nullable=True),
-        sa.PrimaryKeyConstraint(
-            "catalog_name",
-            "namespace",
-            "property_key",
-            name=op.f("pk_iceberg_namespace_properties"),
-        ),
+        *_columns(sa.String(255), "catalog_name", "namespace", "property_key"),
+        *_columns(sa.String(1000), "property_value", nullable=True),
+        key=["catalog_name", "namespace", "property_key"],
     )
-    op.create_table(
+    _table(
         "iceberg_tables",
-        sa.Column("catalog_name", sa.String(length=255), nullable=False),
-        sa.Column("table_namespace", sa.String(length=255), nullable=False),
-        sa.Column("table_name", sa.String(length=255), nullable=False),
-        sa.Column("metadata_location", sa.String(length=1000), nullable=True),
-        sa.Column("previous_metadata_location", sa.String(length=1000), nullable=True),
-        sa.Column("iceberg_type", sa.String(length=5), nullable=True),
-        sa.PrimaryKeyConstraint(
-            "catalog_name", "table_namespace", "table_name", name=op.f("pk_iceberg_tables")
+        *_columns(sa.String(255), "catalog_name", "table_namespace", "table_name"),
+        *_columns(
+            sa.String(1000), "metadata_location", "previous_metadata_location", nullable=True
         ),
+        *_columns(sa.String(5), "iceberg_type", nullable=True),
+        key=["catalog_name", "table_namespace", "table_name"],
     )
-    op.create_table(
+    _table(
         "install_marks",
-        sa.Column("install", sa.String(), nullable=False),
-        sa.Column("recorded_at", sa.BigInteger(), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("install", name=op.f("pk_install_marks")),
+        *_columns(TEXT, "install"),
+        *_columns(INTEGER, "recorded_at", "seq"),
+        key=["install"],
     )
-    op.create_index(
-        op.f("ix_install_marks_recorded_at"), "install_marks", ["recorded_at"], unique=False
-    )
-    op.create_table(
+    _index("install_marks", "recorded_at")
+    _table(
         "lake_tables",
-        sa.Column("format", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("location", sa.String(), nullable=False),
-        sa.Column("version", sa.String(), nullable=False),
-        sa.Column("snapshot", sa.String(), nullable=True),
-        sa.Column("snapshots", sa.BigInteger(), nullable=False),
-        sa.Column("files", sa.BigInteger(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("complete_through_seq", sa.BigInteger(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("published_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("format", "tenant_id", name=op.f("pk_lake_tables")),
+        *_columns(TEXT, "format", "tenant_id", "location", "version"),
+        *_columns(TEXT, "snapshot", nullable=True),
+        *_columns(
+            INTEGER,
+            "snapshots",
+            "files",
+            "rows",
+            "complete_through_seq",
+            "created_at",
+            "published_at",
+        ),
+        key=["format", "tenant_id"],
     )
-    op.create_table(
+    _table(
         "leases",
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("holder", sa.String(), nullable=False),
-        sa.Column("epoch", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
+        *_columns(TEXT, "name", "holder"),
+        *_columns(INTEGER, "epoch", "expires_at"),
+        key=["name"],
     )
-    op.create_table(
+    _table(
         "organisations",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("slug", sa.String(), nullable=False),
-        sa.Column("tier", sa.String(), nullable=False),
-        sa.Column("role_overrides", sa.JSON(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("held_since", sa.BigInteger(), nullable=True),
-        sa.Column("held_reason", sa.String(), nullable=True),
-        sa.Column("trust_revision", sa.BigInteger(), server_default="0", nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_organisations")),
-        sa.UniqueConstraint("slug", name=op.f("uq_organisations_slug")),
+        *_columns(TEXT, "id", "slug", "tier"),
+        *_columns(sa.JSON(), "role_overrides"),
+        *_columns(INTEGER, "created_at"),
+        *_columns(INTEGER, "held_since", nullable=True),
+        *_columns(TEXT, "held_reason", nullable=True),
+        *_columns(INTEGER, "trust_revision", default="0"),
+        key=["id"],
+        unique=[["slug"]],
     )
-    op.create_table(
+    _table(
         "spent_sign_ins",
-        sa.Column("id_hash", sa.String(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id_hash", name=op.f("pk_spent_sign_ins")),
+        *_columns(TEXT, "id_hash"),
+        *_columns(INTEGER, "expires_at"),
+        key=["id_hash"],
     )
-    op.create_index(
-        op.f("ix_spent_sign_ins_expires_at"), "spent_sign_ins", ["expires_at"], unique=False
-    )
-    op.create_table(
+    _index("spent_sign_ins", "expires_at")
+    _table(
         "advisories",
-        sa.Column("generation", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("ecosystem", sa.String(), nullable=False),
-        sa.Column("package", sa.String(), nullable=False),
-        sa.Column("advisory_id", sa.String(), nullable=False),
-        sa.Column("spec", sa.LargeBinary(), nullable=False),
-        sa.Column("feed", sa.String(), server_default="osv", nullable=False),
-        sa.ForeignKeyConstraint(
-            ["generation"], ["blocklist_imports.generation"], name=op.f("fk_advisories_generation")
-        ),
-        sa.PrimaryKeyConstraint(
-            "generation", "ecosystem", "package", "advisory_id", name=op.f("pk_advisories")
-        ),
-        sqlite_with_rowid=False,
+        *_columns(INTEGER, "generation"),
+        *_columns(TEXT, "ecosystem", "package", "advisory_id"),
+        *_columns(sa.LargeBinary(), "spec"),
+        *_columns(TEXT, "feed", default="osv"),
+        key=["generation", "ecosystem", "package", "advisory_id"],
+        references={"generation": "blocklist_imports.generation"},
+        has_rowid=False,
     )
-    op.create_table(
+    _table(
         "allowed_domains",
-        sa.Column("identity_provider", sa.String(), nullable=False),
-        sa.Column("domain", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("added_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_allowed_domains_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint(
-            "identity_provider", "domain", "tenant_id", name=op.f("pk_allowed_domains")
-        ),
+        *_columns(TEXT, "identity_provider", "domain", "tenant_id"),
+        *_columns(INTEGER, "added_at"),
+        key=["identity_provider", "domain", "tenant_id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "exports",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("actor", sa.String(), nullable=False),
-        sa.Column("actor_source", sa.String(), nullable=False),
-        sa.Column("verdict_source", sa.String(), nullable=False),
-        sa.Column("request_id", sa.String(), nullable=True),
-        sa.Column("format", sa.String(), nullable=False),
-        sa.Column("compression", sa.String(), nullable=True),
-        sa.Column("is_raw", sa.Boolean(), nullable=False),
-        sa.Column("filters", sa.JSON(), nullable=False),
-        sa.Column("since", sa.BigInteger(), nullable=True),
-        sa.Column("until", sa.BigInteger(), nullable=True),
-        sa.Column("retention_floor", sa.BigInteger(), nullable=True),
-        sa.Column("watermark", sa.BigInteger(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("version", sa.String(), nullable=False),
-        sa.Column("started_at", sa.BigInteger(), nullable=False),
-        sa.Column("progress_at", sa.BigInteger(), nullable=False),
-        sa.Column("sent_rows", sa.BigInteger(), nullable=False),
-        sa.Column("sent_bytes", sa.BigInteger(), nullable=False),
-        sa.Column("ended_at", sa.BigInteger(), nullable=True),
-        sa.Column("is_complete", sa.Boolean(), nullable=True),
-        sa.Column("sha256", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_exports_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_exports")),
+        *_columns(TEXT, "id", "tenant_id", "actor", "actor_source", "verdict_source"),
+        *_columns(TEXT, "request_id", nullable=True),
+        *_columns(TEXT, "format"),
+        *_columns(TEXT, "compression", nullable=True),
+        *_columns(sa.Boolean(), "is_raw"),
+        *_columns(sa.JSON(), "filters"),
+        *_columns(INTEGER, "since", "until", "retention_floor", nullable=True),
+        *_columns(INTEGER, "watermark", "rows"),
+        *_columns(TEXT, "version"),
+        *_columns(INTEGER, "started_at", "progress_at", "sent_rows", "sent_bytes"),
+        *_columns(INTEGER, "ended_at", nullable=True),
+        *_columns(sa.Boolean(), "is_complete", nullable=True),
+        *_columns(TEXT, "sha256", nullable=True),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "exports_newest_first", "exports", ["tenant_id", "started_at", "id"], unique=False
-    )
-    op.create_index(
-        "exports_under_way",
-        "exports",
-        ["progress_at"],
-        unique=False,
-        sqlite_where=sa.text("ended_at IS NULL"),
-        postgresql_where=sa.text("ended_at IS NULL"),
-    )
-    op.create_table(
+    _index("exports", "tenant_id", "started_at", "id", name="exports_newest_first")
+    _index("exports", "progress_at", name="exports_under_way", where="ended_at IS NULL")
+    _table(
         "former_tiers",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("tier", sa.String(), nullable=False),
-        sa.Column("left_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_former_tiers_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("tenant_id", "tier", name=op.f("pk_former_tiers")),
+        *_columns(TEXT, "tenant_id", "tier"),
+        *_columns(INTEGER, "left_at"),
+        key=["tenant_id", "tier"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "idempotency_keys",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("credential", sa.String(), nullable=False),
-        sa.Column("key", sa.String(), nullable=False),
-        sa.Column("body_sha256", sa.String(), nullable=False),
-        sa.Column("answer", sa.LargeBinary(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_idempotency_keys_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("tenant_id", "credential", "key", name=op.f("pk_idempotency_keys")),
+        *_columns(TEXT, "tenant_id", "credential", "key", "body_sha256"),
+        *_columns(sa.LargeBinary(), "answer"),
+        *_columns(INTEGER, "created_at"),
+        key=["tenant_id", "credential", "key"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        op.f("ix_idempotency_keys_created_at"), "idempotency_keys", ["created_at"], unique=False
-    )
-    op.create_table(
+    _index("idempotency_keys", "created_at")
+    _table(
         "imported_files",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("sha256", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("refused", sa.BigInteger(), nullable=False),
-        sa.Column("imported_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_imported_files_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("tenant_id", "sha256", name=op.f("pk_imported_files")),
+        *_columns(TEXT, "tenant_id", "sha256", "name"),
+        *_columns(INTEGER, "rows", "refused", "imported_at"),
+        key=["tenant_id", "sha256"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "journal",
-        sa.Column("first_seq", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("size", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("min_created_at", sa.BigInteger(), nullable=True),
-        sa.Column("max_created_at", sa.BigInteger(), nullable=True),
-        sa.Column("received_at", sa.BigInteger(), nullable=False),
-        sa.Column("data", sa.LargeBinary(), nullable=False),
-        sa.Column("damage", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_journal_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("first_seq", name=op.f("pk_journal")),
+        *_columns(INTEGER, "first_seq"),
+        *_columns(TEXT, "tenant_id"),
+        *_columns(sa.Date(), "day"),
+        *_columns(INTEGER, "rows"),
+        *_columns(INTEGER, "size", default="0"),
+        *_columns(INTEGER, "min_created_at", "max_created_at", nullable=True),
+        *_columns(INTEGER, "received_at"),
+        *_columns(sa.LargeBinary(), "data"),
+        *_columns(TEXT, "damage", nullable=True),
+        key=["first_seq"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "damaged_batches",
-        "journal",
-        ["tenant_id"],
-        unique=False,
-        sqlite_where=sa.text("damage IS NOT NULL"),
-        postgresql_where=sa.text("damage IS NOT NULL"),
-    )
-    op.create_index("journal_by_day", "journal", ["tenant_id", "day", "rows", "size"], unique=False)
-    op.create_table(
+    _index("journal", "tenant_id", name="damaged_batches", where="damage IS NOT NULL")
+    _index("journal", "tenant_id", "day", "rows", "size", name="journal_by_day")
+    _table(
         "lost_segments",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("min_seq", sa.BigInteger(), nullable=False),
-        sa.Column("max_seq", sa.BigInteger(), nullable=False),
-        sa.Column("damage", sa.String(), nullable=False),
-        sa.Column("lost_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_lost_segments_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_lost_segments")),
+        *_columns(TEXT, "id", "tenant_id"),
+        *_columns(sa.Date(), "day"),
+        *_columns(INTEGER, "rows", "min_seq", "max_seq"),
+        *_columns(TEXT, "damage"),
+        *_columns(INTEGER, "lost_at"),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "members",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("email", sa.String(), nullable=False),
-        sa.Column("role", sa.String(), nullable=False),
-        sa.Column("identity_provider", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("removed_at", sa.BigInteger(), nullable=True),
-        sa.Column("identity_namespace", sa.String(), nullable=True),
-        sa.Column("identity_subject", sa.String(), nullable=True),
-        sa.Column("user_handle", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_members_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_members")),
+        *_columns(TEXT, "id", "tenant_id", "email", "role", "identity_provider"),
+        *_columns(INTEGER, "created_at"),
+        *_columns(INTEGER, "removed_at", nullable=True),
+        *_columns(TEXT, "identity_namespace", "identity_subject", "user_handle", nullable=True),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "one_member_per_email",
+    _index(
         "members",
-        ["tenant_id", "email"],
+        "tenant_id",
+        "email",
+        name="one_member_per_email",
         unique=True,
-        sqlite_where=sa.text("removed_at IS NULL"),
-        postgresql_where=sa.text("removed_at IS NULL"),
+        where="removed_at IS NULL",
     )
-    op.create_index(
-        "one_member_per_identity",
+    _index(
         "members",
-        ["identity_provider", "identity_namespace", "identity_subject", "tenant_id"],
+        "identity_provider",
+        "identity_namespace",
+        "identity_subject",
+        "tenant_id",
+        name="one_member_per_identity",
         unique=True,
-        sqlite_where=sa.text("removed_at IS NULL"),
-        postgresql_where=sa.text("removed_at IS NULL"),
+        where="removed_at IS NULL",
     )
-    op.create_table(
+    _table(
         "misdated_days",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("received_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_misdated_days_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("tenant_id", "day", name=op.f("pk_misdated_days")),
+        *_columns(TEXT, "tenant_id"),
+        *_columns(sa.Date(), "day"),
+        *_columns(INTEGER, "received_at"),
+        key=["tenant_id", "day"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "policy_exceptions",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("ecosystem", sa.String(), nullable=False),
-        sa.Column("package", sa.String(), nullable=False),
-        sa.Column("version", sa.String(), nullable=False),
-        sa.Column("reason", sa.String(), nullable=False),
-        sa.Column("requested_by", sa.String(), nullable=False),
-        sa.Column("requested_at", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.String(), nullable=False),
-        sa.Column("decided_by", sa.String(), nullable=True),
-        sa.Column("decided_at", sa.BigInteger(), nullable=True),
-        sa.Column("decided_reason", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_policy_exceptions_tenant_id")
+        *_columns(
+            TEXT, "id", "tenant_id", "ecosystem", "package", "version", "reason", "requested_by"
         ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_policy_exceptions")),
+        *_columns(INTEGER, "requested_at"),
+        *_columns(TEXT, "state"),
+        *_columns(TEXT, "decided_by", nullable=True),
+        *_columns(INTEGER, "decided_at", nullable=True),
+        *_columns(TEXT, "decided_reason", nullable=True),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "policy_exceptions_newest_first",
+    _index(
         "policy_exceptions",
-        ["tenant_id", "state", "requested_at", "id"],
-        unique=False,
+        "tenant_id",
+        "state",
+        "requested_at",
+        "id",
+        name="policy_exceptions_newest_first",
     )
-    op.create_table(
+    _table(
         "policy_revisions",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("revision", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("document", sa.LargeBinary(), nullable=False),
-        sa.Column("sha256", sa.String(), nullable=False),
-        sa.Column("changed_by", sa.String(), nullable=False),
-        sa.Column("changed_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_policy_revisions_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("tenant_id", "revision", name=op.f("pk_policy_revisions")),
+        *_columns(TEXT, "tenant_id"),
+        *_columns(INTEGER, "revision"),
+        *_columns(sa.LargeBinary(), "document"),
+        *_columns(TEXT, "sha256", "changed_by"),
+        *_columns(INTEGER, "changed_at"),
+        key=["tenant_id", "revision"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_table(
+    _table(
         "projects",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_projects_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
-        sa.UniqueConstraint("tenant_id", "name", name=op.f("uq_projects_tenant_id_name")),
+        *_columns(TEXT, "id", "tenant_id", "name"),
+        *_columns(INTEGER, "created_at"),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
+        unique=[["tenant_id", "name"]],
     )
-    op.create_table(
+    _table(
         "rejected_subjects",
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("digest", sa.String(), nullable=False),
-        sa.Column("is_verified", sa.Boolean(), nullable=False),
-        sa.Column("code", sa.String(), nullable=False),
-        sa.Column("detail", sa.String(), nullable=True),
-        sa.Column("issuer", sa.String(), nullable=True),
-        sa.Column("sub", sa.String(), nullable=True),
-        sa.Column("repository_id", sa.String(), nullable=True),
-        sa.Column("event_name", sa.String(), nullable=True),
-        sa.Column("owner", sa.String(), nullable=True),
-        sa.Column("project_id", sa.String(), nullable=True),
-        sa.Column("count", sa.BigInteger(), nullable=False),
-        sa.Column("first_at", sa.BigInteger(), nullable=False),
-        sa.Column("last_at", sa.BigInteger(), nullable=False),
-        sa.Column("last_request_id", sa.String(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_rejected_subjects_tenant_id")
+        *_columns(TEXT, "tenant_id", "digest"),
+        *_columns(sa.Boolean(), "is_verified"),
+        *_columns(TEXT, "code"),
+        *_columns(
+            TEXT,
+            "detail",
+            "issuer",
+            "sub",
+            "repository_id",
+            "event_name",
+            "owner",
+            "project_id",
+            nullable=True,
         ),
-        sa.PrimaryKeyConstraint("tenant_id", "digest", name=op.f("pk_rejected_subjects")),
+        *_columns(INTEGER, "count", "first_at", "last_at"),
+        *_columns(TEXT, "last_request_id"),
+        key=["tenant_id", "digest"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "rejected_lately",
-        "rejected_subjects",
-        ["tenant_id", "is_verified", "last_at"],
-        unique=False,
-    )
-    op.create_table(
+    _index("rejected_subjects", "tenant_id", "is_verified", "last_at", name="rejected_lately")
+    _table(
         "saved_searches",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("query", sa.String(), nullable=False),
-        sa.Column("created_by", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_saved_searches_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_saved_searches")),
-        sa.UniqueConstraint("tenant_id", "name", name=op.f("uq_saved_searches_tenant_id_name")),
+        *_columns(TEXT, "id", "tenant_id", "name", "query", "created_by"),
+        *_columns(INTEGER, "created_at"),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
+        unique=[["tenant_id", "name"]],
     )
-    op.create_table(
+    _table(
         "segments",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("day", sa.Date(), nullable=False),
-        sa.Column("rows", sa.BigInteger(), nullable=False),
-        sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("min_created_at", sa.BigInteger(), nullable=False),
-        sa.Column("max_created_at", sa.BigInteger(), nullable=False),
-        sa.Column("min_seq", sa.BigInteger(), nullable=False),
-        sa.Column("max_seq", sa.BigInteger(), nullable=False),
-        sa.Column("event_counts", sa.JSON(), nullable=False),
-        sa.Column("decision_counts", sa.JSON(), nullable=False),
-        sa.Column("seq_base", sa.BigInteger(), server_default="0", nullable=False),
-        sa.Column("schema_version", sa.BigInteger(), server_default="1", nullable=False),
-        sa.Column("sha256", sa.String(), nullable=True),
-        sa.Column("index_size", sa.BigInteger(), nullable=True),
-        sa.Column("index_sha256", sa.String(), nullable=True),
-        sa.Column("index_version", sa.BigInteger(), nullable=True),
-        sa.Column("sealed_at", sa.BigInteger(), nullable=False),
-        sa.Column("retired_at", sa.BigInteger(), nullable=True),
-        sa.Column("verified_at", sa.BigInteger(), nullable=True),
-        sa.Column("damage", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_segments_tenant_id")
+        *_columns(TEXT, "id", "tenant_id"),
+        *_columns(sa.Date(), "day"),
+        *_columns(
+            INTEGER, "rows", "size", "min_created_at", "max_created_at", "min_seq", "max_seq"
         ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_segments")),
+        *_columns(sa.JSON(), "event_counts", "decision_counts"),
+        *_columns(INTEGER, "seq_base", default="0"),
+        *_columns(INTEGER, "schema_version", default="1"),
+        *_columns(TEXT, "sha256", nullable=True),
+        *_columns(INTEGER, "index_size", nullable=True),
+        *_columns(TEXT, "index_sha256", nullable=True),
+        *_columns(INTEGER, "index_version", nullable=True),
+        *_columns(INTEGER, "sealed_at"),
+        *_columns(INTEGER, "retired_at", "verified_at", nullable=True),
+        *_columns(TEXT, "damage", nullable=True),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
     )
-    op.create_index(
-        "damaged_segments",
-        "segments",
-        ["tenant_id"],
-        unique=False,
-        sqlite_where=sa.text("damage IS NOT NULL"),
-        postgresql_where=sa.text("damage IS NOT NULL"),
-    )
-    op.create_index(
-        "segments_by_day", "segments", ["tenant_id", "retired_at", "day", "id"], unique=False
-    )
-    op.create_table(
+    _index("segments", "tenant_id", name="damaged_segments", where="damage IS NOT NULL")
+    _index("segments", "tenant_id", "retired_at", "day", "id", name="segments_by_day")
+    _table(
         "teams",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_teams_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_teams")),
-        sa.UniqueConstraint("tenant_id", "name", name=op.f("uq_teams_tenant_id_name")),
+        *_columns(TEXT, "id", "tenant_id", "name"),
+        *_columns(INTEGER, "created_at"),
+        key=["id"],
+        references={"tenant_id": "organisations.id"},
+        unique=[["tenant_id", "name"]],
     )
-    op.create_table(
+    _table(
         "api_keys",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("project_id", sa.String(), nullable=True),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("secret_hash", sa.String(), nullable=False),
-        sa.Column("scopes", sa.JSON(), server_default=sa.text("'[]'"), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.Column("created_by", sa.String(), nullable=True),
-        sa.Column("last_used_at", sa.BigInteger(), nullable=True),
-        sa.Column("expires_at", sa.BigInteger(), nullable=True),
-        sa.Column("replaces", sa.String(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name=op.f("fk_api_keys_project_id")
-        ),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_api_keys_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
-        sa.UniqueConstraint("secret_hash", name=op.f("uq_api_keys_secret_hash")),
+        *_columns(TEXT, "id", "tenant_id"),
+        *_columns(TEXT, "project_id", nullable=True),
+        *_columns(TEXT, "name", "secret_hash"),
+        *_columns(sa.JSON(), "scopes", default=sa.text("'[]'")),
+        *_columns(INTEGER, "created_at"),
+        *_columns(INTEGER, "revoked_at", nullable=True),
+        *_columns(TEXT, "created_by", nullable=True),
+        *_columns(INTEGER, "last_used_at", "expires_at", nullable=True),
+        *_columns(TEXT, "replaces", nullable=True),
+        key=["id"],
+        references={"project_id": "projects.id", "tenant_id": "organisations.id"},
+        unique=[["secret_hash"]],
     )
-    op.create_table(
+    _table(
         "bindings",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("project_id", sa.String(), nullable=True),
-        sa.Column("team_id", sa.String(), nullable=True),
-        sa.Column("slot", sa.String(), nullable=False),
-        sa.Column("issuer", sa.String(), nullable=False),
-        sa.Column("sub_pattern", sa.String(length=1024), nullable=False),
-        sa.Column("repository_id", sa.String(length=32), nullable=True),
-        sa.Column("event_names", sa.JSON(), nullable=False),
-        sa.Column("origin", sa.String(), nullable=False),
-        sa.Column("added_by", sa.String(), nullable=False),
-        sa.Column("added_at", sa.BigInteger(), nullable=False),
-        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.Column("revoked_by", sa.String(), nullable=True),
-        sa.Column("revoked_reason", sa.String(), nullable=True),
-        sa.Column("last_used_at", sa.BigInteger(), nullable=True),
-        sa.Column("use_count", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name=op.f("fk_bindings_project_id")
-        ),
-        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_bindings_team_id")),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_bindings_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_bindings")),
+        *_columns(TEXT, "id", "tenant_id"),
+        *_columns(TEXT, "project_id", "team_id", nullable=True),
+        *_columns(TEXT, "slot", "issuer"),
+        *_columns(sa.String(1024), "sub_pattern"),
+        *_columns(sa.String(32), "repository_id", nullable=True),
+        *_columns(sa.JSON(), "event_names"),
+        *_columns(TEXT, "origin", "added_by"),
+        *_columns(INTEGER, "added_at"),
+        *_columns(INTEGER, "revoked_at", nullable=True),
+        *_columns(TEXT, "revoked_by", "revoked_reason", nullable=True),
+        *_columns(INTEGER, "last_used_at", nullable=True),
+        *_columns(INTEGER, "use_count"),
+        key=["id"],
+        references={
+            "project_id": "projects.id",
+            "team_id": "teams.id",
+            "tenant_id": "organisations.id",
+        },
     )
-    op.create_index(
-        "active_by_tenant",
-        "bindings",
-        ["tenant_id"],
-        unique=False,
-        sqlite_where=sa.text("revoked_at IS NULL"),
-        postgresql_where=sa.text("revoked_at IS NULL"),
-    )
-    op.create_index("bindings_by_repository", "bindings", ["repository_id"], unique=False)
-    op.create_index(
-        "bindings_newest_first", "bindings", ["tenant_id", "added_at", "id"], unique=False
-    )
-    op.create_index(
-        "one_active_per_slot",
-        "bindings",
-        ["slot"],
-        unique=True,
-        sqlite_where=sa.text("revoked_at IS NULL"),
-        postgresql_where=sa.text("revoked_at IS NULL"),
-    )
-    op.create_table(
+    _index("bindings", "tenant_id", name="active_by_tenant", where="revoked_at IS NULL")
+    _index("bindings", "repository_id", name="bindings_by_repository")
+    _index("bindings", "tenant_id", "added_at", "id", name="bindings_newest_first")
+    _index("bindings", "slot", name="one_active_per_slot", unique=True, where="revoked_at IS NULL")
+    _table(
         "passkeys",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("member_id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("public_key", sa.LargeBinary(), nullable=False),
-        sa.Column("transports", sa.JSON(), nullable=False),
-        sa.Column("sign_count", sa.BigInteger(), nullable=False),
-        sa.Column("use_count", sa.BigInteger(), nullable=False),
-        sa.Column("added_at", sa.BigInteger(), nullable=False),
-        sa.Column("last_used_at", sa.BigInteger(), nullable=True),
-        sa.Column("removed_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(["member_id"], ["members.id"], name=op.f("fk_passkeys_member_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_passkeys")),
+        *_columns(TEXT, "id", "member_id", "name"),
+        *_columns(sa.LargeBinary(), "public_key"),
+        *_columns(sa.JSON(), "transports"),
+        *_columns(INTEGER, "sign_count", "use_count", "added_at"),
+        *_columns(INTEGER, "last_used_at", "removed_at", nullable=True),
+        key=["id"],
+        references={"member_id": "members.id"},
     )
-    op.create_index(op.f("ix_passkeys_member_id"), "passkeys", ["member_id"], unique=False)
-    op.create_table(
+    _index("passkeys", "member_id")
+    _table(
         "sessions",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("member_id", sa.String(), nullable=False),
-        sa.Column("token_hash", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("last_seen_at", sa.BigInteger(), nullable=False),
-        sa.Column("revoked_at", sa.BigInteger(), nullable=True),
-        sa.Column("source_ip", sa.String(), nullable=True),
-        sa.Column("user_agent", sa.String(), nullable=True),
-        sa.Column("authenticated_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(["member_id"], ["members.id"], name=op.f("fk_sessions_member_id")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
-        sa.UniqueConstraint("token_hash", name=op.f("uq_sessions_token_hash")),
+        *_columns(TEXT, "id", "member_id", "token_hash"),
+        *_columns(INTEGER, "created_at", "last_seen_at"),
+        *_columns(INTEGER, "revoked_at", nullable=True),
+        *_columns(TEXT, "source_ip", "user_agent", nullable=True),
+        *_columns(INTEGER, "authenticated_at", nullable=True),
+        key=["id"],
+        references={"member_id": "members.id"},
+        unique=[["token_hash"]],
     )
-    op.create_index(op.f("ix_sessions_member_id"), "sessions", ["member_id"], unique=False)
-    op.create_table(
+    _index("sessions", "member_id")
+    _table(
         "sign_in_links",
-        sa.Column("token_hash", sa.String(), nullable=False),
-        sa.Column("member_id", sa.String(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("used_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["member_id"], ["members.id"], name=op.f("fk_sign_in_links_member_id")
-        ),
-        sa.PrimaryKeyConstraint("token_hash", name=op.f("pk_sign_in_links")),
+        *_columns(TEXT, "token_hash", "member_id"),
+        *_columns(INTEGER, "expires_at"),
+        *_columns(INTEGER, "used_at", nullable=True),
+        key=["token_hash"],
+        references={"member_id": "members.id"},
     )
-    op.create_table(
+    _table(
         "team_admins",
-        sa.Column("team_id", sa.String(), nullable=False),
-        sa.Column("member_id", sa.String(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["member_id"], ["members.id"], name=op.f("fk_team_admins_member_id")
-        ),
-        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_team_admins_team_id")),
-        sa.PrimaryKeyConstraint("team_id", "member_id", name=op.f("pk_team_admins")),
+        *_columns(TEXT, "team_id", "member_id"),
+        key=["team_id", "member_id"],
+        references={"member_id": "members.id", "team_id": "teams.id"},
     )
-    op.create_table(
+    _table(
         "device_sign_ins",
-        sa.Column("device_code_hash", sa.String(), nullable=False),
-        sa.Column("user_code_hash", sa.String(), nullable=False),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.Column("interval_s", sa.BigInteger(), nullable=False),
-        sa.Column("polled_at", sa.BigInteger(), nullable=True),
-        sa.Column("source_ip", sa.String(), nullable=True),
-        sa.Column("user_agent", sa.String(), nullable=True),
-        sa.Column("session_id", sa.String(), nullable=True),
-        sa.Column("decided_at", sa.BigInteger(), nullable=True),
-        sa.Column("used_at", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["session_id"], ["sessions.id"], name=op.f("fk_device_sign_ins_session_id")
+        *_columns(TEXT, "device_code_hash", "user_code_hash"),
+        *_columns(INTEGER, "created_at", "expires_at", "interval_s"),
+        *_columns(INTEGER, "polled_at", nullable=True),
+        *_columns(TEXT, "source_ip", "user_agent", "session_id", nullable=True),
+        *_columns(INTEGER, "decided_at", "used_at", nullable=True),
+        key=["device_code_hash"],
+        references={"session_id": "sessions.id"},
+        unique=[["user_code_hash"]],
+    )
+    _index("device_sign_ins", "expires_at")
+    _table(
+        "install_tokens",
+        *_columns(
+            TEXT, "id", "tenant_id", "api_key_id", "token_hash", "binding_id", "issuer", "sub"
         ),
-        sa.PrimaryKeyConstraint("device_code_hash", name=op.f("pk_device_sign_ins")),
-        sa.UniqueConstraint("user_code_hash", name=op.f("uq_device_sign_ins_user_code_hash")),
+        *_columns(TEXT, "repository_id", "event_name", "run_id", "token_id", nullable=True),
+        *_columns(INTEGER, "created_at", "expires_at"),
+        key=["id"],
+        references={
+            "api_key_id": "api_keys.id",
+            "binding_id": "bindings.id",
+            "tenant_id": "organisations.id",
+        },
+        unique=[["token_hash"]],
     )
-    op.create_index(
-        op.f("ix_device_sign_ins_expires_at"), "device_sign_ins", ["expires_at"], unique=False
-    )
+    _index("install_tokens", "api_key_id", "expires_at", "token_id", name="install_tokens_of_key")
+    _index("install_tokens", "expires_at")
+    counters = sa.table("counters", sa.column("name"), sa.column("value"))
+    op.bulk_insert(counters, [{"name": "audit_seq", "value": 0}])
+
+
+def _columns(
+    kind: sa.types.TypeEngine[Any],
+    *names: str,
+    nullable: bool = False,
+    default: str | sa.TextClause | None = None,
+) -> list[sa.Column[Any]]:
+    """Columns of one kind; `default` is the database's own."""
+    return [
+        sa.Column(name, kind, nullable=nullable, server_default=default, autoincrement=False)
+        for name in names
+    ]
+
+
+def _table(
+    name: str,
+    *columns: sa.Column[Any],
+    key: Sequence[str],
+    references: Mapping[str, str] = {},
+    unique: Sequence[Sequence[str]] = (),
+    has_rowid: bool = True,
+) -> None:
+    """A table with its primary key, the columns that its own ones refer to, and unique ones."""
     op.create_table(
-        "install_tokens",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("tenant_id", sa.String(), nullable=False),
-        sa.Column("api_key_id", sa.String(), nullable=False),
-        sa.Column("token_hash", sa.String(), nullable=False),
-        sa.Column("binding_id", sa.String(), nullable=False),
-        sa.Column("issuer", sa.String(), nullable=False),
-        sa.Column("sub", sa.String(), nullable=False),
-        sa.Column("repository_id", sa.String(), nullable=True),
-        sa.Column("event_name", sa.String(), nullable=True),
-        sa.Column("run_id", sa.String(), nullable=True),
-        sa.Column("token_id", sa.String(), nullable=True),
-        sa.Column("created_at", sa.BigInteger(), nullable=False),
-        sa.Column("expires_at", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["api_key_id"], ["api_keys.id"], name=op.f("fk_install_tokens_api_key_id")
+        name,
+        *columns,
+        *(
+            sa.ForeignKeyConstraint([column], [other], name=op.f(f"fk_{name}_{column}"))
+            for column, other in references.items()
         ),
-        sa.ForeignKeyConstraint(
-            ["binding_id"], ["bindings.id"], name=op.f("fk_install_tokens_binding_id")
+        sa.PrimaryKeyConstraint(*key, name=op.f(f"pk_{name}")),
+        *(
+            sa.UniqueConstraint(*several, name=op.f(f"uq_{name}_{'_'.join(several)}"))
+            for several in unique
         ),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["organisations.id"], name=op.f("fk_install_tokens_tenant_id")
-        ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_install_tokens")),
-        sa.UniqueConstraint("token_hash", name=op.f("uq_install_tokens_token_hash")),
+        sqlite_with_rowid=has_rowid,
     )
+
+
+def _index(
+    table: str,
+    *columns: str,
+    name: str | None = None,
+    unique: bool = False,
+    where: str | None = None,
+) -> None:
+    """An index, of the rows `where` a condition holds if there is one."""
+    condition = None if where is None else sa.text(where)
     op.create_index(
-        "install_tokens_of_key",
-        "install_tokens",
-        ["api_key_id", "expires_at", "token_id"],
-        unique=False,
-    )
-    op.create_index(
-        op.f("ix_install_tokens_expires_at"), "install_tokens", ["expires_at"], unique=False
-    )
-    op.bulk_insert(
-        sa.table("counters", sa.column("name"), sa.column("value")),
-        [{"name": "audit_seq", "value": 0}],
+        name or op.f(f"ix_{table}_{'_'.join(columns)}"),
+        table,
+        columns,
+        unique=unique,
+        sqlite_where=condition,
+        postgresql_where=condition,
     )
