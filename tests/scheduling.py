@@ -10,7 +10,7 @@ _TOGETHER: Final = {
     "a browser": ("tests/browser/",),
     "a PostgreSQL server": (
         "tests/service/audit/backup/test_postgresql.py",
-        "tests/service/store/database_copy/",
+        "tests/service/store/test_database_copy.py",
         "tests/service/store/postgres/",
         "tests/test_postgres.py",
     ),

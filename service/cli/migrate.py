@@ -13,7 +13,7 @@ from service.cli.root import root
 from service.core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from service.store.database_copy.copy import Copied
+    from service.store.database_copy import CopiedTable
 
 
 @declare(root, "migrate", place=Place.DATA_DIR, changes=True)
@@ -35,7 +35,7 @@ def migrate(source: str | None, target: str | None) -> Answer:
 
     The service must be stopped. Every row of every table is copied, and compared on both sides;
     only then can a service start on the new database, and none can on the old one, which is kept. A
-    copy that was interrupted goes on where it ended when the command is given again.
+    copy that was interrupted leaves the new database empty: give the command again.
 
     Segments are not copied: they stay in the data dir.
     """
@@ -44,36 +44,33 @@ def migrate(source: str | None, target: str | None) -> Answer:
 
 async def _migrate(settings: Settings, source: str | None, target: str | None) -> Answer:
     from service.app.logs import configure_logs
-    from service.store.database_copy.copy import copy_all
-    from service.store.database_copy.places import open_source, open_target, shown_url
+    from service.store.database_copy import copy_all, open_source, open_target
 
     configure_logs("warning")
     file, reading = open_source(settings, source)
     writing = open_target(settings, target)
     try:
-        copied = await copy_all(reading, writing, row_progress)
+        tables = await copy_all(reading, writing, row_progress)
     finally:
         await reading.dispose()
         await writing.dispose()
-    return _answer(settings, copied, file, shown_url(writing))
+    url = writing.writer.url.render_as_string(hide_password=True)
+    return _answer(settings, tables, file, url)
 
 
-def _answer(settings: Settings, copied: "Copied", file: Path, url: str) -> Answer:
+def _answer(settings: Settings, tables: "list[CopiedTable]", file: Path, url: str) -> Answer:
+    rows = sum(table.rows for table in tables)
     data: dict[str, Any] = {
         "from": str(file),
         "to": url,
-        "rows": copied.rows,
-        "rows_found": copied.found_rows,
+        "rows": rows,
         "tables": [
-            {"table": table.name, "rows": table.rows, "sha256": table.sha256}
-            for table in copied.tables
+            {"table": table.name, "rows": table.rows, "sha256": table.sha256} for table in tables
         ],
         "segments": str(settings.audit_dir),
     }
-    resumed = f", {copied.found_rows} of them before" if copied.found_rows else ""
     lines = [
-        f"Copied {copied.rows} rows of {len(copied.tables)} tables{resumed}, equal on both sides:"
-        f" {file} to {url}.",
+        f"Copied {rows} rows of {len(tables)} tables, equal on both sides: {file} to {url}.",
         f"Segments stay in {settings.audit_dir}.",
         "Start the service with COUNTERSIGN_DATABASE_URL set to the new database; it does not"
         " start on the old one any more.",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from service.core.errors import Refusal
 from service.core.ids import new_id
@@ -112,9 +113,9 @@ async def revoke(work: UnitOfWork, name: str) -> None:
     )
 
 
-async def end_leases(work: UnitOfWork) -> None:
+async def end_leases(connection: AsyncSession | AsyncConnection) -> None:
     """Expire all leases of a restored database by any clock: their holders do not run here."""
-    await work.session.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
+    await connection.execute(update(Lease).values(holder="", expires_at=_LONG_AGO))
 
 
 def _place_of(descriptor: int) -> str:

@@ -16,7 +16,7 @@ from service.store.store import Store
 from service.store.tables import Base
 
 COPYING: Final = "copying "
-"""Before a version: rows of another database are being copied here, see `database_copy`."""
+"""Before a version: a copy of this database is about to be in use, see `database_copy`."""
 MOVED: Final = "moved "
 """Before a version: all rows were copied to another database, which is used instead."""
 
@@ -54,9 +54,9 @@ class UnreleasedDatabase(Conflict):
 
 
 class UnfinishedCopy(Conflict):
-    """Only a part of another database's rows has been copied to this one."""
+    """A copy of the database may be in use already."""
 
-    text = "the copy into this database is not finished: run `countersign migrate` again"
+    text = "the copy of this database was not finished: run `countersign migrate` again"
 
 
 class MovedDatabase(Conflict):

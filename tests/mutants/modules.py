@@ -224,7 +224,7 @@ _TESTS: Final = {
     "service/cli/server_client.py": "processes/test_cli_remote_failures",
     "service/cli/tables.py": "test_tables processes/test_cli_rejected",
     "service/cli/target.py": "processes/test_cli_remote_failures processes/test_cli_places",
-    "service/core/errors/base.py": "service/web/test_error_shape",
+    "service/core/errors.py": "service/web/test_error_shape",
     "service/core/fair_queue.py": "test_fair_queue service/audit/test_fair_queries",
     "service/core/loop_turns.py": "test_loop_turns",
     "service/core/origins.py": "test_origins service/packages/proxy/test_first_party",
@@ -320,7 +320,7 @@ _TESTS: Final = {
     "service/store/commit_cache.py": (
         "test_commit_cache service/access/test_known_callers service/audit/test_snapshots"
     ),
-    "service/store/database_copy/copy.py": "test_copy",
+    "service/store/database_copy.py": "test_database_copy",
     "service/store/faults.py": "service/store/postgres/test_outages",
     "service/store/group_commit.py": (
         "test_group_commit test_batching service/test_cancelled_work service/test_closing"

@@ -313,7 +313,7 @@ async def _begin(url: str | URL, wait_s: float, installation: str) -> None:
     store = Store(create_engines(url, wait_s), utc_now)
     try:
         async with store.write() as work:
-            await end_leases(work)
+            await end_leases(work.session)
             await renew_installation(work.session, installation)
     finally:
         await store.close()

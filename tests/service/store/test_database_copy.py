@@ -1,4 +1,4 @@
-"""Every row is on the other side, once, whatever interrupts the copy; only one side is served."""
+"""Every row is on the other side, or none, whatever interrupts the copy; one side is served."""
 
 import signal
 from collections.abc import Iterator
@@ -7,28 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, func, make_url, select, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, make_url, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.app.bootstrap import prepare
 from service.cli.progress import row_progress
 from service.core.settings import Settings
-from service.store.database_copy import copy as copying
-from service.store.database_copy.refusals import SOURCE_IN_USE
+from service.store import database_copy as copying
 from service.store.engine_factory import create_engines
-from service.store.migrate import MovedDatabase, UnfinishedCopy, latest_version
+from service.store.migrate import MOVED, MovedDatabase, UnfinishedCopy, latest_version
 from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.budgets import only_full
-from tests.conftest import SettableClock, settings_over
+from tests.conftest import SettableClock
 from tests.interpreters import run_module
 from tests.polling import HANG_S
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
 from tests.processes.command_line import Ran
 from tests.processes.homes import Home
-from tests.service.store.database_copy.sources import KEPT, LARGE, MANY, ROWS, filled_source
+from tests.service.store.copied_database import KEPT, LARGE, MANY, ROWS, filled_source
 
 pytestmark = pytest.mark.slow
 
-KILLED_COPY = "tests.service.store.database_copy.killed_copy"
+KILLED_COPY = "tests.service.store.killed_copy"
+TABLES = len(Base.metadata.tables)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ async def test_every_row_of_every_table_is_copied_and_compared(home, source, tar
     filled = {name: MANY if name in LARGE else ROWS for name in rows.keys() - KEPT}
     assert {name: rows[name] for name in filled} == filled
     assert said["rows"] == sum(rows.values())
-    assert (said["rows_found"], said["segments"]) == (0, str(home.data_dir / "audit"))
+    assert said["segments"] == str(home.data_dir / "audit")
     assert str(make_url(target).password) not in str(said)
 
 
@@ -127,106 +128,85 @@ async def test_the_counters_go_on_and_the_leases_end(home, source, target):
         assert connection.scalar(sequences) == 0
 
 
-async def test_a_killed_copy_goes_on_where_it_ended(home, source, target):
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(1, marks=only_full, id="its first rows"),
+        pytest.param(12, id="in the middle"),
+        pytest.param(TABLES + 6, marks=only_full, id="while it compares"),
+    ],
+)
+async def test_a_killed_copy_leaves_nothing_and_is_begun_again(home, source, target, shown):
     before = everything(source)
-    kills, found = 0, [0]
-    while True:
-        ran = run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
-        if ran.returncode == 0:
-            break
-        assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
-        kills += 1
-        with opened(target) as engine, closing(engine.connect()) as connection:
-            tables = [select(func.count()).select_from(t) for t in Base.metadata.sorted_tables]
-            found.append(sum(connection.scalar(table) or 0 for table in tables))
-        if found[-1] == found[-2]:  # all batches are there, and the comparison was killed
-            break
+    ran = run_module(KILLED_COPY, source, target, str(shown), timeout=HANG_S)
 
-    assert kills > 5
-    assert found == sorted(found)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+    with opened(target) as engine:
+        assert inspect(engine).get_table_names() == []
+    assert len(home.listed("org", "list")) == ROWS
+
     assert migrated(home, source, target).code == 0
     assert everything(target) == before
 
 
-@only_full
-async def test_a_copy_killed_between_its_two_last_commits_is_finished(
-    home, source, target, monkeypatch
-):
-    """No service starts on either side by then; the same command completes the copy."""
+def killed_before_the_targets_commit(patch: pytest.MonkeyPatch) -> None:
+    commit = AsyncConnection.commit
 
-    async def killed(target: object) -> None:
+    async def commit_and_die(connection: AsyncConnection) -> None:
+        await commit(connection)
         raise OSError("killed")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(copying, "_finish", killed)
-        assert migrated(home, source, target).refusal == "killed"
-    assert "set COUNTERSIGN_DATABASE_URL" in home.order("org", "list").refusal
-    assert (
-        "run `countersign migrate` again" in home.order("org", "list", database_url=target).refusal
-    )
-
-    assert migrated(home, source, target).code == 0
-    assert everything(target) == everything(source)
+    patch.setattr(AsyncConnection, "commit", commit_and_die)
 
 
-@only_full
-async def test_no_service_starts_on_a_part_of_the_rows(home, source, target):
-    """`init`, which a service begins with, would take the rest for rows that never were."""
-    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
-    settings = settings_over(home.folder / "other")
+def killed_after_the_targets_commit(patch: pytest.MonkeyPatch) -> None:
+    set_version = copying._set_version
 
-    with pytest.raises(UnfinishedCopy):
-        await prepare(Settings(data_dir=settings.data_dir, database_url=target), SettableClock())
-    assert "is not finished" in home.order("org", "list", database_url=target).refusal
-    assert len(home.listed("org", "list")) == ROWS
+    def die(connection: Connection, version: str) -> None:
+        if version.startswith(MOVED):
+            raise OSError("killed")
+        set_version(connection, version)
+
+    patch.setattr(copying, "_set_version", die)
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param("UPDATE organisations SET slug = slug || '2'", marks=only_full),
-        # Its team is stored later, and would be refused for the organisation that it refers to.
-        "UPDATE organisations SET id = '0' WHERE id = (SELECT max(id) FROM organisations)",
-        pytest.param("DELETE FROM organisations", marks=only_full),
-    ],
-    ids=["a value", "a key", "no row"],
+    ("kill", "is_filled"),
+    [(killed_before_the_targets_commit, False), (killed_after_the_targets_commit, True)],
 )
-async def test_a_source_changed_after_a_kill_is_found(home, source, target, change):
-    """What was copied before is not what is there now. The table is named that has changed."""
-    run_module(KILLED_COPY, source, target, "12", timeout=HANG_S)
-    execute(source, change)
+async def test_at_most_one_side_is_served_whenever_the_copy_ends(
+    home, source, target, monkeypatch, kill, is_filled
+):
+    """The same command ends it."""
+    before = everything(source)
+    with monkeypatch.context() as patch:
+        kill(patch)
+        assert migrated(home, source, target).refusal == "killed"
 
-    refused = migrated(home, source, target)
+    assert "run `countersign migrate` again" in home.order("org", "list").refusal
+    with pytest.raises(UnfinishedCopy):
+        await prepare(on_sqlite(home), SettableClock())
+    assert (home.order("org", "list", database_url=target).code == 0) is is_filled
 
-    assert refused.code == 1
-    assert f"the first {ROWS} rows of table organisations are not those" in refused.refusal
-    assert "copy from the start" in refused.refusal
-    assert home.order("org", "list").code == 0
+    assert migrated(home, source, target).code == 0
+    assert everything(target) == everything(source) == before
+    assert "set COUNTERSIGN_DATABASE_URL" in home.order("org", "list").refusal
 
 
-@only_full
-async def test_a_target_changed_meanwhile_is_found(home, source, target, monkeypatch):
+async def test_rows_that_differ_are_found_and_nothing_is_copied(home, source, target, monkeypatch):
     copy_tables = copying._copy_tables
 
-    async def disturbed(*arguments: Any) -> int:
-        copied = await copy_tables(*arguments)
-        execute(target, "UPDATE organisations SET slug = slug || '2'")
-        return copied
+    async def disturbed(reading: AsyncConnection, writing: AsyncConnection, show: Any) -> None:
+        await copy_tables(reading, writing, show)
+        await writing.execute(text("UPDATE organisations SET slug = slug || '2'"))
 
     monkeypatch.setattr(copying, "_copy_tables", disturbed)
     refused = migrated(home, source, target)
 
     assert f"organisations is not equal on both sides ({ROWS} rows and {ROWS})" in refused.refusal
     assert len(home.listed("org", "list")) == ROWS
-
-
-@only_full
-async def test_a_target_of_another_version_is_not_filled_further(home, source, target):
-    """Its tables may differ."""
-    run_module(KILLED_COPY, source, target, "3", timeout=HANG_S)
-    execute(target, "UPDATE alembic_version SET version_num = 'copying 0001'")
-
-    assert "begun by another version" in migrated(home, source, target).refusal
+    with opened(target) as engine:
+        assert inspect(engine).get_table_names() == []
 
 
 @only_full
@@ -256,7 +236,7 @@ async def test_a_service_started_just_before_the_copy_is_seen(source, target):
     try:
         with opened(source) as engine, closing(engine.connect()) as connection:
             connection.execute(select(Organisation.id)).all()
-            with pytest.raises(SOURCE_IN_USE):
+            with pytest.raises(copying.SOURCE_IN_USE):
                 await copying.copy_all(*engines, row_progress)
     finally:
         for opened_engines in engines:

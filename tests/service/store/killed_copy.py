@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from service.store.database_copy.copy import copy_all
+from service.store.database_copy import copy_all
 from service.store.engine_factory import create_engines
 
 _shown = count()

@@ -1,1 +1,0 @@
-"""Moves a service from SQLite to PostgreSQL: every row of every table, compared on both sides."""

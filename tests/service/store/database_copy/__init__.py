@@ -1,1 +1,0 @@
-"""Copying the database to another one."""
