@@ -30,7 +30,7 @@ from service.access.callers import cli_caller
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.app.logs import configure_logs
-from service.audit.importer import Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportWatch
 from service.core.clock import utc_now
 from service.core.settings import Settings
 from service.orgs.organisations import create_org
@@ -68,9 +68,11 @@ async def import_once(folder: Path, path: Path) -> float:
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         kind = FileKind(ImportFormat(path.suffix.removeprefix(".")))
-        job = Job(org, Source(path.name, file, size, kind), AUDIT_CONTEXT, is_partial=False)
+        job = ImportJob(
+            org, ImportFile(path.name, file, size, kind), AUDIT_CONTEXT, is_partial=False
+        )
         began_at = time.perf_counter()
-        done = await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
+        done = await services.importer.take(job, ImportWatch(lambda _: None, lambda _: None), 0.0)
         took_s = time.perf_counter() - began_at
     assert done.rows
     assert not done.refused

@@ -22,9 +22,13 @@ if DATABASE not in {"sqlite", "postgresql"}:
     raise pytest.UsageError(f"DATABASE is sqlite or postgresql, not {DATABASE}")
 
 if IS_POSTGRESQL:
-    from service.store.postgres.direct import DirectTransaction as DirectTransaction
+    from service.store.postgres.direct import PostgresTransaction
+
+    DirectTransaction = PostgresTransaction
 else:
-    from service.store.sqlite.connection import DirectTransaction as DirectTransaction
+    from service.store.sqlite.connection import SqliteTransaction
+
+    DirectTransaction = SqliteTransaction
 
 _names: dict[Path, str] = {}
 """The databases of data dirs, in the order in which they were made."""

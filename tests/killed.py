@@ -16,7 +16,7 @@ from analytics.imports.chunks import FileKind, ImportFormat
 from service.access.callers import cli_caller
 from service.app.composition import Services, build_services
 from service.audit.backup.segment_restore import SegmentRestore, choose_segments, open_sources
-from service.audit.importer import Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportWatch
 from service.audit.upload import upload_segments
 from service.core.settings import Settings
 from service.packages.policy.blocklist import BlocklistImporter
@@ -39,9 +39,9 @@ async def import_file(services: Services) -> None:
     async with services.store.read() as session:
         org = await get_org(session, "acme")
     kind = FileKind(ImportFormat.NDJSON)
-    source = Source("audit.ndjson", io.BytesIO(content), len(content), kind)
-    job = Job(org, source, cli_caller("org_platform").audit_context, is_partial=False)
-    await services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
+    source = ImportFile("audit.ndjson", io.BytesIO(content), len(content), kind)
+    job = ImportJob(org, source, cli_caller("org_platform").audit_context, is_partial=False)
+    await services.importer.take(job, ImportWatch(lambda _: None, lambda _: None), 0.0)
 
 
 async def import_blocklist(services: Services) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from service.access.callers import service_context
 from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
-from service.audit.maintenance import Job, Maintenance, maintenance_jobs
+from service.audit.maintenance import BackgroundJob, Maintenance, maintenance_jobs
 from service.packages.install_tokens.tokens import forget_expired
 from service.packages.proxy.artifacts import forget_artifacts
 from service.packages.proxy.install_marks import forget_marks
@@ -49,7 +49,7 @@ def maintenance(services: Services) -> Maintenance:
 def sealing(services: Services) -> Maintenance:
     """The job that requests ask for, in a loop of its own: it does not wait for a merge."""
     jobs = [
-        Job(
+        BackgroundJob(
             "seal",
             services.settings.seal_interval_s,
             services.sealer.seal_due,
@@ -66,9 +66,9 @@ def write_behind(services: Services) -> Maintenance:
     """
     jobs = [
         # Of no interval: due in each round of WRITE_BEHIND_INTERVAL_S.
-        Job("count_uses", 0, services.binding_use.flush),
-        Job("note_key_uses", 0, services.key_use.flush),
-        Job("note_rejections", 0, services.rejected.flush),
+        BackgroundJob("count_uses", 0, services.binding_use.flush),
+        BackgroundJob("note_key_uses", 0, services.key_use.flush),
+        BackgroundJob("note_rejections", 0, services.rejected.flush),
     ]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 
@@ -84,12 +84,15 @@ def housekeeping(services: Services) -> Maintenance:
         "sweep_package_cache": services.packages.sweep,
     }
     jobs = [
-        Job(
+        BackgroundJob(
             "close_broken_exports",
             CLOSE_EXPORTS_INTERVAL_S,
             partial(close_broken_exports, services),
         ),
-        *(Job(name, services.settings.sweep_interval_s, run) for name, run in swept.items()),
+        *(
+            BackgroundJob(name, services.settings.sweep_interval_s, run)
+            for name, run in swept.items()
+        ),
     ]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 
@@ -118,8 +121,10 @@ async def close_broken_exports(services: Services) -> int:
 def scrubbing(services: Services) -> Maintenance:
     """The verification of what is stored, in a loop of its own: it waits most of the time."""
     jobs = [
-        Job("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
-        Job("scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies),
+        BackgroundJob("scrub", services.settings.sweep_interval_s, services.scrubber.scrub_due),
+        BackgroundJob(
+            "scrub_copies", services.settings.sweep_interval_s, services.scrubber.scrub_copies
+        ),
     ]
     interval_s = services.settings.seal_interval_s
     return Maintenance(jobs, interval_s, services.clock, services.metrics)
@@ -127,7 +132,7 @@ def scrubbing(services: Services) -> Maintenance:
 
 def suspicion(services: Services) -> Maintenance:
     """The verification of what requests of this process could not read; each process does it."""
-    jobs = [Job("verify_suspects", 0, partial(verify_suspects, services))]
+    jobs = [BackgroundJob("verify_suspects", 0, partial(verify_suspects, services))]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 
 
@@ -139,5 +144,5 @@ async def verify_suspects(services: Services) -> bool:
 
 def key_renewal(services: Services) -> Maintenance:
     """The renewal of issuers' keys ahead of need, in a loop of its own: an issuer may be slow."""
-    jobs = [Job("renew_keys", 0, services.keys.refresh_due)]
+    jobs = [BackgroundJob("renew_keys", 0, services.keys.refresh_due)]
     return Maintenance(jobs, KEY_RENEWAL_INTERVAL_S, services.clock, services.metrics)

@@ -149,7 +149,7 @@ def common_fields(entry: ExportEntry) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FileDifference:
     """One difference between a file and its receipt; `found` is None if it cannot be told."""
 
     what: str
@@ -176,7 +176,7 @@ def read_receipt(path: Path) -> Receipt:
     return receipt
 
 
-def compare_file(path: Path, receipt: Receipt) -> list[Difference]:
+def compare_file(path: Path, receipt: Receipt) -> list[FileDifference]:
     """How the file at `path` differs from what `receipt` says; nothing if it does not.
 
     Raises OSError if it cannot be read.
@@ -187,11 +187,11 @@ def compare_file(path: Path, receipt: Receipt) -> list[Difference]:
     return differences(receipt, examined)
 
 
-def differences(receipt: Receipt, found: FileFacts) -> list[Difference]:
+def differences(receipt: Receipt, found: FileFacts) -> list[FileDifference]:
     """How `found` differs from what `receipt` says."""
     compared = [
-        Difference("bytes", receipt.bytes, found.size),
-        Difference("sha256", receipt.sha256, found.sha256),
-        Difference("rows", receipt.rows, found.rows),
+        FileDifference("bytes", receipt.bytes, found.size),
+        FileDifference("sha256", receipt.sha256, found.sha256),
+        FileDifference("rows", receipt.rows, found.rows),
     ]
     return [comparison for comparison in compared if comparison.expected != comparison.found]

@@ -45,7 +45,7 @@ _RENEWALS: Final = 4
 """How often files are renewed within the grace period of orphans."""
 
 
-class ImportOvertaken(Refusal):
+class FileImportOvertaken(Refusal):
     """The import was paused for so long that its files were removed as orphans."""
 
     status = 503
@@ -73,12 +73,12 @@ class UnnamedFiles:
         self._renewed_at = clock()
 
     async def keep(self) -> None:
-        """Renew the files if that is due. Raises ImportOvertaken if one is missing."""
+        """Renew the files if that is due. Raises FileImportOvertaken if one is missing."""
         if self._clock() - self._renewed_at > self._renew_after:
             await self.confirm()
 
     async def confirm(self) -> None:
-        """Renew the files. Raises ImportOvertaken if one is missing.
+        """Renew the files. Raises FileImportOvertaken if one is missing.
 
         Under the lease they are kept from then on. Even a process that has lost the lease without
         noticing, and continues a sweep begun earlier, finds them newer than its limit.
@@ -88,7 +88,7 @@ class UnnamedFiles:
             segments, now_s = self.buffer.segments, self._renewed_at.timestamp()
             await run_uncancellable(partial(self._claim.renew, segments, now_s))
         except Overtaken as error:
-            raise ImportOvertaken from error
+            raise FileImportOvertaken from error
 
     async def discard(self) -> None:
         """Remove the files, which were never added to the catalog."""
@@ -122,7 +122,7 @@ class ImportTooLong(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImportFile:
     """An open, seekable file with its size in bytes and its display name."""
 
     name: str
@@ -132,17 +132,17 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ImportJob:
     """One file for one organisation. With `is_partial`, refused rows do not block the others."""
 
     org: Organisation
-    source: Source
+    source: ImportFile
     audit_context: AuditContext
     is_partial: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ImportWatch:
     """Callbacks of an import: the bytes read so far, and the refused rows."""
 
     on_progress: Callable[[int], None]
@@ -150,7 +150,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportResult:
     """The result of importing a file.
 
     `rows` counts imported rows, `refused` refused ones. `known_since` is set if the same bytes were
@@ -167,11 +167,11 @@ class Imported:
 class Importer(LeasedJob):
     """Imports and commits under the lease, so that any number of processes may run one."""
 
-    async def take(self, job: Job, watch: Watch, wait_s: float) -> Imported:
+    async def take(self, job: ImportJob, watch: ImportWatch, wait_s: float) -> ImportResult:
         """Import the file completely, apart from rows that `job.is_partial` skips, or not at all.
 
         Waits for the lease for `wait_s` seconds, or as long as the import took so far if that is
-        longer. Raises LeaseTaken, LeaseLost, ImportOvertaken, FileChanged, ImportTooLong,
+        longer. Raises LeaseTaken, LeaseLost, FileImportOvertaken, FileChanged, ImportTooLong,
         UnreadableFile, StoreFault, StoreUnavailable; nothing was imported then, except perhaps for
         the last one.
         """
@@ -201,12 +201,12 @@ class Importer(LeasedJob):
                 raise
             return await self._commit(lease, job, files, result)
 
-    async def _find(self, org: Organisation, sha256: str) -> Imported | None:
+    async def _find(self, org: Organisation, sha256: str) -> ImportResult | None:
         async with self._store.read() as session:
             known = await find_import(session, org.id, sha256)
-        return None if known is None else Imported(sha256, known_since=known.imported_at)
+        return None if known is None else ImportResult(sha256, known_since=known.imported_at)
 
-    async def _digest(self, source: Source, files: UnnamedFiles | None = None) -> str:
+    async def _digest(self, source: ImportFile, files: UnnamedFiles | None = None) -> str:
         digest = hashlib.sha256()
         source.file.seek(0)
         while content := await self._lake.run_in_thread(partial(source.file.read, _DIGEST_BYTES)):
@@ -228,7 +228,7 @@ class Importer(LeasedJob):
             await asyncio.sleep(_ASK_AGAIN_S)
             await files.keep()
 
-    async def _gather(self, job: Job, files: UnnamedFiles, watch: Watch) -> int:
+    async def _gather(self, job: ImportJob, files: UnnamedFiles, watch: ImportWatch) -> int:
         """Write the rows as segments outside the catalog; returns the number of refused rows."""
         now = self._clock()
         window = AcceptedInterval(now, retention_floor(Tier(job.org.tier), now))
@@ -249,8 +249,8 @@ class Importer(LeasedJob):
         return refused
 
     async def _commit(
-        self, lease: HeldLease, job: Job, files: UnnamedFiles, result: Imported
-    ) -> Imported:
+        self, lease: HeldLease, job: ImportJob, files: UnnamedFiles, result: ImportResult
+    ) -> ImportResult:
         """Add the segments to the catalog, with seq numbers and the digest, in one transaction.
 
         If another process has imported the same bytes meanwhile, our files are removed. A crash
@@ -264,13 +264,15 @@ class Importer(LeasedJob):
                 await _name(work, job, files.buffer.segments, result)
         if known is not None:
             await files.discard()
-            return Imported(result.sha256, known_since=known.imported_at)
+            return ImportResult(result.sha256, known_since=known.imported_at)
         await files.release()
         _log.info("file_imported", rows=result.rows, sha256=result.sha256)
         return result
 
 
-async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result: Imported) -> None:
+async def _name(
+    work: UnitOfWork, job: ImportJob, segments: Sequence[Segment], result: ImportResult
+) -> None:
     """Add the segments to the catalog, and record the import."""
     allocated = await take_seq(work.session, result.rows, work.now)
     placed = [segment.with_seq_base(*allocated) for segment in segments]
@@ -291,12 +293,12 @@ async def _name(work: UnitOfWork, job: Job, segments: Sequence[Segment], result:
     work.record(job.org.id, _envelope(job.source.name, result), job.audit_context)
 
 
-def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> Imported:
+def _result(sha256: str, segment_buffer: SegmentBuffer, refused: int) -> ImportResult:
     days = sorted({segment.day for segment in segment_buffer.segments})
-    return Imported(sha256, segment_buffer.rows, refused, tuple(days))
+    return ImportResult(sha256, segment_buffer.rows, refused, tuple(days))
 
 
-def _envelope(name: str, result: Imported) -> AuditImported:
+def _envelope(name: str, result: ImportResult) -> AuditImported:
     return AuditImported(
         source=name,
         rows=result.rows,

@@ -21,7 +21,13 @@ from analytics.model.rows import AuditContext
 from service.access.authorization import Authorizer
 from service.access.callers import IngestPrincipal
 from service.access.refusals import KEY_OF_ANOTHER_ORG, NOT_FOR_SESSIONS, ApiKeyExpired
-from service.audit.ingest_items import NDJSON_TYPE, TOO_MANY_ITEMS, Body, Prepared, prepare_body
+from service.audit.ingest_items import (
+    NDJSON_TYPE,
+    TOO_MANY_ITEMS,
+    IngestBody,
+    Prepared,
+    prepare_body,
+)
 from service.audit.lake import Lake
 from service.audit.refusals import NOT_INGEST_TYPE, NOT_ITEMS, JournalFull
 from service.audit.sealer import Sealer, check_journal_room, is_large
@@ -34,7 +40,7 @@ from service.store.group_commit import GroupCommit
 from service.store.idempotency import (
     ANSWERS_FULL,
     KEY_REUSED,
-    Attempt,
+    RepeatableRequest,
     check_room,
     find_answer,
     keep_answer,
@@ -97,7 +103,7 @@ class Ingest:
         self,
         org: Organisation,
         principal: IngestPrincipal,
-        body: Body,
+        body: IngestBody,
         idempotency_key: str | None,
     ) -> bytes:
         """The JSON answer for the items of `body`: how many are durable, and the others' errors.
@@ -112,7 +118,9 @@ class Ingest:
         attempt = None
         if idempotency_key is not None:
             digest = hashlib.sha256(body.content).hexdigest()
-            attempt = Attempt(org.id, principal.audit_context.actor, idempotency_key, digest)
+            attempt = RepeatableRequest(
+                org.id, principal.audit_context.actor, idempotency_key, digest
+            )
         with self._waits(org.id):
             for _ in range(ATTRIBUTIONS_MAX):
                 answer = await self._try(org.id, principal, body, window, attempt)
@@ -127,9 +135,9 @@ class Ingest:
         self,
         tenant_id: str,
         principal: IngestPrincipal,
-        body: Body,
+        body: IngestBody,
         window: AcceptedInterval,
-        attempt: Attempt | None,
+        attempt: RepeatableRequest | None,
     ) -> bytes | None:
         """The answer, or None with nothing stored if the organisation's bindings have changed.
 
@@ -158,7 +166,11 @@ class Ingest:
                 self._sealer.wanted.set()
 
     async def _prepare(
-        self, tenant_id: str, body: Body, audit_context: AuditContext, window: AcceptedInterval
+        self,
+        tenant_id: str,
+        body: IngestBody,
+        audit_context: AuditContext,
+        window: AcceptedInterval,
     ) -> Prepared:
         if _is_small(body.content):
             return prepare_body(body, audit_context, window)
@@ -183,7 +195,7 @@ class Ingest:
         tenant_id: str,
         prepared: Prepared,
         waiting: JournalSize,
-        attempt: Attempt | None,
+        attempt: RepeatableRequest | None,
     ) -> bytes:
         accepted = prepared.accepted
         if accepted:
@@ -254,7 +266,7 @@ class IngestResult(Struct):
     rejected: list[RejectedItem]
 
 
-class Headers(Struct, rename="kebab"):
+class IngestHeaders(Struct, rename="kebab"):
     """Makes a request safe to repeat."""
 
     idempotency_key: Omittable[
@@ -274,7 +286,7 @@ class Headers(Struct, rename="kebab"):
     Tag.AUDIT,
     answers={200: IngestResult},
     request={JSON: list[IngestItem], NDJSON_TYPE: str},
-    request_headers=Headers,
+    request_headers=IngestHeaders,
     request_example=EXAMPLE,
     refusals=[
         NOT_ITEMS,
@@ -305,5 +317,5 @@ async def events(services: IngestServices, slug: str) -> ResponseReturnValue:
     key = idempotency_key(sent)
     body = await read_body(sent, services.body_bytes_max)
     return json_answer(
-        Raw(await services.ingest.take(org, principal, Body(body, sent.mimetype), key))
+        Raw(await services.ingest.take(org, principal, IngestBody(body, sent.mimetype), key))
     )

@@ -33,7 +33,7 @@ _items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class IngestBody:
     """The decoded bytes of a request body, and its declared type."""
 
     content: bytes
@@ -59,7 +59,9 @@ class Prepared:
         return sum(batch.size for batch in self.batches)
 
 
-def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInterval) -> Prepared:
+def prepare_body(
+    body: IngestBody, audit_context: AuditContext, interval: AcceptedInterval
+) -> Prepared:
     """The rows of `body`. Raises NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS."""
     items = split_items(body, ITEMS_MAX)
     rows, rejected = read_items(items, audit_context, interval)
@@ -68,7 +70,7 @@ def prepare_body(body: Body, audit_context: AuditContext, interval: AcceptedInte
     return Prepared([], encode_days(rows), rejected)
 
 
-def split_items(body: Body, items_max: int) -> list[bytes | msgspec.Raw]:
+def split_items(body: IngestBody, items_max: int) -> list[bytes | msgspec.Raw]:
     """The items of a JSON array or of newline-delimited JSON, not decoded yet.
 
     Blank lines are skipped. Raises NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS.

@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BackgroundJob:
     """A job to run every `every_s` seconds; its failures are logged under `name`.
 
     `run` returns a true value if there was something to do, and so may be more. Setting `wanted`
@@ -53,22 +53,24 @@ def maintenance_jobs(
     pruner: Pruner,
     open_tables: OpenTables,
     garbage_collector: GarbageCollector,
-) -> list[Job]:
+) -> list[BackgroundJob]:
     """The jobs of one process, in the order in which a round runs them."""
     return [
-        Job(
+        BackgroundJob(
             "compact",
             settings.sweep_interval_s,
             lambda: compactor.compact_due(merges_max=MERGES_MAX),
         ),
-        Job("index", settings.sweep_interval_s, indexer.build_missing),
-        Job("prune", settings.prune_interval_s, pruner.prune_in_background),
-        Job("publish_lake", settings.lake_publish_interval_s, open_tables.publish_due),
-        Job("expire_lake", EXPIRE_INTERVAL_S, open_tables.expire_due),
-        Job("unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired),
-        Job("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
-        Job("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
-        Job(
+        BackgroundJob("index", settings.sweep_interval_s, indexer.build_missing),
+        BackgroundJob("prune", settings.prune_interval_s, pruner.prune_in_background),
+        BackgroundJob("publish_lake", settings.lake_publish_interval_s, open_tables.publish_due),
+        BackgroundJob("expire_lake", EXPIRE_INTERVAL_S, open_tables.expire_due),
+        BackgroundJob(
+            "unlink_retired", settings.sweep_interval_s, garbage_collector.unlink_retired
+        ),
+        BackgroundJob("drop_copies", settings.sweep_interval_s, garbage_collector.drop_copies),
+        BackgroundJob("clear_orphans", settings.sweep_interval_s, garbage_collector.clear_orphans),
+        BackgroundJob(
             "delete_expired_answers",
             settings.sweep_interval_s,
             garbage_collector.delete_expired_answers,
@@ -80,7 +82,7 @@ class Maintenance:
     """Runs jobs until it is stopped; a failing job does not affect the others."""
 
     def __init__(
-        self, jobs: Sequence[Job], interval_s: float, clock: Clock, metrics: Metrics
+        self, jobs: Sequence[BackgroundJob], interval_s: float, clock: Clock, metrics: Metrics
     ) -> None:
         self._jobs = jobs
         self._metrics = metrics
@@ -131,14 +133,14 @@ class Maintenance:
         for task in waiting:
             task.cancel()
 
-    def _is_due(self, job: Job) -> bool:
+    def _is_due(self, job: BackgroundJob) -> bool:
         if job.wanted.is_set() and job.name not in self._failed:
             return True
         ran_at = self._ran_at.get(job.name)
         # `abs`: a clock that was set back must not stop the job until it has caught up.
         return ran_at is None or abs(self._clock() - ran_at) >= timedelta(seconds=job.every_s)
 
-    async def _try(self, job: Job) -> bool:
+    async def _try(self, job: BackgroundJob) -> bool:
         """Run `job`; True if it had something to do.
 
         A failed job can be run again: it leaves the stored state as it was.

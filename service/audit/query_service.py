@@ -40,7 +40,7 @@ class PageRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RowPage:
     """`entries` are JSON objects as text; `next_cursor` is None on the last page."""
 
     entries: list[str]
@@ -93,7 +93,7 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
     )
 
 
-def page_form(slug: str, page: Page) -> dict[str, Any]:
+def page_form(slug: str, page: RowPage) -> dict[str, Any]:
     """A page in the API's representation."""
     return {
         "org": slug,
@@ -133,7 +133,7 @@ class AuditQueryService:
         now: datetime,
         log: TenantLog | None = None,
         reports: list[ScanReport] | None = None,
-    ) -> Page:
+    ) -> RowPage:
         """One page of rows, of `log` if given. Raises INVALID_CURSOR, StoreFault.
 
         Appends to `reports` what each scan of the plan has read.
@@ -146,7 +146,7 @@ class AuditQueryService:
         if len(rows) > wanted.limit:
             position = position_of(shown[-1], log.snapshot, after)
             next_cursor = encode_cursor(position, self._cursor_key, org.id, wanted.query)
-        return Page([text for _, text in shown], next_cursor, log.floor)
+        return RowPage([text for _, text in shown], next_cursor, log.floor)
 
     async def accepted(self, org: Organisation, wanted: AcceptedRequest, now: datetime) -> Accepted:
         """The rows accepted after a given one, none of them twice. Raises StoreFault.

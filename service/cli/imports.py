@@ -19,7 +19,7 @@ from analytics.imports.chunks import ImportFormat, UnreadableFile, file_kind
 from analytics.imports.validation import Refused
 from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms, optional_ms
-from service.audit.importer import Imported, Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportResult, ImportWatch
 from service.audit.lake import Lake
 from service.cli.answers import Answer, one_line
 from service.cli.audit import audit
@@ -90,7 +90,7 @@ async def audit_import(
     at all, and one that was imported before is skipped.
     """
     _check_usage(files, list_path, file_format)
-    # Imported here: the importer needs the query engine, which completion does not.
+    # ImportResult here: the importer needs the query engine, which completion does not.
 
     given = ImportFormat(file_format) if file_format else None
     terms = Terms(given, is_raw, is_partial, wait_s)
@@ -118,7 +118,7 @@ class _Outcome:
     """The outcome of importing one file."""
 
     name: str
-    imported: Imported | None = None
+    imported: ImportResult | None = None
     error: Exception | None = None
     refused: int = 0
     first_refused: list[Refused] = field(default_factory=list)
@@ -251,11 +251,11 @@ async def _import(
             name, terms.format, services.lake, services.settings.temp_dir, is_raw=terms.is_raw
         ) as source:
             with lost_lease_as_taken(), byte_progress(f"Importing {printable(name)}") as show:
-                watch = Watch(
+                watch = ImportWatch(
                     on_progress=lambda done: show(done, source.size),
                     on_refused=lambda refused: refusals.add(outcome, refused),
                 )
-                job = Job(org, source, context.audit_context, terms.is_partial)
+                job = ImportJob(org, source, context.audit_context, terms.is_partial)
                 outcome.imported = await services.importer.take(job, watch, terms.wait_s)
     except (Refusal, UnreadableFile, StoreFault, OSError) as error:
         outcome.error = error
@@ -303,7 +303,7 @@ def _list(path: str) -> Iterator[BinaryIO]:
 @asynccontextmanager
 async def open_source(
     name: str, given: ImportFormat | None, lake: Lake, temp_dir: Path, *, is_raw: bool
-) -> AsyncIterator[Source]:
+) -> AsyncIterator[ImportFile]:
     """The file called `name`, to be read more than once; `-` is standard input.
 
     Raises OSError, NotARegularFile, UnreadableFile.
@@ -316,10 +316,10 @@ async def open_source(
             while (content := await lake.run_in_thread(read)) != b"":
                 spooled.write(content or b"")
             spooled.flush()
-            yield Source(name, spooled, spooled.tell(), kind)
+            yield ImportFile(name, spooled, spooled.tell(), kind)
         return
     with _regular_file(Path(name)) as file:
-        yield Source(Path(name).name, file, os.fstat(file.fileno()).st_size, kind)
+        yield ImportFile(Path(name).name, file, os.fstat(file.fileno()).st_size, kind)
 
 
 def _read_soon(descriptor: int) -> bytes | None:

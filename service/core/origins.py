@@ -21,7 +21,7 @@ class InvalidOrigin(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class WebOrigin:
     """Scheme, host and port (RFC 6454, 4): what a server is asked by, and what it may not leave."""
 
     scheme: str
@@ -41,8 +41,8 @@ class Registry:
     url: str
     """Where its documents are, with a slash at the end and without credentials."""
 
-    origin: Origin
-    file_origins: frozenset[Origin] = frozenset()
+    origin: WebOrigin
+    file_origins: frozenset[WebOrigin] = frozenset()
     """Further origins that its files and redirects may be at."""
 
     authorization: str | None = field(default=None, repr=False)
@@ -58,7 +58,7 @@ class Registry:
         parts = (self.url, *sorted(map(str, self.file_origins)), self.authorization or "")
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def allows(self, origin: Origin) -> bool:
+    def allows(self, origin: WebOrigin) -> bool:
         """Whether requests may go to `origin`."""
         return origin == self.origin or origin in self.file_origins
 
@@ -79,7 +79,7 @@ def parse_registry(url: str, file_origins: tuple[str, ...] = ()) -> Registry:
     )
 
 
-def parse_origin(url: str) -> Origin:
+def parse_origin(url: str) -> WebOrigin:
     """The origin that `url` names and nothing else, such as `https://files.example`.
 
     Raises InvalidOrigin.
@@ -103,9 +103,9 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _origin(parts: SplitResult) -> Origin:
+def _origin(parts: SplitResult) -> WebOrigin:
     port = parts.port if parts.port is not None else _OWN_PORTS[parts.scheme]
-    return Origin(parts.scheme, parts.hostname or "", port)
+    return WebOrigin(parts.scheme, parts.hostname or "", port)
 
 
 def _authorization(parts: SplitResult) -> str | None:

@@ -40,7 +40,7 @@ _LONG: Final = select(func.coalesce(func.sum(func.length(IdempotencyKey.answer))
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RepeatableRequest:
     """A repeatable request: its sender, idempotency key and body digest."""
 
     tenant_id: str
@@ -54,7 +54,9 @@ class Attempt:
         return {"tenant_id": self.tenant_id, "credential": self.credential, "key": self.key}
 
 
-def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> bytes | None:
+def find_answer(
+    transaction: Transaction, attempt: RepeatableRequest, now: datetime
+) -> bytes | None:
     """The stored answer to this attempt, or None. Raises KEY_REUSED for a different body."""
     for body_sha256, answer, created_at in transaction.rows(_FIND, attempt.key_columns):
         if created_at <= now - LIFETIME:
@@ -67,7 +69,7 @@ def find_answer(transaction: Transaction, attempt: Attempt, now: datetime) -> by
     return None
 
 
-def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> None:
+def check_room(transaction: Transaction, attempt: RepeatableRequest, answer: bytes) -> None:
     """Raise ANSWERS_FULL if `answer` is long and its organisation's long answers fill their limit.
 
     Short answers need no limit: their number is bounded by that of accepted rows.
@@ -79,7 +81,9 @@ def check_room(transaction: Transaction, attempt: Attempt, answer: bytes) -> Non
         raise ANSWERS_FULL
 
 
-def keep_answer(transaction: Transaction, attempt: Attempt, answer: bytes, now: datetime) -> None:
+def keep_answer(
+    transaction: Transaction, attempt: RepeatableRequest, answer: bytes, now: datetime
+) -> None:
     """Store the answer in the same transaction as the changes it reports."""
     line = {"body_sha256": attempt.body_sha256, "answer": answer, "created_at": now}
     transaction.run(_KEEP, [attempt.key_columns | line])

@@ -14,7 +14,7 @@ from analytics.imports.chunks import FileKind, ImportFormat
 from service.app.application import create_app
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION, Services
-from service.audit.importer import Imported, Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportResult, ImportWatch
 from service.audit.integrity_check import Check
 from service.core.settings import Settings
 from service.store.catalog import list_live_segments
@@ -88,14 +88,16 @@ def as_exported(entries: list[dict[str, Any]], file_format: str) -> list[dict[st
 
 async def imported(
     audit: AuditWorld, org: Organisation, file_format: ImportFormat, content: bytes
-) -> Imported:
+) -> ImportResult:
     """What became of a file whose rows must all be good."""
-    source = Source(
+    source = ImportFile(
         f"audit.{file_format}", io.BytesIO(content), len(content), FileKind(file_format)
     )
     refused: list[Any] = []
     result = await audit.services.importer.take(
-        Job(org, source, BY_OPERATOR, is_partial=False), Watch(lambda _: None, refused.extend), 0.0
+        ImportJob(org, source, BY_OPERATOR, is_partial=False),
+        ImportWatch(lambda _: None, refused.extend),
+        0.0,
     )
     assert refused == []
     return result

@@ -64,7 +64,7 @@ class Outcome:
     reasons: Sequence[str] = ()
 
 
-class Source(Protocol):
+class SegmentSource(Protocol):
     """A place that may have copies of segments; `name` is for the operator."""
 
     kind: SourceKind
@@ -95,7 +95,7 @@ class BackupSource:
         )
 
     def fetch(self, segment: Segment, target: Path) -> None:
-        """See Source."""
+        """See SegmentSource."""
         path = f"{AUDIT}/{segment.path(Path()).as_posix()}"
         if path in self._files:
             for _ in FileCopy(self._folder / path, target):
@@ -122,7 +122,7 @@ class BucketSource:
         self.name = url
 
     def fetch(self, segment: Segment, target: Path) -> None:
-        """See Source."""
+        """See SegmentSource."""
         self._objects.download(segment.path(Path()).as_posix(), target, segment.size)
 
 
@@ -136,18 +136,18 @@ class CopySource:
         self._root = root
 
     def fetch(self, segment: Segment, target: Path) -> None:
-        """See Source."""
+        """See SegmentSource."""
         for _ in FileCopy(segment.path(self._root), target):
             pass
 
 
-def open_sources(settings: Settings, given: Sequence[str]) -> list[Source]:
+def open_sources(settings: Settings, given: Sequence[str]) -> list[SegmentSource]:
     """The places to take copies from, `given` as paths of backups or URLs of buckets, in order.
 
     With segments in a bucket this machine's copies come first. Raises as the sources do.
     """
-    own: list[Source] = [CopySource(settings.audit_dir)] if settings.segments_url else []
-    named: list[Source] = [
+    own: list[SegmentSource] = [CopySource(settings.audit_dir)] if settings.segments_url else []
+    named: list[SegmentSource] = [
         BucketSource(settings, each)
         if each.startswith("s3://")
         else BackupSource(settings, Path(each))
@@ -178,7 +178,7 @@ class SegmentRestore:
     """Restores segments from `sources`; each restore is an audit row `by` the operator."""
 
     def __init__(
-        self, services: OperatorServices, sources: Sequence[Source], by: AuditContext
+        self, services: OperatorServices, sources: Sequence[SegmentSource], by: AuditContext
     ) -> None:
         self._services = services
         self._sources = sources
@@ -207,7 +207,9 @@ class SegmentRestore:
             result = await self._put_in_place(segment, fault, source, segment.path(staged.root))
         return Outcome(segment, result, fault.kind, source.name, reasons)
 
-    def _fetch(self, segment: Segment, staged: LocalFolder) -> tuple[Source | None, list[str]]:
+    def _fetch(
+        self, segment: Segment, staged: LocalFolder
+    ) -> tuple[SegmentSource | None, list[str]]:
         """The first source with a whole copy, which is then `staged`; and why others have none."""
         target = segment.path(staged.root)
         target.parent.mkdir(parents=True)
@@ -228,7 +230,7 @@ class SegmentRestore:
         return None, reasons
 
     async def _put_in_place(
-        self, segment: Segment, fault: Finding, source: Source, staged: Path
+        self, segment: Segment, fault: Finding, source: SegmentSource, staged: Path
     ) -> Result:
         lake = self._services.lake
         async with self._services.lease.hold() as lease:

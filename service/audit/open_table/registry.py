@@ -16,8 +16,8 @@ from service.store.catalog import LiveSegment, list_live
 from service.store.journal import SEQ
 from service.store.tables import (
     Counter,
+    IcebergCatalogEntry,
     IcebergNamespaceProperty,
-    IcebergTable,
     JournalEntry,
     LakeTable,
     SegmentEntry,
@@ -103,8 +103,9 @@ async def list_versions(
 ) -> dict[TableKey, str]:
     """The current version of each table; that of an Iceberg table is what its catalog names."""
     lines = await session.execute(
-        select(IcebergTable.table_name, IcebergTable.metadata_location).where(
-            IcebergTable.catalog_name == CATALOG, IcebergTable.table_namespace == NAMESPACE
+        select(IcebergCatalogEntry.table_name, IcebergCatalogEntry.metadata_location).where(
+            IcebergCatalogEntry.catalog_name == CATALOG,
+            IcebergCatalogEntry.table_namespace == NAMESPACE,
         )
     )
     named = dict(lines.all())
@@ -154,16 +155,16 @@ async def _set_metadata(
     session: AsyncSession, key: TableKey, before: str | None, after: str
 ) -> None:
     is_table = and_(
-        IcebergTable.catalog_name == CATALOG,
-        IcebergTable.table_namespace == NAMESPACE,
-        IcebergTable.table_name == key.name,
+        IcebergCatalogEntry.catalog_name == CATALOG,
+        IcebergCatalogEntry.table_namespace == NAMESPACE,
+        IcebergCatalogEntry.table_name == key.name,
     )
     if before is None:
         await _add_namespace(session)
         # The entry of a former table, whose metadata is gone or elsewhere.
-        await session.execute(delete(IcebergTable).where(is_table))
+        await session.execute(delete(IcebergCatalogEntry).where(is_table))
         await session.execute(
-            insert(IcebergTable).values(
+            insert(IcebergCatalogEntry).values(
                 catalog_name=CATALOG,
                 table_namespace=NAMESPACE,
                 table_name=key.name,
@@ -173,11 +174,11 @@ async def _set_metadata(
         )
         return
     changed = await session.scalar(
-        update(IcebergTable)
+        update(IcebergCatalogEntry)
         # Compared and set in one statement: what was committed since the table was read stays.
-        .where(is_table, IcebergTable.metadata_location == before)
+        .where(is_table, IcebergCatalogEntry.metadata_location == before)
         .values(metadata_location=after, previous_metadata_location=before)
-        .returning(IcebergTable.table_name)
+        .returning(IcebergCatalogEntry.table_name)
     )
     if changed is None:
         raise TableOvertaken(key.name)
@@ -206,10 +207,10 @@ async def delete_table(session: AsyncSession, key: TableKey) -> None:
     )
     if key.format is FormatName.ICEBERG:
         await session.execute(
-            delete(IcebergTable).where(
-                IcebergTable.catalog_name == CATALOG,
-                IcebergTable.table_namespace == NAMESPACE,
-                IcebergTable.table_name == key.name,
+            delete(IcebergCatalogEntry).where(
+                IcebergCatalogEntry.catalog_name == CATALOG,
+                IcebergCatalogEntry.table_namespace == NAMESPACE,
+                IcebergCatalogEntry.table_name == key.name,
             )
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from service.core.origins import Origin, parse_origin
+from service.core.origins import WebOrigin, parse_origin
 from service.packages.proxy.documents import EntryDropped
 
 URL_CHARS_MAX: Final = 2048
@@ -42,7 +42,7 @@ class Origins:
     """
 
     def __init__(self, origins: Mapping[str, str]) -> None:
-        self._keys: dict[Origin, str] = {}
+        self._keys: dict[WebOrigin, str] = {}
         self._prefixes: dict[str, str] = {}
         for key, origin in origins.items():
             self._add(key, origin)
@@ -55,7 +55,7 @@ class Origins:
         self._prefixes[f"{origin}/"] = key
         if origin.scheme == "https" and origin.port == _PORTS["https"]:
             # Old documents have http URLs of hosts that have moved to https; we fetch over https.
-            self._keys.setdefault(Origin("http", origin.host, _PORTS["http"]), key)
+            self._keys.setdefault(WebOrigin("http", origin.host, _PORTS["http"]), key)
 
     def locate(self, url: str, page_url: str) -> Location:
         """The location of the file at `url`, which may be relative to `page_url`.
@@ -99,10 +99,10 @@ class Origins:
         return Location(key, parts.path, parts.fragment)
 
 
-def _origin(parts: SplitResult) -> Origin:
+def _origin(parts: SplitResult) -> WebOrigin:
     """The origin of a URL of any scheme. Raises ValueError for an invalid port."""
     port = _PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
-    return Origin(parts.scheme, parts.hostname or "", port)
+    return WebOrigin(parts.scheme, parts.hostname or "", port)
 
 
 def _are_plain(escapes: list[str]) -> bool:

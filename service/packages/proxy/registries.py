@@ -13,7 +13,7 @@ import httpx2
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
 from service.core.metrics import Metrics
-from service.core.origins import Origin, Registry
+from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
@@ -58,7 +58,7 @@ class PackageRegistry(Generic[_Value]):
 
     upstream: Upstream
     documents: DocumentCache[_Value]
-    origins: dict[str, Origin]
+    origins: dict[str, WebOrigin]
     artifacts_url: str
 
     @property
@@ -162,7 +162,7 @@ def npm_registries(
     return _registries(public, own, Ecosystem.NPM, open_registry)
 
 
-def origin_keys(registry: Registry) -> dict[str, Origin]:
+def origin_keys(registry: Registry) -> dict[str, WebOrigin]:
     """The origins of the registry's files, by the key for each in our URLs.
 
     A key depends only on the origin: lockfiles contain it, so the order of settings must not
@@ -172,7 +172,7 @@ def origin_keys(registry: Registry) -> dict[str, Origin]:
     return {_origin_key(origin): origin for origin in origins}
 
 
-def _origin_key(origin: Origin) -> str:
+def _origin_key(origin: WebOrigin) -> str:
     host = "".join(char if char.isalnum() and char.isascii() else "-" for char in origin.host)
     digest = sha256(str(origin).encode()).hexdigest()[:8]
     return f"{host.strip('-')[:_KEY_CHARS].strip('-') or 'host'}-{digest}"

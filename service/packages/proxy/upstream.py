@@ -26,7 +26,7 @@ import structlog
 
 from service.core.clock import Clock, utc_now
 from service.core.http_client import outgoing_client
-from service.core.origins import Origin, Registry
+from service.core.origins import Registry, WebOrigin
 from service.packages.proxy.admission import AdmissionQueue, Holder, Permit, RequestRates
 from service.packages.proxy.answers import (
     Document,
@@ -136,7 +136,7 @@ class Upstream:
         self._http = http
 
     @property
-    def circuits(self) -> Mapping[Origin, CircuitBreaker]:
+    def circuits(self) -> Mapping[WebOrigin, CircuitBreaker]:
         """Of the registry's own origin, and of those that its files come from."""
         return self._circuits
 
@@ -176,7 +176,7 @@ class Upstream:
         permit = await self._admit(_origin(address) or self.registry.origin, org)
         return AdmittedFile(partial(self.file, url), permit, org)
 
-    async def _admit(self, origin: Origin, org: str) -> Permit:
+    async def _admit(self, origin: WebOrigin, org: str) -> Permit:
         # Asked before the wait, and again by the request itself.
         if not self._circuits[origin].allows_requests:
             raise _unavailable(origin)
@@ -184,11 +184,11 @@ class Upstream:
         self._rates.charge(holder)
         return await self.admission.enter(holder)
 
-    def _admission_key(self, origin: Origin) -> str:
+    def _admission_key(self, origin: WebOrigin) -> str:
         return f"{self.registry.identity} {origin}"
 
     def _circuit_changed(
-        self, origin: Origin, observe: Callable[[str, bool], None], is_open: bool
+        self, origin: WebOrigin, observe: Callable[[str, bool], None], is_open: bool
     ) -> None:
         observe(str(origin), is_open)
         if is_open:
@@ -404,11 +404,11 @@ def _parse(url: str, base: httpx2.URL | None = None) -> httpx2.URL:
         raise UpstreamFailed(reason) from error
 
 
-def _origin(url: httpx2.URL) -> Origin | None:
+def _origin(url: httpx2.URL) -> WebOrigin | None:
     """The origin of `url`; None if its scheme is not one of HTTP."""
     if url.scheme not in _OWN_PORTS or not url.host:
         return None
-    return Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _OWN_PORTS[url.scheme])
+    return WebOrigin(url.scheme, url.raw_host.decode("ascii"), url.port or _OWN_PORTS[url.scheme])
 
 
 def _fail(
@@ -424,7 +424,7 @@ def _logged(url: httpx2.URL, reason: str) -> str:
     return f"{_origin(url)}: {reason}"
 
 
-def _unavailable(origin: Origin) -> RegistryUnavailable:
+def _unavailable(origin: WebOrigin) -> RegistryUnavailable:
     return RegistryUnavailable(f"{origin} is not asked for a while: it did not answer before")
 
 

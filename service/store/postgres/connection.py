@@ -55,7 +55,7 @@ _CHECK: Final = """
 """
 
 
-class Connection(asyncpg.Connection):  # type: ignore[misc]
+class PostgresConnection(asyncpg.Connection):  # type: ignore[misc]
     """A connection that hangs up rather than wait for a graceful end."""
 
     async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncpg has it
@@ -82,14 +82,14 @@ class Connector:
     wait_s: float
     limits_statements: bool = True
 
-    async def open(self) -> Connection:
+    async def open(self) -> PostgresConnection:
         """A new connection. Raises StoreUnavailable, STORAGE_UNSAFE, InvalidSetting."""
         with driver_faults():
             try:
                 async with asyncio.timeout(self.wait_s):
-                    connection: Connection = await asyncpg.connect(
+                    connection: PostgresConnection = await asyncpg.connect(
                         **self.options,
-                        connection_class=Connection,
+                        connection_class=PostgresConnection,
                         timeout=self.wait_s,
                         command_timeout=self.wait_s if self.limits_statements else None,
                         server_settings=self._settings(),
@@ -127,7 +127,7 @@ def _whole(seconds: float) -> int:
     return min(max(1, round(seconds)), _DAY_S)
 
 
-def _notice_loss(connection: Connection, wait_s: float) -> None:
+def _notice_loss(connection: PostgresConnection, wait_s: float) -> None:
     """Have the kernel end the connection once the server's machine has not answered for long.
 
     Otherwise each connection of a pool would be found lost by a request, which waits for it.
@@ -141,7 +141,7 @@ def _notice_loss(connection: Connection, wait_s: float) -> None:
         used.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, _whole(wait_s) * 1000)
 
 
-async def _check(connection: Connection) -> None:
+async def _check(connection: PostgresConnection) -> None:
     """Raise STORAGE_UNSAFE, and hang up, unless a confirmed commit survives a power loss."""
     version, encoding, fsync, synchronous_commit = await connection.fetchrow(_CHECK)
     wrong = None

@@ -12,7 +12,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
 from service.core.errors import StoreUnavailable
-from service.store.postgres.connection import Connection
+from service.store.postgres.connection import PostgresConnection
 from service.store.postgres.faults import (
     NOT_STORABLE_TEXT,
     driver_faults,
@@ -27,7 +27,7 @@ KEPT_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SnapshotPosition:
     """The snapshot that a transaction sees, as text, and its own transaction id."""
 
     visible: str
@@ -55,7 +55,7 @@ class KeptValues:
     visible: str | None = None
     values: dict[Hashable, Any] = field(default_factory=dict)
 
-    def take(self, position: Position) -> dict[Hashable, Any]:
+    def take(self, position: SnapshotPosition) -> dict[Hashable, Any]:
         """The values, or none if another transaction may have committed since.
 
         They are removed from here: if the transaction fails, they are not true.
@@ -64,7 +64,7 @@ class KeptValues:
         self.visible, self.values = None, {}
         return values if is_current and len(values) <= KEPT_MAX else {}
 
-    def leave(self, position: Position, values: dict[Hashable, Any]) -> None:
+    def leave(self, position: SnapshotPosition, values: dict[Hashable, Any]) -> None:
         """Keep `values`, which are true as of the transaction's commit, for the next one."""
         # Another transaction that is in flight could commit after this one, unseen by `visible`.
         if position.is_next:
@@ -74,18 +74,18 @@ class KeptValues:
 _Result = TypeVar("_Result")
 
 
-class DirectTransaction:
+class PostgresTransaction:
     """A `Transaction` for synchronous code; each statement is one round trip.
 
     It runs in a greenlet, which waits in the event loop as SQLAlchemy's own calls do.
     """
 
-    def __init__(self, connection: Connection, kept: KeptValues | None) -> None:
+    def __init__(self, connection: PostgresConnection, kept: KeptValues | None) -> None:
         """`kept` is that of all writers of the process; None for a read transaction."""
         self._connection = connection
         self._handed_on = kept
         self._kept: dict[Hashable, Any] | None = None if kept else {}
-        self._position: Position | None = None
+        self._position: SnapshotPosition | None = None
         self.began_at: datetime | None = None
 
     @property
@@ -93,7 +93,7 @@ class DirectTransaction:
         """Values of earlier transactions; whether they hold is asked when they are first needed."""
         if self._kept is None:
             ((visible, own),) = self.execute(_POSITION)
-            self._position = Position(visible, int(own))
+            self._position = SnapshotPosition(visible, int(own))
             self._kept = self._handed_on.take(self._position) if self._handed_on else {}
         return self._kept
 
@@ -145,22 +145,26 @@ _prepared: Final = cache(
 """Unbounded: statements are constants of the source."""
 
 
-def begin_reading(connection: Connection) -> DirectTransaction:
+def begin_reading(connection: PostgresConnection) -> PostgresTransaction:
     """Begin a read transaction."""
-    transaction = DirectTransaction(connection, None)
+    transaction = PostgresTransaction(connection, None)
     transaction.execute(BEGIN_READING)
     return transaction
 
 
-def begin_writing(connection: Connection, lock: str, kept: KeptValues) -> DirectTransaction:
+def begin_writing(
+    connection: PostgresConnection, lock: str, kept: KeptValues
+) -> PostgresTransaction:
     """Begin a write transaction with `lock`, which takes the writer's lock and returns the time."""
-    transaction = DirectTransaction(connection, kept)
+    transaction = PostgresTransaction(connection, kept)
     transaction.execute(BEGIN_WRITING)
     ((transaction.began_at,),) = transaction.execute(lock)
     return transaction
 
 
-def finish(transaction: DirectTransaction, work: Callable[[DirectTransaction], _Result]) -> _Result:
+def finish(
+    transaction: PostgresTransaction, work: Callable[[PostgresTransaction], _Result]
+) -> _Result:
     """The result of `work`, once its transaction is committed."""
     try:
         result = work(transaction)
@@ -173,9 +177,9 @@ def finish(transaction: DirectTransaction, work: Callable[[DirectTransaction], _
 
 
 @contextmanager
-def given_up_on_failure(pooled: PoolProxiedConnection) -> Iterator[Connection]:
+def given_up_on_failure(pooled: PoolProxiedConnection) -> Iterator[PostgresConnection]:
     """The driver's connection; it is not used again if a transaction may still be open on it."""
-    connection: Connection = pooled.driver_connection  # type: ignore[assignment]
+    connection: PostgresConnection = pooled.driver_connection  # type: ignore[assignment]
     try:
         with driver_faults(), _text_faults():
             yield connection

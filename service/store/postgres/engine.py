@@ -23,11 +23,11 @@ from sqlalchemy.util import greenlet_spawn
 from service.core.clock import Clock
 from service.core.errors import StorageBusy, StoreUnavailable
 from service.store.engines import CommitObserver, CommitWatch, Engines
-from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.connection import Connector, PostgresConnection
 from service.store.postgres.connection_url import driver_options
 from service.store.postgres.direct import (
-    DirectTransaction,
     KeptValues,
+    PostgresTransaction,
     begin_reading,
     begin_writing,
     finish,
@@ -112,7 +112,7 @@ class PostgresEngines(Engines):
     async def _at_once(
         self,
         engine: AsyncEngine,
-        begin: Callable[[Connection], DirectTransaction],
+        begin: Callable[[PostgresConnection], PostgresTransaction],
         work: Callable[[Transaction], _Result],
     ) -> _Result:
         async with AsyncExitStack() as stack:
@@ -221,6 +221,6 @@ def _listen(engine: AsyncEngine) -> None:
         raise fault from context.original_exception
 
 
-def _driver(connection: DBAPIConnection) -> Connection:
-    driver: Connection = connection.driver_connection
+def _driver(connection: DBAPIConnection) -> PostgresConnection:
+    driver: PostgresConnection = connection.driver_connection
     return driver

@@ -8,7 +8,7 @@ from typing import Final
 
 from service.core.clock import Clock, utc_now
 from service.core.errors import StoreUnavailable
-from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.connection import Connector, PostgresConnection
 from service.store.postgres.faults import DRIVER_ERRORS, driver_faults, fault_of
 
 FRESH_S: Final = 60.0
@@ -70,7 +70,7 @@ class SnapshotProbe:
     def __init__(self, connector: Connector, clock: DatabaseClock) -> None:
         self._connector = connector
         self._clock = clock
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
         self._opened = 0
         self._next: asyncio.Future[Hashable] | None = None
         """The answer to the next look, which is not sent yet."""
@@ -128,7 +128,7 @@ class SnapshotProbe:
                 self._hang_up()
                 raise
 
-    async def _ask(self, connection: Connection) -> Hashable:
+    async def _ask(self, connection: PostgresConnection) -> Hashable:
         answer = self._clock.asking()
         visible, now = await connection.fetchrow(_LOOK)
         answer(now)

@@ -39,7 +39,7 @@ class _Fetched:
     lastrowid: int | None = None
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """A connection that releases its locks when it is closed.
 
     When a request is cancelled, SQLAlchemy closes its connection. SQLite keeps a closed connection,
@@ -73,7 +73,7 @@ class Connection(aiosqlite.Connection):
     async def transact(
         self,
         begin: str,
-        work: Callable[["DirectTransaction"], _Result],
+        work: Callable[["SqliteTransaction"], _Result],
         versions: "CommitVersions | None" = None,
     ) -> _Result:
         """The result of `work` in a transaction started by `begin`, in one thread switch.
@@ -117,9 +117,9 @@ class Connection(aiosqlite.Connection):
         return done
 
 
-async def open_connection(connect: Callable[[], sqlite3.Connection]) -> Connection:
+async def open_connection(connect: Callable[[], sqlite3.Connection]) -> SqliteConnection:
     """Connect in a daemon thread, which does not keep the process alive."""
-    connection = Connection(connect)
+    connection = SqliteConnection(connect)
     # aiosqlite has no public option for a daemon thread; SQLAlchemy sets the same attribute
     # (github.com/omnilib/aiosqlite/issues/299, github.com/sqlalchemy/sqlalchemy/issues/13039).
     connection._thread.daemon = True
@@ -136,7 +136,7 @@ class Cursor:
 
     arraysize = 1
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
         self._result = _Fetched([])
 
@@ -199,10 +199,10 @@ def _transact(
     connection: sqlite3.Connection,
     kept: _Kept,
     begin: str,
-    work: Callable[["DirectTransaction"], _Result],
+    work: Callable[["SqliteTransaction"], _Result],
     versions: "CommitVersions | None",
 ) -> _Result:
-    transaction = DirectTransaction(connection)
+    transaction = SqliteTransaction(connection)
     transaction.execute(begin)
     # data_version covers commits of other connections, total_changes the writes of this one.
     ((others,),) = transaction.execute("PRAGMA data_version")
@@ -219,7 +219,7 @@ def _transact(
     return result
 
 
-class DirectTransaction:
+class SqliteTransaction:
     """A transaction run directly in its connection's thread (`service.store.transaction`).
 
     SQLAlchemy, several times slower than SQLite, only compiles each statement once and converts
@@ -313,7 +313,7 @@ class CommitVersions:
         """
         self._others, self.before = others, self._watch.look()
 
-    def note_after(self, transaction: DirectTransaction) -> None:
+    def note_after(self, transaction: SqliteTransaction) -> None:
         """Note the version after the commit, by the same connection's `transaction`."""
         self.after = self._watch.look()
         with suppress(sqlite3.Error):  # the commit is done: nothing here may make it a failure

@@ -25,7 +25,7 @@ from service.store.engines import URL_SETTING, CommitObserver, Engines
 from service.store.sqlite.connection import (
     CommitVersions,
     CommitWatcher,
-    Connection,
+    SqliteConnection,
     open_connection,
 )
 from service.store.transaction import Transaction, within
@@ -91,7 +91,7 @@ class SqliteEngines(Engines):
         def run() -> _Result:
             pooled = engine.sync_engine.raw_connection()
             try:
-                connection = cast("Connection", pooled.driver_connection)
+                connection = cast("SqliteConnection", pooled.driver_connection)
                 return await_only(connection.transact(begin, work, versions))
             finally:
                 pooled.close()
@@ -192,4 +192,4 @@ def _begin_writing(engine: AsyncEngine) -> None:
 def _begin_reading(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "begin")
     def on_begin(connection: SyncConnection) -> None:
-        cast("Connection", connection.connection.driver_connection).begin_with_next()
+        cast("SqliteConnection", connection.connection.driver_connection).begin_with_next()

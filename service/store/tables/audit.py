@@ -240,7 +240,7 @@ class LakeTable(Base):
     published_at: Mapped[datetime]
 
 
-class IcebergTable(Base):
+class IcebergCatalogEntry(Base):
     """The current metadata file of an Iceberg table, as Iceberg's SQL catalogs store it.
 
     Table and columns are those of pyiceberg's SqlCatalog and of Java's JdbcCatalog.

@@ -39,7 +39,7 @@ from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.app.application import create_app
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION, Services
-from service.audit.importer import Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportWatch
 from service.orgs.holds import hold, release
 from service.orgs.organisations import create_org, set_tier
 from service.store.journal import append
@@ -212,9 +212,11 @@ class Lake(RuleBasedStateMachine):
         """The rows that came of a file."""
         async with self.services.store.read() as session:
             acme = await get_org(session, "acme")
-        source = Source("rows", io.BytesIO(content), len(content), FileKind(ImportFormat.NDJSON))
-        job = Job(acme, source, BY_OPERATOR, is_partial=False)
-        watch = Watch(on_progress=lambda _: None, on_refused=lambda refused: None)
+        source = ImportFile(
+            "rows", io.BytesIO(content), len(content), FileKind(ImportFormat.NDJSON)
+        )
+        job = ImportJob(acme, source, BY_OPERATOR, is_partial=False)
+        watch = ImportWatch(on_progress=lambda _: None, on_refused=lambda refused: None)
         return (await self.services.importer.take(job, watch, wait_s=0)).rows
 
     @rule(run=RUNS)

@@ -30,12 +30,12 @@ from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.app.composition import Services
 from service.audit.importer import (
     FileChanged,
-    Imported,
-    ImportOvertaken,
+    FileImportOvertaken,
+    ImportFile,
+    ImportJob,
+    ImportResult,
     ImportTooLong,
-    Job,
-    Source,
-    Watch,
+    ImportWatch,
 )
 from service.store.journal import append
 from service.store.lease import LeaseKeeper, LeaseLost, LeaseTaken
@@ -57,25 +57,25 @@ def line(at: Any = START, name: str = "x", **changes: Any) -> bytes:
     return json.dumps(item | changes).encode() + b"\n"
 
 
-def source(content: bytes, kind: FileKind = NDJSON, name: str = "audit.ndjson") -> Source:
-    return Source(name, io.BytesIO(content), len(content), kind)
+def source(content: bytes, kind: FileKind = NDJSON, name: str = "audit.ndjson") -> ImportFile:
+    return ImportFile(name, io.BytesIO(content), len(content), kind)
 
 
 async def take(
     audit: Any,
-    content: bytes | Source,
+    content: bytes | ImportFile,
     *,
     org: Any = None,
     services: Any = None,
     is_partial: bool = False,
     wait_s: float = 0.0,
     refused: list[Refused] | None = None,
-) -> Imported:
+) -> ImportResult:
     """Import `content` into acme, or another organisation."""
     told: list[Refused] = [] if refused is None else refused
-    what = content if isinstance(content, Source) else source(content)
-    job = Job(org or audit.world.acme, what, BY_OPERATOR, is_partial)
-    watch = Watch(on_progress=lambda _: None, on_refused=told.extend)
+    what = content if isinstance(content, ImportFile) else source(content)
+    job = ImportJob(org or audit.world.acme, what, BY_OPERATOR, is_partial)
+    watch = ImportWatch(on_progress=lambda _: None, on_refused=told.extend)
     return await (services or audit.services).importer.take(job, watch, wait_s)
 
 
@@ -270,7 +270,7 @@ async def test_the_same_bytes_are_imported_once(audit):
 
     again = await take(audit, source(content, name="other.ndjson"))
 
-    assert again == Imported(first.sha256, known_since=at)
+    assert again == ImportResult(first.sha256, known_since=at)
     assert (await entries(audit), files(audit)) == before
     assert (await take(audit, content, org=audit.world.other)).rows == 2
 
@@ -402,7 +402,7 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
     importer = type(audit.services.importer)
     commit = importer._commit
 
-    async def robbed(self: Any, *arguments: Any) -> Imported:
+    async def robbed(self: Any, *arguments: Any) -> ImportResult:
         async with audit.services.store.write() as work:
             lease = await work.session.get(Lease, "segments")
             lease.epoch += 1
@@ -415,10 +415,10 @@ async def test_who_lost_the_lease_commits_nothing(audit, monkeypatch):
     assert installs(await entries(audit)) == ["before"]
 
 
-async def take_with(audit: Any, content: bytes, between: Callable[[], None]) -> Imported:
+async def take_with(audit: Any, content: bytes, between: Callable[[], None]) -> ImportResult:
     """Import `content`; after each step, do what is to be done `between`."""
-    job = Job(audit.world.acme, source(content), BY_OPERATOR, is_partial=False)
-    watch = Watch(on_progress=lambda _: between(), on_refused=lambda _: None)
+    job = ImportJob(audit.world.acme, source(content), BY_OPERATOR, is_partial=False)
+    watch = ImportWatch(on_progress=lambda _: between(), on_refused=lambda _: None)
     return await audit.services.importer.take(job, watch, 0.0)
 
 
@@ -492,7 +492,7 @@ async def test_an_import_whose_files_were_swept_imports_nothing(audit, in_pieces
         audit.clock.advance(seconds=audit.services.settings.orphan_grace_s + 1)
         by_another_worker(audit, sweep)()
 
-    with pytest.raises(ImportOvertaken, match="import the file again"):
+    with pytest.raises(FileImportOvertaken, match="import the file again"):
         await take_with(audit, named(3), much_too_late)
 
     assert (files(audit), await count(audit, SegmentEntry)) == ([], lines)
@@ -510,7 +510,7 @@ async def test_files_that_go_before_the_commit_are_missed(audit, monkeypatch):
         return hold(self)
 
     monkeypatch.setattr(LeaseKeeper, "hold", removed)
-    with pytest.raises(ImportOvertaken):
+    with pytest.raises(FileImportOvertaken):
         await take(audit, line())
 
     assert (await count(audit, SegmentEntry), await count(audit, ImportedFile)) == (lines, 0)
@@ -573,7 +573,7 @@ async def test_a_worker_that_starts_meanwhile_does_not_sweep_what_is_not_yet_nam
     importer = type(audit.services.importer)
     commit = importer._commit
 
-    async def swept(self: Any, *arguments: Any) -> Imported:
+    async def swept(self: Any, *arguments: Any) -> ImportResult:
         other = start_worker(settings, lambda: clock.now + timedelta(days=3_000))
         try:
             await other.garbage_collector.clear_orphans()

@@ -21,7 +21,7 @@ from service.core.settings import Settings
 from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.store import idempotency
 from service.store.journal import JournalSize, count_journal
-from service.store.sqlite.connection import Connection
+from service.store.sqlite.connection import SqliteConnection
 from service.store.tables import ApiKey, IdempotencyKey, Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import (
@@ -694,13 +694,13 @@ async def test_a_row_after_another_takes_one_trip_to_the_writer_and_none_to_a_re
     """For the commit the way to the writer takes longer than the work."""
     await proxy.accepted(installs(1))
     trips = []
-    kept = Connection._execute
+    kept = SqliteConnection._execute
 
     async def counted(self, fn, *arguments, **named):
         trips.append(fn)
         return await kept(self, fn, *arguments, **named)
 
-    monkeypatch.setattr(Connection, "_execute", counted)
+    monkeypatch.setattr(SqliteConnection, "_execute", counted)
     await proxy.accepted(installs(1), idempotency_key="k1")
 
     assert len(trips) == 1

@@ -11,7 +11,13 @@ from msgspec import UNSET
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, VerdictSource
-from service.audit.ingest_items import NDJSON_TYPE, TOO_MANY_ITEMS, Body, prepare_body, split_items
+from service.audit.ingest_items import (
+    NDJSON_TYPE,
+    TOO_MANY_ITEMS,
+    IngestBody,
+    prepare_body,
+    split_items,
+)
 from service.audit.refusals import NOT_ITEMS
 from service.core.errors import Invalid
 from tests.conftest import START
@@ -34,7 +40,7 @@ def test_a_flood_of_tiny_items_is_counted_before_it_is_kept_apart(body, mimetype
     tracemalloc.start()
     try:
         with pytest.raises(TOO_MANY_ITEMS):
-            split_items(Body(body, mimetype), ITEMS_MAX)
+            split_items(IngestBody(body, mimetype), ITEMS_MAX)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -47,8 +53,8 @@ def test_blank_lines_are_nothing_however_many():
     around = body + b"{}" + body
     tracemalloc.start()
     try:
-        assert split_items(Body(body, NDJSON_TYPE), ITEMS_MAX) == []
-        assert split_items(Body(around, NDJSON_TYPE), ITEMS_MAX) == [b"{}"]
+        assert split_items(IngestBody(body, NDJSON_TYPE), ITEMS_MAX) == []
+        assert split_items(IngestBody(around, NDJSON_TYPE), ITEMS_MAX) == [b"{}"]
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -64,9 +70,9 @@ def test_as_many_items_as_may_be_are_taken_and_no_more(mimetype, inside):
         body = ends[0] + between.join([inside] * items) + ends[1]
         if items > ITEMS_MAX:
             with pytest.raises(TOO_MANY_ITEMS):
-                split_items(Body(body, mimetype), ITEMS_MAX)
+                split_items(IngestBody(body, mimetype), ITEMS_MAX)
         else:
-            assert [bytes(item) for item in split_items(Body(body, mimetype), ITEMS_MAX)] == (
+            assert [bytes(item) for item in split_items(IngestBody(body, mimetype), ITEMS_MAX)] == (
                 [inside] * items
             )
 
@@ -82,7 +88,9 @@ def test_what_goes_to_the_worker_process_and_back_stays_as_it_is(run_id):
     ci = VerifiedCi(sub="repo:acme/web", run_id=run_id)
     audit_context = AuditContext("key_1", "api_key", VerdictSource.PROXY, ci=ci)
     interval = AcceptedInterval(START, None)
-    body = Body(b'[{"event":"install_allowed","packageName":"left-pad"},7]', "application/json")
+    body = IngestBody(
+        b'[{"event":"install_allowed","packageName":"left-pad"},7]', "application/json"
+    )
 
     work = carried(partial(prepare_body, body, audit_context, interval))
     prepared = carried(work())

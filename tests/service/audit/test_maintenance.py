@@ -15,7 +15,7 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch
 from service.app.background_jobs import sealing
-from service.audit.maintenance import Job, Maintenance
+from service.audit.maintenance import BackgroundJob, Maintenance
 from service.store.catalog import list_live_segments
 from service.store.journal import list_pending_days
 from service.store.lease import LeaseTaken
@@ -91,7 +91,7 @@ async def test_a_job_that_fails_is_not_tried_again_before_its_time(audit):
         raise StoreFault("damaged")
 
     stop = asyncio.Event()
-    jobs = [Job("fail", 60.0, fail)]
+    jobs = [BackgroundJob("fail", 60.0, fail)]
     rounds = Maintenance(jobs, 0.001, audit.clock, audit.services.metrics)
     running_rounds = asyncio.create_task(rounds.run(stop))
     async with asyncio.timeout(HANG_S):
@@ -150,7 +150,7 @@ async def test_a_damaged_batch_keeps_no_other_row_of_its_day_from_being_sealed(a
 async def test_a_journal_that_grows_large_is_sealed_without_waiting_for_the_next_round(audit):
     """Rows come in faster than a round comes round: 5 seconds of them are more than enough."""
     sealer = audit.services.sealer
-    async with _rounds(audit, Job("seal", 3_600.0, sealer.seal_due, sealer.wanted)):
+    async with _rounds(audit, BackgroundJob("seal", 3_600.0, sealer.seal_due, sealer.wanted)):
         while not await _segment_ids(audit):
             answer = await audit.world.client.post(
                 "/api/v1/admin/orgs/acme/audit/events",
@@ -168,7 +168,7 @@ async def test_a_job_that_fails_waits_for_its_time_even_when_it_is_wanted(audit)
         tries.put_nowait(audit.clock())
         raise StoreFault("damaged")
 
-    job = Job("fail", 60.0, fail)
+    job = BackgroundJob("fail", 60.0, fail)
     async with _rounds(audit, job, interval_s=0.001):
         await tries.get()
         for _ in range(20):
@@ -190,7 +190,7 @@ async def test_a_job_that_found_the_lease_taken_runs_again_when_it_is_wanted(aud
         if outcome is not None:
             raise outcome
 
-    job = Job("seal", 2 * HANG_S, run)
+    job = BackgroundJob("seal", 2 * HANG_S, run)
     async with _rounds(audit, job, interval_s=0.001):
         assert await tries.get() is None
         job.wanted.set()
@@ -210,7 +210,7 @@ async def test_rounds_follow_each_other_while_there_is_more_to_do(audit):
             done.set()
         return bool(left)
 
-    async with _rounds(audit, Job("work", 0.0, work)):
+    async with _rounds(audit, BackgroundJob("work", 0.0, work)):
         await done.wait()
     assert left == []
 
@@ -236,7 +236,7 @@ async def test_a_job_that_does_not_end_is_overdue_after_ten_intervals(audit):
         await end.wait()
 
     services = audit.services
-    jobs = Maintenance([Job("long", 60.0, work)], 1.0, services.clock, services.metrics)
+    jobs = Maintenance([BackgroundJob("long", 60.0, work)], 1.0, services.clock, services.metrics)
     rounds = asyncio.create_task(jobs.run(stop))
     await begun.wait()
     since = time.monotonic()

@@ -11,7 +11,7 @@ from analytics.storage.objects import ObjectEntry, Objects
 from analytics.storage.segment_metadata import WrongDay
 from analytics.storage.segment_store import StoredFile
 from analytics.storage.segment_writer import NewSegment
-from service.audit.importer import ImportOvertaken, UnnamedFiles
+from service.audit.importer import FileImportOvertaken, UnnamedFiles
 from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full
@@ -233,7 +233,7 @@ async def test_an_import_suspended_for_too_long_gives_up(audit, bucket, files, i
     """A sweep may have taken its objects for orphans already, even one that has not ended."""
     import_clock[0] += GRACE_S / 2 + 1
 
-    with pytest.raises(ImportOvertaken):
+    with pytest.raises(FileImportOvertaken):
         await files.confirm()
 
     await files.discard()

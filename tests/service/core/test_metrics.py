@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.app.application import create_app
 from service.app.background_jobs import maintenance, sealing
 from service.app.system import Scrapes
-from service.audit.maintenance import Job, Maintenance
+from service.audit.maintenance import BackgroundJob, Maintenance
 from service.core.metrics import Metrics
 from service.core.settings import REPOSITORY, Settings
 from service.packages.policy.repository import load_feed_states
@@ -103,7 +103,7 @@ async def test_keys_that_end_soon_are_counted_for_each_tenant(world):
     assert (name, acme) not in await scrape(world)
 
 
-async def run_jobs(metrics: Metrics, clock: SettableClock, *jobs: Job) -> None:
+async def run_jobs(metrics: Metrics, clock: SettableClock, *jobs: BackgroundJob) -> None:
     """One round, and perhaps another."""
     stop = asyncio.Event()
     rounds = asyncio.create_task(Maintenance(jobs, 0.001, clock, metrics).run(stop))
@@ -129,9 +129,9 @@ async def test_a_job_shows_when_it_last_succeeded_and_how_often_it_failed(clock)
     at = "countersign_maintenance_last_success_timestamp_seconds"
     failures = "countersign_maintenance_failures_total"
     jobs = [
-        Job("idle", 3600.0, find_nothing),
-        Job("broken", 0.001, fail),
-        Job("waiting", 0.001, lease_taken),
+        BackgroundJob("idle", 3600.0, find_nothing),
+        BackgroundJob("broken", 0.001, fail),
+        BackgroundJob("waiting", 0.001, lease_taken),
     ]
     clock.now = START + timedelta(seconds=5)
 

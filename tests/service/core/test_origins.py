@@ -4,7 +4,7 @@ from base64 import b64decode
 
 import pytest
 
-from service.core.origins import InvalidOrigin, Origin, parse_origin, parse_registry
+from service.core.origins import InvalidOrigin, WebOrigin, parse_origin, parse_registry
 from service.core.settings import PREFIX, InvalidSetting, load_settings
 
 
@@ -27,12 +27,12 @@ def test_without_credentials_there_is_no_header() -> None:
 @pytest.mark.parametrize(
     ("url", "origin"),
     [
-        ("https://Files.Example", Origin("https", "files.example", 443)),
-        ("http://files.example:80/", Origin("http", "files.example", 80)),
-        ("http://[::1]:8081", Origin("http", "::1", 8081)),
+        ("https://Files.Example", WebOrigin("https", "files.example", 443)),
+        ("http://files.example:80/", WebOrigin("http", "files.example", 80)),
+        ("http://[::1]:8081", WebOrigin("http", "::1", 8081)),
     ],
 )
-def test_an_origin_is_scheme_host_and_port(url: str, origin: Origin) -> None:
+def test_an_origin_is_scheme_host_and_port(url: str, origin: WebOrigin) -> None:
     assert parse_origin(url) == origin
     assert parse_origin(str(origin)) == origin
 
@@ -40,10 +40,10 @@ def test_an_origin_is_scheme_host_and_port(url: str, origin: Origin) -> None:
 def test_files_come_from_the_own_and_the_configured_origins_only() -> None:
     registry = parse_registry("https://packages.example/simple/", ("https://files.example",))
 
-    assert registry.allows(Origin("https", "packages.example", 443))
-    assert registry.allows(Origin("https", "files.example", 443))
-    assert not registry.allows(Origin("http", "files.example", 80))
-    assert not registry.allows(Origin("https", "files.example", 8443))
+    assert registry.allows(WebOrigin("https", "packages.example", 443))
+    assert registry.allows(WebOrigin("https", "files.example", 443))
+    assert not registry.allows(WebOrigin("http", "files.example", 80))
+    assert not registry.allows(WebOrigin("https", "files.example", 8443))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from sqlalchemy import select
 
-from service.store.sqlite.connection import Connection
+from service.store.sqlite.connection import SqliteConnection
 from service.store.store import Store
 from service.store.tables import Counter
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.sqlite_only(reason="a connection in a thread")
 
 
 @pytest.fixture
-async def connection(tmp_path) -> AsyncIterator[Connection]:
-    opened = Connection(partial(sqlite3.connect, tmp_path / "one.db", isolation_level=None))
+async def connection(tmp_path) -> AsyncIterator[SqliteConnection]:
+    opened = SqliteConnection(partial(sqlite3.connect, tmp_path / "one.db", isolation_level=None))
     async with opened:
         yield opened
 
@@ -27,14 +27,14 @@ async def test_a_read_goes_to_the_thread_once_for_each_statement_and_once_to_end
     """The way there takes longer than the statement does."""
     await store.ping()
     trips = []
-    kept = Connection._execute
+    kept = SqliteConnection._execute
 
     async def counted(self, fn, *arguments, **named):
         trips.append(fn)
         return await kept(self, fn, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "_execute", counted)
+        patch.setattr(SqliteConnection, "_execute", counted)
         async with store.read() as session:
             for _ in range(3):
                 await session.execute(select(Counter))
@@ -42,7 +42,7 @@ async def test_a_read_goes_to_the_thread_once_for_each_statement_and_once_to_end
     assert len(trips) == 3 + 1
 
 
-async def test_what_a_statement_leaves_is_all_there(connection: Connection):
+async def test_what_a_statement_leaves_is_all_there(connection: SqliteConnection):
     cursor = connection.cursor()
     await cursor.execute("CREATE TABLE t (n INTEGER PRIMARY KEY)")
     assert (await cursor.fetchall(), cursor.description) == ([], None)
@@ -58,7 +58,7 @@ async def test_what_a_statement_leaves_is_all_there(connection: Connection):
 
 
 async def test_a_transaction_whose_beginning_was_abandoned_is_rolled_back(
-    connection: Connection,
+    connection: SqliteConnection,
 ):
     """A client left while its BEGIN was queued: it must not begin after the end."""
     is_free = Event()
@@ -76,7 +76,9 @@ async def test_a_transaction_whose_beginning_was_abandoned_is_rolled_back(
     assert not connection.in_transaction
 
 
-async def test_a_failed_statement_leaves_its_transaction_to_be_rolled_back(connection: Connection):
+async def test_a_failed_statement_leaves_its_transaction_to_be_rolled_back(
+    connection: SqliteConnection,
+):
     connection.begin_with_next()
     with pytest.raises(sqlite3.OperationalError):
         await connection.cursor().execute("SELECT nothing")

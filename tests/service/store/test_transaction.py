@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from service.store.journal import list_batches
 from service.store.organisations import get_org, read_org
-from service.store.sqlite.connection import Connection
+from service.store.sqlite.connection import SqliteConnection
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import ImportedFile, JournalEntry, Organisation
 from service.store.transaction import Transaction
@@ -146,14 +146,14 @@ async def test_all_of_a_transaction_is_one_trip(engines, clock):
     store = Store(engines, clock)
     acme = await add_org(store, "acme")
     trips = []
-    kept = Connection._execute
+    kept = SqliteConnection._execute
 
     async def counted(self, fn, *arguments, **named):
         trips.append(fn)
         return await kept(self, fn, *arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "_execute", counted)
+        patch.setattr(SqliteConnection, "_execute", counted)
         await store.write_at_once(lambda work: work.journal.add(acme.id, [sample_row()] * 3))
 
     assert len(trips) == 1

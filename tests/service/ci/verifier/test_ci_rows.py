@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from analytics.imports.chunks import FileKind, ImportFormat
-from service.audit.importer import Job, Source, Watch
+from service.audit.importer import ImportFile, ImportJob, ImportWatch
 from tests.conftest import BY_OPERATOR, World
 from tests.service.ci.verifier.test_attribution import ingest, key_of
 from tests.service.gates import Gate
@@ -49,10 +49,10 @@ async def test_ci_rows_survive_a_move_to_another_organisation(gate: Gate, form: 
     world = gate.world
     sent = await world.audit(actor_source="oidc_*")
     content = await export(world, format=form)
-    source = Source(f"audit.{form}", io.BytesIO(content), len(content), FileKind(form))
-    job = Job(world.other, source, BY_OPERATOR, is_partial=False)
+    source = ImportFile(f"audit.{form}", io.BytesIO(content), len(content), FileKind(form))
+    job = ImportJob(world.other, source, BY_OPERATOR, is_partial=False)
 
-    await world.services.importer.take(job, Watch(lambda _: None, lambda _: None), 0.0)
+    await world.services.importer.take(job, ImportWatch(lambda _: None, lambda _: None), 0.0)
 
     got = await world.audit("other", actor_source="oidc_*")
     assert len(sent) == len(got) == 3

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import delete
 
 from analytics.storage.journal_batches import encode_days
-from service.store.postgres.direct import DirectTransaction, KeptValues, Position
+from service.store.postgres.direct import KeptValues, PostgresTransaction, SnapshotPosition
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import JournalEntry, Organisation
 from tests.analytics.samples import sample_row
@@ -20,14 +20,14 @@ BATCH = next(iter(encode_days([sample_row()])))
 def counted(monkeypatch) -> list[str]:
     """The statements that counted the journal."""
     said: list[str] = []
-    execute = DirectTransaction.execute
+    execute = PostgresTransaction.execute
 
-    def recorded(transaction: DirectTransaction, sql: str, *values: object):
+    def recorded(transaction: PostgresTransaction, sql: str, *values: object):
         if "coalesce(sum(journal.rows)" in sql:
             said.append(sql)
         return execute(transaction, sql, *values)
 
-    monkeypatch.setattr(DirectTransaction, "execute", recorded)
+    monkeypatch.setattr(PostgresTransaction, "execute", recorded)
     return said
 
 
@@ -99,11 +99,19 @@ async def test_a_program_that_takes_no_lock_is_noticed(
 @pytest.mark.parametrize(
     ("left", "found", "is_current"),
     [
-        (Position("7:7:", 7), Position("8:8:", 8), True),
-        (Position("7:7:", 7), Position("9:9:", 9), False),  # another one, 8, has committed
-        (Position("6:6:", 7), Position("8:8:", 8), False),  # 6 ran meanwhile, and may have
-        (Position("5:7:5", 7), Position("8:8:", 8), False),  # as 5
-        (Position("7:7:", 7), Position("8:8:", 9), True),  # 8 runs, and has not
+        (SnapshotPosition("7:7:", 7), SnapshotPosition("8:8:", 8), True),
+        (
+            SnapshotPosition("7:7:", 7),
+            SnapshotPosition("9:9:", 9),
+            False,
+        ),  # another one, 8, has committed
+        (
+            SnapshotPosition("6:6:", 7),
+            SnapshotPosition("8:8:", 8),
+            False,
+        ),  # 6 ran meanwhile, and may have
+        (SnapshotPosition("5:7:5", 7), SnapshotPosition("8:8:", 8), False),  # as 5
+        (SnapshotPosition("7:7:", 7), SnapshotPosition("8:8:", 9), True),  # 8 runs, and has not
     ],
 )
 def test_values_are_handed_on_to_the_very_next_snapshot_alone(left, found, is_current):

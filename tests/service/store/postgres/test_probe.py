@@ -11,7 +11,7 @@ from service.core.errors import StoreUnavailable
 from service.core.settings import InvalidSetting
 from service.store.commit_cache import CommitCache
 from service.store.organisations import get_org
-from service.store.postgres.connection import Connection, Connector
+from service.store.postgres.connection import Connector, PostgresConnection
 from service.store.postgres.connection_url import driver_options
 from service.store.postgres.engine import PostgresEngines
 from service.store.postgres.probe import DatabaseClock, SnapshotProbe
@@ -104,16 +104,16 @@ class SlowLooks:
         self.sent = 0
         self.answered = 0
         self.gate = asyncio.Semaphore(0)
-        ask = Connection.fetchrow
+        ask = PostgresConnection.fetchrow
 
-        async def fetchrow(connection: Connection, *arguments: Any) -> Any:
+        async def fetchrow(connection: PostgresConnection, *arguments: Any) -> Any:
             self.sent += 1
             answer = await ask(connection, *arguments)
             self.answered += 1
             await self.gate.acquire()
             return answer
 
-        patch.setattr(Connection, "fetchrow", fetchrow)
+        patch.setattr(PostgresConnection, "fetchrow", fetchrow)
 
 
 async def test_a_look_is_shared_by_those_who_came_before_it_was_sent(
@@ -213,7 +213,7 @@ async def test_a_look_that_fails_in_any_way_ends(probe: SnapshotProbe, monkeypat
     """A certificate that is replaced is no fault of the database; requests come meanwhile."""
     began, ends = asyncio.Event(), asyncio.Event()
 
-    async def refuse(_: Connector) -> Connection:
+    async def refuse(_: Connector) -> PostgresConnection:
         began.set()
         await ends.wait()
         raise InvalidSetting("root.crt does not exist")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from service.store.idempotency import Attempt, find_answer, keep_answer
+from service.store.idempotency import RepeatableRequest, find_answer, keep_answer
 from service.store.store import Store, SyncUnitOfWork
 from service.store.tables import Organisation
 from tests.service.store.conftest import add_org
@@ -16,7 +16,7 @@ async def test_twins_are_performed_once_and_answered_alike(store: Store, other: 
     performed: list[int] = []
 
     async def send(node: Store, number: int) -> bytes:
-        attempt = Attempt(org.id, "key", str(number), "digest")
+        attempt = RepeatableRequest(org.id, "key", str(number), "digest")
 
         def change(work: SyncUnitOfWork) -> bytes:
             kept = find_answer(work.transaction, attempt, work.now)
