@@ -1,9 +1,8 @@
 """Transactions on the driver's connection itself: SQLAlchemy only compiles their statements."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
@@ -19,8 +18,7 @@ from service.store.postgres.faults import (
     fault_of,
     is_text_refused,
 )
-from service.store.prepared import PreparedStatement
-from service.store.transaction import Statement
+from service.store.transaction import DirectTransaction, PreparedStatement
 
 KEPT_MAX: Final = 10_000
 """How many values transactions may keep for later ones."""
@@ -74,19 +72,31 @@ class KeptValues:
 _Result = TypeVar("_Result")
 
 
-class PostgresTransaction:
-    """A `Transaction` for synchronous code; each statement is one round trip.
+BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
+_COMMIT: Final = "COMMIT"
+_ROLLBACK: Final = "ROLLBACK"
+_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
+
+_prepared: Final = cache(
+    partial(PreparedStatement, dialect=dialects.dialect())  # type: ignore[no-untyped-call]
+)
+
+
+class PostgresTransaction(DirectTransaction):
+    """A transaction of which each statement is one round trip.
 
     It runs in a greenlet, which waits in the event loop as SQLAlchemy's own calls do.
     """
 
     def __init__(self, connection: PostgresConnection, kept: KeptValues | None) -> None:
         """`kept` is that of all writers of the process; None for a read transaction."""
+        super().__init__(_prepared)
         self._connection = connection
         self._handed_on = kept
         self._kept: dict[Hashable, Any] | None = None if kept else {}
         self._position: SnapshotPosition | None = None
-        self.began_at: datetime | None = None
 
     @property
     def kept(self) -> dict[Hashable, Any]:
@@ -119,30 +129,6 @@ class PostgresTransaction:
         if not values and sql in _WITHOUT_ROWS:
             return [(await_only(self._connection.execute(sql)),)]  # not prepared: one message
         return [tuple(row) for row in await_only(self._connection.fetch(sql, *values))]
-
-    def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Any]:
-        """The rows that `statement` selects or returns."""
-        prepared = _prepared(statement)
-        return prepared.outputs(self.execute(prepared.sql, prepared.inputs(parameters)))
-
-    def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
-        """Execute `statement` once for each of `parameters`."""
-        prepared = _prepared(statement)
-        for values in parameters:
-            self.execute(prepared.sql, prepared.inputs(values))
-
-
-BEGIN_READING: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-BEGIN_WRITING: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
-_POSITION: Final = "SELECT pg_current_snapshot()::text, pg_current_xact_id()::text"
-_COMMIT: Final = "COMMIT"
-_ROLLBACK: Final = "ROLLBACK"
-_WITHOUT_ROWS: Final = frozenset({BEGIN_READING, BEGIN_WRITING, _COMMIT, _ROLLBACK})
-
-_prepared: Final = cache(
-    partial(PreparedStatement, dialect=dialects.dialect())  # type: ignore[no-untyped-call]
-)
-"""Unbounded: statements are constants of the source."""
 
 
 def begin_reading(connection: PostgresConnection) -> PostgresTransaction:

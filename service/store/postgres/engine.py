@@ -41,7 +41,7 @@ from service.store.postgres.faults import (
     is_text_refused,
 )
 from service.store.postgres.probe import DatabaseClock, SnapshotProbe
-from service.store.transaction import BEGAN_AT, Transaction, within
+from service.store.transaction import BEGAN_AT, Transaction
 
 WRITERS: Final = 2
 """One writes; the next has begun to wait for the lock, so that it is not free for a round trip."""
@@ -75,8 +75,6 @@ class PostgresEngines(Engines):
     migrator: AsyncEngine
     wait_s: float
     kept: KeptValues = field(default_factory=KeptValues)
-    are_direct: bool = True
-    """Transactions at once go around SQLAlchemy's execution, which takes longer than PostgreSQL."""
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -94,18 +92,12 @@ class PostgresEngines(Engines):
 
     async def read_at_once(self, work: Callable[[Transaction], _Result]) -> _Result:
         """The result of `work` in a read transaction."""
-        if not self.are_direct:
-            async with self.read() as session:
-                return await within(session, work)
         return await self._at_once(self.reader, begin_reading, work)
 
     async def write_at_once(
         self, work: Callable[[Transaction], _Result], on_commit: CommitObserver | None = None
     ) -> _Result:
         """The result of `work` in a write transaction, returned after the commit."""
-        if not self.are_direct:
-            async with self.write() as session:
-                return await within(session, work)
         begin = partial(begin_writing, lock=_BEGIN_WRITING, kept=self.kept)
         return await self._at_once(self.writer, begin, work)
 

@@ -5,10 +5,9 @@ A switch takes longer than most statements. SQLAlchemy makes four: open, execute
 
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -16,8 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import aiosqlite
 from sqlalchemy.dialects import sqlite
 
-from service.store.prepared import PreparedStatement
-from service.store.transaction import Statement
+from service.store.transaction import DirectTransaction, PreparedStatement
 
 Version = tuple[int, int]
 
@@ -219,36 +217,20 @@ def _transact(
     return result
 
 
-class SqliteTransaction:
-    """A transaction run directly in its connection's thread (`service.store.transaction`).
+_prepared: Final = cache(partial(PreparedStatement, dialect=_DIALECT))
 
-    SQLAlchemy, several times slower than SQLite, only compiles each statement once and converts
-    column values.
-    """
+
+class SqliteTransaction(DirectTransaction):
+    """A transaction run directly in its connection's thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(_prepared)
         self._connection = connection
         self.kept: dict[Hashable, Any] = {}
-        self.began_at: datetime | None = None
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Execute one SQL statement and return its rows."""
         return self._connection.execute(sql, values).fetchall()
-
-    def rows(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Any]:
-        """The rows that `statement` selects or returns."""
-        prepared = _prepared(statement)
-        return prepared.outputs(self.execute(prepared.sql, prepared.inputs(parameters)))
-
-    def run(self, statement: Statement, parameters: Iterable[Mapping[str, Any]]) -> None:
-        """Execute `statement` once for each of `parameters`."""
-        prepared = _prepared(statement)
-        for values in parameters:
-            self.execute(prepared.sql, prepared.inputs(values))
-
-
-_prepared: Final = cache(partial(PreparedStatement, dialect=_DIALECT))
-"""Unbounded: statements are constants of the source."""
 
 
 class CommitWatcher:

@@ -28,7 +28,7 @@ from service.store.sqlite.connection import (
     SqliteConnection,
     open_connection,
 )
-from service.store.transaction import Transaction, within
+from service.store.transaction import Transaction
 
 _BEGIN_READING: Final = "BEGIN"
 _BEGIN_WRITING: Final = "BEGIN IMMEDIATE"
@@ -45,8 +45,6 @@ class SqliteEngines(Engines):
     reader: AsyncEngine
     watch: CommitWatcher
     clock: Clock | None = None
-    are_direct: bool = True
-    """Each connection runs a whole transaction in one thread switch."""
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncSession]:
@@ -82,11 +80,6 @@ class SqliteEngines(Engines):
         work: Callable[[Transaction], _Result],
         versions: CommitVersions | None = None,
     ) -> _Result:
-        if not self.are_direct:
-            async with AsyncSession(engine) as session, session.begin():
-                await session.connection()  # begin the transaction before `work`
-                return await within(session, work)
-
         # An AsyncConnection takes three times as long to check out and return as a raw one.
         def run() -> _Result:
             pooled = engine.sync_engine.raw_connection()

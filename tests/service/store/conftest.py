@@ -4,7 +4,6 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,18 +64,6 @@ async def engines(settings: Settings) -> AsyncIterator[SqliteEngines]:
     opened = create_engines(settings.database, settings.database_wait_s)
     yield opened
     await opened.dispose()
-
-
-@pytest.fixture(
-    params=[True, False],
-    ids=lambda is_direct: "in one trip" if is_direct else "by a session",
-)
-def either_store(
-    engines: SqliteEngines, clock: SettableClock, request: pytest.FixtureRequest
-) -> Store:
-    """A store for the database's own way to run a transaction, and for that of a session."""
-    assert engines.are_direct
-    return Store(replace(engines, are_direct=request.param), clock)
 
 
 @pytest.fixture

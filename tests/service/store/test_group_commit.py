@@ -13,7 +13,6 @@ from service.core.errors import StorageBusy, StoreUnavailable
 from service.store import group_commit
 from service.store.group_commit import GROUP_MAX, GroupCommit
 from service.store.idempotency import KEY_REUSED
-from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import START
 from tests.polling import HANG_S, until
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.sqlite_only(reason="watches SQLite's one writing connec
 
 ADD = insert(Organisation.__table__)
 NOWHERE = select(column("n")).select_from(table("nowhere"))
-
-
-@pytest.fixture
-def store(either_store) -> Store:
-    return either_store
 
 
 @pytest.fixture

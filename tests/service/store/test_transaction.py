@@ -31,11 +31,6 @@ BATCHES = select(JournalEntry.day, JournalEntry.received_at, JournalEntry.data)
 IMPORT = insert(ImportedFile.__table__)
 
 
-@pytest.fixture
-def store(either_store) -> Store:
-    return either_store
-
-
 async def test_values_come_back_as_they_were(store):
     acme = await add_org(store, "acme")
     overrides, since = {"auditor": ["oidc:r"]}, datetime(2026, 1, 2, 3, 4, 5, 678901, UTC)
