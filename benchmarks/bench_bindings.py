@@ -32,6 +32,8 @@ ISSUER = "https://token.actions.githubusercontent.com"
 FEW, MANY = 10, 10_000
 ROUNDS = 100
 LISTS = 15
+CREATED = ROUNDS + 1
+"""Bindings that are created in each case; with the last of them there are as many as may be."""
 
 
 async def fill(data_dir: Path, count: int) -> None:
@@ -104,7 +106,7 @@ def median_ms(action: Callable[[], object], rounds: int) -> float:
 
 def measure_creates(client: httpx2.Client) -> float:
     """The median duration of a create, in milliseconds."""
-    numbers = iter(range(ROUNDS + 1))
+    numbers = iter(range(CREATED))
     create(client, next(numbers))
     return median_ms(lambda: create(client, next(numbers)), ROUNDS)
 
@@ -123,14 +125,14 @@ def measure_lists(client: httpx2.Client, data_dir: Path, count: int) -> tuple[fl
 def main() -> None:
     """Measure, and print figures beside estimates."""
     creates: dict[int, float] = {}
-    for count in (FEW, MANY):
+    for count, filled in ((FEW, FEW), (MANY, MANY - CREATED)):
         with tempfile.TemporaryDirectory() as folder:
             data_dir = Path(folder)
-            asyncio.run(fill(data_dir, count))
+            asyncio.run(fill(data_dir, filled))
             with running_server(data_dir) as client:
                 creates[count] = measure_creates(client)
                 if count == MANY:
-                    listed, bare = measure_lists(client, data_dir, count + ROUNDS + 1)
+                    listed, bare = measure_lists(client, data_dir, MANY)
     print(f"create among 10      {creates[FEW]:7.2f} ms   (estimated 6)")
     print(f"create among 10,000  {creates[MANY]:7.2f} ms   (estimated 6)")
     print(f"  ratio              {creates[MANY] / creates[FEW]:7.2f}      (estimated 1.0)")

@@ -66,7 +66,9 @@ async def count_active_by_project(
 
 async def count_active_up_to(session: AsyncSession, tenant_id: str, limit: int) -> int:
     """How many active bindings the organisation has, `limit` for as many or more."""
-    active = select(Binding.id).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    of_tenant = (Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
+    # Only the column of `active_by_tenant`, so that no row of the table is read for it.
+    active = select(Binding.tenant_id).where(*of_tenant)
     counted = select(func.count()).select_from(active.limit(limit).subquery())
     return await session.scalar(counted) or 0
 
