@@ -1,7 +1,7 @@
 """What the tests of backups share: a service with rows in every place, and a place beside it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,11 +55,27 @@ def target(tmp_path: Path) -> Path:
 
 
 async def take(
-    here: Services, target: Path, *, is_linked: bool = False, has_secrets: bool = False
+    here: Services,
+    target: Path,
+    *,
+    is_linked: bool = False,
+    has_secrets: bool = False,
+    show: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:
-    return await take_backup(
-        here, target, lambda done, total: None, is_linked=is_linked, has_secrets=has_secrets
-    )
+    return await take_backup(here, target, show, is_linked=is_linked, has_secrets=has_secrets)
+
+
+async def take_refused(
+    error: type[BaseException],
+    here: Services,
+    target: Path,
+    match: str | None = None,
+    **options: Any,
+) -> None:
+    """A backup fails so, and nothing is left of it."""
+    with pytest.raises(error, match=match):
+        await take(here, target, **options)
+    assert not is_left(target)
 
 
 async def entries(filled: AuditWorld) -> dict[str, list[dict[str, Any]]]:
@@ -113,6 +129,11 @@ async def restored_entries(
     await asyncio.to_thread(restore, filled, source, data_dir)
     async with serving(filled, data_dir) as app:
         return await entries_of(app.test_client(), filled)
+
+
+def is_left(target: Path) -> bool:
+    """Whether there is a backup, or an unfinished one."""
+    return target.exists() or bool(left_over(target.parent))
 
 
 def left_over(folder: Path) -> list[str]:

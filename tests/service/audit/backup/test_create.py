@@ -17,7 +17,6 @@ import pytest
 from analytics.model.schema import SCHEMA_VERSION
 from analytics.storage.file_copy import FileCopy, SourceFault
 from analytics.storage.segment_metadata import Segment
-from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import DATABASE, NAME, MissingSegment, read_manifest
 from service.audit.backup.refusals import (
     BACKUP_EXISTS,
@@ -39,6 +38,7 @@ from tests.service.audit.backup.conftest import (
     left_over,
     restored_entries,
     take,
+    take_refused,
     tree,
 )
 from tests.service.audit.conftest import start_worker
@@ -127,11 +127,7 @@ async def test_links_to_another_file_system_are_refused(filled, target, monkeypa
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
 
-    with pytest.raises(LINKS_IMPOSSIBLE):
-        await take(filled.services, target, is_linked=True)
-
-    assert not target.exists()
-    assert left_over(target.parent) == []
+    await take_refused(LINKS_IMPOSSIBLE, filled.services, target, is_linked=True)
 
 
 @sample(1)
@@ -186,11 +182,7 @@ async def test_a_backup_that_outlasts_the_grace_fails_with_a_clear_line(
 
     monkeypatch.setattr(FileCopy, "__iter__", removed_before)
 
-    with pytest.raises(BackupOvertaken, match="take the backup again"):
-        await take(filled.services, target)
-
-    assert not target.exists()
-    assert left_over(target.parent) == []
+    await take_refused(BackupOvertaken, filled.services, target, "take the backup again")
 
 
 def flip(path: Path) -> None:
@@ -213,10 +205,14 @@ DAMAGES = {
 }
 
 
-@sample(3)
-@pytest.mark.parametrize("damage", DAMAGES)
+@sample(5)
+@pytest.mark.parametrize(
+    ("damage", "is_linked"),
+    [(damage, False) for damage in DAMAGES]
+    + [(damage, True) for damage in DAMAGES if damage is not unreadable],
+)
 async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
-    filled, target, damage
+    filled, target, damage, is_linked
 ):
     """One bad sector must not prevent the backup, nor be taken for intact bytes."""
     before = await entries(filled)
@@ -224,7 +220,7 @@ async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     lost, *others = await live_segments(filled)
     damage(lost.path(filled.services.settings.audit_dir))
 
-    manifest = await take(filled.services, target)
+    manifest = await take(filled.services, target, is_linked=is_linked)
 
     name = lost.path(Path("audit")).as_posix()
     assert manifest.missing_segments == (MissingSegment(name, lost.rows, DAMAGES[damage]),)
@@ -236,19 +232,6 @@ async def test_a_damaged_segment_is_named_and_left_out_and_all_else_is_there(
     ]
     assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
     assert len(manifest.files) == 2 * len(others) + 1
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, flip, lambda path: path.write_bytes(b"")])
-async def test_a_damaged_segment_is_not_linked(filled, target, damage):
-    """The link would give damaged bytes the name of good ones."""
-    lost = (await live_segments(filled))[0].path(Path())
-    damage(filled.services.settings.audit_dir / lost)
-
-    manifest = await take(filled.services, target, is_linked=True)
-
-    assert [one.path for one in manifest.missing_segments] == [f"audit/{lost.as_posix()}"]
-    assert not (target / "audit" / lost).exists()
-    assert tree(target).keys() == {NAME, *(file.path for file in manifest.files)}
 
 
 async def test_a_backup_may_have_lost_every_segment(filled, target):
@@ -292,26 +275,7 @@ async def test_a_target_that_takes_no_more_is_no_damage_of_a_segment(filled, tar
 
     monkeypatch.setattr(FileCopy, "__iter__", full)
 
-    with pytest.raises(OSError, match="No space"):
-        await take(filled.services, target)
-
-    assert not target.exists()
-    assert left_over(target.parent) == []
-
-
-async def test_progress_ends_with_all_bytes_also_without_a_segment(filled, target):
-    shown: list[tuple[int, int]] = []
-    (await live_segments(filled))[0].path(filled.services.settings.audit_dir).unlink()
-
-    manifest = await take_backup(
-        filled.services,
-        target,
-        lambda done, total: shown.append((done, total)),
-        is_linked=False,
-        has_secrets=False,
-    )
-
-    assert shown[-1] == (manifest.size, manifest.size)
+    await take_refused(OSError, filled.services, target, "No space")
 
 
 async def live_segments(audit) -> list[Segment]:
@@ -362,10 +326,7 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 ):
     monkeypatch.setattr("service.audit.backup.manifest.shutil.disk_usage", lambda _: NO_ROOM)
 
-    with pytest.raises(TOO_LITTLE_SPACE, match="0 are free"):
-        await take(filled.services, target)
-
-    assert not target.exists()
+    await take_refused(TOO_LITTLE_SPACE, filled.services, target, "0 are free")
     await take(filled.services, target, is_linked=True)
 
 
@@ -381,11 +342,7 @@ async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, mo
 
     monkeypatch.setattr(os, "fsync", full)
 
-    with pytest.raises(OSError, match="No space"):
-        await take(filled.services, target)
-
-    assert not target.exists()
-    assert left_over(target.parent) == []
+    await take_refused(OSError, filled.services, target, "No space")
 
 
 async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(
@@ -415,7 +372,7 @@ async def test_an_aborted_backup_leaves_nothing(filled, target, monkeypatch):
 
     def slow(self):
         loop.call_soon_threadsafe(begun.set)
-        time.sleep(0.2)
+        time.sleep(0.05)
         yield from iterate(self)
 
     monkeypatch.setattr(FileCopy, "__iter__", slow)
@@ -430,15 +387,13 @@ async def test_an_aborted_backup_leaves_nothing(filled, target, monkeypatch):
     assert left_over(target.parent) == []
 
 
-async def test_progress_ends_with_all_bytes(filled, target):
+@pytest.mark.parametrize("has_lost", [False, True])
+async def test_progress_ends_with_all_bytes(filled, target, has_lost):
     shown: list[tuple[int, int]] = []
-    manifest = await take_backup(
-        filled.services,
-        target,
-        lambda done, total: shown.append((done, total)),
-        is_linked=False,
-        has_secrets=False,
-    )
+    if has_lost:
+        (await live_segments(filled))[0].path(filled.services.settings.audit_dir).unlink()
+
+    manifest = await take(filled.services, target, show=lambda *now: shown.append(now))
 
     assert shown[-1] == (manifest.size, manifest.size)
     assert [done for done, _ in shown] == sorted(done for done, _ in shown)
