@@ -104,7 +104,7 @@ _TESTS: Final = {
     "analytics/storage/segment_writer.py": (
         "test_segment_writer test_fsync test_verified_files test_schema_versions "
         "test_integrity analytics/query/test_newest_scan analytics/query/test_kept_sums "
-        "test_compaction service/audit/test_import_crashes"
+        "test_compaction service/audit/test_crashes"
     ),
     "analytics/storage/slot_locks.py": "test_cache_folder",
     "analytics/storage/suspects.py": "test_suspects",
@@ -167,7 +167,9 @@ _TESTS: Final = {
     ),
     "service/audit/backup/segment_restore.py": "test_segment_restore test_segment_loss",
     "service/audit/clock_guard.py": "test_clock_guard test_wrong_clocks",
-    "service/audit/compactor.py": "test_compaction test_takeover service/test_closing",
+    "service/audit/compactor.py": (
+        "test_compaction test_takeover service/audit/test_crashes service/test_closing"
+    ),
     "service/audit/export_entries.py": "test_export_list",
     "service/audit/garbage_collector.py": (
         "test_crashes test_s3_crashes test_takeover test_compaction "
@@ -182,7 +184,7 @@ _TESTS: Final = {
     ),
     "service/audit/open_table/registry.py": "test_removal test_publishing",
     "service/audit/pruner.py": (
-        "test_pruning test_maintenance test_takeover test_pruning_crashes test_clock_guard"
+        "test_pruning test_maintenance test_takeover service/audit/test_crashes test_clock_guard"
     ),
     "service/audit/saved_searches.py": "service/pages/investigate/test_saved_searches",
     "service/audit/scrubber.py": "test_scrubber",

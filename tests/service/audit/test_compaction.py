@@ -17,7 +17,6 @@ from service.store.lease import LeaseLost
 from service.store.tables import SegmentEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import START, settings_over
-from tests.power import PowerCut, at, power_cut
 from tests.service.audit.meanwhile import TAKE_OVER, at_the_rename, by_another_worker, by_hand
 from tests.service.audit.test_import import take
 
@@ -246,54 +245,6 @@ async def test_sweeping_orphans_spares_retired_files(filled):
 
     assert await filled.services.garbage_collector.clear_orphans() == 0
     assert len(files(filled)) == 4
-
-
-@pytest.mark.parametrize("number", [1, 2])
-async def test_a_crash_before_an_unlink_or_between_two_leaves_work_for_the_next_sweep(
-    filled, number
-):
-    """A line without a file is found again; a file without a line would not be."""
-    await compact(filled)
-    before = await filled.pages()
-    filled.clock.advance(seconds=GRACE_S + 1)
-
-    with power_cut(filled.services.store, at("unlink", number)), pytest.raises(PowerCut):
-        await filled.services.garbage_collector.unlink_retired()
-
-    assert len(await lines(filled)) == 4
-    assert await filled.pages() == before
-    assert await filled.services.garbage_collector.unlink_retired() == 3
-    assert len(files(filled)) == len(await lines(filled)) == 1
-    assert await filled.pages() == before
-
-
-async def test_a_crash_between_unlink_and_commit_leaves_work_for_the_next_sweep(filled):
-    """No query reads the files that the lines name."""
-    await compact(filled)
-    before = await filled.pages()
-    filled.clock.advance(seconds=GRACE_S + 1)
-
-    with power_cut(filled.services.store, at("DELETE FROM segments")), pytest.raises(PowerCut):
-        await filled.services.garbage_collector.unlink_retired()
-
-    assert (len(files(filled)), len(await lines(filled))) == (1, 4)
-    assert await filled.pages() == before
-    assert await filled.services.garbage_collector.unlink_retired() == 3
-
-
-@pytest.mark.parametrize(
-    "statement", ["UPDATE leases SET expires_at", "UPDATE segments", "INSERT INTO segments"]
-)
-async def test_a_crash_between_write_and_commit_changes_nothing(filled, statement):
-    before = await filled.pages(limit=4)
-
-    with power_cut(filled.services.store, at(statement)), pytest.raises(PowerCut):
-        await compact(filled)
-
-    assert len(files(filled)) == 4
-    assert await filled.pages(limit=4) == before
-    assert await compact(filled) == 1
-    assert await filled.pages(limit=4) == before
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,96 @@
-"""A crash at any step of a seal leaves every row visible exactly once."""
+"""The power goes, or the process is killed, at any step of what changes stored rows.
 
+Each row is there exactly once, or all is as it was; the operation again completes it; and what was
+left behind is swept.
+"""
+
+import os
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
 
 import msgspec
 import pytest
 
 from service.store.catalog import list_segment_ids
-from tests.analytics.samples import sample_row
-from tests.budgets import sample
-from tests.conftest import START, settings_over
-from tests.power import Last, PowerCut, at, kill_process, power_cut
+from service.store.lease import HeldLease
+from service.store.store import UnitOfWork
+from tests.budgets import only_full, sample
+from tests.conftest import settings_over
+from tests.power import PowerCut, at, kill_process, power_cut, power_cut_after
+from tests.service.audit.operations import DAYS, OPERATIONS, RETIRED_S, Seal
 
 GRACE_S = 3600.0
-SYNCS = 12
-"""Of three days the file, the index and the folder; of two tenants the folder; and that of all."""
+SYNCS = {"seal": 12, "import": 3 * DAYS + 2}
+"""Of each day the file, the index and the folder; of each tenant its folder; and that of all."""
 
-STATEMENTS = ["UPDATE leases", "DELETE FROM journal", "INSERT INTO segments"]
+LEASE = "UPDATE leases SET expires_at"
+"""The commit confirms the lease first; it was taken by another statement."""
+
+CRASHES: list[tuple[str, str, int, str]] = [
+    *(("seal", "fsync", number, "") for number in range(1, SYNCS["seal"] + 1)),
+    *(("seal", name, number, "") for name in ("mkdir", "rename") for number in (1, 2)),
+    *(("seal", step, 1, LEASE) for step in ("UPDATE leases", "DELETE FROM journal")),
+    ("seal", "INSERT INTO segments", 1, LEASE),
+    ("seal", "COMMIT", 1, "INSERT INTO segments"),
+    *(("merge", step, 1, "") for step in (LEASE, "UPDATE segments", "INSERT INTO segments")),
+    ("merge", "COMMIT", 1, "INSERT INTO segments"),
+    *(("unlink", "unlink", number, "") for number in (1, 2)),
+    ("unlink", "DELETE FROM segments", 1, ""),
+    *(("unlink pruned", "unlink", number, "") for number in (1, 2)),
+    *(("import", "fsync", number, "") for number in range(1, SYNCS["import"] + 1)),
+    *(("import", name, number, "") for name in ("mkdir", "rename") for number in (1, 2, DAYS + 1)),
+    *(("import", "utime", number, "") for number in (1, DAYS)),
+    *(
+        ("import", step, 1, LEASE)
+        for step in (
+            "UPDATE leases",
+            "SELECT imported_files",
+            "UPDATE counters",
+            "INSERT INTO segments",
+            "INSERT INTO imported_files",
+            "INSERT INTO journal",
+        )
+    ),
+    ("import", "COMMIT", 1, "INSERT INTO imported_files"),
+]
+"""An operation, and a step before its commit: its name, which of them, and after which other."""
+
+KILLS: list[Any] = [
+    ("seal", "fsync", 1, ""),
+    pytest.param("seal", "fsync", 2, "", marks=only_full),
+    pytest.param("seal", "fsync", SYNCS["seal"] // 2, "", marks=only_full),
+    pytest.param("seal", "fsync", SYNCS["seal"] - 1, "", marks=only_full),
+    ("seal", "fsync", SYNCS["seal"], ""),
+    ("import", "fsync", 1, ""),
+    *(pytest.param("import", "fsync", number, "", marks=only_full) for number in (3, 4, 8)),
+    pytest.param("import", "fsync", SYNCS["import"], "", marks=only_full),
+    pytest.param("import", "UPDATE leases", 1, "", marks=only_full),  # it takes the lease
+    pytest.param("import", "utime", DAYS, "", marks=only_full),
+    pytest.param("import", "UPDATE counters", 1, "", marks=only_full),
+    pytest.param("import", "INSERT INTO segments", 1, "", marks=only_full),
+    pytest.param("import", "INSERT INTO imported_files", 1, "", marks=only_full),
+    pytest.param("import", "INSERT INTO journal", 1, "", marks=only_full),
+    ("import", "COMMIT", 2, ""),  # the first is that of the lease
+    ("prune", "UPDATE segments", 1, ""),
+    pytest.param("prune", "DELETE FROM journal", 1, "", marks=only_full),
+    pytest.param("prune", "UPDATE counters", 1, "", marks=only_full),
+    pytest.param("prune", "INSERT INTO journal", 1, "", marks=only_full),
+    # Commits before that one take the lease and record the clock.
+    ("prune", "COMMIT", 1, "INSERT INTO journal"),
+    ("unlink pruned", "unlink", 1, ""),
+]
 
 
 @pytest.fixture
 def settings(tmp_path):
-    return msgspec.structs.replace(settings_over(tmp_path), orphan_grace_s=GRACE_S)
-
-
-@pytest.fixture
-async def filled(audit):
-    """Two batches of acme's on one day, and one on the day before: sealed together."""
-    for days_ago in (0, 0, 1):
-        at = START - timedelta(days=days_ago)
-        await audit.accept([sample_row(at, package_name=f"p{n}") for n in range(4)])
-    return audit
-
-
-async def crash(audit, is_last: Last) -> None:
-    """Seal everything, into the power cut."""
-    with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
-        await audit.services.sealer.seal_due(everything=True)
-
-
-async def assert_all_is_well(audit, before: list[dict]) -> None:
-    """Every row once; after a restart too, and once sealed, and orphans go after the grace."""
-    assert await audit.pages(limit=5) == before
-    await audit.seal()
-    assert await audit.pages(limit=5) == before
-    root = audit.services.settings.audit_dir
-    files = set(root.glob("tenant=*/day=*/*"))
-    named = {path for path in files if path.stem in await segment_ids(audit)}
-
-    # Files have the times of this machine, not those of the test's clock.
-    clock, now = audit.clock, audit.clock.now
-    clock.now = datetime.now(UTC) + timedelta(seconds=GRACE_S - 60)
-    assert await audit.services.garbage_collector.clear_orphans() == 0
-    clock.now += timedelta(seconds=120)
-    assert await audit.services.garbage_collector.clear_orphans() == len(files - named)
-    clock.now = now
-
-    assert set(root.glob("tenant=*/day=*/*")) == named
-    assert await audit.pages(limit=5) == before
+    return msgspec.structs.replace(
+        settings_over(tmp_path),
+        orphan_grace_s=GRACE_S,
+        export_max_s=RETIRED_S - 30,
+        query_max_s=30.0,
+    )
 
 
 async def segment_ids(audit) -> set[str]:
@@ -64,50 +98,125 @@ async def segment_ids(audit) -> set[str]:
         return await list_segment_ids(session)
 
 
-@sample(3)
-@pytest.mark.parametrize("number", range(1, SYNCS + 1))
-async def test_a_crash_at_any_sync_loses_and_doubles_nothing(filled, number):
-    before = await filled.pages(limit=5)
+async def assert_it_is_completed(audit, operation: Seal, done: Any) -> None:
+    """By doing it again; and files without a catalog line go after their grace, not before."""
+    await operation.run(audit)
+    assert await operation.see(audit) == done
+    root = audit.services.settings.audit_dir
+    files = set(root.glob("tenant=*/day=*/*"))
+    known = await segment_ids(audit)
+    named = {path for path in files if path.stem in known}
+    assert {path.stem for path in named} == known
 
-    await crash(filled, at("fsync", number))
+    # Files have the times of this machine, not those of the test's clock.
+    clock, now = audit.clock, audit.clock.now
+    clock.now = datetime.now(UTC) + timedelta(seconds=GRACE_S - 60)
+    assert operation.is_dated or await audit.services.garbage_collector.clear_orphans() == 0
+    clock.now += timedelta(seconds=120)
+    assert await audit.services.garbage_collector.clear_orphans() == len(files - named)
+    clock.now = now
 
-    await assert_all_is_well(filled, before)
+    assert set(root.glob("tenant=*/day=*/*")) == named
+    assert await operation.see(audit) == done
 
 
-async def test_there_are_no_other_syncs(filled):
+@sample(24)
+@pytest.mark.parametrize(("name", "step", "number", "after"), CRASHES)
+async def test_a_crash_loses_and_doubles_nothing(audit, name, step, number, after):
+    operation = OPERATIONS[name]
+    await operation.fill(audit)
+    before = await operation.see(audit)
+
+    with (
+        power_cut(audit.services.store, at(step, number, after=after)),
+        pytest.raises(PowerCut),
+    ):
+        await operation.run(audit)
+
+    assert await operation.see(audit) == before
+    await assert_it_is_completed(audit, operation, operation.done(before))
+
+
+async def test_a_crash_at_any_step_of_pruning_changes_all_or_nothing(audit):
+    operation = OPERATIONS["prune"]
+    await operation.fill(audit)
+    before = await operation.see(audit)
+    for steps in count():
+        try:
+            with power_cut_after(steps, audit.services.store):
+                await operation.run(audit)
+        except PowerCut:
+            if await operation.see(audit) != before:
+                break  # only giving back the lease was left to do
+        else:
+            break
+
+    assert steps > 11
+    await assert_it_is_completed(audit, operation, operation.done(before))
+
+
+@pytest.mark.parametrize("name", SYNCS)
+async def test_there_are_no_other_syncs(audit, name):
     """Otherwise the test above would have missed some."""
-    with power_cut(filled.services.store, at("fsync", SYNCS + 1)):
-        assert await filled.seal() == 3
+    operation = OPERATIONS[name]
+    await operation.fill(audit)
+    before = await operation.see(audit)
+    with power_cut(audit.services.store, at("fsync", SYNCS[name] + 1)):
+        await operation.run(audit)
+
+    assert await operation.see(audit) == operation.done(before)
+
+
+@sample(8)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "step", "number", "after"), KILLS)
+async def test_kill_9_loses_and_doubles_nothing(audit, name, step, number, after):
+    """A real process, really killed: its locks go with it, and the next one works at once."""
+    operation = OPERATIONS[name]
+    await operation.fill(audit)
+    before = await operation.see(audit)
+
+    settings, now = audit.services.settings, audit.clock.now
+    work, content = name.partition(" ")[0], operation.content
+    await kill_process(settings, now, work, step, number, after=after, content=content)
+
+    assert await operation.see(audit) == before
+    await assert_it_is_completed(audit, operation, operation.done(before))
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("mkdir", 1), ("mkdir", 2), ("rename", 1), ("rename", 2)]
+    "is_killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["power", "kill -9"]
 )
-async def test_a_crash_at_any_name_loses_and_doubles_nothing(filled, name, number):
-    before = await filled.pages(limit=5)
+async def test_a_crash_behind_the_commit_of_an_import_has_brought_everything(audit, is_killed):
+    operation = OPERATIONS["import"]
+    await operation.fill(audit)
+    done = operation.done(await operation.see(audit))
 
-    await crash(filled, at(name, number))
+    if is_killed:
+        settings, now = audit.services.settings, audit.clock.now
+        await kill_process(settings, now, "import", "END", content=operation.content)
+    else:
+        # The commit gives the lease back; by then the import has committed.
+        is_last = at("UPDATE leases", after="INSERT INTO imported_files")
+        with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
+            await operation.run(audit)
 
-    await assert_all_is_well(filled, before)
-
-
-@pytest.mark.parametrize("statement", STATEMENTS)
-async def test_a_crash_between_write_and_commit_loses_and_doubles_nothing(filled, statement):
-    before = await filled.pages(limit=5)
-
-    # The lease is taken with an UPDATE, too; the one meant follows the written file.
-    await crash(filled, at(statement, after="UPDATE leases SET expires_at"))
-
-    assert list(filled.services.settings.audit_dir.glob("tenant=*/day=*/*.parquet"))
-    await assert_all_is_well(filled, before)
+    assert await operation.see(audit) == done
+    await assert_it_is_completed(audit, operation, done)
 
 
-async def test_a_sweep_that_is_paused_leaves_what_was_young(filled, monkeypatch):
+async def test_a_sweep_that_is_paused_leaves_what_was_young(audit, monkeypatch):
     """The lease ended, and another process may have committed the file meanwhile."""
-    await crash(filled, at("INSERT INTO segments"))
-    lake, root = filled.services.lake, filled.services.settings.audit_dir
+    operation = OPERATIONS["seal"]
+    await operation.fill(audit)
+    with (
+        power_cut(audit.services.store, at("INSERT INTO segments")),
+        pytest.raises(PowerCut),
+    ):
+        await operation.run(audit)
+    lake, root = audit.services.lake, audit.services.settings.audit_dir
     files = set(root.glob("tenant=*/day=*/*"))
-    claimed_segments, clock = lake.claimed_segments, filled.clock
+    claimed_segments, clock = lake.claimed_segments, audit.clock
 
     async def claimed_after_hours(grace_s: float) -> set[str]:
         clock.advance(seconds=10 * GRACE_S)
@@ -115,24 +224,27 @@ async def test_a_sweep_that_is_paused_leaves_what_was_young(filled, monkeypatch)
 
     clock.now = datetime.now(UTC)
     monkeypatch.setattr(lake, "claimed_segments", claimed_after_hours)
-    assert await filled.services.garbage_collector.clear_orphans() == 0
+    assert await audit.services.garbage_collector.clear_orphans() == 0
     assert set(root.glob("tenant=*/day=*/*")) == files != set()
 
 
-async def test_a_crash_at_the_commit_loses_and_doubles_nothing(filled):
-    before = await filled.pages(limit=5)
+async def test_every_imported_file_is_durable_before_the_commit_begins(audit, monkeypatch):
+    """Its contents, its name and its folders: what the catalog names must be there."""
+    operation = OPERATIONS["import"]
+    await operation.fill(audit)
+    steps: list[str] = []
+    fsync, write = os.fsync, HeldLease.write
 
-    await crash(filled, at("COMMIT", after="INSERT INTO segments"))
+    def recorded(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append("fsync")
 
-    await assert_all_is_well(filled, before)
+    def written(self: HeldLease) -> AbstractAsyncContextManager[UnitOfWork]:
+        steps.append("commit")
+        return write(self)
 
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(HeldLease, "write", written)
+    await operation.run(audit)
 
-@sample(2)
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 2, SYNCS // 2, SYNCS - 1, SYNCS])
-async def test_kill_9_in_the_middle_of_a_seal_loses_and_doubles_nothing(filled, number):
-    before = await filled.pages(limit=5)
-
-    await kill_process(filled.services.settings, START, "seal", "fsync", number)
-
-    await assert_all_is_well(filled, before)
+    assert steps == ["fsync"] * SYNCS["import"] + ["commit"]

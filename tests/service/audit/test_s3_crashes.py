@@ -17,8 +17,8 @@ from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.power import PowerCut, at, kill_process, power_cut
+from tests.service.audit.operations import CONTENT, ROWS
 from tests.service.audit.test_import import take
-from tests.service.audit.test_import_crashes import CONTENT, ROWS
 from tests.service.audit.test_s3 import new_node
 
 GRACE_S = 3600.0

@@ -24,8 +24,8 @@ from tests.analytics.samples import sample_row
 from tests.budgets import only_full
 from tests.conftest import START, running_world, settings_over
 from tests.service.audit.conftest import AuditWorld
+from tests.service.audit.operations import CONTENT
 from tests.service.audit.test_import import take
-from tests.service.audit.test_import_crashes import CONTENT
 from tests.service.audit.test_s3 import live, new_node
 
 GRACE_S = 3600.0
