@@ -13,7 +13,7 @@ from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
-from tests.conftest import BY_OPERATOR, START, grant, refused
+from tests.conftest import BY_OPERATOR, START, refused
 
 CSV, JSON = "csv", "json"
 FORMATS = pytest.mark.parametrize("export_format", [CSV, JSON, "ndjson", "parquet"])
@@ -241,26 +241,6 @@ async def test_a_faulty_request_is_refused_and_not_recorded(audit, query, text):
     assert (await audit.page(event="audit_exported"))["entries"] == []
 
 
-async def test_only_audit_export_may_take_rows_away(audit):
-    """Reading pages is not enough; the capability can be granted."""
-    world = audit.world
-
-    for headers, status in [
-        ({"cookie": "admin_session=wrong"}, 401),
-        (world.session("member"), 403),
-        (world.session("stranger"), 403),
-        (world.session("auditor"), 200),
-        (world.session("admin"), 200),
-        (world.session("owner"), 200),
-    ]:
-        assert (await audit.export(headers, format=CSV)).status_code == status
-
-    await grant(world, "member", "audit:r")
-    assert (await audit.export(world.session("member"), format=CSV)).status_code == 403
-    await grant(world, "member", "audit:export")
-    assert (await audit.export(world.session("member"), format=CSV)).status_code == 200
-
-
 @pytest.mark.parametrize("path", DOORS.values())
 async def test_head_is_no_export(audit, path):
     """It would leave a record of a file that was not received."""
@@ -268,15 +248,6 @@ async def test_head_is_no_export(audit, path):
 
     assert response.status_code == 405
     assert (await audit.page(event="audit_exported"))["entries"] == []
-
-
-@pytest.mark.parametrize("path", DOORS.values())
-async def test_an_unknown_organisation_is_a_404(audit, path):
-    response = await audit.world.client.get(
-        path.replace("acme", "missing") + "?format=csv", headers=audit.world.admin
-    )
-
-    assert await refused(response) == (404, "Org not found")
 
 
 async def test_both_paths_give_the_same_file_and_each_records_its_own(audit):
