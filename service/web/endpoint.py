@@ -14,7 +14,20 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from quart import Blueprint, Response, request
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -28,23 +41,30 @@ from service.core.errors import Forbidden, OrgNotFound, Refusal
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
-from service.web.documentation import JSON, MEMBERS, READERS, MediaTypes, Tag, documented
+from service.web.documentation import JSON, MEMBERS, READERS, CiToken, MediaTypes, Tag, documented
 from service.web.models import (
     Answer,
     Body,
     ParsedQuery,
     Precondition,
     Query,
+    Raw,
     model_of,
     parsed_body,
     query_model_of,
     refusals_of,
 )
 from service.web.refusals import BODY_REFUSALS, NOT_AN_OBJECT, UNKNOWN_PARAMETER
-from service.web.request_parsing import all_parameters, json_object, query_parameters
+from service.web.request_parsing import (
+    all_parameters,
+    json_bytes,
+    json_object,
+    query_parameters,
+)
 from service.web.responses import json_answer
 
 _VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+_OF_ORG: Final = (Forbidden, OrgNotFound)
 
 
 class Services(Protocol):
@@ -61,6 +81,7 @@ class Services(Protocol):
 
 _S = TypeVar("_S", bound=Services)
 _S_co = TypeVar("_S_co", bound=Services, covariant=True)
+_Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
@@ -70,6 +91,55 @@ Handler = Callable[..., Awaitable[Any]]
 Route = Callable[..., Awaitable[Response]]
 Before = Callable[[UnitOfWork, Caller], Awaitable[None]]
 """What is done in a change's transaction, once its caller is authorised, before its handler."""
+
+Reads: TypeAlias = Callable[Concatenate[_Call, _Variables], Awaitable[_Answer | Response]]
+ReadsOf: TypeAlias = Callable[
+    Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]
+]
+"""A handler that also receives what is sent, parsed."""
+
+Writes: TypeAlias = Callable[Concatenate[_Call, _Variables], Awaitable[_Answer]]
+WritesOf: TypeAlias = Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer]]
+
+
+class Options(TypedDict, total=False):
+    """What an endpoint declares besides what it takes and answers.
+
+    `refuses` is what it refuses besides what all do. `headers` are those of its answer, with their
+    meanings.
+    """
+
+    refuses: Sequence[type[Refusal]]
+    headers: Mapping[str, str]
+
+
+class ReadOptions(Options, total=False):
+    """Also of an endpoint that changes nothing.
+
+    For callers with `needs`, or `alternative`. `media` are further types of the answer; a handler
+    of such, or of header fields of its own, returns a Response in place of the model. Requests that
+    a page repeats by itself do not keep a session alive (`keeps_alive`).
+    """
+
+    needs: Required[Capability]
+    alternative: Capability
+    media: MediaTypes
+    keeps_alive: bool
+
+
+class ChangeOptions(Options, total=False):
+    """Also of an endpoint that changes something.
+
+    For callers with `needs`; None: for every member. A change that `is_sensitive` gives access: it
+    needs a recent sign-in. An answer that `is_secret` is stored by no cache. With `if_match`, the
+    handler finds in `call.replaces` the revision that the caller has seen.
+    """
+
+    needs: Required[Capability | None]
+    status: int
+    is_sensitive: bool
+    is_secret: bool
+    if_match: type[Precondition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +232,102 @@ class Action(Generic[_S, _Parsed, _Answer]):
         return services.access.change(caller, org, self.needs, is_sensitive=self.is_sensitive)
 
 
-class Resource(Generic[_S]):
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an endpoint takes of a request: parameters, a body (of which there is an `example`)."""
+
+    query: Query[Any] | None
+    body: Body[Any] | Raw | None
+    example: Mapping[str, object] | None
+
+    async def sent(self) -> tuple[Any, ...]:
+        """What the current request sends, parsed. Raises as the two below."""
+        return (*self.sent_query(), *await self.sent_body())
+
+    def sent_query(self) -> tuple[Any, ...]:
+        """The current request's parameters, if any are taken.
+
+        Raises UNKNOWN_PARAMETER, InvalidQuery, Invalid.
+        """
+        query = self.query
+        if isinstance(query, ParsedQuery) and query.checks_names:
+            return (query.parse_texts(all_parameters(request)),)
+        model = query_model_of(query)
+        parameters = query_parameters(request, () if model is None else model.__struct_fields__)
+        return () if query is None else (query.parse_texts(parameters),)
+
+    async def sent_body(self) -> tuple[Any, ...]:
+        """The current request's body, if one is taken. Raises Invalid and BODY_REFUSALS."""
+        if self.body is None:
+            return ()
+        if isinstance(self.body, Raw):
+            return (await json_bytes(request, self.body.bytes_max),)
+        return (await parsed_body(self.body, await json_object(request)),)
+
+    def refusals(
+        self, of_callers: Sequence[type[Refusal]], own: Sequence[type[Refusal]]
+    ) -> list[type[Refusal]]:
+        """What is refused: input, callers, and what the endpoint refuses itself."""
+        of_input = (*refusals_of(self.query), *refusals_of(self.body))
+        if self.body is None:
+            return [*of_input, UNKNOWN_PARAMETER, *of_callers, *own]
+        return [*of_input, NOT_AN_OBJECT, UNKNOWN_PARAMETER, *of_callers, *own, *BODY_REFUSALS]
+
+
+class Endpoints:
+    """Registers handlers below one path."""
+
+    def __init__(self, name: str, path: str, tag: Tag) -> None:
+        self.blueprint = Blueprint(name, __name__, url_prefix=path)
+        self._tag = tag
+
+    def add(
+        self,
+        operation: str,
+        method: str,
+        path: str,
+        handler: Handler,
+        route: Route,
+        takes: Taken,
+        *,
+        answers: Mapping[int, MediaTypes],
+        refusals: Sequence[type[Refusal]],
+        credentials: Sequence[str],
+        headers: Mapping[str, str] | None = None,
+        if_match: type[Precondition] | None = None,
+        ci_token: CiToken = CiToken.OPTIONAL,
+    ) -> None:
+        """Register `route` under the name of `handler`, whose docstring documents it.
+
+        Raises TypeError unless `handler` takes the variables of `path` after what is sent.
+        """
+        arguments = 1 + (takes.query is not None) + (takes.body is not None)
+        names = list(inspect.signature(handler).parameters)
+        if set(names[arguments:]) != set(_VARIABLE.findall(path)):
+            raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")
+        route.__name__, route.__doc__ = handler.__name__, handler.__doc__
+        describe = documented(
+            operation,
+            self._tag,
+            answers=answers,
+            request=None if takes.body is None else model_of(takes.body),
+            request_example=takes.example,
+            request_headers=if_match,
+            querystring=query_model_of(takes.query),
+            refusals=refusals,
+            headers=headers,
+            credentials=credentials,
+            ci_token=ci_token,
+        )
+        self.blueprint.add_url_rule(path, handler.__name__, describe(route), methods=[method])
+
+
+class Resource(Endpoints, Generic[_S]):
     """The endpoints below one path of an organisation; their handlers receive `services`."""
 
     def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
-        self.blueprint = Blueprint(name, __name__, url_prefix=f"/api/v1/admin/orgs/<slug>{path}")
+        super().__init__(name, f"/api/v1/admin/orgs/<slug>{path}", tag)
         self._path = path
-        self.tag = tag
         self.services = services
         self.get = _Reads(self, "GET")
         self.post_read = _Reads(self, "POST")
@@ -180,127 +339,80 @@ class Resource(Generic[_S]):
         """The path of the resource in an organisation."""
         return f"{request.root_path}/api/v1/admin/orgs/{slug}{self._path}"
 
-    def add(self, path: str, method: str, handler: Handler, route: Route) -> None:
-        """Register `route` under the name of `handler`, whose docstring documents it."""
-        route.__name__, route.__doc__ = handler.__name__, handler.__doc__
-        self.blueprint.add_url_rule(path, handler.__name__, route, methods=[method])
-
 
 @dataclass(frozen=True, slots=True)
 class _Reads(Generic[_S]):
-    """Registers handlers that change nothing."""
+    """Registers handlers that change nothing. What is asked may be the body of a POST."""
 
     resource: Resource[_S]
     method: str
 
+    # fmt: off
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability,
-        returns: type[_Answer],
-        alternative: Capability | None = None,
-        media: MediaTypes | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
-        keeps_alive: bool = True,
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        **options: Unpack[ReadOptions],
     ) -> Callable[
-        [Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[Call[_S], _Variables], Awaitable[_Answer | Response]],
+        [Reads[Call[_S], _Variables, _Answer]], Reads[Call[_S], _Variables, _Answer]
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability,
-        returns: type[_Answer],
-        query: Query[_Parsed],
-        alternative: Capability | None = None,
-        media: MediaTypes | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
-        keeps_alive: bool = True,
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        **options: Unpack[ReadOptions],
     ) -> Callable[
-        [Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]],
+        [ReadsOf[Call[_S], _Parsed, _Variables, _Answer]],
+        ReadsOf[Call[_S], _Parsed, _Variables, _Answer],
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability,
-        returns: type[_Answer],
-        body: Body[_Parsed],
-        example: Mapping[str, object],
-        alternative: Capability | None = None,
-        media: MediaTypes | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
-        keeps_alive: bool = True,
+        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
+        example: Mapping[str, object], **options: Unpack[ReadOptions],
     ) -> Callable[
-        [Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[Call[_S], _Parsed, _Variables], Awaitable[_Answer | Response]],
+        [ReadsOf[Call[_S], _Parsed, _Variables, _Answer]],
+        ReadsOf[Call[_S], _Parsed, _Variables, _Answer],
     ]: ...
+    # fmt: on
 
     def __call__(
         self,
         operation: str,
         path: str = "",
         *,
-        needs: Capability,
         returns: type[Answer],
         query: Query[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
-        alternative: Capability | None = None,
-        media: MediaTypes | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
-        keeps_alive: bool = True,
+        **options: Unpack[ReadOptions],
     ) -> Callable[[Handler], Handler]:
-        """Register a handler for callers with `needs`, or `alternative`. See the module.
-
-        It takes a `query`, or what is asked is the `body` of a POST. `media` are further types of
-        the answer; a handler of such, or of header fields of its own (`headers`, with their
-        meanings), returns a Response in place of the model. Requests that a page repeats by itself
-        do not keep a session alive (`keeps_alive`).
-        """
+        """Register a handler: see ReadOptions and the module."""
+        needs, takes, group = options["needs"], Taken(query, body, example), self.resource.services
 
         def register(handler: Handler) -> Handler:
-            check_signature(handler, path, 1 + (query is not None) + (body is not None))
-            group = self.resource.services
-
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
                 caller, org = await services.access.authorize(
-                    slug, needs, alternative=alternative, keeps_alive=keeps_alive
+                    slug,
+                    needs,
+                    alternative=options.get("alternative"),
+                    keeps_alive=options.get("keeps_alive", True),
                 )
-                asked = sent_query(query)
-                if body is not None:
-                    asked += await sent_body(body)
-                call = Call(services, caller, org)
-                return answered(await handler(call, *asked, **variables), 200)
+                sent = await takes.sent()
+                return answered(await handler(Call(services, caller, org), *sent, **variables), 200)
 
-            describe = documented(
+            self.resource.add(
                 operation,
-                self.resource.tag,
-                answers={200: {JSON: returns, **media} if media else returns},
-                request=None if body is None else model_of(body),
-                request_example=example,
-                querystring=query_model_of(query),
-                refusals=_refusals(refuses, query, body),
-                headers=headers,
+                self.method,
+                path,
+                handler,
+                route,
+                takes,
+                answers={200: {JSON: returns, **options.get("media", {})}},
+                refusals=takes.refusals(_OF_ORG, options.get("refuses", ())),
                 credentials=READERS if needs in KEY_SCOPES else MEMBERS,
+                headers=options.get("headers"),
             )
-            self.resource.add(path, self.method, handler, describe(route))
             return handler
 
         return register
@@ -313,121 +425,81 @@ class _Changes(Generic[_S]):
     resource: Resource[_S]
     method: str
 
+    # fmt: off
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability | None,
-        returns: type[_Answer],
-        status: int = 200,
-        is_sensitive: bool = False,
-        is_secret: bool = False,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        **options: Unpack[ChangeOptions],
     ) -> Callable[
-        [Callable[Concatenate[WriteCall[_S], _Variables], Awaitable[_Answer]]],
-        Action[_S, None, _Answer],
+        [Writes[WriteCall[_S], _Variables, _Answer]], Action[_S, None, _Answer]
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability | None,
-        returns: type[_Answer],
-        query: Query[_Parsed],
-        status: int = 200,
-        is_sensitive: bool = False,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        **options: Unpack[ChangeOptions],
     ) -> Callable[
-        [Callable[Concatenate[WriteCall[_S], _Parsed, _Variables], Awaitable[_Answer]]],
-        Action[_S, _Parsed, _Answer],
+        [WritesOf[WriteCall[_S], _Parsed, _Variables, _Answer]], Action[_S, _Parsed, _Answer]
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        needs: Capability | None,
-        returns: type[_Answer],
-        body: Body[_Parsed],
-        example: Mapping[str, object],
-        status: int = 200,
-        is_sensitive: bool = False,
-        is_secret: bool = False,
-        if_match: type[Precondition] | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
+        example: Mapping[str, object], **options: Unpack[ChangeOptions],
     ) -> Callable[
-        [Callable[Concatenate[WriteCall[_S], _Parsed, _Variables], Awaitable[_Answer]]],
-        Action[_S, _Parsed, _Answer],
+        [WritesOf[WriteCall[_S], _Parsed, _Variables, _Answer]], Action[_S, _Parsed, _Answer]
     ]: ...
+    # fmt: on
 
     def __call__(
         self,
         operation: str,
         path: str = "",
         *,
-        needs: Capability | None,
         returns: type[Answer],
         query: Query[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
-        status: int = 200,
-        is_sensitive: bool = False,
-        is_secret: bool = False,
-        if_match: type[Precondition] | None = None,
-        headers: Mapping[str, str] | None = None,
-        refuses: Sequence[type[Refusal]] = (),
+        **options: Unpack[ChangeOptions],
     ) -> Callable[[Handler], Action[_S, Any, Any]]:
-        """Register a handler for callers with `needs`; None: for every member. See the module.
-
-        A change that `is_sensitive` gives access: it needs a recent sign-in. An answer that
-        `is_secret` is stored by no cache. With `if_match`, the handler finds in `call.replaces` the
-        revision that the caller has seen. `headers` are those of the answer, with their meanings.
-        """
+        """Register a handler: see ChangeOptions and the module."""
+        needs, is_sensitive = options["needs"], options.get("is_sensitive", False)
         if is_sensitive and needs is None:
             raise TypeError("a sensitive change needs a capability")
+        takes, if_match = Taken(query, body, example), options.get("if_match")
+        status = options.get("status", 200)
+        of_callers = (*_OF_ORG, SignInAgain) if is_sensitive else _OF_ORG
+        refusals = takes.refusals(of_callers, options.get("refuses", ()))
 
         def register(handler: Handler) -> Action[_S, Any, Any]:
-            check_signature(handler, path, 1 + (query is not None) + (body is not None))
-            own = (*((SignInAgain,) if is_sensitive else ()), *refuses)
             action = Action(handler, self.resource.services, needs, body, is_sensitive, query)
 
             async def route(slug: str, **variables: str) -> Response:
                 caller, org = await _authorized(group_of(action.services), slug, needs)
-                asked = sent_query(query)
+                asked = takes.sent_query()
                 replaces = _replaced(if_match)
-                parsed = (*asked, *await sent_body(body))
+                parsed = (*asked, *await takes.sent_body())
                 answer = await action.run_parsed(caller, org, parsed, variables, replaces=replaces)
                 response = answered(answer, status)
                 if answer.location is not None:
                     response.headers["location"] = self.resource.address(slug) + answer.location
-                if is_secret:
+                if options.get("is_secret", False):
                     response.headers["cache-control"] = "no-store"
                 return response
 
-            describe = documented(
+            self.resource.add(
                 operation,
-                self.resource.tag,
-                answers={status: returns},
-                request=None if body is None else model_of(body),
-                request_example=example,
-                request_headers=if_match,
-                querystring=query_model_of(query),
-                refusals=[
-                    *_refusals(own, query, body),
-                    *(() if if_match is None else (if_match.missing,)),
-                ],
-                headers=headers,
+                self.method,
+                path,
+                handler,
+                route,
+                takes,
+                answers={status: {JSON: returns}},
+                refusals=refusals if if_match is None else [*refusals, if_match.missing],
                 credentials=MEMBERS,
+                headers=options.get("headers"),
+                if_match=if_match,
             )
-            self.resource.add(path, self.method, handler, describe(route))
             return action
 
         return register
@@ -446,23 +518,6 @@ async def _authorized(
     return caller, org
 
 
-def sent_query(query: Query[Any] | None) -> tuple[Any, ...]:
-    """The current request's parameters as `query`, if it takes any.
-
-    Raises UNKNOWN_PARAMETER, InvalidQuery, Invalid.
-    """
-    if isinstance(query, ParsedQuery) and query.checks_names:
-        return (query.parse_texts(all_parameters(request)),)
-    model = query_model_of(query)
-    parameters = query_parameters(request, () if model is None else model.__struct_fields__)
-    return () if query is None else (query.parse_texts(parameters),)
-
-
-async def sent_body(body: Body[Any] | None) -> tuple[Any, ...]:
-    """The current request's body as `body`, if it takes one. Raises Invalid and BODY_REFUSALS."""
-    return () if body is None else (await parsed_body(body, await json_object(request)),)
-
-
 def _replaced(if_match: type[Precondition] | None) -> int | None:
     """The revision that the current request replaces; None for any. Raises Invalid."""
     return None if if_match is None else if_match.replaced(request.headers.getlist("if-match"))
@@ -476,20 +531,3 @@ def answered(answer: Answer | Response, status: int) -> Response:
     if answer.etag is not None:
         response.set_etag(answer.etag)
     return response
-
-
-def _refusals(
-    own: Sequence[type[Refusal]], query: Query[Any] | None, body: Body[Any] | None
-) -> list[type[Refusal]]:
-    """What the endpoint refuses: what the recipe does, and its `own`."""
-    of_input = (*refusals_of(query), *refusals_of(body))
-    of_body: tuple[type[Refusal], ...] = () if body is None else (NOT_AN_OBJECT,)
-    common = (*of_input, *of_body, UNKNOWN_PARAMETER, Forbidden, OrgNotFound)
-    return [*common, *own, *(() if body is None else BODY_REFUSALS)]
-
-
-def check_signature(handler: Handler, path: str, arguments: int) -> None:
-    """Raise TypeError unless `handler` takes the variables of `path` after its `arguments`."""
-    names = list(inspect.signature(handler).parameters)
-    if set(names[arguments:]) != set(_VARIABLE.findall(path)):
-        raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")

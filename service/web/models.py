@@ -167,7 +167,7 @@ def model_of(body: Body[object] | Raw) -> object:
     return body.model if isinstance(body, Parsed | Raw) else body
 
 
-def refusals_of(values: Body[object] | Query[object] | None) -> Sequence[type[Refusal]]:
+def refusals_of(values: Body[object] | Query[object] | Raw | None) -> Sequence[type[Refusal]]:
     """What such a body or query can be refused with."""
     if isinstance(values, Parsed | ParsedQuery):
         return values.refuses

@@ -9,30 +9,28 @@ for a change, call the handler, encode its answer. Audit rows of changes have th
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from quart import Blueprint, Response, request
+from quart import Response
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import AuditContext
 from service.access.callers import Operator
 from service.access.refusals import OPERATOR_ONLY
-from service.core.errors import Invalid, Refusal
 from service.store.store import UnitOfWork
 from service.web.dependencies import group_of
-from service.web.documentation import CiToken, Tag, documented
+from service.web.documentation import JSON, CiToken, Tag
 from service.web.endpoint import (
+    Endpoints,
     Handler,
-    Route,
+    Options,
+    Reads,
+    ReadsOf,
     Services,
+    Taken,
     answered,
-    check_signature,
-    sent_body,
-    sent_query,
 )
-from service.web.models import Answer, Body, Query, Raw, model_of, query_model_of
-from service.web.refusals import BODY_REFUSALS, NOT_AN_OBJECT, UNKNOWN_PARAMETER
-from service.web.request_parsing import json_bytes
+from service.web.models import Answer, Body, Query, Raw
 
 _CREDENTIALS: Final = ("adminToken",)
 
@@ -43,6 +41,12 @@ _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
 """The variables of the path, each a text."""
+
+
+class OperatorOptions(Options, total=False):
+    """Also of an endpoint of the operator."""
+
+    status: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class OperatorWriteCall(OperatorCall[_S_co]):
         return self.work.session
 
 
-class OperatorResource(Generic[_S]):
+class OperatorResource(Endpoints, Generic[_S]):
     """The endpoints below one path of the operator's; their handlers receive `services`.
 
     The handlers of `get`, `post_read` and `delete_in_steps` open the transactions that they need:
@@ -82,8 +86,7 @@ class OperatorResource(Generic[_S]):
     """
 
     def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
-        self.blueprint = Blueprint(name, __name__, url_prefix=f"/api/v1/operator{path}")
-        self.tag = tag
+        super().__init__(name, f"/api/v1/operator{path}", tag)
         self.services = services
         calls = self._called
         changes = self._changed
@@ -94,11 +97,6 @@ class OperatorResource(Generic[_S]):
         self.put: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PUT", changes)
         self.patch: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PATCH", changes)
         self.delete: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "DELETE", changes)
-
-    def add(self, path: str, method: str, handler: Handler, route: Route) -> None:
-        """Register `route` under the name of `handler`, whose docstring documents it."""
-        route.__name__, route.__doc__ = handler.__name__, handler.__doc__
-        self.blueprint.add_url_rule(path, handler.__name__, route, methods=[method])
 
     async def _called(
         self, caller: Operator, handler: Handler, given: Sequence[Any], variables: Mapping[str, str]
@@ -126,66 +124,39 @@ class _Endpoints(Generic[_Call]):
     method: str
     run: _Run
 
+    # fmt: off
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        returns: type[_Answer],
-        status: int = 200,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        **options: Unpack[OperatorOptions],
+    ) -> Callable[[Reads[_Call, _Variables, _Answer]], Reads[_Call, _Variables, _Answer]]: ...
+
+    @overload
+    def __call__(
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        **options: Unpack[OperatorOptions],
     ) -> Callable[
-        [Callable[Concatenate[_Call, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[_Call, _Variables], Awaitable[_Answer | Response]],
+        [ReadsOf[_Call, _Parsed, _Variables, _Answer]],
+        ReadsOf[_Call, _Parsed, _Variables, _Answer],
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        returns: type[_Answer],
-        query: Query[_Parsed],
-        status: int = 200,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
+        example: Mapping[str, object], **options: Unpack[OperatorOptions],
     ) -> Callable[
-        [Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]],
+        [ReadsOf[_Call, _Parsed, _Variables, _Answer]],
+        ReadsOf[_Call, _Parsed, _Variables, _Answer],
     ]: ...
 
     @overload
     def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        returns: type[_Answer],
-        body: Body[_Parsed],
-        example: Mapping[str, object],
-        status: int = 200,
-        refuses: Sequence[type[Refusal]] = (),
+        self, operation: str, path: str = "", *, returns: type[_Answer], body: Raw,
+        example: Mapping[str, object], **options: Unpack[OperatorOptions],
     ) -> Callable[
-        [Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[_Call, _Parsed, _Variables], Awaitable[_Answer | Response]],
+        [ReadsOf[_Call, bytes, _Variables, _Answer]], ReadsOf[_Call, bytes, _Variables, _Answer]
     ]: ...
-
-    @overload
-    def __call__(
-        self,
-        operation: str,
-        path: str = "",
-        *,
-        returns: type[_Answer],
-        body: Raw,
-        example: Mapping[str, object],
-        status: int = 200,
-        refuses: Sequence[type[Refusal]] = (),
-    ) -> Callable[
-        [Callable[Concatenate[_Call, bytes, _Variables], Awaitable[_Answer | Response]]],
-        Callable[Concatenate[_Call, bytes, _Variables], Awaitable[_Answer | Response]],
-    ]: ...
+    # fmt: on
 
     def __call__(
         self,
@@ -196,47 +167,31 @@ class _Endpoints(Generic[_Call]):
         query: Query[Any] | None = None,
         body: Body[Any] | Raw | None = None,
         example: Mapping[str, object] | None = None,
-        status: int = 200,
-        refuses: Sequence[type[Refusal]] = (),
+        **options: Unpack[OperatorOptions],
     ) -> Callable[[Handler], Handler]:
         """Register a handler. It takes the variables of its path after what is sent."""
+        status, takes = options.get("status", 200), Taken(query, body, example)
+        group = self.resource.services
 
         def register(handler: Handler) -> Handler:
-            check_signature(handler, path, 1 + (query is not None) + (body is not None))
-            group = self.resource.services
-
             async def route(**variables: str) -> Response:
                 caller = await group_of(group).access.authorize_operator()
-                given = await _given(query, body)
-                return answered(await self.run(caller, handler, given, variables), status)
+                sent = await takes.sent()
+                return answered(await self.run(caller, handler, sent, variables), status)
 
-            describe = documented(
+            self.resource.add(
                 operation,
-                self.resource.tag,
-                answers={status: returns},
-                request=None if body is None else model_of(body),
-                request_example=example,
-                querystring=query_model_of(query),
-                refusals=[*_common(query, body), *refuses],
+                self.method,
+                path,
+                handler,
+                route,
+                takes,
+                answers={status: {JSON: returns}},
+                refusals=takes.refusals((OPERATOR_ONLY,), options.get("refuses", ())),
                 credentials=_CREDENTIALS,
+                headers=options.get("headers"),
                 ci_token=CiToken.IGNORED,
             )
-            self.resource.add(path, self.method, handler, describe(route))
             return handler
 
         return register
-
-
-async def _given(query: Query[Any] | None, body: Body[Any] | Raw | None) -> tuple[Any, ...]:
-    """What the current request sends: its parameters as `query`, its JSON as `body`, if any."""
-    asked = sent_query(query)
-    if isinstance(body, Raw):
-        return (*asked, await json_bytes(request, body.bytes_max))
-    return (*asked, *await sent_body(body))
-
-
-def _common(query: Query[Any] | None, body: Body[Any] | Raw | None) -> list[type[Refusal]]:
-    """What every endpoint that takes these refuses."""
-    of_input: list[type[Refusal]] = [] if query is None and body is None else [Invalid]
-    of_body: list[type[Refusal]] = [] if body is None else [NOT_AN_OBJECT, *BODY_REFUSALS]
-    return [*of_input, UNKNOWN_PARAMETER, OPERATOR_ONLY, *of_body]
