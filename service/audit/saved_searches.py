@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 from urllib.parse import parse_qs, urlencode
 
 from msgspec import Meta
@@ -43,12 +43,6 @@ resource = Resource("searches", "/audit/searches", Tag.SEARCHES, AuditServices)
 
 class SavedSearchRequest(Request):
     """A search to save."""
-
-    texts: ClassVar[Mapping[str, str]] = {
-        "": "unknown member: {name}",
-        "name": "name must be a string",
-        "query": "query must be a string",
-    }
 
     name: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_MAX})]
     query: Annotated[

@@ -116,7 +116,7 @@ def parse_key_request(body: Mapping[str, object]) -> KeyRequest:
     check_members(body, _MEMBERS)
     scopes = body.get("scopes", [])
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
-        raise Invalid("scopes must be a list of strings", field="scopes")
+        raise Invalid("scopes must be an array of strings", field="scopes")
     if len(scopes) > len(Capability):
         raise Invalid(f"scopes must be at most {len(Capability)}", field="scopes")
     texts = {name: _text(body, name) for name in ("name", "project", "expires")}

@@ -1,7 +1,7 @@
 """Lists of what belongs to an organisation, a page at a time."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, ClassVar, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from msgspec import Meta
 from sqlalchemy import select
@@ -22,8 +22,6 @@ _Listed = TypeVar("_Listed", Member, Team, Project)
 
 class ListQuery(Request):
     """Which part of a list."""
-
-    texts: ClassVar = {"find": f"find must be at most {FIND_CHARS_MAX} characters"}
 
     find: Annotated[
         str,

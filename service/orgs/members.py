@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, ClassVar, Final, Self, get_args
+from typing import Annotated, Final, Self, get_args
 
 from msgspec import Meta
 from sqlalchemy import delete, func, select
@@ -46,7 +46,8 @@ from service.web.models import Answer, Request
 from service.web.parameter_types import TimestampMs
 
 EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
-EMAIL_INVALID: Final = "email must be an address such as ada@example.com"
+_EMAIL_EXAMPLE: Final = "ada@example.com"
+EMAIL_INVALID: Final = f"email must be one such as {_EMAIL_EXAMPLE}"
 
 _ADMIN: Final = Capability.ORG_ADMIN
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
@@ -59,9 +60,7 @@ resource = Resource("members", "/members", Tag.ORGANISATION, OrgServices)
 class Invitation(Request):
     """A person to invite. Their account is linked at their first sign-in."""
 
-    texts: ClassVar = {"email": EMAIL_INVALID}
-
-    email: Annotated[str, Meta(pattern=EMAIL_PATTERN)]
+    email: Annotated[str, Meta(pattern=EMAIL_PATTERN, examples=[_EMAIL_EXAMPLE])]
     idp: Annotated[IdentityProviderName, Meta(description="The provider that they sign in with.")]
     role: Role = Role.MEMBER
 

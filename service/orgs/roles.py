@@ -1,7 +1,7 @@
 """Roles of an organisation: what each may do by default, and what it is granted beyond that."""
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, Final, Self
 
 from msgspec import Meta
 
@@ -33,8 +33,6 @@ class Grants(Request):
 
     With `before`, the grants that the change is based on, it is refused if they have changed.
     """
-
-    texts: ClassVar = {"capabilities": "capabilities must be a list of strings"}
 
     capabilities: list[_CapabilityName]
     before: list[_CapabilityName] | None = None

@@ -20,7 +20,7 @@ REVISION_MISSING: Final = Invalid.of(
     "If-Match is required: the ETag of the policy that this one replaces, or * for any",
     field="if-match",
 )
-REVISION_NOT_FOUND: Final = NotFound.of("No such revision of the policy of this org")
+REVISION_NOT_FOUND: Final = NotFound.of("Revision not found for this org")
 
 
 class PolicyMoved(Refusal):

@@ -104,7 +104,7 @@ async def get_member(session: AsyncSession, org: Organisation, name: str) -> Mem
     """The present member with this id or email address. Raises NotFound."""
     member = await find_member(session, org, name)
     if member is None:
-        raise NotFound(f"no member {name} in {org.slug}")
+        raise NotFound(f"Member not found for this org: {name}")
     return member
 
 
@@ -185,7 +185,7 @@ async def get_project(session: AsyncSession, org: Organisation, name: str) -> Pr
     """The project with this id or name. Raises NotFound."""
     project = await find_project(session, org, name)
     if project is None:
-        raise NotFound(f"no project {name} in {org.slug}")
+        raise NotFound(f"Project not found for this org: {name}")
     return project
 
 
@@ -206,7 +206,7 @@ async def get_team(session: AsyncSession, org: Organisation, name: str) -> Team:
     """The team with this id or name. Raises NotFound."""
     team = await find_team(session, org, name)
     if team is None:
-        raise NotFound(f"no team {name} in {org.slug}")
+        raise NotFound(f"Team not found for this org: {name}")
     return team
 
 
@@ -249,7 +249,7 @@ async def get_api_key(session: AsyncSession, org: Organisation, key_id: str) -> 
         )
     )
     if key is None:
-        raise NotFound(f"no live API key {key_id} in {org.slug}")
+        raise NotFound(f"Live API key not found for this org: {key_id}")
     return key
 
 

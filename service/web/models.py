@@ -26,6 +26,7 @@ from werkzeug.datastructures import MultiDict
 from analytics.model.filters import only
 from service.core.errors import Invalid, Refusal
 from service.core.threads import in_thread
+from service.web.refusals import UNKNOWN_FIELD
 
 _ECHO_CHARS_MAX: Final = 64
 _UNCONVERTED: Final = (ValidationError, UnicodeEncodeError)  # the latter for half a surrogate pair
@@ -38,13 +39,7 @@ _Parsed_co = TypeVar("_Parsed_co", covariant=True)
 
 
 class Request(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What an endpoint receives: the members of a body, or the parameters of a query.
-
-    `texts` replaces the error of a field that is missing or of another type, and under "" that of
-    an unknown one, where they are older than these.
-    """
-
-    texts: ClassVar[Mapping[str, str]] = {}
+    """What an endpoint receives: the members of a body, or the parameters of a query."""
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Self:
@@ -216,6 +211,8 @@ class _Field:
     hint: Any
     type: inspect.Type
     is_required: bool
+    example: object
+    """What it may be, if its model has an example."""
 
     @property
     def choices(self) -> tuple[object, ...]:
@@ -231,6 +228,12 @@ class _Field:
         if isinstance(self.type, inspect.StrType) and not isinstance(value, str):
             required = f"{self.name} is required (string)"
             return required if self.is_required else f"{self.name} must be a string"
+        if isinstance(self.type, inspect.StrType) and self.type.max_length is not None:
+            return f"{self.name} must be at most {self.type.max_length} characters"
+        if isinstance(self.type, inspect.ListType):
+            return f"{self.name} must be an array of strings"
+        if self.example is not None:
+            return f"{self.name} must be one such as {self.example}"
         if isinstance(self.type, inspect.IntType):
             return f"{self.name} must be an integer from {self.type.ge} to {self.type.le}"
         if isinstance(self.type, inspect.BoolType):
@@ -244,7 +247,13 @@ def _fields(model: type[Request]) -> tuple[_Field, ...]:
     info = inspect.type_info(model)
     assert isinstance(info, inspect.StructType)  # noqa: S101 - a model is one
     return tuple(
-        _Field(field.encode_name, hints[field.name], _bare(field.type), field.required)
+        _Field(
+            field.encode_name,
+            hints[field.name],
+            _bare(field.type),
+            field.required,
+            _example(field.type),
+        )
         for field in info.fields
     )
 
@@ -257,6 +266,12 @@ def _bare(kind: inspect.Type) -> inspect.Type:
         others = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
         return _bare(others[0]) if len(others) == 1 else kind
     return kind
+
+
+def _example(kind: inspect.Type) -> object:
+    """The first example of a field's description; None if it has none."""
+    schema = (kind.extra_json_schema or {}) if isinstance(kind, inspect.Metadata) else {}
+    return next(iter(schema.get("examples", ())), None)
 
 
 def _literals(hint: Any) -> tuple[object, ...]:  # noqa: ANN401 - any type
@@ -279,22 +294,19 @@ def _faults(model: type[Request], given: Mapping[str, Any]) -> list[Invalid]:
     """The faults of all fields of `given`, which is no `model`."""
     fields = _fields(model)
     known = {field.name for field in fields}
-    unknown = model.texts.get("", "unknown field: {name}")
     names = [name[:_ECHO_CHARS_MAX] for name in given if name not in known]
-    faults = [Invalid(unknown.replace("{name}", name), field=name) for name in names]
+    faults: list[Invalid] = [UNKNOWN_FIELD(value=name, field=name) for name in names]
     for field in fields:
         if field.name in given or field.is_required:
-            text = _fault(model, field, given.get(field.name))
+            text = _fault(field, given.get(field.name))
             faults += [] if text is None else [Invalid(text, field=field.name)]
     return faults
 
 
-def _fault(model: type[Request], field: _Field, value: object) -> str | None:
+def _fault(field: _Field, value: object) -> str | None:
     """The error of one field; None if `value` is good. A required one that is missing is None."""
     try:
         msgspec.convert(value, field.hint)
     except _UNCONVERTED:
-        has_text = isinstance(value, str) and field.choices
-        own = None if has_text else model.texts.get(field.name)
-        return field.fault(value) if own is None else own
+        return field.fault(value)
     return None

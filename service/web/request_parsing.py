@@ -11,7 +11,13 @@ from werkzeug.exceptions import MethodNotAllowed
 from analytics.model.strict_json import DuplicateKey, unique_members
 from service.core.errors import Invalid, UnsupportedMediaType
 from service.web.bodies import read_body
-from service.web.refusals import DUPLICATE_MEMBER, NOT_A_NUMBER, NOT_AN_OBJECT, UNKNOWN_PARAMETER
+from service.web.refusals import (
+    DUPLICATE_MEMBER,
+    NOT_A_NUMBER,
+    NOT_AN_OBJECT,
+    UNKNOWN_FIELD,
+    UNKNOWN_PARAMETER,
+)
 
 _INTEGER_DIGITS_MAX: Final = 64
 _BODY_BYTES_MAX: Final = 64 * 1024
@@ -71,7 +77,7 @@ def check_members(body: Mapping[str, Any], known: Collection[str]) -> None:
     for member in body:
         if member not in known:
             name = member[:_ECHO_MAX]
-            raise Invalid(f"unknown member: {name}", field=name)
+            raise UNKNOWN_FIELD(value=name, field=name)
 
 
 def query_parameters(request: Request, allowed: Collection[str]) -> dict[str, list[str]]:

@@ -93,7 +93,7 @@ def test_applying_twice_changes_nothing_the_second_time(home):
         ),
         (
             '[orgs.acme.teams.platform]\nadmins = ["eve@acme.example"]',
-            "orgs.toml: orgs.acme: teams.platform: no member eve@acme.example in acme",
+            "orgs.toml: orgs.acme: teams.platform: Member not found for this org: eve@acme.example",
         ),
         (
             '[orgs.acme.members."ada@acme.example"]\nidp = "github"\nrole = "admin"',

@@ -40,7 +40,7 @@ def test_a_key_is_issued_with_an_expiry_and_rotated(home):
             ("issue", "--name", "x", *SENDS, "--expires", "2020-01-01"),
             "expires must be in the future",
         ),
-        (("rotate", "key_none"), "no live API key key_none in acme"),
+        (("rotate", "key_none"), "Live API key not found for this org: key_none"),
         (("rotate", "key_none", "--overlap", "400d"), "overlap must be 0 or a length"),
     ],
 )

@@ -18,7 +18,7 @@ PASSKEY_EXISTS: Final = Conflict.of("this passkey is registered already")
 
 PER_MEMBER_MAX: Final = 20
 TOO_MANY_PASSKEYS: Final = Conflict.of(
-    "passkey limit ({limit}) reached: remove one first", limit=PER_MEMBER_MAX
+    "limit of {limit} passkeys reached: remove one first", limit=PER_MEMBER_MAX
 )
 
 

@@ -31,7 +31,7 @@ async def get_own_passkey(session: AsyncSession, member_id: str, passkey_id: str
         )
     )
     if passkey is None:
-        raise NotFound("you have no such passkey")
+        raise NotFound("Passkey not found for this member")
     return passkey
 
 

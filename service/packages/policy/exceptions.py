@@ -1,9 +1,9 @@
 """Exceptions from the cooldown: a member requests one with a reason, an owner decides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 from msgspec import Meta
 from sqlalchemy import Select, func, select
@@ -79,8 +79,6 @@ Reason = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": REA
 
 class ExceptionRequest(Request):
     """A release that should be let through before its cooldown ends, and why."""
-
-    texts: ClassVar[Mapping[str, str]] = {"ecosystem": "ecosystem is required (string)"}
 
     ecosystem: Ecosystem
     package: Annotated[

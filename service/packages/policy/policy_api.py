@@ -1,7 +1,6 @@
 """The endpoints for install policies."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -39,8 +38,6 @@ resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
 
 class PolicyQuery(Request):
     """Which revision."""
-
-    texts: ClassVar[Mapping[str, str]] = {"revision": "revision must be a positive integer"}
 
     revision: (
         Annotated[

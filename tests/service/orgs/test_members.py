@@ -92,10 +92,10 @@ async def test_an_invitation_makes_a_member_and_one_row(world: World) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "status", "text"),
     [
-        ("email", "nonsense", 400, "email must be an address such as ada@example.com"),
-        ("email", "a@b\n", 400, "email must be an address such as ada@example.com"),
-        ("email", "a\u202e@b", 400, "email must be an address such as ada@example.com"),
-        ("email", 5, 400, "email must be an address such as ada@example.com"),
+        ("email", "nonsense", 400, "email must be one such as ada@example.com"),
+        ("email", "a@b\n", 400, "email must be one such as ada@example.com"),
+        ("email", "a\u202e@b", 400, "email must be one such as ada@example.com"),
+        ("email", 5, 400, "email is required (string)"),
         ("email", "admin@acme.example", 409, "admin@acme.example is already a member of acme"),
         ("idp", "facebook", 400, "idp must be one of github, google, microsoft"),
         ("role", "king", 400, "role must be one of owner, admin, auditor, member"),
@@ -151,7 +151,7 @@ async def test_a_removed_member_is_signed_out_and_gone(world: World) -> None:
     assert (await last_row(world))[0] == "member_removed"
     assert (await ask(world, "GET", "/audit", who="auditor")).status_code == 401
     status, text = await refused(await ask(world, "DELETE", path))
-    assert (status, text) == (404, f"no member {world.members['auditor'].id} in acme")
+    assert (status, text) == (404, f"Member not found for this org: {world.members['auditor'].id}")
 
 
 async def test_sessions_are_ended_and_counted(world: World) -> None:
@@ -199,7 +199,7 @@ async def test_no_other_organisations_member_is_found(world: World, what: str, w
     method = "POST" if what else "DELETE"
     answer = await ask(world, method, path, {"role": "auditor"} if what == "role" else None)
 
-    assert await refused(answer) == (404, f"no member {member_id} in acme")
+    assert await refused(answer) == (404, f"Member not found for this org: {member_id}")
     assert await world.audit("other") == before
 
 

@@ -98,8 +98,8 @@ async def test_a_change_based_on_older_grants_restores_none(
     [
         ("auditor", ["oidc:*"], "capability must be one of oidc:r, oidc:w, audit:r, "),
         ("king", ["oidc:r"], "role must be one of owner, admin, auditor, member"),
-        ("auditor", "oidc:r", "capabilities must be a list of strings"),
-        ("auditor", [5], "capabilities must be a list of strings"),
+        ("auditor", "oidc:r", "capabilities must be an array of strings"),
+        ("auditor", [5], "capabilities must be an array of strings"),
     ],
 )
 async def test_what_is_none_is_refused(

@@ -101,7 +101,7 @@ async def test_what_is_another_organisations_is_not_found(world: World, which: s
     before = await logged(world)
 
     answer = await ask(world, "POST", f"/teams/{team}/admins", {"member": stranger})
-    assert await refused(answer) == (404, f"no {which} {theirs} in acme")
+    assert await refused(answer) == (404, f"{which.capitalize()} not found for this org: {theirs}")
     assert await logged(world) == before
 
 

@@ -105,7 +105,7 @@ async def test_what_makes_it_work_once_is_of_one_session(world):
         ("name", "", 400, "name must be 1 to 100 printable characters"),
         ("name", "x" * 101, 400, "name must be 1 to 100 printable characters"),
         ("name", "a\u202eb", 400, "name must be 1 to 100 printable characters"),
-        ("project", "proj_missing", 404, "no project proj_missing in acme"),
+        ("project", "proj_missing", 404, "Project not found for this org: proj_missing"),
     ],
 )
 async def test_a_faulty_form_is_shown_again_and_can_be_corrected(
@@ -142,7 +142,7 @@ async def test_a_revoked_key_opens_nothing(world):
     assert key_id in page.one("details", **{"class": "more-filters"}).text
     assert action not in page.forms
     again = await shown(await send_form(world, issued, action), 404)
-    assert f"No live API key {key_id} in acme" in again.one("div", role="alert").text
+    assert f"Live API key not found for this org: {key_id}" in again.one("div", role="alert").text
 
 
 async def test_a_project_of_another_organisation_is_not_found(world):
@@ -152,7 +152,7 @@ async def test_a_project_of_another_organisation_is_not_found(world):
     before = await logged(world)
     page = await shown(await issue(world, project=theirs.id), 404)
 
-    assert fault_of(page, "issue-project") == f"no project {theirs.id} in acme"
+    assert fault_of(page, "issue-project") == f"Project not found for this org: {theirs.id}"
     assert await logged(world) == before
 
 

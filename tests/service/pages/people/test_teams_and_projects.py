@@ -151,7 +151,10 @@ class TestTeamAdmins:
         action = f"{ORG}/teams/{world.team.id}/admins"
         page = await shown(await send_form(world, page, action, member="missing@acme"), 404)
 
-        assert fault_of(page, f"{world.team.id}-member") == "no member missing@acme in acme"
+        assert (
+            fault_of(page, f"{world.team.id}-member")
+            == "Member not found for this org: missing@acme"
+        )
 
     async def test_admins_beyond_ones_own_role_are_not_offered(self, world):
         await grant(world, "admin", "org:admin")
