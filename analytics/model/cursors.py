@@ -39,32 +39,48 @@ def encode_cursor(position: Position, key: bytes, tenant_id: str, query: Query) 
     """`position` as text that only continues this `query` of this tenant."""
     place = (position.watermark, _micros(position.created_at), position.seq)
     body = bytes([VERSION]) + msgspec.msgpack.encode(place)
-    return base64.urlsafe_b64encode(body + _mac(body, key, tenant_id, query)).rstrip(b"=").decode()
+    return seal(body, key, _scope(tenant_id, query))
 
 
 def decode_cursor(text: str, key: bytes, tenant_id: str, query: Query) -> Position:
     """The position in the cursor `text`. Raises InvalidCursor unless it was issued for `query`."""
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidCursor from error
-    if raw[:1] != bytes([VERSION]):
-        raise InvalidCursor
-    body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
-    # Before the body is decoded: nothing that others made up gets to the decoder.
-    if not hmac.compare_digest(mac, _mac(body, key, tenant_id, query)):
-        raise InvalidCursor
-    # Many texts decode to the same bytes; only the one that we would print is accepted.
-    if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
+    body = unseal(text, key, _scope(tenant_id, query))
+    if body[:1] != bytes([VERSION]):
         raise InvalidCursor
     watermark, micros, seq = msgspec.msgpack.decode(body[1:], type=tuple[int, int, int])
     return Position(watermark, _EPOCH + timedelta(microseconds=micros), seq)
 
 
-def _mac(body: bytes, key: bytes, tenant_id: str, query: Query) -> bytes:
-    scope = msgspec.json.encode([tenant_id, *_meaning(query)])
+def seal(body: bytes, key: bytes, scope: bytes) -> str:
+    """`body` as text that is signed for `scope`."""
+    return base64.urlsafe_b64encode(body + _mac(body, key, scope)).rstrip(b"=").decode()
+
+
+def unseal(text: str, key: bytes, scope: bytes) -> bytes:
+    """What `text` seals. Raises InvalidCursor unless it was signed for `scope`.
+
+    Before that is known, nothing that others made up gets to a decoder.
+    """
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidCursor from error
+    body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+    if not hmac.compare_digest(mac, _mac(body, key, scope)):
+        raise InvalidCursor
+    # Many texts decode to the same bytes; only the one that we would print is accepted.
+    if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != text:
+        raise InvalidCursor
+    return body
+
+
+def _mac(body: bytes, key: bytes, scope: bytes) -> bytes:
     message = len(scope).to_bytes(8, "big") + scope + body
     return hmac.digest(key, message, hashlib.sha256)[:_MAC_BYTES]
+
+
+def _scope(tenant_id: str, query: Query) -> bytes:
+    return msgspec.json.encode([tenant_id, *_meaning(query)])
 
 
 def _meaning(query: Query) -> list[Any]:

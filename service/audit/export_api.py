@@ -137,7 +137,9 @@ class ExportList(Answer):
 async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     """List the organisation's exports, a page at a time, newest first."""
     async with call.read() as session:
-        entries, next_cursor = await list_exports(session, call.org.id, query.limit, query.cursor)
+        entries, next_cursor = await list_exports(
+            session, call.services.settings, call.org.id, query.limit, query.cursor
+        )
     now = call.services.clock()
     return ExportList(
         org=call.org.slug,

@@ -13,11 +13,12 @@ from analytics.model.log_envelopes import AuditExported, AuditExportFinished
 from analytics.model.rows import AuditContext
 from service.audit.refusals import EXPORT_NOT_FOUND
 from service.core.clock import Clock
+from service.core.settings import Settings
 from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
 from service.store.tables.base import Instant
-from service.web.refusals import INVALID_CURSOR
+from service.web.paging import ListCursors
 
 SILENT_AFTER: Final = timedelta(seconds=60)
 """An export whose process has not reported for this long is broken: the process has died."""
@@ -175,23 +176,25 @@ async def get_export(session: AsyncSession, tenant_id: str, export_id: str) -> E
 
 
 async def list_exports(
-    session: AsyncSession, tenant_id: str, limit: int, cursor: str | None = None
+    session: AsyncSession, settings: Settings, tenant_id: str, limit: int, cursor: str | None = None
 ) -> tuple[Sequence[ExportEntry], str | None]:
     """The organisation's exports that follow `cursor`, newest first. Raises INVALID_CURSOR.
 
-    And the next cursor, None on the last page: the id of the last entry.
+    And the next cursor, None on the last page.
     """
+    cursors = ListCursors.of(settings, "exports", tenant_id)
     statement = select(ExportEntry).where(ExportEntry.tenant_id == tenant_id)
     if cursor is not None:
-        last = await find_export(session, tenant_id, cursor)
-        if last is None:
-            raise INVALID_CURSOR
+        instant, last_id = cursors.decode(cursor)
+        started_at = datetime.fromisoformat(instant)
         is_older = or_(
-            ExportEntry.started_at < last.started_at,
-            and_(ExportEntry.started_at == last.started_at, ExportEntry.id < last.id),
+            ExportEntry.started_at < started_at,
+            and_(ExportEntry.started_at == started_at, ExportEntry.id < last_id),
         )
         statement = statement.where(is_older)
     newest_first = statement.order_by(ExportEntry.started_at.desc(), ExportEntry.id.desc())
     entries = (await session.scalars(newest_first.limit(limit + 1))).all()
     shown = entries[:limit]
-    return shown, shown[-1].id if len(entries) > limit else None
+    if len(entries) <= limit:
+        return shown, None
+    return shown, cursors.encode(shown[-1].started_at.isoformat(), shown[-1].id)

@@ -43,6 +43,7 @@ from service.store.tables import Member, Organisation, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
+from service.web.paging import ListCursors
 from service.web.parameter_types import TimestampMs
 
 EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
@@ -143,9 +144,10 @@ class MemberFacts:
 @resource.get("list_members", needs=_ADMIN, query=ListQuery, returns=MemberList)
 async def list_(call: Call[OrgServices], query: ListQuery) -> MemberList:
     """List the present members, by address."""
+    cursors = ListCursors.of(call.services.settings, "members", call.org.id, query.find)
     async with call.read() as session:
         load = partial(list_members_from, session, call.org)
-        members, next_cursor = await list_page(session, call.org, Member, query, load)
+        members, next_cursor = await list_page(cursors, query, load, lambda row: row.email)
         listed = await member_facts(session, call.org, members)
     return MemberList(
         org=call.org.slug, members=[_listed(facts) for facts in listed], next_cursor=next_cursor

@@ -20,6 +20,7 @@ from service.store.tables import Organisation, Project
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
+from service.web.paging import ListCursors
 from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
@@ -57,9 +58,10 @@ class ProjectList(Answer):
 @resource.get("list_projects", needs=_ADMIN, query=ListQuery, returns=ProjectList)
 async def list_(call: Call[OrgServices], query: ListQuery) -> ProjectList:
     """List the organisation's projects, by name."""
+    cursors = ListCursors.of(call.services.settings, "projects", call.org.id, query.find)
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Project)
-        projects, next_cursor = await list_page(session, call.org, Project, query, load)
+        projects, next_cursor = await list_page(cursors, query, load, lambda row: row.name)
     listed = [ProjectEntry.of(project) for project in projects]
     return ProjectList(org=call.org.slug, projects=listed, next_cursor=next_cursor)
 

@@ -24,6 +24,7 @@ from service.store.tables import Member, Organisation, Team, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
+from service.web.paging import ListCursors
 from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
@@ -90,9 +91,10 @@ class TeamAdminChange(Answer):
 @resource.get("list_teams", needs=_ADMIN, query=ListQuery, returns=TeamList)
 async def list_(call: Call[OrgServices], query: ListQuery) -> TeamList:
     """List the organisation's teams and who administers them, by name."""
+    cursors = ListCursors.of(call.services.settings, "teams", call.org.id, query.find)
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Team)
-        teams, next_cursor = await list_page(session, call.org, Team, query, load)
+        teams, next_cursor = await list_page(cursors, query, load, lambda row: row.name)
         admins = await admins_of(session, call.org, teams)
     return TeamList(
         org=call.org.slug,

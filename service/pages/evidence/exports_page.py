@@ -52,7 +52,7 @@ async def load_exports_view(
 ) -> ExportsView:
     """A page of the organisation's exports. Raises INVALID_CURSOR."""
     async with services.store.read() as session:
-        entries, next_cursor = await list_exports(session, org.id, ROWS, cursor)
+        entries, next_cursor = await list_exports(session, services.settings, org.id, ROWS, cursor)
         named = {entry.actor for entry in entries}.union(
             *(named_by(entry.filters) for entry in entries)
         )

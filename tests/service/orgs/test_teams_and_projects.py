@@ -30,7 +30,7 @@ async def test_it_is_made_and_listed_with_one_row(world: World, kind: str) -> No
 async def test_a_long_list_is_read_in_pages(world: World, kind: str) -> None:
     make = create_team if kind == "team" else create_project
     async with world.services.store.write() as work:
-        theirs = await make(work, world.other, "Many_theirs", BY_OPERATOR)
+        await make(work, world.other, "Many_theirs", BY_OPERATOR)
         for number in range(3):
             await make(work, world.acme, f"Many_{number}", BY_OPERATOR)
     first = await answered(world, "GET", f"/{kind}s", find="mANY_", limit="2")
@@ -40,8 +40,27 @@ async def test_a_long_list_is_read_in_pages(world: World, kind: str) -> None:
     names = [[each["name"] for each in page[f"{kind}s"]] for page in (first, second)]
     assert names == [["Many_0", "Many_1"], ["Many_2"]]
     assert second["next_cursor"] is None
-    answer = await ask(world, "GET", f"/{kind}s", cursor=theirs.id)
-    assert await refused(answer) == (400, "cursor is not valid for this query")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_cursor_is_good_for_its_own_list_only(world: World, kind: str) -> None:
+    make = create_team if kind == "team" else create_project
+    async with world.services.store.write() as work:
+        for number in range(2):
+            await make(work, world.acme, f"Many_{number}", BY_OPERATOR)
+    query = {"find": "Many_", "limit": "1"}
+    cursor = (await answered(world, "GET", f"/{kind}s", **query))["next_cursor"]
+    tampered = cursor[:5] + ("A" if cursor[5] != "A" else "B") + cursor[6:]
+    other = "projects" if kind == "team" else "teams"
+
+    for path, sent in (
+        (f"/{kind}s", query | {"cursor": tampered}),
+        (f"/{kind}s", {"cursor": cursor}),
+        (f"/{kind}s", query | {"cursor": world.team.id}),
+        (f"/{other}", query | {"cursor": cursor}),
+    ):
+        answer = await ask(world, "GET", path, **sent)
+        assert await refused(answer) == (400, "cursor is not valid for this query")
 
 
 @pytest.mark.parametrize("kind", KINDS)
