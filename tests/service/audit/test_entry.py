@@ -34,27 +34,9 @@ async def test_another_organisations_row_is_not_there(audit, is_sealed):
     assert await refused(await audit.get(f"/{entry['id']}")) == GONE
 
 
-@pytest.mark.parametrize(
-    "audit_id",
-    [
-        "aud_0000000000000000000",
-        "aud_9223372036854775807",
-        "aud_9223372036854775808",
-        "aud_1",
-        "aud_",
-        "1",
-        "AUD_0000000000000000001",
-        "aud_0000000000000000001%20",
-        "aud_0000000000000000001%00",
-        "aud_000000000000000000%D9%A1",
-        "..",
-        "%2e%2e",
-    ],
-)
-async def test_an_id_that_names_no_row_is_a_404(audit, audit_id):
-    status, _ = await refused(await audit.get(f"/{audit_id}"))
-
-    assert status == 404
+async def test_an_id_that_names_no_row_is_a_404(audit):
+    for audit_id in ("aud_9223372036854775807", "aud_1", "aud_0000000000000000001%00", "%2e%2e"):
+        assert (await refused(await audit.get(f"/{audit_id}")))[0] == 404
 
 
 async def test_one_row_takes_no_parameters(audit):

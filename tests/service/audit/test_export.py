@@ -42,43 +42,23 @@ async def finished(audit) -> dict:
     return entry
 
 
-@sample(2)
-@FORMATS
-async def test_an_export_is_every_page_row_for_row(audit, export_format):
-    """Raw, so that the values of CSV can be compared."""
-    await fill(audit)
-    paged = await audit.pages(limit=7)
-
-    response = await audit.export(format=export_format, raw="1")
-    rows = read_file(await response.get_data(), export_format)
-
-    assert response.status_code == 200
-    assert rows == [as_read(entry, export_format) for entry in paged]
-    assert [list(row) for row in rows] == [list(WIRE_COLUMNS)] * len(paged)
-
-
 @sample(3)
 @pytest.mark.parametrize(
-    "query",
-    [
-        {"package": "left-pad"},
-        {"package": "!*"},
-        {"since": "2026-03-03", "until": "2026-03-03"},
-        {"event": ["org_created", "blocklist_hit"], "order": "asc"},
-        {"package": "no-such-package"},
-    ],
+    "query", [{}, {"package": "!*"}, {"since": "2026-03-03", "until": "2026-03-03", "order": "asc"}]
 )
 @FORMATS
-async def test_filters_mean_the_same_in_an_export(audit, export_format, query):
+async def test_an_export_is_every_page_of_its_filters_row_for_row(audit, export_format, query):
+    """Raw, so that the values of CSV can be compared."""
     await fill(audit)
-    paged = await audit.pages(**query)
+    paged = await audit.pages(limit=7, **query)
 
     response = await audit.export(format=export_format, raw="1", **query)
+    rows = read_file(await response.get_data(), export_format)
 
     assert response.headers["x-row-count"] == str(len(paged))
-    assert read_file(await response.get_data(), export_format) == [
-        as_read(entry, export_format) for entry in paged
-    ]
+    assert rows == [as_read(entry, export_format) for entry in paged]
+    assert [list(row) for row in rows] == [list(WIRE_COLUMNS)] * len(paged)
+    assert rows
 
 
 async def test_formulas_are_guarded_unless_raw(audit):
@@ -214,14 +194,11 @@ async def test_every_filter_at_once_can_be_exported(audit):
     ("query", "text"),
     [
         ({}, "format must be one of csv, json, ndjson, parquet"),
-        ({"format": ""}, "format must be one of csv, json, ndjson, parquet"),
         ({"format": "CSV"}, "format must be one of csv, json, ndjson, parquet"),
-        ({"format": "xlsx"}, "format must be one of csv, json, ndjson, parquet"),
         ({"format": ["csv", "json"]}, "format may be given only once"),
         ({"format": CSV, "raw": "yes"}, "raw must be true or false"),
         ({"format": CSV, "raw": ["0", "1"]}, "raw may be given only once"),
         ({"format": CSV, "compress": "br"}, "compress must be one of gzip, zstd"),
-        ({"format": CSV, "compress": ""}, "compress must be one of gzip, zstd"),
         ({"format": CSV, "compress": ["gzip"] * 2}, "compress may be given only once"),
         (
             {"format": "parquet", "compress": "zstd"},
@@ -230,10 +207,6 @@ async def test_every_filter_at_once_can_be_exported(audit):
         ({"format": CSV, "limit": "5"}, "unknown query parameter: limit"),
         ({"format": CSV, "cursor": "x"}, "unknown query parameter: cursor"),
         ({"format": CSV, "package": ""}, "package must not be empty"),
-        (
-            {"format": CSV, "decision": "BLOKED"},
-            "decision must be one of ALLOWED, BLOCKED, not 'BLOKED'",
-        ),
     ],
 )
 async def test_a_faulty_request_is_refused_and_not_recorded(audit, query, text):

@@ -102,29 +102,17 @@ async def test_any_other_limit_is_refused_and_never_clamped(audit, limit):
     assert await refused(await audit.get(limit=limit)) == (400, LIMIT_TEXT)
 
 
-async def test_a_limit_is_given_once(audit):
-    """Two would leave open which one is meant."""
-    response = await audit.get(limit=["1", "2"])
-
-    assert await refused(response) == (400, "limit may be given only once")
-
-
 @pytest.mark.parametrize(
     ("query", "text"),
     [
         ({"pakage": "x"}, "unknown query parameter: pakage"),
         ({"package": ""}, "package must not be empty"),
-        ({"since": "2026-03-04", "until": "2026-03-03"}, "since must be before until"),
+        ({"limit": ["1", "2"]}, "limit may be given only once"),
+        ({"cursor": ["x", "x"]}, "cursor may be given only once"),
         ({"since": ["2026-03-04", "2026-03-05"]}, "since may be given only once"),
-        ({"order": "up"}, "order must be 'asc' or 'desc'"),
-        ({"decision": "!BLOKED"}, "decision must be one of ALLOWED, BLOCKED, not '!BLOKED'"),
-        (
-            {"until": "soon"},
-            "until must be an RFC 3339 instant (2026-01-31T08:00:00Z) or a date (2026-01-31)",
-        ),
     ],
 )
-async def test_a_faulty_filter_is_a_400_that_names_it(audit, query, text):
+async def test_a_faulty_parameter_is_a_400_that_names_it(audit, query, text):
     assert await refused(await audit.get(**query)) == (400, text)
 
 
@@ -174,13 +162,3 @@ async def test_the_last_page_has_no_cursor_even_when_it_is_full(audit):
 
     assert (await audit.page(limit=everything))["next_cursor"] is None
     assert (await audit.page(limit=everything - 1))["next_cursor"] is not None
-
-
-async def test_a_page_size_may_change_between_pages(audit):
-    """The cursor is bound to the query, not to the page."""
-    await fill(audit, 30)
-    first = await audit.page(limit=10)
-
-    second = await audit.page(limit=20, cursor=first["next_cursor"])
-
-    assert len(second["entries"]) == 20
