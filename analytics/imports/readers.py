@@ -116,7 +116,7 @@ def _unpacked(file: BinaryIO, declared: Compression | None) -> Stream:
     """The decompressed contents of `file`. Text never begins like a compressed stream."""
     start = file.read(4)
     file.seek(0)
-    compression = next((one for magic, one in _MAGIC.items() if start.startswith(magic)), None)
+    compression = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
     if declared is not None and compression is not declared:
         raise UnreadableFile(f"the file is not {declared}, although its name says otherwise")
     if compression is None:

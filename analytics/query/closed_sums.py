@@ -186,29 +186,31 @@ class ClosedSum:
         days = {segment.day for segment in snapshot.segments}
         whole = {day for day in days if query.covers(day)}
         cut_days = {day for day in days - whole if query.touches(day)}
-        cut = tuple(one for one in snapshot.segments if one.day in cut_days)
+        cut = tuple(segment for segment in snapshot.segments if segment.day in cut_days)
         if _are_too_many(cut):
             return ClosedSum(live=snapshot.segments, rest=cut)
-        live = {one.segment_id: one for one in snapshot.segments if one.day in whole}
+        live = {
+            segment.segment_id: segment for segment in snapshot.segments if segment.day in whole
+        }
         # What could not be read is tried again once the segments are others.
         failed = self.unreadable if self.live is None else frozenset[str]()
-        gone = [one for name, one in self.segments.items() if name not in live]
+        gone = [segment for name, segment in self.segments.items() if name not in live]
         known = self.segments.keys() | failed
-        added = [one for name, one in live.items() if name not in known]
+        added = [segment for name, segment in live.items() if name not in known]
         merged = _merged_days(gone, added)
-        new = self._copy(is_same=merged == {one.day for one in (*gone, *added)})
+        new = self._copy(is_same=merged == {segment.day for segment in (*gone, *added)})
         exchanged = new._exchange(gone, added, merged)
-        gone = [one for one in gone if one.day not in exchanged]
-        added = [one for one in added if one.day not in exchanged]
+        gone = [segment for segment in gone if segment.day not in exchanged]
+        added = [segment for segment in added if segment.day not in exchanged]
         part = added[:STEP_SEGMENTS]
         index.fetch(part)
         for segment in gone:
             new._remove(index, segment, query)
-        failed |= {one.segment_id for one in part if not new._add(index, one, query)}
+        failed |= {segment.segment_id for segment in part if not new._add(index, segment, query)}
         new.unreadable = failed & live.keys()
         new.live = snapshot.segments if part == added else None
         new.rest = cut + tuple(live[name] for name in sorted(new.unreadable))
-        new.max_seq = max((one.max_seq for one in snapshot.segments), default=0)
+        new.max_seq = max((segment.max_seq for segment in snapshot.segments), default=0)
         return new
 
     def _exchange(
@@ -220,14 +222,16 @@ class ClosedSum:
         files of those that went may be removed by now.
         """
         exchanged = merged - {
-            one.day
-            for one in gone
-            if not all(column.counts_all_of(one) for column in self.columns.values())
+            segment.day
+            for segment in gone
+            if not all(column.counts_all_of(segment) for column in self.columns.values())
         }
-        for one in gone:
-            if one.day in exchanged:
-                del self.segments[one.segment_id]
-        self.segments |= {one.segment_id: one for one in added if one.day in exchanged}
+        for segment in gone:
+            if segment.day in exchanged:
+                del self.segments[segment.segment_id]
+        self.segments |= {
+            segment.segment_id: segment for segment in added if segment.day in exchanged
+        }
         return exchanged
 
     def _copy(self, *, is_same: bool) -> "ClosedSum":
@@ -289,9 +293,9 @@ def _extents(segments: Sequence[Segment]) -> dict[date, tuple[int, int, int]]:
         days[segment.day].append(segment)
     return {
         day: (
-            sum(one.rows for one in held),
-            min(one.min_seq for one in held),
-            max(one.max_seq for one in held),
+            sum(segment.rows for segment in held),
+            min(segment.min_seq for segment in held),
+            max(segment.max_seq for segment in held),
         )
         for day, held in days.items()
     }

@@ -43,7 +43,7 @@ class Sum:
 class _State:
     closed: ClosedSum
     counted: CountedRows | None = None
-    told: Sum | None = None
+    answer: Sum | None = None
 
 
 class KeptSums:
@@ -66,8 +66,8 @@ class KeptSums:
             return None
         if not counted.is_behind(snapshot) or not counted.has_all_of(query):
             return None
-        if state.told is not None and counted.batches is snapshot.batches:
-            return state.told
+        if state.answer is not None and counted.batches is snapshot.batches:
+            return state.answer
         added = snapshot.batches[len(counted.batches) :]
         if len(added) > QUICK_BATCHES or sum(batch.rows for batch in added) > QUICK_ROWS:
             return None
@@ -77,11 +77,11 @@ class KeptSums:
         if not counted.has_all_of(query):
             return None
         try:
-            told = _told(closed, counted, at_once=True)
+            answer = _sum_of(closed, counted, at_once=True)
         except NotAtOnce:
             return None
-        self._keep(snapshot, query, _State(closed, counted, told))
-        return told
+        self._keep(snapshot, query, _State(closed, counted, answer))
+        return answer
 
     def step(self, snapshot: Snapshot, query: Query) -> bool:
         """Bring the sum nearer to the snapshot; True if there is no more to do.
@@ -104,8 +104,8 @@ class KeptSums:
             return True
         counted = self._counted(state.counted, snapshot, query, closed)
         is_all = counted.batches is snapshot.batches
-        told = _told(closed, counted, at_once=False) if is_all else None
-        self._keep(snapshot, query, _State(closed, counted, told))
+        answer = _sum_of(closed, counted, at_once=False) if is_all else None
+        self._keep(snapshot, query, _State(closed, counted, answer))
         return is_all
 
     def _counted(
@@ -151,7 +151,7 @@ def _edge(bound: datetime | None) -> Hashable:
     return bound and (utc_day(bound), bound.timetz().replace(tzinfo=None) == time.min)
 
 
-def _told(closed: ClosedSum, counted: CountedRows, *, at_once: bool) -> Sum:
+def _sum_of(closed: ClosedSum, counted: CountedRows, *, at_once: bool) -> Sum:
     """Both halves together. Raises NotAtOnce."""
     times, events = closed.times.copy(), closed.events.copy()
     for start_and_decision, rows in counted.times.items():

@@ -1,4 +1,4 @@
-"""A day's rows straight from its files, where these are in order: no engine, and no sorting.
+"""A day's rows as its files have them, where these are in order: no engine, and no sorting.
 
 Segments are sorted. Where no two of a day overlap in time, and nothing of it is in the journal,
 their row groups follow each other as the rows of an export do.
@@ -27,7 +27,7 @@ _SEQ: Final = AUDIT_SCHEMA.field("seq").type
 
 def are_disjoint(segments: Iterable[Segment]) -> bool:
     """True if no two of `segments` overlap in time; not even in an instant, where seq decides."""
-    newest_first = sorted(segments, key=lambda one: one.max_created_at, reverse=True)
+    newest_first = sorted(segments, key=lambda segment: segment.max_created_at, reverse=True)
     return all(
         older.max_created_at < newer.min_created_at for newer, older in pairwise(newest_first)
     )
@@ -56,7 +56,9 @@ def _row_groups(
 ) -> Iterator[pa.Table]:
     root, stop = resources.segments.root, resources.cancellation
     is_newest_first = query.order is Order.NEWEST_FIRST
-    for segment in sorted(segments, key=lambda one: one.max_created_at, reverse=is_newest_first):
+    for segment in sorted(
+        segments, key=lambda segment: segment.max_created_at, reverse=is_newest_first
+    ):
         is_whole = not query.conditions and is_within(segment, query, watermark)
         with resources.local([segment]), open_segment(root, segment, TEXT_DICTIONARIES) as file:
             places = range(file.row_group_count)
@@ -64,12 +66,14 @@ def _row_groups(
                 if stop is not None:
                     stop.check()
                 rows = (
-                    file.encoded_rows(index) if is_whole else _found(file, index, query, watermark)
+                    file.encoded_rows(index)
+                    if is_whole
+                    else _matching(file, index, query, watermark)
                 )
                 yield rows if is_newest_first else _reversed(rows)
 
 
-def _found(file: SegmentFile, index: int, query: Query, watermark: int) -> pa.Table:
+def _matching(file: SegmentFile, index: int, query: Query, watermark: int) -> pa.Table:
     """The rows of a row group that are in `query`; if none is, only a few columns are read."""
     names = {condition.column for condition in query.conditions}
     looked_at = file.some_columns(index, {"created_at", *names})

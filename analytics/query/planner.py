@@ -170,8 +170,8 @@ class Planner:
             scans += answers
             crossing += unknown
         if bucket is Bucket.HOUR:
-            told, crossing = self._by_hour(crossing, query, part.watermark)
-            scans += told
+            answers, crossing = self._by_hour(crossing, query, part.watermark)
+            scans += answers
         return scans + self._rest(part.with_segments(crossing), query)
 
     def _by_hour(
@@ -180,8 +180,8 @@ class Planner:
         """What the indexes say of hours, and the segments of which they do not."""
         if self.index is None or not is_on_kinds(query):
             return [], segments
-        self.index.fetch([one for one in segments if is_within(one, query, watermark)])
-        told: list[Segment] = []
+        self.index.fetch([segment for segment in segments if is_within(segment, query, watermark)])
+        answered: list[Segment] = []
         hours: Counter[tuple[datetime, str]] = Counter()
         unknown: list[Segment] = []
         for segment in segments:
@@ -189,12 +189,12 @@ class Planner:
             if counts is None:
                 unknown.append(segment)
             else:
-                told.append(segment)
+                answered.append(segment)
                 hours.update(counts)
         decisions: Counter[str] = Counter()
         for (_, decision), rows in hours.items():
             decisions[decision] += rows
-        return ([IndexAnswer(tuple(told), decisions, hours)] if told else []), unknown
+        return ([IndexAnswer(tuple(answered), decisions, hours)] if answered else []), unknown
 
     def _counted(self, snapshot: Snapshot, query: Query, column: str) -> list[CountScan]:
         part = prune(snapshot, query)

@@ -116,13 +116,13 @@ class Reader:
         self, snapshot: Snapshot, query: Query, columns: Sequence[str], limit: int
     ) -> dict[str, list[tuple[str, int]]]:
         """`count_values` of each of `columns`. What has to be read for several is read once."""
-        told: dict[str, list[tuple[str, int]]] = {}
+        by_heads: dict[str, list[tuple[str, int]]] = {}
         totals: dict[str, Counter[str]] = {}
         shared: dict[tuple[str, ...], tuple[CachedRowsScan | DuckDBScan, list[str]]] = {}
         for column in columns:
             heads, rest = self.planner.heads(snapshot, query, column)
             if heads:
-                told[column] = self._top_by_heads(heads, rest, snapshot, query, column, limit)
+                by_heads[column] = self._top_by_heads(heads, rest, snapshot, query, column, limit)
                 continue
             totals[column] = Counter()
             for scan in self.planner.count_values(snapshot, query, column):
@@ -136,7 +136,7 @@ class Reader:
                 values = zip(counted["value"].to_pylist(), counted["rows"].to_pylist(), strict=True)
                 totals[column].update(dict(values))
         return {
-            column: told[column] if column in told else top_of(totals[column], limit)
+            column: by_heads[column] if column in by_heads else top_of(totals[column], limit)
             for column in columns
         }
 
@@ -168,8 +168,8 @@ class Reader:
         # Heads say too little of values that are equally frequent, short columns everything.
         short, rest = self.planner.heads(snapshot, query, column, short_values)
         totals = self._count_values(rest, query, column, None if short else limit)
-        for one in short:
-            totals.update(dict(one.head.values))
+        for part in short:
+            totals.update(dict(part.head.values))
         return top_of(totals, limit)
 
     def _count_values(
@@ -206,7 +206,9 @@ class Reader:
             if isinstance(scan, CatalogAnswer | IndexAnswer):
                 start = bucket.start(scan.segments[0].min_created_at)
                 # Only what there is: a bucket begins and ends the summary if it has a row.
-                counted = [(start, one, rows) for one, rows in scan.counts.items() if rows]
+                counted = [
+                    (start, decision, rows) for decision, rows in scan.counts.items() if rows
+                ]
             for start, decision, rows in counted:
                 counts[start, decision] += rows
         return counts

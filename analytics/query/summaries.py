@@ -81,10 +81,10 @@ def summarise(
         counts = Counter(kept.times)
     else:
         counts = reader.count_over_time(snapshot, query, bucket)
-    told = _told(kept, tops)
-    missing = [column for column, values in told.items() if values is None]
+    known = _kept_tops(kept, tops)
+    missing = [column for column, values in known.items() if values is None]
     counted = reader.count_values_of(snapshot, query, missing, TOP_MAX) if missing else {}
-    return _summary(counts, told | counted, tops, window, bucket)
+    return _summary(counts, known | counted, tops, window, bucket)
 
 
 def summary_of(
@@ -99,13 +99,13 @@ def summary_of(
     key = (window, tuple(tops))
     found: Summary | None = kept.made.get(key)
     if found is None and bucket is Bucket.DAY:
-        told = _told(kept, tops)
-        if None not in told.values():
-            found = kept.made[key] = _summary(Counter(kept.times), told, tops, window, bucket)
+        known = _kept_tops(kept, tops)
+        if None not in known.values():
+            found = kept.made[key] = _summary(Counter(kept.times), known, tops, window, bucket)
     return found
 
 
-def _told(kept: Sum | None, tops: Sequence[str]) -> dict[str, Top | None]:
+def _kept_tops(kept: Sum | None, tops: Sequence[str]) -> dict[str, Top | None]:
     """What is kept of the values of `tops`, by column; all but the decision."""
     columns = [FILTER_COLUMNS[name] for name in tops if name != "decision"]
     return {column: None if kept is None else kept.tops.get(column) for column in columns}
@@ -113,7 +113,7 @@ def _told(kept: Sum | None, tops: Sequence[str]) -> dict[str, Top | None]:
 
 def _summary(
     counts: Counter[tuple[datetime, str]],
-    told: Mapping[str, Top | None],
+    known: Mapping[str, Top | None],
     tops: Sequence[str],
     window: _Window,
     bucket: Bucket,
@@ -121,7 +121,7 @@ def _summary(
     decisions: Counter[str] = Counter()
     for (_, decision), rows in counts.items():
         decisions[decision] += rows
-    by_column = {**told, "decision": top_of(decisions, TOP_MAX)}
+    by_column = {**known, "decision": top_of(decisions, TOP_MAX)}
     return Summary(
         total=decisions.total(),
         buckets=_fill(counts, *window, bucket),

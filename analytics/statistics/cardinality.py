@@ -114,7 +114,7 @@ class IndexesAhead:
     def __init__(self, index: ValueIndex, segments: Sequence[Segment]) -> None:
         self._index = index
         self._segments = segments
-        self._places = {one.segment_id: place for place, one in enumerate(segments)}
+        self._places = {segment.segment_id: place for place, segment in enumerate(segments)}
         self._fetched = 0
         self._step = FIRST_INDEXES
 

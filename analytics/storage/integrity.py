@@ -201,7 +201,7 @@ def check_segment(
     """
     findings: list[Finding] = []
 
-    def found(kind: Kind, detail: str) -> None:
+    def report(kind: Kind, detail: str) -> None:
         findings.append(
             Finding(kind, detail, segment.tenant_id, segment.day, segment=segment.segment_id)
         )
@@ -211,12 +211,12 @@ def check_segment(
         index = IndexBuilder(same_bits(root, segment))
         with open_segment(root, segment) as opened:
             for kind, detail in _check_contents(opened, seen, index, on_rows):
-                found(kind, detail)
+                report(kind, detail)
         # An index built from wrong rows differs, too: only right rows can show that it is wrong.
         if not findings and (fault := index_fault(root, segment, index)) is not None:
-            found(Kind.WRONG_INDEX, fault)
+            report(Kind.WRONG_INDEX, fault)
     except _FAULTS as error:
-        found(_kind_of(error), str(error))
+        report(_kind_of(error), str(error))
     return findings
 
 

@@ -212,7 +212,7 @@ class TestCompression:
 
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("content", [b"", b"\n", LINE])
-    def test_a_name_that_is_wrong_is_told(self, compression, content):
+    def test_a_name_that_is_wrong_is_reported(self, compression, content):
         fault = fault_of_file(content, FileKind(NDJSON, compression))
 
         assert fault == f"the file is not {compression}, although its name says otherwise"
@@ -220,7 +220,7 @@ class TestCompression:
     @sample(2)
     @pytest.mark.parametrize("compression", Compression)
     @pytest.mark.parametrize("file_format", [CSV, NDJSON])
-    def test_a_stream_that_breaks_off_or_is_damaged_is_told(self, compression, file_format):
+    def test_a_stream_that_breaks_off_or_is_damaged_is_reported(self, compression, file_format):
         chance = random.Random(7)
         names = (f"{chance.random()}" for _ in range(400))
         rows = [sample_row(package_name=name) for name in names]
@@ -246,14 +246,14 @@ class TestNdjson:
 
     KIND = FileKind(NDJSON)
 
-    def test_refused_lines_are_told_with_their_numbers(self):
+    def test_refused_lines_are_reported_with_their_numbers(self):
         content = LINE + b"\n" + b"x\n" + LINE + b"\xff\n  \r\n" + b'{"a":1}\n' + LINE + b"a\0b\n"
         numbers = [number for number, _ in faults_of(content, self.KIND)]
 
         assert numbers == [3, 5, 7, 9]
         assert len(entries_of(content, self.KIND)) == 7
 
-    def test_a_torn_last_line_is_told_as_such(self):
+    def test_a_torn_last_line_is_reported_as_such(self):
         ((line, error),) = faults_of(LINE + LINE[:-5], self.KIND)
 
         assert line == 2
@@ -285,7 +285,7 @@ class TestCsv:
 
     KIND = FileKind(CSV)
 
-    def test_rows_are_told_by_the_line_they_begin_in(self):
+    def test_rows_are_named_by_the_line_they_begin_in(self):
         content = csv_of(
             HEADER, GOOD, [AT, "nothing", "a\nb\nc"], GOOD, [AT, "x"], [], [AT, "x", "y", "z"], GOOD
         )
@@ -393,7 +393,7 @@ class TestParquet:
 
         assert row.created_at == at
 
-    def test_an_instant_finer_than_ours_is_told(self):
+    def test_an_instant_finer_than_ours_is_reported(self):
         column = pa.array([1], pa.timestamp("ns", "UTC"))
         fault = fault_of_file(parquet_of({"created_at": column, "event": ["x"]}), self.KIND)
 
@@ -447,7 +447,7 @@ class TestParquet:
 
         assert faults_of(content, self.KIND) == []
 
-    def test_refused_rows_are_told_by_their_number(self, monkeypatch):
+    def test_refused_rows_are_named_by_their_number(self, monkeypatch):
         monkeypatch.setattr(chunks_module, "CHUNK_ROWS", 2)
         events = ["install_allowed", "no", "install_allowed", "install_allowed", None]
         content = parquet_of({"created_at": [AT] * 5, "event": events})
@@ -465,7 +465,7 @@ class TestParquet:
 
         assert entries_of(content, self.KIND) == []
 
-    def test_a_damaged_file_is_told(self):
+    def test_a_damaged_file_is_reported(self):
         chance = random.Random(20261120)
         rows = [sample_row(package_name=f"{chance.random()}") for _ in range(300)]
         content = file_of(rows, FileForm(ExportFormat.PARQUET))

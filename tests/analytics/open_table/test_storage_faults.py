@@ -71,7 +71,7 @@ def test_an_answer_of_the_server_is_not_repeated(endpoint, name, work):
     assert "our records" not in shown
 
 
-def test_the_code_of_an_answer_is_told():
+def test_the_code_of_an_answer_is_named():
     with (
         pytest.raises(OSError, match=r"s3://lake failed: InvalidAccessKeyId$"),
         storage_faults("s3://lake"),

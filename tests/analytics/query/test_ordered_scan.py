@@ -1,4 +1,4 @@
-"""Days read straight from their files say what an engine says of them, in the same tables."""
+"""Days read as their files have them say what an engine says of them, in the same tables."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -134,7 +134,7 @@ def test_it_ends_when_it_is_stopped(days):
         next(tables)
 
 
-def test_a_query_that_finds_most_rows_is_read_straight_and_one_that_finds_few_is_not(
+def test_a_query_that_finds_most_rows_is_read_in_order_and_one_that_finds_few_is_not(
     lake, monkeypatch
 ):
     """DuckDB skips rows that need not be read, and sorts what it returns."""

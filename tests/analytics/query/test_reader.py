@@ -217,7 +217,7 @@ def test_many_imported_files_are_one_scan(lake, order):
     assert lake.reader.row(lake.snapshot(), 3, query)["seq"].to_pylist() == [3]
 
 
-def test_short_columns_of_equally_frequent_values_are_told_by_their_indexes(lake, monkeypatch):
+def test_short_columns_of_equally_frequent_values_are_counted_by_their_indexes(lake, monkeypatch):
     """Their heads bound too little, and reading all rows would take several times as long."""
     monkeypatch.setattr(index_builder, "HEAD_ROWS_MIN", 1)
     monkeypatch.setattr(top_values, "LOOKUPS_MAX", 0)

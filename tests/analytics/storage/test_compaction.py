@@ -105,7 +105,7 @@ def room_for(root: Path, part: Segment) -> int:
         return file.reader_bytes() + 2 * file.rows(0).nbytes
 
 
-def test_files_one_behind_the_other_take_no_more_than_one_of_them(tmp_path, monkeypatch):
+def test_files_that_are_read_in_turn_take_no_more_memory_than_one(tmp_path, monkeypatch):
     """A day is mostly sealed in its order."""
     monkeypatch.setattr(segment_writer, "ROW_GROUP_ROWS", 2)
     parts = [

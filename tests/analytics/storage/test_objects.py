@@ -38,7 +38,7 @@ def test_a_url_names_a_bucket_and_a_prefix(url, place):
         "s3://[bucket/x",
     ],
 )
-def test_any_other_is_refused_and_not_repeated(url):
+def test_any_other_url_is_refused_and_not_repeated(url):
     """It may contain a credential."""
     with pytest.raises(InvalidPlace) as refused:
         parse_place(url)
