@@ -49,7 +49,7 @@ async def import_blocklist(services: Services) -> None:
     importer = BlocklistImporter(services.store)
     content = io.BytesIO(sys.stdin.buffer.read())
     by = cli_caller("org_platform").audit_context
-    await importer.import_file(content, "osv.zip", ["MAL-*"], by, lambda done, total: None)
+    await importer.import_file(content, "osv.zip", ["MAL-*"], by)
 
 
 async def publish(services: Services) -> None:

@@ -56,10 +56,7 @@ class Authenticator:
         self._clock = clock
         self._key_use = key_use
         self._admin_tokens = AdminTokens(settings)
-        self.lifetimes = SessionLifetimes(
-            idle=timedelta(seconds=settings.session_idle_s),
-            absolute=timedelta(seconds=settings.session_absolute_s),
-        )
+        self.lifetimes = SessionLifetimes.of(settings)
 
     async def caller(
         self,

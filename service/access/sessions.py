@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from sqlalchemy import ColumnElement, and_, delete, exists, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +11,7 @@ from sqlalchemy.orm import aliased
 
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
+from service.core.settings import Settings
 from service.store.store import Store
 from service.store.tables import DeviceSignIn, Member, Session, SignInLink, TeamAdmin
 
@@ -38,6 +39,14 @@ class SessionLifetimes:
 
     idle: timedelta
     absolute: timedelta
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The lifetimes that are configured."""
+        return cls(
+            timedelta(seconds=settings.session_idle_s),
+            timedelta(seconds=settings.session_absolute_s),
+        )
 
     def end_of(self, entry: Session) -> datetime:
         """The instant at which `entry` ends if it is not used again."""

@@ -22,6 +22,8 @@ from analytics.model.filters import InvalidQuery
 from analytics.storage.suspects import segments_in
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
+from service.app.declarations import DECLARATION_BYTES_MAX, DECLARATION_PATH
+from service.app.declarations import resource as declaration
 from service.app.system import blueprint as system
 from service.audit.export_api import blueprint as audit_export
 from service.audit.export_api import resource as exports
@@ -58,10 +60,16 @@ from service.orgs.projects import resource as projects
 from service.orgs.roles import resource as roles
 from service.orgs.teams import resource as teams
 from service.packages.install_tokens.exchange import blueprint as install_tokens
-from service.packages.policy.blocklist_api import CHECK_PATH, SENT_SBOM_BYTES_MAX
+from service.packages.policy.blocklist_api import (
+    CHECK_PATH,
+    IMPORTS_PATH,
+    SENT_ARCHIVE_BYTES_MAX,
+    SENT_SBOM_BYTES_MAX,
+)
 from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.policy_api import resource as policy
+from service.packages.proxy.artifacts import resource as artifacts
 from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
 from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.proxy.npm.routes import QUERY_PATH
@@ -91,6 +99,9 @@ from service.pages.sign_in.session_routes import blueprint as own_session
 from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
 from service.pages.trust.routes import blueprint as dashboard_trust
 from service.trust.bindings.bindings_api import resource as bindings
+from service.trust.bindings.operated import resource as operated_bindings
+from service.trust.bindings.sync_api import SYNC_BYTES_MAX, SYNC_PATH
+from service.trust.bindings.sync_api import resource as bindings_sync
 from service.trust.explain.explain_api import resource as explain
 from service.trust.rejected.rejected_api import resource as rejected
 from service.trust.reports.access_api import resource as reports
@@ -207,9 +218,13 @@ _BLUEPRINTS: Final = (
     bindings.blueprint,
     explain.blueprint,
     rejected.blueprint,
+    bindings_sync.blueprint,
+    operated_bindings.blueprint,
     policy.blueprint,
     policy_exceptions.blueprint,
     blocklist.blueprint,
+    artifacts.blueprint,
+    declaration.blueprint,
     searches.blueprint,
     audit.blueprint,
     audit_export,
@@ -278,6 +293,14 @@ class _App(Quart):
         )
 
 
+_LONG_BODIES: Final = {
+    CHECK_PATH: SENT_SBOM_BYTES_MAX,
+    IMPORTS_PATH: SENT_ARCHIVE_BYTES_MAX,
+    DECLARATION_PATH: DECLARATION_BYTES_MAX,
+}
+"""The bytes of a body at most, by the path that the operator sends it to."""
+
+
 class ObservedBody(Body):
     """A request's body that knows whether all of it has arrived."""
 
@@ -307,8 +330,10 @@ def _request_class(settings: Settings) -> type[Request]:
             # routed.
             if path.endswith(INGEST_PATH_END):
                 named["max_content_length"] = settings.ingest_bytes_max
-            elif path == CHECK_PATH:
-                named["max_content_length"] = SENT_SBOM_BYTES_MAX
+            elif path in _LONG_BODIES:
+                named["max_content_length"] = _LONG_BODIES[path]
+            elif path.removesuffix("/plan").endswith(SYNC_PATH):
+                named["max_content_length"] = SYNC_BYTES_MAX
             elif path.startswith("/proxy/") and QUERY_PATH in path:
                 named["max_content_length"] = QUERY_BYTES_MAX
             super().__init__(method, scheme, path, *rest, **named)
@@ -333,8 +358,15 @@ def create_app(
     return app
 
 
-def app_of(services: Services, answer: Callable[[Quart], None] = answer_errors) -> Quart:
-    """The app over `services`, without background jobs; `answer` says what becomes of errors."""
+def app_of(
+    services: Services,
+    answer: Callable[[Quart], None] = answer_errors,
+    requests: type[Request] | None = None,
+) -> Quart:
+    """The app over `services`, without background jobs; `answer` says what becomes of errors.
+
+    Its `requests` are those that bound their bodies, unless others are given.
+    """
     settings = services.settings
     app = _App(
         "service",
@@ -345,7 +377,7 @@ def app_of(services: Services, answer: Callable[[Quart], None] = answer_errors) 
     app.jinja_environment = TemplateEnvironment  # type: ignore[assignment] # an async one there
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
-    app.request_class = _request_class(settings)
+    app.request_class = requests or _request_class(settings)
     app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant

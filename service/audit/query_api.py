@@ -1,9 +1,10 @@
 """The endpoints that read the audit log: pages, summaries, groups, single rows, those accepted."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from types import GenericAlias
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, defstruct
@@ -24,6 +25,7 @@ from analytics.model.instants import format_us, optional_us
 from analytics.model.schema import COLUMNS, FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
+from analytics.query.executor import ScanReport
 from analytics.query.summaries import BUCKETS_MAX, BucketCounts, ValueCount
 from service.access.roles import Capability
 from service.audit.query_service import (
@@ -217,6 +219,57 @@ async def page(call: Call[AuditServices], texts: Texts) -> Response:
     wanted = parse_page_request(await _with_search(call, texts))
     shown = await call.services.queries.page(call.org, wanted, call.services.clock())
     return json_answer(page_form(call.org.slug, shown))  # its entries are JSON already
+
+
+class PlannedScan(Struct, kw_only=True):
+    """One scan of a query: what it covers, what was expected of it, and what it took.
+
+    `files` are those that rows were read from, `row_groups` those looked at in memory, and
+    `cached_segments` those whose rows an earlier query had found.
+    """
+
+    scan: str
+    first_day: str | None
+    last_day: str | None
+    segments: Count
+    journal_batches: Count
+    estimated_rows: Annotated[Count, Meta(description="At most so many; null: not known.")] | None
+    rows: Count
+    files: Count
+    row_groups: Count
+    cached_segments: Count
+    ms: float
+
+    @classmethod
+    def of(cls, report: ScanReport) -> Self:
+        """A scan in the API's representation."""
+        facts = asdict(report)
+        for name in ("first_day", "last_day"):
+            facts[name] = None if facts[name] is None else facts[name].isoformat()
+        return cls(**facts | {"ms": round(report.ms, 3)})
+
+
+class QueryPlan(Answer):
+    """How a page was found: one entry for each scan, in the order in which they ran."""
+
+    org: str
+    plan: list[PlannedScan]
+
+
+@resource.get(
+    "explain_audit_query",
+    "/plan",
+    needs=Capability.AUDIT_READ,
+    query=_of_rows(PageQuery),
+    returns=QueryPlan,
+    refuses=[INVALID_CURSOR, *QUERY_REFUSALS],
+)
+async def plan(call: Call[AuditServices], texts: Texts) -> QueryPlan:
+    """Run the query of a page, and show how it was run, with estimates, in place of the rows."""
+    wanted = parse_page_request(await _with_search(call, texts))
+    reports: list[ScanReport] = []
+    await call.services.queries.page(call.org, wanted, call.services.clock(), reports=reports)
+    return QueryPlan(org=call.org.slug, plan=[PlannedScan.of(report) for report in reports])
 
 
 @with_filters

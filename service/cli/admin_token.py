@@ -1,8 +1,8 @@
 """`countersign admin-token`: exchange the admin token while the service runs."""
 
 from service.access.admin_tokens import retire_admin_token, rotate_admin_token
-from service.cli.answers import Answer
-from service.cli.context import CommandContext, command
+from service.cli.commands import CommandContext, data_dir_command
+from service.cli.output import Answer
 from service.cli.root import root
 
 
@@ -11,7 +11,7 @@ def admin_token() -> None:
     """The admin token: rotate it without a restart."""
 
 
-@command(admin_token, "rotate", changes=True)
+@data_dir_command(admin_token, "rotate", changes=True)
 async def admin_token_rotate(context: CommandContext) -> Answer:
     """Create a new admin token and print it; the current one works until it is retired.
 
@@ -29,7 +29,7 @@ async def admin_token_rotate(context: CommandContext) -> Answer:
     return Answer({"token": token}, lines)
 
 
-@command(admin_token, "retire", changes=True)
+@data_dir_command(admin_token, "retire", changes=True)
 async def admin_token_retire(context: CommandContext) -> Answer:
     """Refuse the previous admin token from now on.
 

@@ -5,11 +5,10 @@ from typing import Any
 import click
 
 from service.access.roles import KEY_SCOPES
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
 from service.cli.client import Client, given, org_path
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table
 from service.cli.root import root
-from service.cli.tables import Table
 
 _COLUMNS = (
     "id",
@@ -28,7 +27,7 @@ def apikey() -> None:
     """API keys: credentials of proxies and scripts."""
 
 
-@anywhere_command(apikey, "issue", changes=True)
+@api_command(apikey, "issue", changes=True)
 @click.option("--name", required=True, help="What the key is for.")
 @click.option(
     "--scope",
@@ -67,7 +66,7 @@ def _issued(key: dict[str, Any]) -> Answer:
     return Answer(key, [*lines, key["secret"]])
 
 
-@anywhere_command(apikey, "list")
+@api_command(apikey, "list")
 async def apikey_list(client: Client, slug: str) -> Answer:
     """List API keys with owner, last use and expiry, ended ones included."""
     form = await client.get(_path(slug))
@@ -86,7 +85,7 @@ def _note(key: dict[str, Any]) -> str | None:
     return "expires soon: rotate it" if key["expires_soon"] else None
 
 
-@anywhere_command(apikey, "rotate", changes=True)
+@api_command(apikey, "rotate", changes=True)
 @click.argument("key_id")
 @click.option(
     "--overlap",
@@ -106,7 +105,7 @@ async def apikey_rotate(client: Client, slug: str, key_id: str, overlap: str) ->
     return Answer(issued.data, [*issued.lines, ends])
 
 
-@anywhere_command(apikey, "revoke", changes=True)
+@api_command(apikey, "revoke", changes=True)
 @click.argument("key_id")
 async def apikey_revoke(client: Client, slug: str, key_id: str) -> Answer:
     """Revoke an API key, with immediate effect."""

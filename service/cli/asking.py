@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from service.cli.commands import current_run
-from service.cli.proposals import printable
+from service.cli.output import printable
 from service.core.errors import Refusal
 
 _PATIENCE_S: Final = 0.2

@@ -5,8 +5,7 @@ import hashlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,24 +16,23 @@ import click
 from analytics.export.formats import ExportFormat
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.model.schema import FILTER_PARAMETERS
-from analytics.query.executor import ScanReport
-from service.audit.query_service import parse_page_request
-from service.cli.answers import Answer, Output, one_line
-from service.cli.anywhere import anywhere_command
-from service.cli.audit_rows import entry_lines, page_table, row_line
-from service.cli.client import Client, given, org_path
-from service.cli.commands import current_run
-from service.cli.context import CommandContext
+from service.cli.client import Client, ExportScope, given, org_path
+from service.cli.commands import api_command, current_run
 from service.cli.files import STANDARD_OUTPUT, new_file
+from service.cli.output import (
+    Answer,
+    Output,
+    Table,
+    has_colour,
+    is_terminal,
+    one_line,
+    padded,
+    printable,
+)
 from service.cli.progress import row_progress
-from service.cli.proposals import printable
 from service.cli.root import root
-from service.cli.server_client import ExportScope
-from service.cli.tables import Table
-from service.cli.terminal import is_terminal
-from service.cli.times import INSTANT
+from service.cli.times import INSTANT, relative_time
 from service.core.errors import Refusal
-from service.store.organisations import get_org
 
 LIMIT_MAX: Final = 1_000
 Parameters = Mapping[str, list[str]]
@@ -108,7 +106,7 @@ _SEARCH: Final = click.argument("search", required=False)
 _NOT_LOOKED_UP: Final = frozenset({"limit", "cursor", "order"})
 
 
-@anywhere_command(audit, "query")
+@api_command(audit, "query")
 @_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows on a page; default 100.")
@@ -144,7 +142,7 @@ async def audit_query(
             raise click.UsageError("--follow goes with filters, --since and --limit only")
         await follow(client, slug, parameters, current_run().output)
     if explain:
-        return await plan_answer(client.data_dir("audit query --explain"), slug, parameters)
+        return await _plan_answer(client, slug, parameters)
     page = await client.get(_path(slug), parameters)
     lines = _next_page(page, parameters)
     if not page["entries"] and "cursor" not in parameters:
@@ -172,7 +170,7 @@ def _next_page(page: dict[str, Any], parameters: Parameters) -> list[str]:
     return [f"More: {''.join(bounds)}--cursor {shlex.quote(page['next_cursor'])}"]
 
 
-@anywhere_command(audit, "list")
+@api_command(audit, "list")
 @_SEARCH
 @_with_filters
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help="Rows at most; default 100.")
@@ -189,7 +187,7 @@ async def audit_list(
     )
 
 
-@anywhere_command(audit, "show")
+@api_command(audit, "show")
 @click.argument("audit_id", metavar="ID")
 async def audit_show(client: Client, slug: str, audit_id: str) -> Answer:
     """Print one row, with everything that it says."""
@@ -197,7 +195,7 @@ async def audit_show(client: Client, slug: str, audit_id: str) -> Answer:
     return Answer(entry, list(entry_lines(entry)))
 
 
-@anywhere_command(audit, "export")
+@api_command(audit, "export")
 @click.option(
     "--format",
     "file_format",
@@ -369,7 +367,7 @@ def _print(entry: dict[str, Any], output: Output) -> None:
     click.echo(row_line(entry, now))
 
 
-_COLUMNS: Final = {
+_PLAN_COLUMNS: Final = {
     "scan": "scan",
     "from day": "first_day",
     "to day": "last_day",
@@ -384,25 +382,57 @@ _COLUMNS: Final = {
 }
 
 
-async def plan_answer(context: CommandContext, slug: str, parameters: Parameters) -> Answer:
+async def _plan_answer(client: Client, slug: str, parameters: Parameters) -> Answer:
     """The plan of a page's query, with one object per scan in the order in which they ran."""
-    services = context.services
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    reports: list[ScanReport] = []
-    wanted = parse_page_request(parameters)
-    await services.audit_queries.page(org, wanted, services.clock(), reports=reports)
-    plan = _plan(reports)
-    return Answer({"org": slug, "plan": plan}, table=Table.of("Plan", plan, _COLUMNS))
+    answered = await client.get(_path(slug, "plan"), parameters)
+    return Answer(answered, table=Table.of("Plan", answered["plan"], _PLAN_COLUMNS))
 
 
-def _plan(reports: Sequence[ScanReport]) -> list[dict[str, Any]]:
-    return [
-        asdict(report)
-        | {
-            "first_day": None if report.first_day is None else report.first_day.isoformat(),
-            "last_day": None if report.last_day is None else report.last_day.isoformat(),
-            "ms": round(report.ms, 3),
-        }
-        for report in reports
-    ]
+_COLUMNS: Final = ("created_at", "decision", "event", "package", "actor", "subject", "id")
+_BLOCKED: Final = "BLOCKED"
+_LABEL_WIDTH: Final = 17
+
+
+def page_table(page: dict[str, Any], slug: str, at_place: str) -> Table:
+    """A page of rows. `at_place` names the server they come from, see `Client.at_place`."""
+    rows = [entry | {"package": package_of(entry)} for entry in page["entries"]]
+    return Table.of(f"Audit log of {slug}{at_place}, times in UTC", rows, _COLUMNS, ["created_at"])
+
+
+def package_of(entry: dict[str, Any]) -> str | None:
+    """The package as people write it, with its version."""
+    name, version = entry["packageName"], entry["version"]
+    return f"{name}@{version}" if name and version else name
+
+
+def row_line(entry: dict[str, Any], now: datetime | None) -> str:
+    """One row on one line, for a list that grows. With `now`, its instant is relative to it."""
+    at = printable(entry["created_at"])
+    decision = padded(printable(entry["decision"]), len(_BLOCKED))
+    if decision == _BLOCKED and has_colour():
+        decision = click.style(decision, fg="red", bold=True)
+    parts = [at if now is None else padded(relative_time(at, now), 11), decision]
+    names = [package_of(entry), entry["actor"], entry["subject"], entry["id"]]
+    parts += [printable(entry["event"]), *(printable(name) for name in names if name is not None)]
+    return "  ".join(parts)
+
+
+def entry_lines(entry: dict[str, Any]) -> Iterator[str]:
+    """Everything a row says; what it does not have is left out."""
+    for name, value in entry.items():
+        if value is None or name == "payload":
+            continue
+        yield f"{padded(name, _LABEL_WIDTH)}{printable(value)}"
+    if entry["payload"]:
+        yield "payload"
+        yield from _nested(entry["payload"], "  ")
+
+
+def _nested(payload: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, value in payload.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{printable(name)}"
+            yield from _nested(value, f"{indent}  ")
+            continue
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield f"{padded(indent + printable(name), _LABEL_WIDTH)} {printable(shown)}"

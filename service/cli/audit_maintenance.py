@@ -1,4 +1,4 @@
-"""`countersign audit check`, `reindex`, `stats`, `seal` and `compact`: what is stored."""
+"""`countersign audit check`, `stats`, `seal`, `compact`, `prune` and others: what is stored."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,20 +9,20 @@ import click
 import msgspec
 
 from analytics.storage.segment_metadata import Segment
-from service.cli.answers import Answer
+from service.audit.pruner import Pruned
 from service.cli.asking import confirm, yes_option
 from service.cli.audit import audit
-from service.cli.blocklist_feeds import feed_lines
-from service.cli.context import CommandContext, command
+from service.cli.blocklist import feed_lines
+from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
+from service.cli.output import Answer, Table
 from service.cli.progress import row_progress
-from service.cli.tables import Table
 from service.core.exit_codes import ExitCode
 from service.packages.policy.repository import load_feed_states
 from service.store.organisations import get_org
 
 
-@command(audit, "check")
+@data_dir_command(audit, "check")
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
 @click.option(
     "--quick",
@@ -73,7 +73,7 @@ def _sentence(what: str, line: dict[str, str | None]) -> str:
     return f"{what}: {line['kind']}: {place}: {line['detail']}{said}"
 
 
-@command(audit, "reindex", changes=True)
+@data_dir_command(audit, "reindex", changes=True)
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
 async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     """Rebuild the index of every segment from its rows.
@@ -91,7 +91,7 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     return Answer(data, lines, code=ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
-@command(audit, "stats")
+@data_dir_command(audit, "stats")
 async def audit_stats(context: CommandContext) -> Answer:
     """Show what is stored for each organisation and in total, and how old the blocklist is.
 
@@ -110,6 +110,7 @@ async def audit_stats(context: CommandContext) -> Answer:
         verification = await verification_data(session, verified_since)
     refusal = await services.clock_guard.refusal()
     refused = None if refusal is None else {"reason": refusal.reason, "text": refusal.text}
+    blocklist = [msgspec.to_builtins(FeedEntry.of(state, *age)) for state in feeds]
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
@@ -118,13 +119,13 @@ async def audit_stats(context: CommandContext) -> Answer:
         | {
             "verification": verification,
             "prune_refused": refused,
-            "blocklist": [msgspec.to_builtins(FeedEntry.of(state, *age)) for state in feeds],
+            "blocklist": blocklist,
         },
         [
             *stats["faults"],
             *_verification_lines(verification),
             *([] if refusal is None else [f"Pruning is refused: {refusal.text}."]),
-            *feed_lines(feeds, *age),
+            *feed_lines(blocklist),
         ],
         Table("Audit log", ["org", *total], cells, total=last),
     )
@@ -158,7 +159,7 @@ def _verification_lines(verification: dict[str, Any]) -> list[str]:
     ]
 
 
-@command(audit, "upload", changes=True)
+@data_dir_command(audit, "upload", changes=True)
 async def audit_upload(context: CommandContext) -> Answer:
     """Upload the data dir's own segments to the bucket.
 
@@ -178,7 +179,7 @@ async def audit_upload(context: CommandContext) -> Answer:
     )
 
 
-@command(audit, "take-over", changes=True)
+@data_dir_command(audit, "take-over", changes=True)
 @yes_option
 async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     """Make the prefix of COUNTERSIGN_SEGMENTS_URL this installation's.
@@ -202,7 +203,7 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     )
 
 
-@command(audit, "seal", changes=True)
+@data_dir_command(audit, "seal", changes=True)
 @wait_option
 async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
     """Move every journal row into segments now.
@@ -214,7 +215,7 @@ async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
     return _made("Sealed", segments)
 
 
-@command(audit, "compact", changes=True)
+@data_dir_command(audit, "compact", changes=True)
 @wait_option
 async def audit_compact(context: CommandContext, wait_s: float) -> Answer:
     """Merge the segments of each past day into one now.
@@ -232,3 +233,68 @@ def _made(done: str, segments: Sequence[Segment]) -> Answer:
         {"segments": [segment.segment_id for segment in segments], "rows": rows},
         [f"{done} {rows} rows into {len(segments)} segments."],
     )
+
+
+@data_dir_command(audit, "prune", changes=True)
+@click.option("--org", "slug", metavar="SLUG", help="Only this organisation.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be dropped.")
+@click.option(
+    "--accept-clock",
+    "is_clock_accepted",
+    is_flag=True,
+    help="Confirm that the clock is right although a run is refused; leaves a row in each log.",
+)
+@wait_option
+async def audit_prune(
+    context: CommandContext,
+    slug: str | None,
+    *,
+    is_dry: bool,
+    is_clock_accepted: bool,
+    wait_s: float,
+) -> Answer:
+    """Drop the days that are past retention now.
+
+    The service does this automatically. A day is dropped 48 hours after all of it was past the
+    longest retention that its organisation had in the 7 days before, and never under a legal hold.
+    """
+    pruner = context.services.pruner
+    if is_dry:
+        past = await pruner.forecast(slug=slug, is_clock_accepted=is_clock_accepted)
+    else:
+        prune = partial(
+            pruner.prune, context.audit_context, slug=slug, is_clock_accepted=is_clock_accepted
+        )
+        past = await when_lease_is_free(prune, wait_s)
+    return _answer(past, is_dry=is_dry)
+
+
+def _answer(past: Sequence[Pruned], *, is_dry: bool) -> Answer:
+    dropped = [org for org in past if not org.is_held]
+    days, rows = sum(len(org.days) for org in dropped), sum(org.rows for org in dropped)
+    cells = [
+        [
+            org.slug,
+            len(org.days),
+            org.days[0],
+            org.days[-1],
+            org.rows,
+            "kept" if org.is_held else None,
+        ]
+        for org in past
+    ]
+    columns = ["org", "days", "from", "to", "rows", "under a legal hold"]
+    return Answer(
+        {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_form(org) for org in past]},
+        [f"{'Would drop' if is_dry else 'Dropped'} {rows} rows of {days} days."],
+        Table("Past retention", columns, cells) if past else None,
+    )
+
+
+def _form(org: Pruned) -> dict[str, Any]:
+    return {
+        "org": org.slug,
+        "held": org.is_held,
+        "days": [str(day) for day in org.days],
+        "rows": org.rows,
+    }

@@ -7,9 +7,8 @@ import click
 import msgspec
 
 from service.audit.backup.manifest import Manifest
-from service.cli.answers import Answer
-from service.cli.commands import Place, declare
-from service.cli.context import CommandContext, on_data_dir
+from service.cli.commands import CommandContext, Place, declare, on_data_dir
+from service.cli.output import Answer
 from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.core.exit_codes import ExitCode

@@ -1,34 +1,21 @@
 """`countersign bindings`: the trust bindings of an organisation, or the operator's of any."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import click
-import msgspec
-from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
 from service.cli.asking import confirm, has_terminal, yes_option
-from service.cli.client import Client, Form, given, org_path
-from service.cli.context import CommandContext
-from service.cli.proposals import printable
+from service.cli.client import Client, Form, Parameters, given, org_path
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table, padded, printable
 from service.cli.root import root
-from service.cli.tables import Table, padded
 from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
-from service.core.errors import Invalid, NotFound
+from service.core.errors import NotFound
 from service.core.exit_codes import WrongUsage
-from service.core.text_rules import parse_reason
-from service.store.organisations import get_org, get_org_by_id
-from service.store.tables import Binding, Organisation, Origin
-from service.trust.bindings.bindings_api import ListedBinding
-from service.trust.bindings.changes import revoke_binding
-from service.trust.bindings.listing import parse_as_of
-from service.trust.bindings.repository import BindingState, list_by_repository
-from service.trust.bindings.rules import parse_repository_id
+from service.store.tables import Origin
 
 _COLUMNS: Final = (
     "id",
@@ -41,6 +28,7 @@ _COLUMNS: Final = (
     "org",
 )
 _TIMES: Final = ("addedAt", "revokedAt")
+_ALL_ORGS: Final = "/api/v1/operator/bindings"
 _LABEL_WIDTH: Final = 15
 _ORG_HELP: Final = "The organisation; default: COUNTERSIGN_ORG, or that of the login."
 
@@ -50,15 +38,13 @@ def bindings() -> None:
     """Trust bindings: which CI jobs an organisation trusts."""
 
 
-@anywhere_command(bindings, "add", changes=True)
-@anywhere_command(bindings, "create", changes=True)
+@api_command(bindings, "add", changes=True)
+@api_command(bindings, "create", changes=True)
 @click.option("--issuer", required=True, metavar="URL", help="The tokens' issuer.")
 @click.option("--sub", required=True, help="The full sub claim; no wildcards.")
 @click.option("--repository-id", metavar="ID", help="Numeric repository id.")
 @click.option("--event", "events", multiple=True, help="Allowed event name; none means any.")
-@click.option(
-    "--project", metavar="PROJECT", help="Limit to a project's API keys (id; locally also name)."
-)
+@click.option("--project", metavar="PROJECT", help="Limit to a project's API keys (id or name).")
 @click.option("--team", metavar="TEAM", help="As a binding of this team (id), on a server.")
 async def bindings_add(
     client: Client,
@@ -84,23 +70,21 @@ async def bindings_add(
         project_id=None if project is None else await client.project_id(slug, project),
         team_id=team,
     )
-    form = await client.post(_path(slug), body)
-    if client.context is not None:  # with all its fields
-        form = await client.get(_path(slug, form["id"]))
-    form = {"org": slug, **form}
+    created = await client.post(_path(slug), body)
+    form = {"org": slug, **await client.get(_path(slug, created["id"]))}  # with all its fields
     return Answer(form, [f"{slug} now trusts {sub}: {form['id']}"])
 
 
 def _origin(client: Client, team: str | None) -> Origin:
     """On whose behalf a binding is created. Raises WrongUsage."""
-    if client.context is None:
+    if not client.is_local:
         return Origin.ORG_ADMIN if team is None else Origin.TEAM_ADMIN
     if team is not None:
         raise WrongUsage("a team's bindings are created by its admins, on a server")
     return Origin.PLATFORM_ADMIN
 
 
-@anywhere_command(bindings, "list", needs_org=False)
+@api_command(bindings, "list", needs_org=False)
 @click.option("--org", "slug", metavar="SLUG", help=_ORG_HELP)
 @click.option("--all-orgs", is_flag=True, help="Those of a repository in every organisation.")
 @click.option("--repository-id", metavar="ID", help="Only those of this repository.")
@@ -136,17 +120,13 @@ async def bindings_list(
         raise WrongUsage(f"give --org, --repository-id or {ORG_VARIABLE}")
     if repository_id is not None:
         state = state or "active"
-    if slug is None:
-        context = client.data_dir("bindings list --all-orgs")
-        return _listed(await list_repository(context, str(repository_id), state, as_of), "")
-    listed = await client.get(_path(slug), given(state=state, asOf=as_of))
-    found = [{"org": slug, **form} for form in listed["bindings"]]
-    if repository_id is not None:
-        found = [form for form in found if form["repositoryId"] == repository_id.lstrip("0")]
-    return _listed(found, client.at_place)
+    asked = given(repository_id=repository_id, state=state, asOf=as_of)
+    found = await _list(client, slug, asked)
+    table = Table.of(f"Bindings{client.at_place}", found, _COLUMNS, _TIMES)
+    return Answer({"bindings": found}, table=table)
 
 
-@anywhere_command(bindings, "show")
+@api_command(bindings, "show")
 @click.argument("binding_id", metavar="ID")
 async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
     """Print one binding, active or revoked, with all its fields."""
@@ -159,7 +139,7 @@ async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
     return Answer(form, lines)
 
 
-@anywhere_command(bindings, "revoke", changes=True, needs_org=False)
+@api_command(bindings, "revoke", changes=True, needs_org=False)
 @click.argument("binding_id", required=False)
 @click.option("--org", "slug", metavar="SLUG", help=_ORG_HELP)
 @click.option("--repository-id", metavar="ID", help="All bindings of this repository.")
@@ -189,7 +169,7 @@ async def bindings_revoke(
         if has_terminal():
             confirm(f"Revoke {binding_id} of {slug}?", is_sure=is_sure)
         await client.delete(_path(slug, binding_id), given(reason=reason))
-        return revoked([(slug, binding_id)])
+        return _revoked([(slug, binding_id)])
     if repository_id is None or binding_id is not None:
         raise WrongUsage("give --org and BINDING_ID, or --repository-id with --issuer")
     if issuer is None:
@@ -197,29 +177,90 @@ async def bindings_revoke(
     if all_orgs == (slug is not None):
         raise WrongUsage("--repository-id needs either --org or --all-orgs")
 
-    context = client.data_dir("bindings revoke --repository-id")
-    done = await revoke_repository(
-        context,
-        repository_id,
-        issuer,
-        slug,
-        reason,
-        confirm=lambda listed: _confirm_all(listed, is_sure=is_sure),
+    active = await _active_of(client, slug, repository_id, issuer)
+    shown = [f"{form['id']} of {form['org']}: {form['subPattern']}" for form in active]
+    noun = "binding" if len(active) == 1 else "bindings"
+    confirm(f"Revoke {len(active)} {noun}?", is_sure=is_sure, shown=shown)
+    # Exactly the bindings that were listed.
+    body = given(
+        issuer=issuer,
+        repository_id=repository_id,
+        reason=reason,
+        binding_ids=[form["id"] for form in active],
     )
-    return revoked(done)
+    await client.post(f"{_ALL_ORGS}/revoke" if slug is None else _path(slug, "revoke"), body)
+    return _revoked([(form["org"], form["id"]) for form in active])
 
 
-def _confirm_all(listed: Sequence[tuple[str, Form]], *, is_sure: bool) -> None:
-    """List the bindings to revoke, and ask. Raises NotConfirmed."""
-    shown = [f"{form['id']} of {slug}: {form['subPattern']}" for slug, form in listed]
-    noun = "binding" if len(listed) == 1 else "bindings"
-    confirm(f"Revoke {len(listed)} {noun}?", is_sure=is_sure, shown=shown)
+async def _list(client: Client, slug: str | None, asked: Parameters) -> list[Form]:
+    """The bindings that are asked for, each with its organisation; without `slug`, of all."""
+    if slug is None:
+        found: list[Form] = (await client.get(_ALL_ORGS, asked))["bindings"]
+        return found
+    listed = await client.get(_path(slug), asked)
+    return [{"org": slug, **form} for form in listed["bindings"]]
 
 
-def revoked(done: Sequence[tuple[str, str]]) -> Answer:
+async def _active_of(
+    client: Client, slug: str | None, repository_id: str, issuer: str
+) -> list[Form]:
+    """The active bindings of a repository of `issuer`. Raises NotFound if there are none."""
+    asked = given(repository_id=repository_id, issuer=issuer, state="active")
+    active = await _list(client, slug, asked)
+    if not active:
+        # Most likely a typo, which must not look like success during an incident.
+        where = "any organisation" if slug is None else slug
+        number = repository_id.lstrip("0")
+        raise NotFound(f"no active binding of repository {number} of {issuer} in {where}")
+    return active
+
+
+def _revoked(done: Sequence[tuple[str, str]]) -> Answer:
     """The answer for revoked bindings: each with the slug of its organisation."""
     lines = [f"Revoked {binding_id} of {slug}." for slug, binding_id in done]
     return Answer({"revoked": [binding_id for _, binding_id in done]}, lines)
+
+
+@api_command(bindings, "replace", changes=True)
+@click.argument("binding_id")
+@click.option("--issuer", metavar="URL", help="The tokens' issuer.")
+@click.option("--sub", "sub_pattern", help="The full sub claim; no wildcards.")
+@click.option("--repository-id", metavar="ID", help="Numeric repository id.")
+@click.option("--event", "events", multiple=True, help="Allowed event name; replaces the list.")
+@click.option("--any-event", is_flag=True, help="Allow any event.")
+@click.option("--project", metavar="PROJECT", help="Limit to a project's API keys (id or name).")
+@click.option("--any-project", is_flag=True, help="Do not limit it to a project.")
+@click.option("--reason", help="Why; stored with the replaced binding.")
+async def bindings_replace(
+    client: Client,
+    slug: str,
+    binding_id: str,
+    issuer: str | None,
+    sub_pattern: str | None,
+    repository_id: str | None,
+    events: tuple[str, ...],
+    project: str | None,
+    reason: str | None,
+    *,
+    any_event: bool,
+    any_project: bool,
+) -> Answer:
+    """Revoke a binding and create its successor in one step.
+
+    What is not given is taken over: events, project, team and origin. At no moment are jobs
+    untrusted that both bindings trust.
+    """
+    if (events and any_event) or (project is not None and any_project):
+        raise WrongUsage(
+            "give either --event or --any-event, and either --project or --any-project"
+        )
+    body = given(issuer=issuer, sub_pattern=sub_pattern, repository_id=repository_id, reason=reason)
+    if events or any_event:
+        body["event_names"] = list(events)
+    if project is not None or any_project:
+        body["project_id"] = None if project is None else await client.project_id(slug, project)
+    form = {"org": slug, **await client.post(_path(slug, binding_id, "replace"), body)}
+    return Answer(form, [f"{form['id']} of {slug} replaces {binding_id}."])
 
 
 async def _default_org(client: Client) -> str | None:
@@ -227,91 +268,5 @@ async def _default_org(client: Client) -> str | None:
     return os.environ.get(ORG_VARIABLE) or await client.default_org()
 
 
-def _listed(forms: list[Form], at_place: str) -> Answer:
-    return Answer({"bindings": forms}, table=binding_table(f"Bindings{at_place}", forms))
-
-
-def _form(slug: str, binding: Binding) -> Form:
-    """A binding as the API's list has it, with its organisation."""
-    return {"org": slug, **msgspec.to_builtins(ListedBinding.of(binding))}
-
-
 def _path(slug: str, *parts: str) -> str:
     return org_path(slug, "oidc-bindings", *parts)
-
-
-def binding_table(title: str, forms: Sequence[dict[str, Any]]) -> Table:
-    """Bindings for people."""
-    return Table.of(title, forms, _COLUMNS, _TIMES)
-
-
-async def list_repository(
-    context: CommandContext, repository_id: str, state: str | None, as_of: str | None
-) -> list[Form]:
-    """Its bindings in all organisations; by default the active ones."""
-    wanted = BindingState(state) if state else BindingState.ACTIVE
-    instant = parse_as_of(as_of)
-    async with context.services.store.read() as session:
-        bindings = await list_by_repository(
-            session, parse_repository_id(repository_id), wanted, instant
-        )
-        slugs = {
-            tenant_id: (await get_org_by_id(session, tenant_id)).slug
-            for tenant_id in {binding.tenant_id for binding in bindings}
-        }
-    return [_form(slugs[binding.tenant_id], binding) for binding in bindings]
-
-
-async def revoke_repository(
-    context: CommandContext,
-    repository_id: str,
-    issuer: str,
-    slug: str | None,
-    reason: str | None,
-    *,
-    confirm: Callable[[Sequence[tuple[str, Form]]], None],
-) -> list[tuple[str, str]]:
-    """Revoke its active bindings, in the organisation `slug` or in all, once `confirm` returns.
-
-    Returns the slug and the id of each. Raises NotFound if there are none, Invalid if they were
-    changed concurrently.
-    """
-    why = parse_reason(reason)
-    wanted = _Repository(parse_repository_id(repository_id), issuer, slug)
-    async with context.services.store.read() as session:
-        listed = await wanted.active(session)
-    confirm([(org.slug, form) for org, form in listed])
-    async with context.services.store.write() as work:
-        # Exactly the bindings that were listed.
-        if [form["id"] for _, form in await wanted.active(work.session)] != [
-            form["id"] for _, form in listed
-        ]:
-            raise Invalid("the bindings of the repository were changed concurrently: try again")
-        for org, form in listed:
-            await revoke_binding(work, org, form["id"], why, context.operator)
-    return [(org.slug, form["id"]) for org, form in listed]
-
-
-@dataclass(frozen=True, slots=True)
-class _Repository:
-    """A repository of an issuer, in the organisation `slug` or in all."""
-
-    repository_id: str
-    issuer: str
-    slug: str | None
-
-    async def active(self, session: AsyncSession) -> list[tuple[Organisation, Form]]:
-        """Its active bindings, each with its organisation. Raises NotFound if there are none."""
-        only = None if self.slug is None else await get_org(session, self.slug)
-        bindings = []
-        for binding in await list_by_repository(session, self.repository_id):
-            if binding.issuer == self.issuer and (only is None or binding.tenant_id == only.id):
-                org = await get_org_by_id(session, binding.tenant_id)
-                bindings.append((org, _form(org.slug, binding)))
-        if not bindings:
-            # Most likely a typo, which must not look like success during an incident.
-            where = "any organisation" if self.slug is None else self.slug
-            raise NotFound(
-                f"no active binding of repository {self.repository_id} of {self.issuer} in {where}"
-            )
-        return bindings

@@ -1,36 +1,25 @@
 """`countersign blocklist`: advisories that block installs in every organisation."""
 
-from contextlib import ExitStack
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 
-from service.cli.answers import Answer
 from service.cli.asking import confirm, yes_option
-from service.cli.blocklist_feeds import feed_lines
-from service.cli.context import CommandContext, command
+from service.cli.client import Client, Form, Parameters, given, path_of
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table, printable
 from service.cli.progress import byte_progress
-from service.cli.proposals import printable
 from service.cli.root import root
-from service.cli.tables import Table
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
-from service.packages.policy.blocklist import BlocklistImporter, Changes, ImportResult
-from service.packages.policy.blocklist_api import (
-    IMPORTS_LISTED,
-    BlocklistStatus,
-    RemovedFeed,
-    SbomComparison,
-)
+from service.packages.ecosystems import Ecosystem
+from service.packages.policy.blocklist_api import MALICIOUS
 from service.packages.policy.blocklist_contents import OSV
-from service.packages.policy.repository import list_imports, load_feed_states
-from service.packages.policy.sbom import SBOM_BYTES_MAX, compare_sbom
+from service.packages.policy.sbom import SBOM_BYTES_MAX
 
-_MALICIOUS: Final = "MAL-*"
+_PATH: Final = "/api/v1/operator/blocklist"
 _COLUMNS: Final = {
     "state": "state",
     "imported": "imported_at",
@@ -41,6 +30,7 @@ _COLUMNS: Final = {
     "advisories": "advisories",
     "unreadable": "unreadable",
 }
+_CHANGES: Final = ("ecosystem", "before", "after", "added", "removed", "changed")
 
 
 @root.group("blocklist")
@@ -48,7 +38,7 @@ def blocklist() -> None:
     """The blocklist: known malicious releases, for all organisations."""
 
 
-@command(blocklist, "import", changes=True)
+@api_command(blocklist, "import", changes=True, needs_org=False)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--feed",
@@ -60,7 +50,7 @@ def blocklist() -> None:
 @click.option(
     "--ids",
     multiple=True,
-    default=(_MALICIOUS,),
+    default=(MALICIOUS,),
     show_default=True,
     metavar="GLOB",
     help="Import the records with such ids; can be repeated.",
@@ -68,13 +58,7 @@ def blocklist() -> None:
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would change; exit code 5 if any.")
 @yes_option
 async def blocklist_import(
-    context: CommandContext,
-    file: Path,
-    feed: str,
-    ids: tuple[str, ...],
-    *,
-    is_plan: bool,
-    is_sure: bool,
+    client: Client, file: Path, feed: str, ids: tuple[str, ...], *, is_plan: bool, is_sure: bool
 ) -> Answer:
     """Replace a feed's part of the blocklist by FILE, OSV's bulk format (a zip).
 
@@ -83,148 +67,123 @@ async def blocklist_import(
     record that cannot be read is named, and the exit code is 4 then; what an earlier import said
     under its id stays. All that was in force stays in force until the new list is complete.
     """
-    importer = BlocklistImporter(context.services.store)
-    with file.open("rb") as opened, ExitStack() as shown:
-        show = shown.enter_context(byte_progress(f"Importing {file.name}"))
-
-        def approve(changes: Changes) -> bool:
-            shown.close()  # a bar would be drawn over the question
-            return not is_plan and _is_accepted(feed, changes, is_sure=is_sure)
-
-        result = await importer.import_file(
-            opened, file.name, ids, context.audit_context, show, feed=feed, approve=approve
+    asked = given(file=file.name, feed=feed, ids=ids)
+    done = await _sent(client, file, asked | {"is_plan": "true"} if is_plan else asked)
+    if not is_plan and not done["is_in_force"]:
+        lost = " and ".join(
+            f"{change['removed']} of {change['before']} advisories of {ecosystem}"
+            for ecosystem, change in done["ecosystems"].items()
+            if change["is_loss"]
         )
-    table = _table(feed, result.changes) if result.changes else None
-    code = ExitCode.INCOMPLETE if result.counts.unreadable else ExitCode.DONE
-    if is_plan and not result.is_unchanged:
+        question = f"The import would remove {lost}: import it?"
+        confirm(question, is_sure=is_sure, shown=_table(done).lines())
+        done = await _sent(client, file, asked | {"accept_loss": "true"})
+    code = ExitCode.INCOMPLETE if done["unreadable"] else ExitCode.DONE
+    if is_plan and not done["is_unchanged"]:
         code = ExitCode.CHANGES
-    return Answer(_data(result), _lines(result), table, code=code)
+    return Answer(done, _lines(done), _table(done) if done["ecosystems"] else None, code=code)
 
 
-def _is_accepted(feed: str, changes: Changes, *, is_sure: bool) -> bool:
-    """True once a person accepts what is lost, or if it is little. Raises NotConfirmed."""
-    lost = [
-        f"{change.removed} of {change.before} advisories of {ecosystem}"
-        for ecosystem, change in changes.items()
-        if change.is_loss
+async def _sent(client: Client, file: Path, parameters: Parameters) -> Form:
+    """The outcome of importing `file`, which is sent once more to be compared if it is asked."""
+    with byte_progress(f"Sending {file.name}") as show:
+        return await client.upload(f"{_PATH}/imports", file, "application/zip", parameters, show)
+
+
+def _table(done: Form) -> Table:
+    rows = [{"ecosystem": name} | change for name, change in done["ecosystems"].items()]
+    return Table.of(f"Advisories of the feed {done['feed']}", rows, _CHANGES)
+
+
+def _lines(done: Form) -> list[str]:
+    if not done["ecosystems"]:
+        return [f"Nothing to change: this file is in force ({done['advisories']} advisories)."]
+    outcome = "Nothing was changed: this is a plan."
+    if done["is_unchanged"]:
+        outcome = "Nothing to change: all of this is in force."
+    elif done["is_in_force"]:
+        outcome = f"In force, after {done['seconds']:.1f} s."
+    lines = [
+        outcome,
+        f"Left out: {done['withdrawn']} withdrawn, {done['other']} other records,"
+        f" {done['unreadable']} unreadable.",
     ]
-    if lost:
-        shown = _table(feed, changes).lines()
-        loss = " and ".join(lost)
-        confirm(f"The import would remove {loss}: import it?", is_sure=is_sure, shown=shown)
-    return True
+    listed = done["unreadable_records"]
+    lines += [f"  {each['name']}: {each['error']}" for each in listed]
+    if done["unreadable"] > len(listed):
+        lines.append(f"  and {done['unreadable'] - len(listed)} more")
+    return lines
 
 
-@command(blocklist, "remove", changes=True)
+@api_command(blocklist, "remove", changes=True, needs_org=False)
 @click.option("--feed", required=True, metavar="NAME", help="The feed.")
 @yes_option
-async def blocklist_remove(context: CommandContext, feed: str, *, is_sure: bool) -> Answer:
+async def blocklist_remove(client: Client, feed: str, *, is_sure: bool) -> Answer:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""
-
-    def approve(changes: Changes) -> bool:
-        count = sum(change.removed for change in changes.values())
+    feeds = [entry for entry in (await client.get(_PATH))["feeds"] if entry["feed"] == feed]
+    if feeds:  # else the request is refused
+        count = sum(entry["advisories"] for entry in feeds)
         question = f"Remove the feed {feed}, which blocks releases by {count} advisories?"
-        confirm(question, is_sure=is_sure, shown=_table(feed, changes).lines())
-        return True
-
-    importer = BlocklistImporter(context.services.store)
-    result = await importer.remove_feed(feed, context.audit_context, approve)
-    removed = RemovedFeed.of(result)
-    return Answer(
-        msgspec.to_builtins(removed),
-        [f"Removed the feed {feed}: {sum(removed.removed.values())} advisories."],
-    )
+        table = Table.of(f"Advisories of the feed {feed}", feeds, ["ecosystem", "advisories"])
+        confirm(question, is_sure=is_sure, shown=table.lines())
+    removed = await client.delete(path_of(_PATH, "feeds", feed))
+    count = sum(removed["removed"].values())
+    return Answer(removed, [f"Removed the feed {feed}: {count} advisories."])
 
 
-@command(blocklist, "status")
-async def blocklist_status(context: CommandContext) -> Answer:
+@api_command(blocklist, "status", needs_org=False)
+async def blocklist_status(client: Client) -> Answer:
     """Show what is in force of each feed, and the last imports."""
-    services = context.services
-    age = services.clock(), services.settings.blocklist_stale_s
-    async with services.store.read() as session:
-        feeds = await load_feed_states(session)
-        imports = await list_imports(session, IMPORTS_LISTED)
-    shown: dict[str, Any] = msgspec.to_builtins(BlocklistStatus.of(feeds, imports, *age))
+    shown = await client.get(_PATH)
     listed = [row | {"ids": " ".join(row["ids"])} for row in shown["imports"]]
     return Answer(
         shown,
-        feed_lines(feeds, *age),
-        Table.of("Imports", listed, _COLUMNS, ["imported"]) if imports else None,
+        list(feed_lines(shown["feeds"])),
+        Table.of("Imports", listed, _COLUMNS, ["imported"]) if listed else None,
     )
 
 
-@command(blocklist, "check")
+@api_command(blocklist, "check", needs_org=False)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-async def blocklist_check(context: CommandContext, file: Path) -> Answer:
+async def blocklist_check(client: Client, file: Path) -> Answer:
     """Compare FILE, a software bill of materials (CycloneDX, JSON), with the blocklist.
 
     The exit code is 1 if the blocklist names any of its packages.
     """
-    now = context.services.clock()
-    read = partial(compare_sbom, content=_read_sbom(file), now=now)
-    result = await context.services.store.read_at_once(read)
-    compared = SbomComparison.of(result)
+    compared = await client.post(f"{_PATH}/check", _read_bill(file))
+    findings = compared["findings"]
     lines = [
-        f"{len(compared.findings)} of {compared.compared} packages are on the blocklist."
-        f" Other components, which were not compared: {compared.others}.",
+        f"{len(findings)} of {compared['compared']} packages are on the blocklist."
+        f" Other components, which were not compared: {compared['others']}.",
         *(
-            f"  {finding.ecosystem}:{finding.package} {printable(finding.version)}:"
-            f" {', '.join(finding.advisories)}"
-            for finding in compared.findings
+            f"  {finding['ecosystem']}:{finding['package']} {printable(finding['version'])}:"
+            f" {', '.join(finding['advisories'])}"
+            for finding in findings
         ),
     ]
-    code = ExitCode.FAILED if compared.findings else ExitCode.DONE
-    return Answer(msgspec.to_builtins(compared), lines, code=code)
+    return Answer(compared, lines, code=ExitCode.FAILED if findings else ExitCode.DONE)
 
 
-def _read_sbom(file: Path) -> bytes:
+def _read_bill(file: Path) -> bytes:
     if file.stat().st_size > SBOM_BYTES_MAX:
         raise Invalid(f"{file.name} must have at most {SBOM_BYTES_MAX >> 20} MiB")
     return file.read_bytes()
 
 
-def _data(result: ImportResult) -> dict[str, Any]:
-    counts = result.counts
-    return {
-        "generation": result.generation,
-        "feed": result.feed,
-        "sha256": result.sha256,
-        "is_unchanged": result.is_unchanged,
-        "is_in_force": result.is_in_force,
-        "records": counts.records,
-        "advisories": counts.advisories,
-        "ecosystems": {
-            str(ecosystem): asdict(change) for ecosystem, change in result.changes.items()
-        },
-        "withdrawn": counts.withdrawn,
-        "other": counts.other,
-        "unreadable": counts.unreadable,
-        "unreadable_records": [{"name": name, "error": error} for name, error in counts.examples],
-        "seconds": round(result.seconds, 2),
-    }
+def feed_lines(feeds: Sequence[Form]) -> Iterator[str]:
+    """One line for each feed, and for each ecosystem without any."""
+    yield from map(_feed_line, feeds)
+    missing = [str(e) for e in Ecosystem if e not in {feed["ecosystem"] for feed in feeds}]
+    if missing:
+        names = " and ".join(missing)
+        yield f"No blocklist for {names}: `countersign blocklist import FILE.zip`."
 
 
-def _table(feed: str, changes: Changes) -> Table:
-    columns = ["ecosystem", "before", "after", "added", "removed", "changed"]
-    rows = [{"ecosystem": str(ecosystem)} | asdict(change) for ecosystem, change in changes.items()]
-    return Table.of(f"Advisories of the feed {feed}", rows, columns)
-
-
-def _lines(result: ImportResult) -> list[str]:
-    counts = result.counts
-    if not result.changes:
-        return [f"Nothing to change: this file is in force ({counts.advisories} advisories)."]
-    outcome = "Nothing was changed: this is a plan."
-    if result.is_unchanged:
-        outcome = "Nothing to change: all of this is in force."
-    elif result.is_in_force:
-        outcome = f"In force, after {result.seconds:.1f} s."
-    lines = [
-        outcome,
-        f"Left out: {counts.withdrawn} withdrawn, {counts.other} other records,"
-        f" {counts.unreadable} unreadable.",
-    ]
-    lines += [f"  {name}: {error}" for name, error in counts.examples]
-    if counts.unreadable > len(counts.examples):
-        lines.append(f"  and {counts.unreadable - len(counts.examples)} more")
-    return lines
+def _feed_line(feed: dict[str, Any]) -> str:
+    text = (
+        f"Blocklist {feed['feed']}, {feed['ecosystem']} ({' '.join(feed['ids'])}):"
+        f" {feed['advisories']} advisories, imported {feed['imported_at']}"
+    )
+    if feed["modified_at"] is not None:
+        text += f", newest change {feed['modified_at']}"
+    return f"{text}. STALE: import a new archive." if feed["is_stale"] else f"{text}."

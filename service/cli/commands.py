@@ -1,22 +1,55 @@
 """How a command is declared: its groups, where it works, and whether it changes anything there.
 
-Each command ends in the same way: with its answer, or with one line and the exit code of a failure.
+`api_command` is for most: one request to the API, of a server or of the app over this machine's
+data dir. `data_dir_command` is for what works on the files of a data dir. Each command ends in the
+same way: with its answer, or with one line and the exit code of a failure.
+
+Importing this imports neither the services nor their dependencies, which completion and commands on
+a server do not need.
 """
 
+import asyncio
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import click
 
-from service.cli.answers import Answer, Output, one_line_failures, refuse_unencodable_text
-from service.cli.target import Target, choose_target, data_dir_target
+from service.cli.output import (
+    Answer,
+    Output,
+    did_you_mean,
+    one_line_failures,
+    refuse_unencodable_text,
+)
+from service.cli.target import (
+    ORG_VARIABLE,
+    Remote,
+    Target,
+    choose_target,
+    data_dir_target,
+)
+from service.core.errors import OrgNotFound, Refusal
+from service.core.exit_codes import WrongUsage
+from service.core.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from analytics.model.rows import AuditContext
+    from service.access.callers import Operator
+    from service.app.composition import Services
+    from service.cli.client import Client
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Parameters = ParamSpec("_Parameters")
+
+_SEGMENT_GROUPS: Final = frozenset({"audit", "lake"})
+_WITHOUT_PREFIX: Final = frozenset({"take-over"})
+"""Commands of these groups that make the prefix ours."""
 
 
 class Place(Enum):
@@ -30,6 +63,22 @@ class Place(Enum):
     """On the server that its own arguments name."""
     LOCAL = auto()
     """On this machine, also with a server set: what serves a data dir, or reads files alone."""
+
+
+class NotInitialised(Refusal):
+    """There is no data dir to work on."""
+
+    status = 503
+    text = (
+        "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR; to use a"
+        " server, run `countersign login URL`"
+    )
+
+
+class OrgMissing(WrongUsage):
+    """No organisation is named, and none is known from the login."""
+
+    text = f"name the organisation: --org SLUG, or {ORG_VARIABLE}"
 
 
 _LOCAL: Final = click.Option(
@@ -55,6 +104,22 @@ _UTC: Final = click.Option(
     ["--utc", "is_exact"], is_flag=True, help="Show instants in UTC, not as `3 h ago`."
 )
 
+org_option = click.option(
+    "--org",
+    "slug",
+    required=True,
+    metavar="SLUG",
+    envvar=ORG_VARIABLE,
+    help=f"The organisation; default: {ORG_VARIABLE}.",
+)
+_ORG_OR_LOGIN: Final = click.option(
+    "--org",
+    "slug",
+    metavar="SLUG",
+    envvar=ORG_VARIABLE,
+    help=f"The organisation; default: {ORG_VARIABLE}, or that of the login.",
+)
+
 
 @dataclass(slots=True)
 class Run:
@@ -64,10 +129,6 @@ class Run:
     target: Target | None
     is_local: bool = False
     is_target_shown: bool = False
-
-    def use_data_dir(self, what: str) -> None:
-        """Work on the data dir. Raises WrongPlace if a server is set, unless --local is given."""
-        self.target = data_dir_target(what, is_local=self.is_local)
 
     def show_target(self) -> None:
         """Say on standard error, once, what the command works on."""
@@ -120,7 +181,7 @@ class Command(click.Command):
         given = ctx.params
         run = Run(output, None, is_local=given.pop("is_local", False))
         if self.place is Place.DATA_DIR:
-            run.use_data_dir(_words(ctx))
+            run.target = data_dir_target(_words(ctx), is_local=run.is_local)
         elif self.place is Place.EITHER:
             server, is_insecure = given.pop("server"), given.pop("is_insecure")
             run.target = choose_target(server, is_local=run.is_local, is_insecure=is_insecure)
@@ -165,3 +226,187 @@ def _words(ctx: click.Context) -> str:
         words.insert(0, ctx.info_name or "")
         ctx = ctx.parent
     return " ".join(words)
+
+
+def api_command(
+    group: click.Group, name: str, *, changes: bool = False, needs_org: bool = True
+) -> Callable[
+    [Callable[Concatenate["Client", _Parameters], Awaitable[Answer]]],
+    Callable[Concatenate["Client", _Parameters], Awaitable[Answer]],
+]:
+    """Register an async function of a Client, which returns an Answer, in `group`.
+
+    With `needs_org` it receives `slug`, which is that of the login if none is named.
+    """
+
+    def register(
+        function: Callable[Concatenate["Client", _Parameters], Awaitable[Answer]],
+    ) -> Callable[Concatenate["Client", _Parameters], Awaitable[Answer]]:
+        @functools.wraps(function)
+        def run(**options: Any) -> Answer:  # noqa: ANN401 - click's own values
+            return asyncio.run(ask(function, options, needs_org=needs_org))
+
+        run.__dict__["__click_params__"] = [*getattr(function, "__click_params__", ())]
+        decorated = _ORG_OR_LOGIN(run) if needs_org else run
+        declare(group, name, place=Place.EITHER, changes=changes)(decorated)
+        return function
+
+    return register
+
+
+async def ask(
+    function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, needs_org: bool = True
+) -> Answer:
+    """The answer of `function` with a client of what the command works on; see `api_command`."""
+
+    async def work(client: "Client") -> Answer:
+        if not needs_org:
+            return await function(client, **options)
+        slug = options["slug"] or await client.default_org()
+        if slug is None:
+            raise OrgMissing
+        return await function(client, **options | {"slug": slug})
+
+    target = current_run().target
+    if isinstance(target, Remote):
+        return await _on_server(target, work, options.get("slug"))
+
+    async def on_data_dir(context: CommandContext) -> Answer:
+        from service.cli.client import Client
+
+        async with (
+            context.nearest_org(options.get("slug")),
+            Client.of_data_dir(context.services, context.operator) as client,
+        ):
+            return await work(client)
+
+    return await within_data_dir(load_settings(), on_data_dir)
+
+
+async def _on_server(
+    target: Remote, work: Callable[["Client"], Awaitable[Answer]], slug: str | None
+) -> Answer:
+    from service.cli.client import Client, ServerRefusal, expected_answers
+
+    sign_in_again = None
+    if target.is_stored and target.credential.kind == "session":
+        from service.cli.sign_in import renew_login
+
+        sign_in_again = functools.partial(renew_login, target.server)
+    client = Client(target.server, target.credential, sign_in_again)
+    client.known_org = target.org
+    with expected_answers(target.server):
+        async with client:
+            try:
+                return await work(client)
+            except ServerRefusal as refusal:
+                if refusal.code != OrgNotFound.text or client.known_org is None:
+                    raise
+                text = did_you_mean(str(refusal), slug or "", [client.known_org])
+                raise ServerRefusal(text, status=refusal.answered_status) from refusal
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """The services over a data dir, and the operator as audit rows name them."""
+
+    services: "Services"
+    operator: "Operator"
+
+    @property
+    def audit_context(self) -> "AuditContext":
+        """The operator and the origin in audit rows of the command's changes."""
+        return self.operator.audit_context
+
+    @asynccontextmanager
+    async def nearest_org(self, slug: str | None) -> AsyncIterator[None]:
+        """Name the organisation that is most like `slug` if the block raises OrgNotFound."""
+        from service.store.organisations import list_orgs
+
+        try:
+            yield
+        except OrgNotFound as error:
+            async with self.services.store.read() as session:
+                known = [org.slug for org in await list_orgs(session)]
+            raise OrgNotFound(did_you_mean(error.text, slug or "", known)) from error
+
+
+def data_dir_command(
+    group: click.Group, name: str, *, changes: bool = False
+) -> Callable[
+    [Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]],
+    Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
+]:
+    """Register an async function of a CommandContext, which returns an Answer, in `group`.
+
+    It works on a data dir only. `changes` tells whether it changes anything there.
+    """
+
+    def register(
+        function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
+    ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]:
+        @functools.wraps(function)
+        def run(**options: Any) -> Answer:  # noqa: ANN401 - click's own values
+            uses_segments = group.name in _SEGMENT_GROUPS and name not in _WITHOUT_PREFIX
+            return on_data_dir(function, options, uses_segments=uses_segments)
+
+        declare(group, name, place=Place.DATA_DIR, changes=changes)(run)
+        return function
+
+    return register
+
+
+def on_data_dir(
+    function: Callable[..., Awaitable[Answer]],
+    options: dict[str, Any],
+    *,
+    uses_segments: bool = False,
+) -> Answer:
+    """The answer of `function` on the configured data dir.
+
+    One that uses segments does not run if the bucket's prefix is another installation's.
+    """
+
+    async def run(context: CommandContext) -> Answer:
+        if uses_segments:
+            await _confirm_prefix(context.services)
+        async with context.nearest_org(options.get("slug")):
+            return await function(context, **options)
+
+    return asyncio.run(within_data_dir(load_settings(), run))
+
+
+async def _confirm_prefix(services: "Services") -> None:
+    from analytics.model.errors import StoreUnreachable
+    from service.audit.installation import prefix_refusals
+
+    # Without an answer of the bucket the command may still read what is cached, or in the journal.
+    with suppress(StoreUnreachable), prefix_refusals():
+        await services.lake.confirm_prefix()
+
+
+async def within_data_dir(
+    settings: Settings, work: Callable[[CommandContext], Coroutine[Any, Any, Answer]]
+) -> Answer:
+    """The answer of `work` with the services over the data dir of `settings`.
+
+    Raises NotInitialised, Conflict for a database of another version.
+    """
+    from service.access.callers import cli_caller
+    from service.app.bootstrap import check_writable
+    from service.app.composition import build_services
+    from service.app.logs import configure_logs
+    from service.core.clock import utc_now
+    from service.core.secrets import with_secrets
+    from service.store.migrate import check_schema
+
+    configure_logs("warning")
+    if not settings.audit_dir.is_dir():
+        raise NotInitialised(value=str(settings.data_dir))
+    check_writable(settings.data_dir)
+    services = build_services(with_secrets(settings), utc_now)
+    try:
+        await check_schema(services.store)
+        return await work(CommandContext(services, cli_caller(settings.platform_tenant_id)))
+    finally:
+        await services.close()

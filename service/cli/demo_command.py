@@ -15,6 +15,6 @@ def demo(*, is_serving: bool) -> None:
     is stored in the configured data dir; nothing else there is changed.
     """
     # Imported here: completion needs neither this nor its dependencies.
-    from service.cli.demo_run import run_demo
+    from service.cli.demo.run import run_demo
 
     run_demo(current_run().output, is_serving=is_serving)

@@ -1,6 +1,7 @@
-"""`countersign explain`, and `bindings explain`: why a CI token is not trusted, and a remedy."""
+"""`countersign explain`, `bindings explain` and `rejected`: why CI tokens are not trusted."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import Any, Final
 
 import click
 
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
+from service.ci.verifier.codes import FailureCode
 from service.cli.bindings import bindings
-from service.cli.client import Client, org_path
+from service.cli.client import Client, given, org_path
+from service.cli.commands import api_command
 from service.cli.files import STANDARD_INPUT
-from service.cli.proposals import printable, proposal_lines
+from service.cli.output import Answer, Table, printable
 from service.cli.root import root
-from service.cli.tables import Table
+from service.cli.times import INSTANT
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode, WrongUsage
 
@@ -26,8 +27,8 @@ _SUBJECT: Final = 2
 _MARGIN: Final = " " * 12
 
 
-@anywhere_command(root, "explain")
-@anywhere_command(bindings, "explain")
+@api_command(root, "explain")
+@api_command(bindings, "explain")
 @click.option("--project", metavar="PROJECT", help="As for this project's API keys.")
 @click.option("--token-file", metavar="FILE", help="File with the token; - (default) is stdin.")
 @click.option("--claims", "claims_file", metavar="FILE", help="Claims in JSON instead; - is stdin.")
@@ -153,3 +154,92 @@ def _part(difference: dict[str, Any]) -> str:
 
 
 _CODE_POINTS: Final = ("expectedCodePoint", "foundCodePoint")
+
+
+LIMIT_MAX: Final = 1_000
+_COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count", "lastAt"]
+
+
+@api_command(bindings, "rejected")
+@click.option(
+    "--verified/--unverified",
+    "is_verified",
+    default=None,
+    help="Only entries confirmed by their issuer, or only the others.",
+)
+@click.option(
+    "--code",
+    metavar="CODE",
+    type=click.Choice([code.value for code in FailureCode]),
+    help="Only entries with this failure code, such as unbound_oidc_subject.",
+)
+@click.option(
+    "--since",
+    metavar="INSTANT",
+    type=INSTANT,
+    help="Rejected at this instant or later; 24h is that long ago.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, LIMIT_MAX),
+    default=100,
+    show_default=True,
+    help="How many entries, newest first.",
+)
+async def bindings_rejected(
+    client: Client,
+    slug: str,
+    is_verified: bool | None,
+    code: str | None,
+    since: str | None,
+    limit: int,
+) -> Answer:
+    """List the CI identities that were rejected recently.
+
+    Below the list, for each that a binding would help: what to review, and the request to send.
+    Only verified entries are confirmed by their issuer. Anyone who can send requests may have
+    made up the others.
+    """
+    verified = None if is_verified is None else str(is_verified).lower()
+    parameters = given(verified=verified, code=code, since=since, limit=limit)
+    form = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
+    rows = [_rejected_row(entry) for entry in form["rejected"]]
+    return Answer(
+        form, list(_proposals(slug, form)), Table("Rejected subjects", _COLUMNS, rows, ["lastAt"])
+    )
+
+
+def _rejected_row(entry: dict[str, Any]) -> list[object]:
+    code = "/".join(filter(None, (entry["code"], entry["detail"])))
+    cells = [entry[column] for column in _COLUMNS[2:]]
+    return ["yes" if entry["verified"] else "no", code, *cells]
+
+
+def _proposals(slug: str, form: dict[str, Any]) -> Iterator[str]:
+    for entry in form["rejected"]:
+        if entry["proposal"] is not None:
+            yield ""
+            yield f"What would make {printable(entry['subject'])} trusted:"
+            yield from proposal_lines(slug, entry["proposal"])
+
+
+def proposal_lines(slug: str, proposal: dict[str, Any]) -> Iterator[str]:
+    """What to review, then the request to paste, and the one that leaves the old binding."""
+    yield printable(proposal["review"])
+    path = f"/api/v1/admin/orgs/{slug}/oidc-bindings"
+    replaced = proposal["replaces"]
+    yield from _request(
+        path if replaced is None else f"{path}/{replaced}/replace", proposal["body"]
+    )
+    if proposal["beside"] is not None:
+        yield f"Or, beside {replaced}:"
+        yield from _request(path, proposal["beside"])
+
+
+def _request(path: str, body: dict[str, Any]) -> Iterator[str]:
+    # An id from a server goes into a command to paste only if it is a plain word.
+    address = f'"$URL{path}"' if shlex.quote(path) == path else f'"$URL"{shlex.quote(path)}'
+    yield f"  curl -X POST {address} \\"
+    yield """    -H "x-service-admin-token: $TOKEN" -H 'content-type: application/json' \\"""
+    # ASCII only: what a terminal does with other characters is unknown.
+    yield f"    -d {shlex.quote(json.dumps(body))}"

@@ -1,5 +1,6 @@
 """`countersign audit exports` and `verify-export`: what was exported, and whether a file is it."""
 
+import asyncio
 import json
 import shlex
 from pathlib import Path
@@ -8,25 +9,21 @@ from typing import Final
 import click
 import msgspec
 
-from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX, get_export
+from service.audit.export_entries import LIMIT_DEFAULT, LIMIT_MAX
 from service.audit.export_receipts import (
     RECEIPT_SUFFIX,
     Receipt,
     compare_file,
     read_receipt,
-    receipt_of,
     receipt_text,
 )
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
 from service.cli.audit import audit
 from service.cli.client import Client, given, org_path
-from service.cli.commands import Place, current_run, declare
-from service.cli.context import CommandContext, on_data_dir
-from service.cli.tables import Table
+from service.cli.commands import Place, api_command, ask, current_run, declare
+from service.cli.output import Answer, Table
+from service.cli.target import choose_target
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
-from service.store.organisations import get_org
 
 _COLUMNS: Final = {
     "id": "id",
@@ -47,7 +44,7 @@ def exports() -> None:
     """Exports: who exported which rows, and receipts."""
 
 
-@anywhere_command(exports, "list")
+@api_command(exports, "list")
 @click.option(
     "--limit",
     type=click.IntRange(1, LIMIT_MAX),
@@ -68,7 +65,7 @@ async def exports_list(client: Client, slug: str, limit: int, cursor: str | None
     )
 
 
-@anywhere_command(exports, "show")
+@api_command(exports, "show")
 @click.argument("export_id")
 async def exports_show(client: Client, slug: str, export_id: str) -> Answer:
     """Show one export: its filters, its window, and what was sent."""
@@ -77,7 +74,7 @@ async def exports_show(client: Client, slug: str, export_id: str) -> Answer:
     return Answer(shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()])
 
 
-@anywhere_command(exports, "receipt")
+@api_command(exports, "receipt")
 @click.argument("export_id")
 async def exports_receipt(client: Client, slug: str, export_id: str) -> Answer:
     """Print the receipt of a finished export, to keep beside its file."""
@@ -114,20 +111,19 @@ def verify_export(
             raise click.UsageError("--receipt and --export exclude each other")
         if slug is None:
             raise click.UsageError("--export needs --org")
+        run = current_run()
+        run.target = choose_target(None, is_local=run.is_local)
         options = {"slug": slug, "export_id": export_id, "path": path}
-        current_run().use_data_dir("audit verify-export --export")
-        return on_data_dir(_verify_stored, options)
+        return asyncio.run(ask(_verify_stored, options))
     beside = path.with_name(path.name + RECEIPT_SUFFIX)
     if receipt_path is None and not beside.exists():
         raise Invalid(f"there is no {beside}: name the receipt (--receipt) or --export")
     return _compared(path, read_receipt(receipt_path or beside))
 
 
-async def _verify_stored(context: CommandContext, slug: str, export_id: str, path: Path) -> Answer:
-    async with context.services.store.read() as session:
-        org = await get_org(session, slug)
-        entry = await get_export(session, org.id, export_id)
-    return _compared(path, receipt_of(entry, org, context.services.clock()))
+async def _verify_stored(client: Client, slug: str, export_id: str, path: Path) -> Answer:
+    receipt = await client.get(org_path(slug, "exports", export_id, "receipt"))
+    return _compared(path, msgspec.convert(receipt, Receipt))
 
 
 def _compared(path: Path, receipt: Receipt) -> Answer:

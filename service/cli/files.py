@@ -1,16 +1,19 @@
-"""Files of commands: output complete or absent, and faults that name their place in an input."""
+"""Files that commands write: complete or absent. And those they read, as TOML."""
 
 import errno
 import os
 import secrets
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
+
+import msgspec
 
 from analytics.storage.fsync import fsync
-from service.core.errors import Conflict, Invalid, NotFound
+from service.core.errors import Conflict, Invalid
 
 STANDARD_OUTPUT: Final = Path("-")
 STANDARD_INPUT: Final = "-"
@@ -78,10 +81,10 @@ def _check(path: Path, *, is_forced: bool) -> None:
         raise FileExists(value=str(path))
 
 
-@contextmanager
-def errors_at(place: str) -> Iterator[None]:
-    """Prefix the text of errors raised in the block with `place`."""
+def read_toml(file: Path) -> dict[str, Any]:
+    """The content of a TOML file, in JSON's types. Raises Invalid."""
     try:
-        yield
-    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
-        raise Invalid(f"{place}: {error}") from error
+        content: dict[str, Any] = msgspec.to_builtins(tomllib.loads(file.read_text()))
+    except (ValueError, RecursionError) as error:
+        raise Invalid(str(error)) from error
+    return content

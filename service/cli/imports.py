@@ -21,13 +21,12 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import format_ms, optional_ms
 from service.audit.importer import ImportFile, ImportJob, ImportResult, ImportWatch
 from service.audit.lake import Lake
-from service.cli.answers import Answer, one_line
 from service.cli.audit import audit
-from service.cli.context import CommandContext, command, org_option
+from service.cli.commands import CommandContext, data_dir_command, org_option
 from service.cli.files import STANDARD_INPUT, STANDARD_OUTPUT, new_file
 from service.cli.lease_wait import lost_lease_as_taken
+from service.cli.output import Answer, one_line, printable
 from service.cli.progress import byte_progress
-from service.cli.proposals import printable
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode, exit_code
 from service.store.organisations import get_org
@@ -36,7 +35,7 @@ from service.store.tables import Organisation
 _WAIT_S: Final = 30.0
 
 
-@command(audit, "import", changes=True)
+@data_dir_command(audit, "import", changes=True)
 @org_option
 @click.option(
     "--format",

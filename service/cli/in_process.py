@@ -1,18 +1,18 @@
 """The app over a data dir in the command's own process: no sockets and no background jobs."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from typing import Any, Final, NoReturn
 
 import httpx2
-from quart import Quart
+from quart import Quart, Request
 from werkzeug.exceptions import HTTPException
 
 from service.access.callers import OPERATOR_SCOPE, Operator
-from service.app.application import app_of
+from service.app.application import ObservedBody, app_of
 from service.app.composition import Services
 from service.core.errors import Internal, MethodNotAllowed, NotFound, Refusal
+from service.web.request_parsing import NO_LIMIT
 
 _OF_HTTP: Final[dict[int, type[Refusal]]] = {
     refusal.status: refusal for refusal in (NotFound, MethodNotAllowed)
@@ -21,13 +21,17 @@ _OF_HTTP: Final[dict[int, type[Refusal]]] = {
 _Message = dict[str, Any]
 
 
+class _OperatorRequest(Request):
+    body_class = ObservedBody
+
+
 def operator_app(services: Services) -> Quart:
     """The app whose errors are raised to the command, with what only the operator is told.
 
     A body has no limit: the operator sends it.
     """
-    app = app_of(services, _raise_errors)
-    app.config["MAX_CONTENT_LENGTH"] = sys.maxsize  # None would mean the default of JSON bodies
+    app = app_of(services, _raise_errors, _OperatorRequest)
+    app.config["MAX_CONTENT_LENGTH"] = NO_LIMIT  # None would mean the default of JSON bodies
     return app
 
 
@@ -48,10 +52,14 @@ class AppTransport(httpx2.AsyncBaseTransport):
         self._operator = operator
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer to `request`, whose body is made while it is read."""
-        exchange = _Exchange(await request.aread())
+        """The answer to `request`; the bodies of both are made while they are read."""
+        exchange = _Exchange(request.stream)
         exchange.begin(self._app, self._scope(request))
-        start = await exchange.next_message()
+        try:
+            start = await exchange.next_message()
+        except asyncio.CancelledError:
+            await exchange.cancel()
+            raise
         return httpx2.Response(start["status"], headers=start["headers"], stream=exchange)
 
     def _scope(self, request: httpx2.Request) -> dict[str, Any]:
@@ -76,8 +84,8 @@ class AppTransport(httpx2.AsyncBaseTransport):
 class _Exchange(httpx2.AsyncByteStream):
     """One request to an app, and the body of its answer, of which one piece waits at most."""
 
-    def __init__(self, body: bytes) -> None:
-        self._body: bytes | None = body
+    def __init__(self, body: Any) -> None:  # noqa: ANN401 - a stream, of one of two kinds
+        self._body: AsyncIterator[bytes] | None = aiter(body)
         self._sent: asyncio.Queue[_Message | Exception] = asyncio.Queue(maxsize=1)
         self._is_over = asyncio.Event()
 
@@ -100,6 +108,12 @@ class _Exchange(httpx2.AsyncByteStream):
             has_more = message.get("more_body", False)
             yield message.get("body", b"")
 
+    async def cancel(self) -> None:
+        """End the request midway, and wait for it: the services may be closed then."""
+        self._is_over.set()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
     async def aclose(self) -> None:
         """End the request: the app sees a client that leaves, if it has not sent everything."""
         self._is_over.set()
@@ -115,7 +129,9 @@ class _Exchange(httpx2.AsyncByteStream):
 
     async def _receive(self) -> _Message:
         if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
+            piece = await anext(self._body, None)
+            if piece is None:
+                self._body = None
+            return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
         await self._is_over.wait()
         return {"type": "http.disconnect"}

@@ -11,11 +11,10 @@ from analytics.open_table.table_format import FormatName
 from service.audit.open_table.places import ALL_TENANTS, TableKey
 from service.audit.open_table.publisher import Expired, Published
 from service.audit.open_table.registry import TableStatus, list_tables, table_statuses
-from service.cli.answers import Answer
-from service.cli.context import CommandContext, command
+from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
+from service.cli.output import Answer, Table
 from service.cli.root import root
-from service.cli.tables import Table
 from service.store.organisations import list_orgs
 from service.store.tables import Organisation
 
@@ -34,7 +33,7 @@ def lake() -> None:
     """The audit log as an Iceberg or Delta table for other query engines."""
 
 
-@command(lake, "publish", changes=True)
+@data_dir_command(lake, "publish", changes=True)
 @click.option(
     "--format",
     "formats",
@@ -74,7 +73,7 @@ async def lake_publish(
     return Answer({"tables": rows}, table=Table.of("Published", rows, columns))
 
 
-@command(lake, "status")
+@data_dir_command(lake, "status")
 async def lake_status(context: CommandContext) -> Answer:
     """Show where the tables are, and how far they are behind."""
     services = context.services
@@ -101,7 +100,7 @@ async def lake_status(context: CommandContext) -> Answer:
     )
 
 
-@command(lake, "expire", changes=True)
+@data_dir_command(lake, "expire", changes=True)
 @wait_option
 async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     """Remove snapshots that were superseded COUNTERSIGN_LAKE_SNAPSHOT_HOURS ago or earlier.
@@ -119,7 +118,7 @@ async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     )
 
 
-@command(lake, "drop", changes=True)
+@data_dir_command(lake, "drop", changes=True)
 @click.option(
     "--format", "formats", type=_FORMATS, multiple=True, help="Only this format; default: all."
 )

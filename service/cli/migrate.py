@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.answers import Answer
 from service.cli.commands import Place, declare
+from service.cli.output import Answer
 from service.cli.progress import row_progress
 from service.cli.root import root
 from service.core.settings import Settings, load_settings

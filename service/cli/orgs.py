@@ -6,11 +6,10 @@ import click
 
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
 from service.cli.client import Client, Form, given, operator_path, org_path
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table
 from service.cli.root import root
-from service.cli.tables import Table
 from service.core.settings import IdentityProviderName
 
 _TIERS = click.Choice([tier.value for tier in Tier])
@@ -21,7 +20,7 @@ def org() -> None:
     """Organisations: the tenants of this service."""
 
 
-@anywhere_command(org, "add", changes=True, needs_org=False)
+@api_command(org, "add", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option(
     "--tier",
@@ -36,7 +35,7 @@ async def org_add(client: Client, slug: str, tier: str) -> Answer:
     return Answer(created, [f"Created {slug} ({tier})."])
 
 
-@anywhere_command(org, "list", needs_org=False)
+@api_command(org, "list", needs_org=False)
 async def org_list(client: Client) -> Answer:
     """List all organisations."""
     listed = await client.get(operator_path())
@@ -52,7 +51,7 @@ async def org_list(client: Client) -> Answer:
     return Answer(listed, table=Table.of(f"Organisations{client.at_place}", rows, columns))
 
 
-@anywhere_command(org, "set-tier", changes=True, needs_org=False)
+@api_command(org, "set-tier", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
 async def org_set_tier(client: Client, slug: str, tier: str) -> Answer:
@@ -64,7 +63,7 @@ async def org_set_tier(client: Client, slug: str, tier: str) -> Answer:
     return Answer(moved, [f"{slug} is in tier {tier}."])
 
 
-@anywhere_command(org, "hold", changes=True, needs_org=False)
+@api_command(org, "hold", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", required=True, help="The case or request; stored and audited.")
 async def org_hold(client: Client, slug: str, reason: str) -> Answer:
@@ -78,7 +77,7 @@ async def org_hold(client: Client, slug: str, reason: str) -> Answer:
     return Answer(held, [line])
 
 
-@anywhere_command(org, "release", changes=True, needs_org=False)
+@api_command(org, "release", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", help="The reason; audited.")
 async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
@@ -90,7 +89,7 @@ async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
     return Answer(released, [f"{slug} is not under legal hold."])
 
 
-@anywhere_command(org, "grant", changes=True, needs_org=False)
+@api_command(org, "grant", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("role", type=click.Choice([role.value for role in Role]))
 @click.argument(
@@ -114,7 +113,7 @@ async def org_grant(client: Client, slug: str, role: str, capabilities: tuple[st
     )
 
 
-@anywhere_command(org, "allow-domain", changes=True, needs_org=False)
+@api_command(org, "allow-domain", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("domain")
 @click.option(
@@ -140,7 +139,7 @@ async def org_allow_domain(
     return Answer(rule, [line])
 
 
-@anywhere_command(org, "domains", needs_org=False)
+@api_command(org, "domains", needs_org=False)
 @click.argument("slug")
 async def org_domains(client: Client, slug: str) -> Answer:
     """List the domains whose users need no invitation to SLUG."""
@@ -155,7 +154,7 @@ def project() -> None:
     """Projects: what bindings and API keys can be limited to."""
 
 
-@anywhere_command(project, "add", changes=True)
+@api_command(project, "add", changes=True)
 @click.argument("name")
 async def project_add(client: Client, slug: str, name: str) -> Answer:
     """Create the project NAME."""
@@ -163,7 +162,7 @@ async def project_add(client: Client, slug: str, name: str) -> Answer:
     return Answer(_named(created), [f"Created project {name}: {created['id']}"])
 
 
-@anywhere_command(project, "list")
+@api_command(project, "list")
 async def project_list(client: Client, slug: str) -> Answer:
     """List the organisation's projects."""
     rows = list(map(_named, await client.all_pages(org_path(slug, "projects"), "projects")))
@@ -180,7 +179,7 @@ def team() -> None:
     """Teams: groups of members that can have their own bindings."""
 
 
-@anywhere_command(team, "add", changes=True)
+@api_command(team, "add", changes=True)
 @click.argument("name")
 async def team_add(client: Client, slug: str, name: str) -> Answer:
     """Create the team NAME."""
@@ -188,7 +187,7 @@ async def team_add(client: Client, slug: str, name: str) -> Answer:
     return Answer(_named(created), [f"Created team {name}: {created['id']}"])
 
 
-@anywhere_command(team, "list")
+@api_command(team, "list")
 async def team_list(client: Client, slug: str) -> Answer:
     """List the organisation's teams and who administers them."""
     rows = [
@@ -199,7 +198,7 @@ async def team_list(client: Client, slug: str) -> Answer:
     return Answer({"teams": rows}, table=Table.of(title, rows, ["name", "admins", "id"]))
 
 
-@anywhere_command(team, "set-admin", changes=True)
+@api_command(team, "set-admin", changes=True)
 @click.argument("name")
 @click.argument("member")
 @click.option("--remove", is_flag=True, help="Remove the admin instead.")

@@ -4,27 +4,21 @@ from typing import get_args
 
 import click
 
-from analytics.model.instants import format_ms
 from service.access.roles import Role
-from service.access.sessions import LINK_LIFETIME, list_sessions
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
-from service.cli.client import Client, given, org_path
-from service.cli.context import CommandContext, command, org_option
+from service.access.sessions import LINK_LIFETIME
+from service.cli.client import Client, given, operator_path, org_path
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table
 from service.cli.root import root
-from service.cli.tables import Table
 from service.core.header_names import SESSION_COOKIE
 from service.core.settings import IdentityProviderName
-from service.orgs.members import (
-    issue_cookie,
-    issue_sign_in,
-)
-from service.store.organisations import (
-    get_member,
-    get_org,
-)
 
 _ROLES = click.Choice([role.value for role in Role])
+
+
+_MEMBER = click.option(
+    "--member", "member_name", required=True, metavar="MEMBER", help="Id or email."
+)
 
 
 @root.group("member")
@@ -32,7 +26,7 @@ def member() -> None:
     """Members: the people of an organisation."""
 
 
-@anywhere_command(member, "add", changes=True)
+@api_command(member, "add", changes=True)
 @click.argument("email")
 @click.option(
     "--role",
@@ -60,7 +54,7 @@ async def member_add(client: Client, slug: str, email: str, role: str, idp: str)
 _LISTED = ("id", "email", "role", "idp", "linked", "passkeys")
 
 
-@anywhere_command(member, "list")
+@api_command(member, "list")
 async def member_list(client: Client, slug: str) -> Answer:
     """List the current members, and how they can sign in."""
     found = await client.all_pages(_path(slug), "members")
@@ -71,7 +65,7 @@ async def member_list(client: Client, slug: str) -> Answer:
     return Answer({"members": rows}, table=Table.of(title, shown, columns))
 
 
-@anywhere_command(member, "set-role", changes=True)
+@api_command(member, "set-role", changes=True)
 @click.argument("member_name", metavar="MEMBER")
 @click.argument("role", type=_ROLES)
 async def member_set_role(client: Client, slug: str, member_name: str, role: str) -> Answer:
@@ -81,7 +75,7 @@ async def member_set_role(client: Client, slug: str, member_name: str, role: str
     return Answer(data, [f"{person['email']} is {role} of {slug}."])
 
 
-@anywhere_command(member, "remove", changes=True)
+@api_command(member, "remove", changes=True)
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove(client: Client, slug: str, member_name: str) -> Answer:
     """End the membership and sessions of MEMBER (id or email)."""
@@ -90,7 +84,7 @@ async def member_remove(client: Client, slug: str, member_name: str) -> Answer:
     return Answer({"id": person["id"]}, [line])
 
 
-@anywhere_command(member, "remove-passkeys", changes=True)
+@api_command(member, "remove-passkeys", changes=True)
 @click.argument("member_name", metavar="MEMBER")
 async def member_remove_passkeys(client: Client, slug: str, member_name: str) -> Answer:
     """Remove all passkeys of MEMBER (id or email).
@@ -106,58 +100,43 @@ def session() -> None:
     """Sessions: list and end them, and issue sign-in links."""
 
 
-@command(session, "list")
-@org_option
-@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-async def session_list(context: CommandContext, slug: str, member_name: str) -> Answer:
+@api_command(session, "list")
+@_MEMBER
+async def session_list(client: Client, slug: str, member_name: str) -> Answer:
     """List a member's live sessions, most recently used first."""
-    services = context.services
-    lifetimes = services.authenticator.lifetimes
-    async with services.store.read() as database:
-        org = await get_org(database, slug)
-        person = await get_member(database, org, member_name)
-        sessions = await list_sessions(database, person.id, lifetimes, services.clock())
-    rows = [
-        {
-            "id": entry.id,
-            "created_at": format_ms(entry.created_at),
-            "last_seen_at": format_ms(entry.last_seen_at),
-            "ends_at": format_ms(lifetimes.end_of(entry)),
-            "source_ip": entry.source_ip,
-            "user_agent": entry.user_agent,
-        }
-        for entry in sessions
-    ]
+    found = await client.get(await _path_of(client, slug, member_name, "sessions"))
+    rows = found["sessions"]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
-    table = Table.of(f"Sessions of {person.email}", rows, columns, columns[1:4])
+    table = Table.of(f"Sessions of {found['email']}", rows, columns, columns[1:4])
     return Answer({"sessions": rows}, table=table)
 
 
-@command(session, "issue", changes=True)
-@org_option
-@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
-@click.option("--cookie", is_flag=True, help="Also start a session and print its cookie.")
-async def session_issue(
-    context: CommandContext, slug: str, member_name: str, *, cookie: bool
-) -> Answer:
+@api_command(session, "issue", changes=True)
+@_MEMBER
+@click.option(
+    "--cookie", is_flag=True, help="Also start a session and print its cookie; the operator's."
+)
+async def session_issue(client: Client, slug: str, member_name: str, *, cookie: bool) -> Answer:
     """Print a one-time sign-in link for a member.
 
     With --cookie, also print a session cookie for scripts.
     """
-    async with context.change(slug) as (work, org):
-        person = await get_member(work.session, org, member_name)
-        token = await issue_sign_in(work, org, person, context.audit_context)
-        value = await issue_cookie(work, org, person, context.audit_context) if cookie else None
-    link = f"{context.services.settings.public_url}/sign-in?token={token}"
+    value = None
+    if cookie:
+        part = await client.part_of(_path(slug), "members", member_name)
+        path = operator_path(slug, "members", part, "sessions")
+        value = (await client.post(path, b""))["cookie"]
+    issued = await client.post(await _path_of(client, slug, member_name, "link"), b"")
+    email, link = issued["email"], issued["link"]
     minutes = int(LINK_LIFETIME.total_seconds() // 60)
-    lines = [f"Sign-in link for {person.email}, valid once within {minutes} minutes:", link]
+    lines = [f"Sign-in link for {email}, valid once within {minutes} minutes:", link]
     if value is not None:
         lines += ["Cookie for scripts:", f"{SESSION_COOKIE}={value}"]
-    return Answer({"member": person.id, "link": link, "cookie": value}, lines)
+    return Answer({"member": issued["member"], "link": link, "cookie": value}, lines)
 
 
-@anywhere_command(session, "revoke", changes=True)
-@click.option("--member", "member_name", required=True, metavar="MEMBER", help="Id or email.")
+@api_command(session, "revoke", changes=True)
+@_MEMBER
 async def session_revoke(client: Client, slug: str, member_name: str) -> Answer:
     """End all sessions of a member."""
     ended = await client.post(await _path_of(client, slug, member_name, "sign-out"), b"")

@@ -1,20 +1,17 @@
-"""`countersign policy`: what an organisation's builds may install."""
+"""`countersign policy`: what an organisation's builds may install, and exceptions."""
 
 import json
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
-import msgspec
 
-from service.audit.tenant_log import open_log
-from service.cli.answers import Answer
-from service.cli.anywhere import anywhere_command
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, Form, given, org_path
-from service.cli.proposals import printable
+from service.cli.commands import api_command
+from service.cli.output import Answer, Table, printable
 from service.cli.root import root
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
@@ -22,12 +19,7 @@ from service.packages.ecosystems import Ecosystem
 from service.packages.policy.check import parse_release
 from service.packages.policy.document import parse_policy, to_json
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyDifference, difference
-from service.packages.policy.policy_api import preview_form
-from service.packages.policy.preview import preview_policy
 from service.packages.refusals import REVISION_NOT_FOUND
-from service.store.organisations import get_org
-
-_PREVIEW_MAX_S = 60.0
 
 
 @root.group("policy")
@@ -35,7 +27,7 @@ def policy() -> None:
     """Install policies: which packages an organisation's builds may install."""
 
 
-@anywhere_command(policy, "show")
+@api_command(policy, "show")
 @click.option("--revision", type=click.IntRange(min=1), help="An older revision.")
 async def policy_show(client: Client, slug: str, revision: int | None) -> Answer:
     """Show the policy in force. With --json its `policy` can be changed and set again."""
@@ -50,12 +42,12 @@ async def policy_show(client: Client, slug: str, revision: int | None) -> Answer
     else:
         lines = [
             f"Revision {form['revision']}, by {form['changed_by']} on {form['changed_at']}:",
-            *_policy_lines(parse_policy(form["policy"])),
+            *_policy_lines(_policy_of(form)),
         ]
     return Answer(form, lines)
 
 
-@anywhere_command(policy, "set", changes=True)
+@api_command(policy, "set", changes=True)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--revision",
@@ -88,11 +80,11 @@ async def policy_set(
         raise Invalid(f"{file.name} has no rule: add --empty to be left without any")
     path = org_path(slug, "policy")
     shown = await client.get(path)
-    before = parse_policy(shown["policy"])
+    before = _policy_of(shown)
     changes = difference(before, wanted)
     document = to_json(wanted)
     if dry_run:
-        return _previewed(await _preview(client, slug, wanted, document), changes)
+        return _previewed(await client.post(org_path(slug, "policy", "preview"), document), changes)
     if before != wanted:
         question = f"Replace the policy of {slug}?"
         confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
@@ -119,21 +111,6 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-async def _preview(client: Client, slug: str, wanted: InstallPolicy, document: Form) -> Form:
-    """What `wanted` would have done. On a data dir it may take longer than a request."""
-    if client.context is None:
-        return await client.post(org_path(slug, "policy", "preview"), document)
-    services, now = client.context.services, client.context.services.clock()
-    async with services.store.read() as session:
-        org = await get_org(session, slug)
-    log = await open_log(services.store, services.lake, org, now)
-    previewed = await preview_policy(
-        log, wanted, services.release_dates, services.worker, now, _PREVIEW_MAX_S
-    )
-    form: Form = msgspec.to_builtins(preview_form(slug, previewed))
-    return form
-
-
 def _previewed(form: Form, changes: PolicyDifference) -> Answer:
     lines = [*_difference_lines(changes), form["summary"]]
     lines += [
@@ -153,7 +130,7 @@ def _previewed(form: Form, changes: PolicyDifference) -> Answer:
     return Answer(form | {"difference": asdict(changes)}, lines)
 
 
-@anywhere_command(policy, "check")
+@api_command(policy, "check")
 @click.argument("ecosystem", type=click.Choice([str(ecosystem) for ecosystem in Ecosystem]))
 @click.argument("package")
 @click.option("--version", "release_version", help="The version, if PACKAGE does not have it.")
@@ -212,6 +189,14 @@ def read_policy(file: Path) -> InstallPolicy:
         raise Invalid(f"{file.name}: {error}") from error
 
 
+def _policy_of(form: Form) -> InstallPolicy:
+    """The policy in an answer. Raises ValueError if it is none, for `expected_answers`."""
+    try:
+        return parse_policy(form["policy"])
+    except Invalid as error:
+        raise ValueError("policy") from error
+
+
 def _policy_lines(shown: InstallPolicy) -> list[str]:
     parts = difference(NO_POLICY, shown).after
     lines = [f"mode: {shown.mode}"]
@@ -219,3 +204,68 @@ def _policy_lines(shown: InstallPolicy) -> list[str]:
         if part != "mode":
             lines += [f"{part}:", *(f"  {printable(entry)}" for entry in entries)]
     return lines
+
+
+STATES: Final = ("open", "allowed", "declined")
+_COLUMNS: Final = (
+    "id",
+    "state",
+    "ecosystem",
+    "package",
+    "version",
+    "reason",
+    "requested_by",
+    "requested_at",
+)
+_TIMES: Final = ("requested_at",)
+
+
+@policy.group("exceptions")
+def exceptions() -> None:
+    """Exceptions: releases to be let through before their cooldown ends."""
+
+
+@api_command(exceptions, "list")
+@click.option("--state", type=click.Choice(STATES), help="Only in this state; default: all.")
+@click.option("--limit", type=click.IntRange(min=1, max=500), help="At most so many.")
+async def exceptions_list(
+    client: Client, slug: str, state: str | None, limit: int | None
+) -> Answer:
+    """List what members asked for, newest first."""
+    form = await client.get(_path(slug), given(state=state, limit=limit))
+    title = f"Exceptions{client.at_place}"
+    return Answer(form, table=Table.of(title, form["exceptions"], _COLUMNS, _TIMES))
+
+
+@api_command(exceptions, "allow", changes=True)
+@click.argument("exception_id", metavar="ID")
+@click.option("--reason", help="Why; stored with the decision.")
+async def exceptions_allow(
+    client: Client, slug: str, exception_id: str, reason: str | None
+) -> Answer:
+    """Let the release of a request through: an allow rule under the request's id."""
+    form = await _decide(client, slug, exception_id, "allow", reason)
+    said = f"{form['package']} {form['version']} no longer waits for its cooldown in {slug}."
+    return Answer(form, [said])
+
+
+@api_command(exceptions, "decline", changes=True)
+@click.argument("exception_id", metavar="ID")
+@click.option("--reason", help="Why; stored with the decision.")
+async def exceptions_decline(
+    client: Client, slug: str, exception_id: str, reason: str | None
+) -> Answer:
+    """Decline a request; the policy stays as it is."""
+    form = await _decide(client, slug, exception_id, "decline", reason)
+    return Answer(form, [f"Declined: {form['package']} {form['version']}."])
+
+
+async def _decide(
+    client: Client, slug: str, exception_id: str, decision: str, reason: str | None
+) -> Form:
+    path = _path(slug, exception_id, "decide")
+    return await client.post(path, given(decision=decision, reason=reason))
+
+
+def _path(slug: str, *parts: str) -> str:
+    return org_path(slug, "policy", "exceptions", *parts)

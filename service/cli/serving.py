@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from service.cli.answers import Answer
 from service.cli.commands import Place, declare
+from service.cli.output import Answer
 from service.cli.root import root
 from service.core.settings import load_settings
 

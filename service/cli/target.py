@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from service.cli.credentials import Credential, credential_of
-from service.cli.logins import Logins, load_logins
+from service.cli.logins import Credential, Logins, credential_of, load_logins
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import WrongUsage
 from service.core.origins import is_loopback

@@ -6,7 +6,8 @@ app's one error handler turns a `Refusal` into `{"error": text}`. What the calle
 or names their own input; what went wrong inside is for the log.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Final, Self, TypeVar
 
 UNAVAILABLE: Final = 503
@@ -277,3 +278,12 @@ SEGMENT_DAMAGED: Final = STORAGE_DAMAGED.of(
     f"{DAMAGED}: segment {{value}}. It cannot be read until the operator has put it back with"
     " `countersign audit restore-segment`"
 )
+
+
+@contextmanager
+def errors_at(place: str) -> Iterator[None]:
+    """Prefix the text of errors raised in the block with `place`."""
+    try:
+        yield
+    except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
+        raise Invalid(f"{place}: {error}") from error

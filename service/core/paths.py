@@ -23,4 +23,4 @@ class RowName(BaseConverter):
 class BindingName(BaseConverter):
     """A binding's id: anything but the name of a sibling endpoint."""
 
-    regex = r"(?!(?:explain|rejected|revoke)\Z)[^/]+"
+    regex = r"(?!(?:explain|rejected|revoke|sync)\Z)[^/]+"

@@ -26,7 +26,7 @@ from service.store.organisations import get_api_key, is_live, list_api_keys
 from service.store.tables import ApiKey
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, Request
+from service.web.models import Answer, Parsed, Request, SecretAnswer
 from service.web.parameter_types import Omittable, TimestampMs
 from service.web.request_parsing import check_members
 from service.web.responses import encoded, json_answer
@@ -96,7 +96,7 @@ class ApiKeyList(Answer):
     api_keys: list[ApiKeyEntry]
 
 
-class IssuedApiKey(ApiKeyEntry):
+class IssuedApiKey(SecretAnswer, ApiKeyEntry):
     """A new key. `secret` is in this answer only."""
 
     secret: str
@@ -153,7 +153,6 @@ async def list_(call: Call[OrgServices]) -> Response:
     returns=IssuedApiKey,
     status=201,
     is_sensitive=True,
-    is_secret=True,
     refuses=[NotFound],
 )
 async def issue(call: WriteCall[OrgServices], asked: KeyRequest) -> IssuedApiKey:
@@ -174,7 +173,6 @@ async def issue(call: WriteCall[OrgServices], asked: KeyRequest) -> IssuedApiKey
     returns=IssuedApiKey,
     status=201,
     is_sensitive=True,
-    is_secret=True,
     refuses=[NotFound, Conflict],
 )
 async def rotate(call: WriteCall[OrgServices], overlap: timedelta, key_id: str) -> IssuedApiKey:

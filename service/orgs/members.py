@@ -24,7 +24,13 @@ from analytics.model.rows import AuditContext
 from service.access.passkeys.changes import remove_all_passkeys
 from service.access.passkeys.repository import count_passkeys
 from service.access.roles import Capability, Role, covers
-from service.access.sessions import find_last_seen, issue_session, revoke_sessions
+from service.access.sessions import (
+    SessionLifetimes,
+    find_last_seen,
+    issue_session,
+    list_sessions,
+    revoke_sessions,
+)
 from service.access.sessions import issue_link as issue_token
 from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
@@ -42,7 +48,7 @@ from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Request
+from service.web.models import Answer, Request, SecretAnswer
 from service.web.paging import ListCursors
 from service.web.parameter_types import TimestampMs
 
@@ -118,12 +124,38 @@ class RemovedPasskeys(Answer):
     passkeys: int
 
 
-class SignInLink(Answer):
+class SessionEntry(Answer):
+    """A live session. `ends_at` is when it ends if it is not used again."""
+
+    id: str
+    created_at: TimestampMs
+    last_seen_at: TimestampMs
+    ends_at: TimestampMs
+    source_ip: str | None
+    user_agent: str | None
+
+
+class MemberSessions(Answer):
+    """A member's live sessions, most recently used first."""
+
+    member: str
+    email: str
+    sessions: list[SessionEntry]
+
+
+class SignInLink(SecretAnswer):
     """A link that signs its holder in as the member, once. It is in this answer only."""
 
     member: str
     email: str
     link: str
+
+
+class IssuedSession(SecretAnswer):
+    """A session of a member, for scripts. Its cookie is in this answer only."""
+
+    member: str
+    cookie: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +272,6 @@ async def remove_passkeys(call: WriteCall[OrgServices], member_id: str) -> Remov
     returns=SignInLink,
     status=201,
     is_sensitive=True,
-    is_secret=True,
     refuses=[NotFound],
 )
 async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink:
@@ -249,6 +280,37 @@ async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink
     token = await issue_sign_in(call.work, call.org, member, call.by)
     link = f"{call.services.settings.public_url}/sign-in?token={token}"
     return SignInLink(member=member.id, email=member.email, link=link)
+
+
+@resource.get(
+    "list_member_sessions",
+    "/<member_id>/sessions",
+    needs=_ADMIN,
+    returns=MemberSessions,
+    refuses=[NotFound],
+)
+async def list_member_sessions(call: Call[OrgServices], member_id: str) -> MemberSessions:
+    """List a member's live sessions, most recently used first."""
+    lifetimes = SessionLifetimes.of(call.services.settings)
+    async with call.read() as session:
+        member = await get_member(session, call.org, member_id)
+        call.caller.require_outranks(Role(member.role), call.org)
+        live = await list_sessions(session, member.id, lifetimes, call.services.clock())
+    return MemberSessions(
+        member=member.id,
+        email=member.email,
+        sessions=[
+            SessionEntry(
+                id=entry.id,
+                created_at=format_ms(entry.created_at),
+                last_seen_at=format_ms(entry.last_seen_at),
+                ends_at=format_ms(lifetimes.end_of(entry)),
+                source_ip=entry.source_ip,
+                user_agent=entry.user_agent,
+            )
+            for entry in live
+        ],
+    )
 
 
 async def add_member(

@@ -6,14 +6,15 @@ from msgspec import Meta
 
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.retention import Tier
-from service.core.errors import Conflict, OrgNotFound
+from service.core.errors import Conflict, NotFound, OrgNotFound
 from service.core.settings import IdentityProviderName
 from service.core.text_rules import REASON_MAX
 from service.orgs.domains import set_domain
 from service.orgs.holds import HOLD_REASON_MISSING, hold, release
+from service.orgs.members import IssuedSession, issue_cookie
 from service.orgs.organisations import SLUG_PATTERN, create_org, set_tier
 from service.orgs.services import OrgServices
-from service.store.organisations import get_org, list_orgs
+from service.store.organisations import get_member, get_org, list_orgs
 from service.store.tables import Organisation
 from service.web.documentation import Tag
 from service.web.models import Answer, Request
@@ -210,6 +211,24 @@ async def delete_hold(
     org = await get_org(call.session, slug)
     await release(call.work, org, query.reason, call.by)
     return OrgHold.of(org)
+
+
+@resource.post(
+    "start_session",
+    f"{_ONE}/members/<member_id>/sessions",
+    returns=IssuedSession,
+    status=201,
+    refuses=[OrgNotFound, NotFound],
+)
+async def post_session(
+    call: OperatorWriteCall[OrgServices], slug: str, member_id: str
+) -> IssuedSession:
+    """Start a session of a member, for scripts."""
+    org = await get_org(call.session, slug)
+    member = await get_member(call.session, org, member_id)
+    return IssuedSession(
+        member=member.id, cookie=await issue_cookie(call.work, org, member, call.by)
+    )
 
 
 @resource.post(

@@ -37,7 +37,7 @@ from service.access.authorization import Authorizer
 from service.access.callers import ApiKeyPrincipal, Caller
 from service.access.refusals import KEY_CANNOT_CHANGE, SignInAgain
 from service.access.roles import KEY_SCOPES, Capability
-from service.core.errors import Forbidden, OrgNotFound, Refusal
+from service.core.errors import BodyTooLarge, Forbidden, OrgNotFound, Refusal
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
@@ -45,16 +45,24 @@ from service.web.documentation import JSON, MEMBERS, READERS, CiToken, MediaType
 from service.web.models import (
     Answer,
     Body,
+    Parsed,
     ParsedQuery,
     Precondition,
     Query,
     Raw,
+    SecretAnswer,
+    Upload,
     model_of,
     parsed_body,
     query_model_of,
     refusals_of,
 )
-from service.web.refusals import BODY_REFUSALS, NOT_AN_OBJECT, UNKNOWN_PARAMETER
+from service.web.refusals import (
+    BODY_REFUSALS,
+    NOT_AN_OBJECT,
+    UNKNOWN_PARAMETER,
+    WRONG_MEDIA_TYPE,
+)
 from service.web.request_parsing import (
     all_parameters,
     json_bytes,
@@ -131,14 +139,13 @@ class ChangeOptions(Options, total=False):
     """Also of an endpoint that changes something.
 
     For callers with `needs`; None: for every member. A change that `is_sensitive` gives access: it
-    needs a recent sign-in. An answer that `is_secret` is stored by no cache. With `if_match`, the
+    needs a recent sign-in. With `if_match`, the
     handler finds in `call.replaces` the revision that the caller has seen.
     """
 
     needs: Required[Capability | None]
     status: int
     is_sensitive: bool
-    is_secret: bool
     if_match: type[Precondition]
 
 
@@ -237,7 +244,7 @@ class Taken:
     """What an endpoint takes of a request: parameters, a body (of which there is an `example`)."""
 
     query: Query[Any] | None
-    body: Body[Any] | Raw | None
+    body: Body[Any] | Raw | Upload | None
     example: Mapping[str, object] | None
 
     async def sent(self) -> tuple[Any, ...]:
@@ -257,17 +264,24 @@ class Taken:
         return () if query is None else (query.parse_texts(parameters),)
 
     async def sent_body(self) -> tuple[Any, ...]:
-        """The current request's body, if one is taken. Raises Invalid and BODY_REFUSALS."""
-        if self.body is None:
+        """The current request's body, if one is taken that is JSON.
+
+        Raises Invalid and BODY_REFUSALS.
+        """
+        if self.body is None or isinstance(self.body, Upload):
             return ()
         if isinstance(self.body, Raw):
             return (await json_bytes(request, self.body.bytes_max),)
-        return (await parsed_body(self.body, await json_object(request)),)
+        bytes_max = self.body.bytes_max if isinstance(self.body, Parsed) else 0
+        return (await parsed_body(self.body, await json_object(request, bytes_max)),)
 
     def refusals(
         self, of_callers: Sequence[type[Refusal]], own: Sequence[type[Refusal]]
     ) -> list[type[Refusal]]:
         """What is refused: input, callers, and what the endpoint refuses itself."""
+        if isinstance(self.body, Upload):
+            of_file = (BodyTooLarge, WRONG_MEDIA_TYPE)
+            return [*refusals_of(self.query), UNKNOWN_PARAMETER, *of_callers, *own, *of_file]
         of_input = (*refusals_of(self.query), *refusals_of(self.body))
         if self.body is None:
             return [*of_input, UNKNOWN_PARAMETER, *of_callers, *own]
@@ -483,8 +497,6 @@ class _Changes(Generic[_S]):
                 response = answered(answer, status)
                 if answer.location is not None:
                     response.headers["location"] = self.resource.address(slug) + answer.location
-                if options.get("is_secret", False):
-                    response.headers["cache-control"] = "no-store"
                 return response
 
             self.resource.add(
@@ -530,4 +542,6 @@ def answered(answer: Answer | Response, status: int) -> Response:
     response = json_answer(answer, status)
     if answer.etag is not None:
         response.set_etag(answer.etag)
+    if isinstance(answer, SecretAnswer):
+        response.headers["cache-control"] = "no-store"
     return response

@@ -75,6 +75,13 @@ class Answer(Struct, kw_only=True):
         return None
 
 
+class SecretAnswer(Answer, kw_only=True):
+    """An answer with a secret, which is in no log and in no cache."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(…)"
+
+
 class Precondition(Struct, kw_only=True, rename="kebab"):
     """The revision that a change replaces: its ETag in `If-Match`, or `*` for any.
 
@@ -116,6 +123,8 @@ class Parsed(Generic[_Parsed]):
     parse: Callable[[dict[str, Any]], _Parsed]
     is_long: bool = False
     refuses: Sequence[type[Refusal]] = (Invalid,)
+    bytes_max: int = 0
+    """What a body may have beyond the limit of all bodies. The app admits it on its path."""
 
 
 class Query(Protocol[_Parsed_co]):
@@ -150,6 +159,17 @@ class Raw:
     bytes_max: int
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as the body, of this media type; the handler receives it spooled, open to be read.
+
+    The app admits `bytes_max` on its path.
+    """
+
+    media: str
+    bytes_max: int
+
+
 async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
     """What the handler receives. Raises Invalid."""
     if isinstance(body, Parsed) and body.is_long:
@@ -157,8 +177,10 @@ async def parsed_body(body: Body[_Parsed], given: dict[str, Any]) -> _Parsed:
     return body.parse(given)
 
 
-def model_of(body: Body[object] | Raw) -> object:
-    """The model that documents `body`."""
+def model_of(body: Body[object] | Raw | Upload) -> object:
+    """The model that documents `body`; of a file, its media type."""
+    if isinstance(body, Upload):
+        return {body.media: None}
     return body.model if isinstance(body, Parsed | Raw) else body
 
 

@@ -7,11 +7,22 @@ for a change, call the handler, encode its answer. Audit rows of changes have th
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    BinaryIO,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
-from quart import Response
+from quart import Response, request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import AuditContext
@@ -30,7 +41,8 @@ from service.web.endpoint import (
     Taken,
     answered,
 )
-from service.web.models import Answer, Body, Query, Raw
+from service.web.models import Answer, Body, Query, Raw, Upload
+from service.web.request_parsing import spooled
 
 _CREDENTIALS: Final = ("adminToken",)
 
@@ -41,6 +53,11 @@ _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
 """The variables of the path, each a text."""
+
+ReadsFile: TypeAlias = Callable[
+    Concatenate[_Call, _Parsed, BinaryIO, _Variables], Awaitable[_Answer | Response]
+]
+"""A handler that also receives what is sent, parsed, and the file that is the body."""
 
 
 class OperatorOptions(Options, total=False):
@@ -81,7 +98,7 @@ class OperatorWriteCall(OperatorCall[_S_co]):
 class OperatorResource(Endpoints, Generic[_S]):
     """The endpoints below one path of the operator's; their handlers receive `services`.
 
-    The handlers of `get`, `post_read` and `delete_in_steps` open the transactions that they need:
+    The handlers of `get`, `post_read` and those in steps open the transactions that they need:
     to read, or to change something in steps of which each is whole. All others run in one.
     """
 
@@ -92,6 +109,7 @@ class OperatorResource(Endpoints, Generic[_S]):
         changes = self._changed
         self.get: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "GET", calls)
         self.post_read: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST", calls)
+        self.post_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST", calls)
         self.delete_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "DELETE", calls)
         self.post: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "POST", changes)
         self.put: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PUT", changes)
@@ -156,6 +174,15 @@ class _Endpoints(Generic[_Call]):
     ) -> Callable[
         [ReadsOf[_Call, bytes, _Variables, _Answer]], ReadsOf[_Call, bytes, _Variables, _Answer]
     ]: ...
+
+    @overload
+    def __call__(
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        body: Upload, **options: Unpack[OperatorOptions],
+    ) -> Callable[
+        [ReadsFile[_Call, _Parsed, _Variables, _Answer]],
+        ReadsFile[_Call, _Parsed, _Variables, _Answer],
+    ]: ...
     # fmt: on
 
     def __call__(
@@ -165,7 +192,7 @@ class _Endpoints(Generic[_Call]):
         *,
         returns: type[Answer],
         query: Query[Any] | None = None,
-        body: Body[Any] | Raw | None = None,
+        body: Body[Any] | Raw | Upload | None = None,
         example: Mapping[str, object] | None = None,
         **options: Unpack[OperatorOptions],
     ) -> Callable[[Handler], Handler]:
@@ -176,8 +203,15 @@ class _Endpoints(Generic[_Call]):
         def register(handler: Handler) -> Handler:
             async def route(**variables: str) -> Response:
                 caller = await group_of(group).access.authorize_operator()
-                sent = await takes.sent()
-                return answered(await self.run(caller, handler, sent, variables), status)
+                async with AsyncExitStack() as stack:
+                    sent = await takes.sent()
+                    if isinstance(body, Upload):
+                        sent += (
+                            await stack.enter_async_context(
+                                spooled(request, body.media, body.bytes_max)
+                            ),
+                        )
+                    return answered(await self.run(caller, handler, sent, variables), status)
 
             self.resource.add(
                 operation,

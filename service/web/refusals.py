@@ -25,6 +25,9 @@ IDEMPOTENCY_KEY_INVALID: Final = Invalid.of(
     "Idempotency-Key must be 1..255 printable ASCII characters"
 )
 UNKNOWN_ENCODING: Final = UnsupportedMediaType.of("content-encoding must be gzip or identity")
+WRONG_MEDIA_TYPE: Final = UnsupportedMediaType.of(
+    "content-type must be {value}", value="application/zip"
+)
 
 BODY_REFUSALS: Final[tuple[type[Refusal], ...]] = (
     DUPLICATE_MEMBER,

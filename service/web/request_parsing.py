@@ -2,14 +2,18 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from typing import Any, Final, NoReturn
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, BinaryIO, Final, NoReturn
 
 from quart import Request
 from werkzeug.exceptions import MethodNotAllowed
 
 from analytics.model.strict_json import DuplicateKey, unique_members
-from service.core.errors import Invalid, UnsupportedMediaType
+from service.core.errors import BodyTooLarge, Invalid, UnsupportedMediaType
+from service.core.threads import in_thread
 from service.web.bodies import read_body
 from service.web.refusals import (
     DUPLICATE_MEMBER,
@@ -17,10 +21,12 @@ from service.web.refusals import (
     NOT_AN_OBJECT,
     UNKNOWN_FIELD,
     UNKNOWN_PARAMETER,
+    WRONG_MEDIA_TYPE,
 )
 
 _INTEGER_DIGITS_MAX: Final = 64
 _BODY_BYTES_MAX: Final = 64 * 1024
+NO_LIMIT: Final = sys.maxsize
 _ECHO_MAX: Final = 64
 _FLAGS: Final = {None: None, "true": True, "false": False}
 
@@ -38,20 +44,47 @@ def refuse_head(request: Request) -> None:
         raise MethodNotAllowed(valid_methods=["GET"])
 
 
-async def json_object(request: Request) -> dict[str, Any]:
+async def json_object(request: Request, bytes_max: int = 0) -> dict[str, Any]:
     """The request's body, which must be one JSON object (RFC 8259, UTF-8).
 
-    Raises NOT_AN_OBJECT, or one of BODY_REFUSALS.
+    It has as many bytes as any body may have, or `bytes_max` if that is more. Raises NOT_AN_OBJECT,
+    or one of BODY_REFUSALS.
     """
-    return parse_object(await json_bytes(request, request.max_content_length or _BODY_BYTES_MAX))
+    common = request.max_content_length or _BODY_BYTES_MAX
+    return parse_object(await json_bytes(request, max(bytes_max, common)))
 
 
 async def json_bytes(request: Request, bytes_max: int) -> bytes:
     """The request's body, declared as JSON. Raises UnsupportedMediaType, and as `read_body`."""
-    raw = await read_body(request, bytes_max)
+    raw = await read_body(request, body_limit(request, bytes_max))
     if raw and request.mimetype != "application/json":
         raise UnsupportedMediaType
     return raw
+
+
+@asynccontextmanager
+async def spooled(request: Request, media: str, bytes_max: int) -> AsyncIterator[BinaryIO]:
+    """The request's body, of this media type, in a file without a name: it ends with the process.
+
+    Raises WRONG_MEDIA_TYPE, BodyTooLarge.
+    """
+    if request.mimetype != media:
+        raise WRONG_MEDIA_TYPE(value=media)
+    limit = body_limit(request, bytes_max)
+    with tempfile.TemporaryFile() as file:
+        size = 0
+        async for piece in request.body:
+            size += len(piece)
+            if size > limit:  # without a Content-Length this is not known before
+                raise BodyTooLarge
+            await in_thread(file.write, piece)
+        await in_thread(file.flush)
+        yield file
+
+
+def body_limit(request: Request, bytes_max: int) -> int:
+    """The limit of a body: `bytes_max`, and none for the operator's requests in this process."""
+    return NO_LIMIT if request.max_content_length == NO_LIMIT else bytes_max
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

@@ -41,7 +41,7 @@ async def _fill(services: Services) -> None:
 async def _import(services: Services, feed: str, ids: str) -> None:
     importer = BlocklistImporter(services.store)
     file = osv_zip([osv_record("MAL-1"), osv_record("MAL-2", "evil", "PyPI")])
-    await importer.import_file(file, "osv.zip", [ids], BY_OPERATOR, lambda *_: None, feed=feed)
+    await importer.import_file(file, "osv.zip", [ids], BY_OPERATOR, feed=feed)
 
 
 @pytest.fixture(scope="module")

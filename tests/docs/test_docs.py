@@ -19,8 +19,9 @@ from service.app.background_jobs import (
     suspicion,
     write_behind,
 )
+from service.app.declarations import apply_org, parse_declaration
 from service.ci.verifier.codes import Detail, FailureCode
-from service.cli.apply import apply_org, read_declaration
+from service.cli.files import read_toml
 from service.core.settings import PREFIX, Settings
 from service.trust.refusals import CREATE_REFUSALS
 from tests.conftest import BY_OPERATOR, World
@@ -204,7 +205,7 @@ async def test_the_organisation_in_a_file_can_be_applied(world: World, tmp_path:
     changes = []
     for _ in range(2):
         async with world.services.store.write() as work:
-            for slug, org in read_declaration(file).orgs.items():
+            for slug, org in parse_declaration(read_toml(file)).orgs.items():
                 await apply_org(work, slug, org, BY_OPERATOR)
             changes.append(work.recorded_events())
 

@@ -87,6 +87,7 @@ ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
         "--org acme --issuer https://nothing.example --sub x --repository-id 42",
         "--org acme --issuer x --sub x",
     ),
+    "bindings create": (f"{_BINDING} --sub repo:acme/new:ref:refs/heads/main",),
     "bindings explain": (
         "--org acme --claims {claims}",
         "--org acme --claims {claims} --project payments",

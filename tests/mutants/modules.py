@@ -222,9 +222,10 @@ _TESTS: Final = {
     "service/cli/files.py": "test_files",
     "service/cli/logins.py": "test_logins",
     "service/cli/policy.py": "processes/test_cli_asking",
-    "service/cli/proposals.py": "processes/test_cli_explain",
-    "service/cli/server_client.py": "processes/test_cli_remote_failures",
-    "service/cli/tables.py": "test_tables processes/test_cli_rejected",
+    "service/cli/client.py": (
+        "processes/test_cli_remote_failures processes/test_cli_hostile_servers test_in_process"
+    ),
+    "service/cli/output.py": "test_tables processes/test_cli_hostile_servers",
     "service/cli/target.py": "processes/test_cli_remote_failures processes/test_cli_places",
     "service/core/errors.py": "service/web/test_error_shape",
     "service/core/fair_queue.py": "test_fair_queue service/audit/test_fair_queries",
@@ -262,7 +263,7 @@ _TESTS: Final = {
         "test_preview_steps service/packages/proxy/test_preview_dates"
     ),
     "service/packages/policy/repository.py": "test_exceptions",
-    "service/packages/policy/sbom.py": "processes/test_cli_policy",
+    "service/packages/policy/sbom.py": "test_blocklist_api",
     "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
     "service/packages/proxy/artifacts.py": "test_changed_artifacts",
     "service/packages/proxy/blocked.py": "test_blocked",

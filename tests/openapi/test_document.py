@@ -283,11 +283,13 @@ def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
     assert disagreeing == []
 
 
-QUESTIONS = ("/explain", "/policy/check", "/policy/preview")
+QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview")
 """Asked by POST, and changing nothing."""
 
 
-OF_ADMINS = re.compile(r"/\{slug\}(/(api-keys|members|domains|teams|projects|roles))?$")
+OF_ADMINS = re.compile(
+    r"/\{slug\}(/(api-keys|members|members/\{member_id\}/sessions|domains|teams|projects|roles))?$"
+)
 """Read with org:admin, which no key has."""
 
 

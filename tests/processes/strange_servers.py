@@ -16,7 +16,7 @@ class Strange(BaseHTTPRequestHandler):
         type(self).seen.append({name.lower(): value for name, value in self.headers.items()})
         type(self).answer(self)
 
-    do_POST = do_GET  # noqa: N815 - as the library calls it
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815 - as the library calls them
 
     def log_message(self, *_: object) -> None:
         pass

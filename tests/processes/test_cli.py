@@ -1,127 +1,18 @@
 """The `countersign` command as scripts and people use it: answers, exit codes, one-line errors."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from service.cli.commands import Command, Place
 from tests.conftest import ISSUER, bindings_path
-from tests.databases import IS_POSTGRESQL
-from tests.other_programs import execute
-from tests.processes.command_line import Ran
-from tests.processes.command_tree import every_command
-from tests.processes.homes import PLATFORM, Home, all_bindings, all_entries
+from tests.processes.homes import PLATFORM, all_bindings, all_entries
 
 pytestmark = pytest.mark.slow
 
 REFUSED, WRONG_USAGE, UNAVAILABLE = 1, 2, 3
 
 _TRUST = ("--issuer", ISSUER, "--repository-id")
-STEPS = [
-    "init",
-    "org add {slug} --tier team",
-    "org list",
-    "org set-tier {slug} org",
-    "org hold {slug} --reason case-4711",
-    "org release {slug}",
-    "org grant {slug} admin oidc:r oidc:w",
-    "project add --org {slug} payments",
-    "project list --org {slug}",
-    "team add --org {slug} platform",
-    "member add --org {slug} ada@{slug}.example --idp github --role owner",
-    "member add --org {slug} bob@{slug}.example --idp google",
-    "member set-role --org {slug} bob@{slug}.example admin",
-    "member list --org {slug}",
-    "team set-admin --org {slug} platform bob@{slug}.example",
-    "team list --org {slug}",
-    "team set-admin --org {slug} platform bob@{slug}.example --remove",
-    "apikey issue --org {slug} --name proxy --project payments --scope audit:ingest",
-    "apikey list --org {slug}",
-    "apikey revoke --org {slug} {key}",
-    "session issue --org {slug} --member bob@{slug}.example --cookie",
-    "session list --org {slug} --member bob@{slug}.example",
-    "session revoke --org {slug} --member bob@{slug}.example",
-    "org domains {slug}",
-    "member remove-passkeys --org {slug} bob@{slug}.example",
-    "member remove --org {slug} bob@{slug}.example",
-    "bindings add --org {slug} --issuer {issuer} --sub {slug}/a --repository-id 7 --event push",
-    "bindings list --org {slug} --state active",
-    "bindings list --repository-id 7",
-    "bindings revoke --org {slug} {binding} --reason rotated",
-    "bindings list --org {slug} --as-of 2026-01-31T08:00:00Z",
-    "audit stats",
-    "audit query --org {slug} --event !org_created --event oidc_binding_created --limit 1",
-    "audit seal",
-    "audit check",
-    "audit check --org {slug}",
-    "audit prune --dry-run",
-    "audit prune --org {slug}",
-    "audit query --org {slug} --since 2026-01-01 --order asc",
-    "audit export --org {slug} --format csv --force {file}.csv",
-    "apply {file}",
-    "backup --with-secrets {file}.backup",
-    "restore --force {file}.backup",
-]
-"""Each command once, in an order in which each has something to say."""
-
-
-def walk(home: Home, slug: str, *flags: str) -> Iterator[tuple[str, Ran]]:
-    """Run STEPS on one organisation; ids that later steps need are read from the database."""
-    file = home.folder / f"{slug}.toml"
-    file.write_text(f'[orgs.{slug}]\nprojects = ["payments", "docs"]\n')
-    for step in STEPS:
-        if IS_POSTGRESQL and step.startswith("restore"):
-            continue  # into an empty database only: tests/service/audit/backup/test_postgresql.py
-        words = step.format(
-            slug=slug,
-            issuer=ISSUER,
-            file=file,
-            key=newest_id(home, "api_keys", slug) if "{key}" in step else "",
-            binding=newest_id(home, "bindings", slug) if "{binding}" in step else "",
-        )
-        yield step, home.order(*words.split(), *flags)
-
-
-def changes(step: str) -> bool:
-    """True if the command changes something on a data dir, which it then names."""
-    words = tuple(step.split())
-    tree = every_command()
-    (command,) = (
-        command
-        for path, command in tree.items()
-        if words[: len(path)] == path and isinstance(command, Command)
-    )
-    return command.changes and command.place is not Place.LOCAL
-
-
-def newest_id(home: Home, table: str, slug: str) -> str:
-    query = (
-        f"SELECT id FROM {table} WHERE tenant_id = (SELECT id FROM organisations WHERE slug = ?)"
-    )
-    return execute(home.data_dir, query, [slug])[-1][0]
-
-
-def test_every_command_answers_people_and_scripts(empty_home):
-    empty_home.ask("init")
-    target = f"data dir {empty_home.data_dir}"
-    why = "COUNTERSIGN_DATA_DIR"
-    for step, ran in walk(empty_home, "people"):
-        assert (ran.code, ran.err) == (0, f"Target: {target} ({why}).\n" * changes(step)), step
-        assert ran.out.strip(), step
-    said = {}
-    for step, ran in walk(empty_home, "scripts", "--json"):
-        line = json.dumps({"target": target, "why": why}) + "\n"
-        assert (ran.code, ran.err) == (0, line * changes(step)), step
-        assert isinstance(ran.json, dict), step
-        said[step] = ran.json
-
-    assert said["org add {slug} --tier team"]["tier"] == "team"
-    assert said["bindings revoke --org {slug} {binding} --reason rotated"] == {
-        "revoked": [newest_id(empty_home, "bindings", "scripts")]
-    }
-    assert said["apply {file}"] == {"changes": ["project_created"]}
 
 
 def test_rows_of_the_command_line_say_who_acted(home):

@@ -64,7 +64,7 @@ def test_help_fits_a_terminal(words):
         ("nothing --json", "No such command 'nothing'."),
         ("org add --json", "Missing argument 'SLUG'."),
         ("org list --json --nothing", "No such option '--nothing'."),
-        ("session list --json", "Missing option '--org'"),
+        ("session list --json", "Missing option '--member'"),
         ("policy check --json --org a conda b", "'conda' is not one of 'pypi', 'npm'"),
         ("whoami --json --local --server https://audit.example", "give either --server or"),
     ],

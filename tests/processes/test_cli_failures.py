@@ -9,7 +9,7 @@ from service.access.callers import cli_caller
 from service.app.composition import Services
 from service.audit.sealer import Sealer
 from service.cli.audit_maintenance import audit_seal
-from service.cli.context import CommandContext
+from service.cli.commands import CommandContext
 from service.core.settings import REPOSITORY
 from service.store.lease import LeaseLost, LeaseTaken
 from tests.other_programs import execute

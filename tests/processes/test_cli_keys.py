@@ -32,26 +32,6 @@ def test_a_key_is_issued_with_an_expiry_and_rotated(home):
     assert keys(home)[new["id"]]["is_live"] is False
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("issue", "--name", "x", *SENDS, "--expires", "soon"), "expires must be a length"),
-        (
-            ("issue", "--name", "x", *SENDS, "--expires", "2020-01-01"),
-            "expires must be in the future",
-        ),
-        (("rotate", "key_none"), "Live API key not found for this org: key_none"),
-        (("rotate", "key_none", "--overlap", "400d"), "overlap must be 0 or a length"),
-    ],
-)
-def test_what_is_no_lifetime_changes_nothing(quiet_home, words, text):
-    ran = quiet_home.order("apikey", words[0], "--org", "acme", *words[1:])
-
-    assert ran.code == 1
-    assert text in ran.refusal
-    assert keys(quiet_home) == {}
-
-
 def test_the_command_names_the_scopes_and_has_none_by_default(quiet_home):
     ran = quiet_home.order("apikey", "issue", "--org", "acme", "--name", "x")
 

@@ -1,4 +1,4 @@
-"""`countersign policy` and `countersign blocklist`, and a policy in the file of `apply`."""
+"""`countersign policy` and `countersign blocklist`."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.processes.homes import Home
-from tests.processes.test_cli_apply import applied
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 pytestmark = pytest.mark.slow
@@ -78,17 +77,6 @@ def test_a_wrong_policy_names_file_and_field(home: Home):
 
     assert refused.code == 1
     assert "policy.toml: deny[0].package: an npm name" in refused.refusal
-
-
-def test_a_file_of_organisations_sets_policies(home: Home):
-    text = "[orgs.acme.policy]" + POLICY
-    first, second = applied(home, text), applied(home, text)
-    wrong = applied(home, '[orgs.acme.policy]\nmode = "off"')
-
-    assert first.json["changes"][-1] == "policy_changed"
-    assert second.json["changes"] == []
-    assert wrong.code == 1
-    assert "orgs.toml: orgs.acme: policy: mode: " in wrong.refusal
 
 
 def test_a_blocklist_is_imported_and_blocks(home: Home):
@@ -183,64 +171,3 @@ def test_a_bill_of_materials_is_compared_with_the_blocklist(home: Home):
         ("ev-il", ["MAL-1"]),
     ]
     assert none == {"compared": 2, "others": 0, "findings": []}
-
-
-@pytest.mark.parametrize(
-    ("purl", "is_named"),
-    [
-        ("pkg:npm/%40acme/evil", True),
-        ("pkg:npm/@acme/evil", True),
-        ("pkg:npm/@acme/evil@", True),
-        ("pkg:npm/@acme/evil?vcs_url=git@example.com", True),
-        ("pkg:npm/@acme/evil@1.0.0", True),
-        ("PKG://NPM//@acme/evil@1.0.0", True),
-        ("pkg:npm/@acme/evil@9.9.9", False),
-        ("pkg:npm/@acme/good", False),
-    ],
-)
-def test_a_component_is_compared_in_every_spelling(home: Home, purl: str, is_named: bool):
-    """Without a version each advisory on the package counts: it must not look harmless."""
-    record = osv_record("MAL-2", "@acme/evil", versions=["1.0.0"], ranges=[])
-    home.ask("blocklist", "import", str(written(home, "osv.zip", osv_zip([record]).getvalue())))
-    listed = f"\ufeff{sbom(purl)}"  # some tools write a byte order mark
-
-    answer = home.order("blocklist", "check", str(written(home, "listed.json", listed)), "--json")
-
-    found = json.loads(answer.out)
-    assert (found["compared"], found["others"], len(found["findings"])) == (1, 0, is_named)
-
-
-def test_what_the_product_of_a_bill_of_materials_contains_is_compared(home: Home):
-    record = osv_record("MAL-2", "evil", versions=["1.0.0"], ranges=[])
-    home.ask("blocklist", "import", str(written(home, "osv.zip", osv_zip([record]).getvalue())))
-    product = {
-        "name": "shop",
-        "purl": "pkg:npm/shop@1.0.0",
-        "components": [{"name": "part", "components": [{"purl": "pkg:npm/evil@1.0.0"}]}],
-    }
-    listed = sbom("pkg:npm/good@1.0.0", metadata={"component": product})
-
-    answer = home.order("blocklist", "check", str(written(home, "listed.json", listed)), "--json")
-
-    found = json.loads(answer.out)
-    assert (found["compared"], found["others"]) == (2, 1)
-    assert [entry["package"] for entry in found["findings"]] == ["evil"]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "{",
-        "[]",
-        '{"bomFormat": "SPDX"}',
-        '{"spdxVersion": "SPDX-2.3", "packages": []}',
-        sbom("pkg:pypi/-@1"),
-        sbom(components=[{"purl": 1}]),
-        '{"bomFormat": "CycloneDX", "components": ' + '[{"components": ' * 9000,
-    ],
-)
-def test_what_is_no_bill_of_materials_is_refused(home: Home, content: str):
-    refused = home.order("blocklist", "check", str(written(home, "sbom.json", content)))
-
-    assert refused.code == 1
-    assert "CycloneDX" in refused.refusal or "pkg:pypi/-@1" in refused.refusal

@@ -204,12 +204,6 @@ def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
     }
 
     assert signed_in.ask("audit", "query", "--org", "acme", "--limit", "1", **local)["entries"]
-    plan = signed_in.order("audit", "query", "--org", "acme", "--explain")
-    assert plan.refusal.startswith(
-        "`audit query --explain` works on a data dir only, and the stored"
-    )
-    everywhere = ("bindings", "revoke", "--repository-id", "1", "--issuer", "x", "--all-orgs")
-    assert "works on a data dir only" in signed_in.order(*everywhere).refusal
 
 
 @only_full

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from service.cli.audit_rows import row_line
+from service.cli.audit import row_line
 from tests.conftest import ISSUER
 from tests.interpreters import start_module
 from tests.processes.homes import CLI, DEADLINE_S, Home

@@ -11,9 +11,10 @@ deletes leftovers.
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import BinaryIO, Final
 
 import msgspec
@@ -21,6 +22,7 @@ import msgspec
 from analytics.model.policy_envelopes import BlocklistImported
 from analytics.model.rows import AuditContext
 from service.core.errors import Invalid, NotFound
+from service.core.threads import run_uncancellable
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import (
     OSV,
@@ -42,7 +44,7 @@ from service.packages.policy.blocklist_loading import (
     EcosystemChange,
     OngoingImport,
 )
-from service.packages.policy.osv_zip import RecordFile
+from service.packages.policy.osv_zip import ReadRecord, RecordFile
 from service.packages.policy.repository import contents_of, find_current_import, load_feed_states
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
@@ -52,6 +54,7 @@ Changes = Mapping[Ecosystem, EcosystemChange]
 """What an import changes, by ecosystem."""
 
 _DIGEST_BYTES: Final = 2**20
+_PART_RECORDS: Final = 200
 
 
 NOTHING_TO_IMPORT: Final = Invalid.of(
@@ -166,7 +169,6 @@ class BlocklistImporter:
         source: str,
         patterns: Sequence[str],
         by: AuditContext,
-        on_progress: Callable[[int, int], None],
         *,
         feed: str = OSV,
         approve: Callable[[Changes], bool] = lambda changes: True,
@@ -175,21 +177,22 @@ class BlocklistImporter:
 
         Raises UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken, Invalid: then the
         list in force stays. If `approve` answers False, nothing is changed: an import without
-        a change would be noted. The patterns are globs. `on_progress` gets the bytes done and all.
+        a change would be noted. The patterns are globs. The file is read in threads.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, patterns)
-        sha256 = _digest(file)
+        sha256 = await run_uncancellable(_digest, file)
         current, known = await self._known(scope, sha256)
         if known is not None:
             return await self._renew(current, known, approve, began_at)
-        records = RecordFile(file)
+        records = await run_uncancellable(RecordFile, file)
 
         async def load(begun: OngoingImport) -> NewList:
             loading = AdvisoryLoader(self._store, begun, scope)
-            for read, done in records.records():
-                await loading.add(read)
-                on_progress(done, records.size)
+            unread = records.records()
+            while part := await run_uncancellable(_next_part, unread):
+                for read in part:
+                    await loading.add(read)
             await loading.flush()
             archive = _archive(shown_source(source), sha256, loading)
             new = await self._completed(begun, scope, loading, archive)
@@ -309,6 +312,11 @@ class BlocklistImporter:
                 work.record(org.id, envelope, by)
 
         await self._generations.switch_on(begun, finish)
+
+
+def _next_part(records: Iterator[ReadRecord]) -> list[ReadRecord]:
+    """The next records, some at once; none at the end."""
+    return list(islice(records, _PART_RECORDS))
 
 
 def _digest(file: BinaryIO) -> str:

@@ -1,10 +1,10 @@
-"""The operator's endpoints for the blocklist: what is in force of each feed, and removing one."""
+"""The operator's endpoints for the blocklist: importing feeds, what is in force, removing one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, BinaryIO, Final, Literal, Self
 
 from msgspec import Meta, Struct
 
@@ -12,21 +12,35 @@ from analytics.model.instants import format_ms, optional_ms
 from service.access.authorization import Authorizer
 from service.core.clock import Clock
 from service.core.errors import Invalid
-from service.packages.policy.blocklist import FEED_NOT_LISTED, BlocklistImporter, ImportResult
-from service.packages.policy.blocklist_contents import FeedState
+from service.packages.policy.blocklist import (
+    FEED_NOT_LISTED,
+    NOTHING_TO_IMPORT,
+    BlocklistImporter,
+    Changes,
+    ImportResult,
+)
+from service.packages.policy.blocklist_contents import OSV, FeedState
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
-from service.packages.policy.blocklist_loading import ImportOvertaken
+from service.packages.policy.blocklist_loading import EcosystemChange, ImportOvertaken
+from service.packages.policy.osv_zip import UnusableZip
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
 from service.store.store import Store
 from service.store.tables import BlocklistImport
 from service.web.documentation import Tag
-from service.web.models import Answer, Raw
+from service.web.models import Answer, Raw, Request, Upload
 from service.web.operator_endpoint import OperatorCall, OperatorResource
 from service.web.parameter_types import TimestampMs
 
 IMPORTS_LISTED: Final = 10
+MALICIOUS: Final = "MAL-*"
+"""The ids of records about malicious releases."""
+
 CHECK_PATH: Final = "/api/v1/operator/blocklist/check"
+IMPORTS_PATH: Final = "/api/v1/operator/blocklist/imports"
+SENT_ARCHIVE_BYTES_MAX: Final = 2**30
+"""Of an archive that is sent; the command on the machine reads longer ones."""
+
 SENT_SBOM_BYTES_MAX: Final = 16 * 2**20
 """Of a bill of materials that is sent; the command on the machine reads longer ones."""
 
@@ -128,6 +142,99 @@ class BlocklistStatus(Answer):
         )
 
 
+class ImportQuery(Request):
+    """What is imported: the archive's records of a feed, by their ids."""
+
+    file: Annotated[
+        str, Meta(max_length=255, description="The name of the archive, which the list shows.")
+    ]
+    feed: Annotated[str, Meta(description="Whose records they are; those of other feeds stay.")] = (
+        OSV
+    )
+    ids: Annotated[list[str], Meta(description="Globs of ids; default `MAL-*`.")] | None = None
+    is_plan: Annotated[bool, Meta(description="Show what would change; change nothing.")] = False
+    accept_loss: Annotated[
+        bool,
+        Meta(description="Import it although more than a tenth of an ecosystem's is removed."),
+    ] = False
+
+
+class ChangedEcosystem(Answer):
+    """How many advisories a feed has of an ecosystem, and how many an import changes."""
+
+    before: int
+    after: int
+    added: int
+    removed: int
+    changed: int
+    is_loss: Annotated[bool, Meta(description="More than a tenth is removed.")]
+
+    @classmethod
+    def of(cls, change: EcosystemChange) -> Self:
+        """A change in the API's representation."""
+        return cls(
+            before=change.before,
+            after=change.after,
+            added=change.added,
+            removed=change.removed,
+            changed=change.changed,
+            is_loss=change.is_loss,
+        )
+
+
+class UnreadableEntry(Answer):
+    """An entry of an archive that cannot be read, and why."""
+
+    name: str
+    error: str
+
+
+class ImportOutcome(Answer):
+    """What an import changed; if it is not `is_in_force`, what it would change.
+
+    `generation` is the one in force. `ecosystems` is empty for a file that is in force already.
+    """
+
+    generation: int
+    feed: str
+    sha256: str
+    is_unchanged: bool
+    is_in_force: bool
+    records: int
+    advisories: int
+    ecosystems: dict[str, ChangedEcosystem]
+    withdrawn: int
+    other: int
+    unreadable: int
+    unreadable_records: Annotated[list[UnreadableEntry], Meta(description="The first of them.")]
+    seconds: float
+
+    @classmethod
+    def of(cls, result: ImportResult) -> Self:
+        """The outcome of an import in the API's representation."""
+        counts = result.counts
+        return cls(
+            generation=result.generation,
+            feed=result.feed,
+            sha256=result.sha256,
+            is_unchanged=result.is_unchanged,
+            is_in_force=result.is_in_force,
+            records=counts.records,
+            advisories=counts.advisories,
+            ecosystems={
+                str(ecosystem): ChangedEcosystem.of(change)
+                for ecosystem, change in result.changes.items()
+            },
+            withdrawn=counts.withdrawn,
+            other=counts.other,
+            unreadable=counts.unreadable,
+            unreadable_records=[
+                UnreadableEntry(name=name, error=error) for name, error in counts.examples
+            ],
+            seconds=round(result.seconds, 2),
+        )
+
+
 class RemovedFeed(Answer):
     """A feed that was removed: how many advisories of each ecosystem."""
 
@@ -200,6 +307,34 @@ async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
         imports = await list_imports(session, IMPORTS_LISTED)
     services = call.services
     return BlocklistStatus.of(feeds, imports, services.clock(), services.stale_after_s)
+
+
+@resource.post_in_steps(
+    "import_feed",
+    "/imports",
+    query=ImportQuery,
+    body=Upload("application/zip", SENT_ARCHIVE_BYTES_MAX),
+    returns=ImportOutcome,
+    refuses=[UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken],
+)
+async def import_(
+    call: OperatorCall[BlocklistServices], query: ImportQuery, archive: BinaryIO
+) -> ImportOutcome:
+    """Replace a feed's part of the blocklist by an archive, OSV's bulk format (a zip).
+
+    Replaced are the records of the feed with such ids, of the ecosystems that the archive is about.
+    All that was in force stays in force until the new list is complete.
+    """
+
+    def approve(changes: Changes) -> bool:
+        is_loss = any(change.is_loss for change in changes.values())
+        return not query.is_plan and (query.accept_loss or not is_loss)
+
+    importer = BlocklistImporter(call.services.store)
+    result = await importer.import_file(
+        archive, query.file, query.ids or [MALICIOUS], call.by, feed=query.feed, approve=approve
+    )
+    return ImportOutcome.of(result)
 
 
 @resource.delete_in_steps(

@@ -3,8 +3,8 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import BinaryIO, ClassVar, Final, NamedTuple
 
 from service.core.errors import Invalid
 from service.core.text_rules import printable
@@ -35,6 +35,7 @@ class UnusableZip(Invalid):
     """The file is not a zip, is damaged, or would exceed the limits."""
 
     text = "not a usable zip file: {value}"
+    example: ClassVar[Mapping[str, object]] = {"value": "it has no list of entries"}
 
 
 class ReadRecord(NamedTuple):
@@ -63,19 +64,16 @@ class RecordFile:
             entry for entry in self._zip.infolist() if entry.filename.lower().endswith(".json")
         ]
         _check_entries(self._entries, file.seek(0, 2))
-        self.size = sum(entry.compress_size for entry in self._entries)
-        """Compressed bytes of all records."""
 
-    def records(self) -> Iterator[tuple[ReadRecord, int]]:
-        """Each record, with the compressed bytes read so far. Raises UnusableZip."""
-        total = done = 0
+    def records(self) -> Iterator[ReadRecord]:
+        """Each record. Raises UnusableZip."""
+        total = 0
         for entry in self._entries:
             data = self._read(entry)
             total += len(data)
-            done += entry.compress_size
             if total > TOTAL_BYTES_MAX:
                 raise UnusableZip(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
-            yield _record(entry.filename, data), done
+            yield _record(entry.filename, data)
 
     def _read(self, entry: zipfile.ZipInfo) -> bytes:
         try:

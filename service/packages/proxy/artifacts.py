@@ -1,14 +1,15 @@
 """Which file was first served under each name: what a registry offers later must be the same.
 
-Only the operator can accept another one.
+Only the operator can accept another one, by the endpoints that are declared here.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Annotated, Final, NamedTuple, Self, cast
 
+from msgspec import Meta
 from sqlalchemy import (
     ColumnElement,
     Table,
@@ -22,9 +23,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict, NotFound
+from service.orgs.services import OrgServices
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.file_keys import FileKey, parse_file_key
 from service.packages.release import Release
@@ -32,12 +35,18 @@ from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
+from service.web.documentation import Tag
+from service.web.models import Answer, Request
+from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
+from service.web.parameter_types import TimestampMs
 
 ARTIFACT_NOT_OFFERED: Final = NotFound.of(
-    "no registry offers {value} with this digest: see `countersign artifact list`"
+    "no registry offers {value} with this digest: see `countersign artifact list`",
+    value="left-pad-1.3.0.tgz",
 )
 ARTIFACT_AMBIGUOUS: Final = Conflict.of(
-    "several registries offer {value} with this digest: name one with --registry"
+    "several registries offer {value} with this digest: name one with --registry",
+    value="left-pad-1.3.0.tgz",
 )
 
 KEPT: Final = timedelta(days=730)
@@ -297,6 +306,78 @@ async def accept_artifact(
     for org in await list_orgs(work.session):
         work.record(org.id, accepted, by)
     return artifact
+
+
+resource = OperatorResource("artifacts", "/artifacts", Tag.OPERATOR, OrgServices)
+
+
+class ArtifactEntry(Answer):
+    """A file that was served, and the other one that its registry offers under its name."""
+
+    ecosystem: str
+    registry: str
+    package: str
+    version: str
+    file_name: str
+    digest: str
+    offered_digest: str | None
+    offered_at: TimestampMs | None
+    accepted_at: TimestampMs | None
+
+    @classmethod
+    def of(cls, entry: Artifact) -> Self:
+        """A file in the API's representation."""
+        return cls(
+            ecosystem=entry.ecosystem,
+            registry=entry.registry_url,
+            package=entry.package,
+            version=entry.version,
+            file_name=entry.file_name,
+            digest=entry.digest,
+            offered_digest=entry.offered_digest,
+            offered_at=optional_ms(entry.offered_at),
+            accepted_at=optional_ms(entry.accepted_at),
+        )
+
+
+class ArtifactList(Answer):
+    """Files that changed at their registry, the latest offer first."""
+
+    artifacts: list[ArtifactEntry]
+
+
+class AcceptedFile(Request):
+    """The file to take from now on."""
+
+    file_name: str
+    digest: Annotated[str, Meta(description="The `offered_digest`: what was looked at.")]
+    registry: (
+        Annotated[str, Meta(description="The registry's URL, if several have a file of this name.")]
+        | None
+    ) = None
+
+
+@resource.get("list_changed_artifacts", returns=ArtifactList)
+async def list_(call: OperatorCall[OrgServices]) -> ArtifactList:
+    """List files that are refused because their registry served others under their names."""
+    async with call.read() as session:
+        changed = await list_changed(session)
+    return ArtifactList(artifacts=[ArtifactEntry.of(entry) for entry in changed])
+
+
+@resource.post(
+    "accept_artifact",
+    "/accept",
+    body=AcceptedFile,
+    example={"file_name": "left-pad-1.3.0.tgz", "digest": "sha256:5f1b0c"},
+    returns=ArtifactEntry,
+    refuses=[ARTIFACT_NOT_OFFERED, ARTIFACT_AMBIGUOUS],
+)
+async def accept(call: OperatorWriteCall[OrgServices], body: AcceptedFile) -> ArtifactEntry:
+    """Take the file that a registry offers now, in every organisation."""
+    return ArtifactEntry.of(
+        await accept_artifact(call.work, body.file_name, body.digest, body.registry, call.by)
+    )
 
 
 def _known(

@@ -4,20 +4,18 @@ Planning is pure: the declared and the active bindings are arguments. A plan is 
 transaction, and only if it is still the plan that was shown.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from service.access.callers import Caller
 from service.ci.issuers.issuers import Issuers
 from service.core.errors import Conflict
 from service.store.store import UnitOfWork
-from service.store.tables import Binding, Organisation, Origin
+from service.store.tables import Binding, Organisation
 from service.trust.bindings.changes import REASON, add_binding, replace_binding, revoke_binding
 from service.trust.bindings.rules import Draft
-
-SYNC_ORIGINS: Final = frozenset(Origin)
 
 
 class BindingIdentity(NamedTuple):
@@ -129,13 +127,14 @@ async def apply_plan(
     by: Caller,
     issuers: Issuers,
     reason: str | None,
+    origins: Container[str],
 ) -> Sequence[Applied]:
     """Apply all of `plan`, which must have been made in this transaction.
 
     Raises what creating, replacing and revoking raise; then nothing is changed.
     """
     return [
-        Applied(action, await _apply(work, org, action, by, issuers, reason))
+        Applied(action, await _apply(work, org, action, by, issuers, reason, origins))
         for action in plan.actions
     ]
 
@@ -147,15 +146,16 @@ async def _apply(
     by: Caller,
     issuers: Issuers,
     reason: str | None,
+    origins: Container[str],
 ) -> str | None:
     if action.body is None:
         await revoke_binding(work, org, action.binding_id or "", reason, by)
         return None
     if action.binding_id is None:
-        created = await add_binding(work, org, action.body, by, issuers, SYNC_ORIGINS)
+        created = await add_binding(work, org, action.body, by, issuers, origins)
         return created.id
     body = {**action.body, REASON: reason}
-    successor = await replace_binding(work, org, action.binding_id, body, by, issuers, SYNC_ORIGINS)
+    successor = await replace_binding(work, org, action.binding_id, body, by, issuers, origins)
     return successor.id
 
 

@@ -91,6 +91,10 @@ REQUESTS: Final = {
     "bindings.revoke": Request("oidc:w"),
     "bindings.replace": Request("oidc:w", good=201, has_body=True),
     "bindings.revoke_all": Request("oidc:w", has_repository=True),
+    "bindings_sync.plan": Request("oidc:r", body={"bindings": []}),
+    "bindings_sync.sync": Request(
+        "oidc:w", good=409, body={"bindings": [], "plan": ""}, is_change=True
+    ),
     "explain.explain": Request("oidc:r", body={"claims": {}}),
     "rejected.rejected": Request("oidc:r"),
     "policy_exceptions.exceptions": Request("policy:r"),
@@ -101,6 +105,7 @@ REQUESTS: Final = {
     "policy.check": Request("policy:r", body={"ecosystem": "npm", "package": "left-pad@1.3.0"}),
     "policy.preview": Request("policy:r", body={}),
     "audit.page": Request("audit:r"),
+    "audit.plan": Request("audit:r"),
     "audit.summary": Request("audit:r"),
     "audit.entry": Request("audit:r"),
     "audit.accepted": Request("audit:r"),
@@ -114,6 +119,7 @@ REQUESTS: Final = {
     "members.remove": Request("org:admin"),
     "members.sign_out": Request("org:admin"),
     "members.remove_passkeys": Request("org:admin"),
+    "members.list_member_sessions": Request("org:admin"),
     "members.issue_link": Request("org:admin", good=201),
     "teams.list_": Request("org:admin"),
     "teams.create": Request("org:admin", good=201, makes_name=True),
@@ -209,15 +215,22 @@ REQUESTS: Final = {
 """A new endpoint is refused by the tests below until it has a row here, or in OPERATED."""
 
 OPERATED: Final = {
+    "artifacts.list_": 200,
+    "artifacts.accept": 400,
     "blocklist.status": 200,
+    "blocklist.import_": 400,
     "blocklist.remove": 404,
     "blocklist.check": 400,
+    "declaration.apply": 400,
+    "operated_bindings.list_": 400,
+    "operated_bindings.revoke": 400,
     "organisations.list_": 200,
     "organisations.create": 400,
     "organisations.put_tier": 400,
     "organisations.put_hold": 400,
     "organisations.delete_hold": 404,
     "organisations.post_domain": 400,
+    "organisations.post_session": 404,
 }
 """The operator's endpoints, which are of no organisation, and what an empty request is answered."""
 

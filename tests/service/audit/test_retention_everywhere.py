@@ -6,7 +6,6 @@ import pytest
 
 from service.access.callers import cli_caller
 from service.cli.client import Client, org_path
-from service.cli.context import CommandContext
 from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
@@ -75,8 +74,8 @@ async def assert_is_there(audit, audit_id: str, *, is_there: bool) -> None:
     entry = await audit.get(f"/{audit_id}")
     summary = await (await audit.get("/summary", event=EVENT)).get_json()
     export = await audit.export(format="json", event=EVENT)
-    desk = CommandContext(audit.services, cli_caller("org_platform"))
-    async with Client.of_data_dir(desk) as client:
+    operator = cli_caller("org_platform")
+    async with Client.of_data_dir(audit.services, operator) as client:
         said = await client.get(org_path("acme", "audit"), {"event": [EVENT]})
 
     assert len(page["entries"]) == is_there

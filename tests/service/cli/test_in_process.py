@@ -10,7 +10,6 @@ from quart import Quart, Response
 
 from service.access.callers import cli_caller
 from service.cli.client import Client, org_path
-from service.cli.context import CommandContext
 from service.cli.in_process import AppTransport
 from service.core.errors import Invalid, MethodNotAllowed, NotFound, OrgNotFound, StoreUnavailable
 from tests.conftest import World
@@ -18,8 +17,7 @@ from tests.conftest import World
 
 @pytest.fixture
 async def client(world: World) -> AsyncIterator[Client]:
-    context = CommandContext(world.services, cli_caller("org_operator"))
-    async with Client.of_data_dir(context) as client:
+    async with Client.of_data_dir(world.services, cli_caller("org_operator")) as client:
         yield client
 
 

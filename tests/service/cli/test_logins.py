@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from service.cli import logins
-from service.cli.credentials import Credential
 from service.cli.logins import (
+    Credential,
     Login,
     Logins,
     LoginsUnusable,

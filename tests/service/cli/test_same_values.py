@@ -9,7 +9,7 @@ from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
 from service.access.sessions import SESSION_PREFIX
 from service.audit import query_service
-from service.cli import audit, bindings, credentials, login, rejected
+from service.cli import audit, bindings, explain, logins, sign_in
 from service.core.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
 from service.orgs.api_keys import API_KEY_PREFIX
 from service.pages.sign_in import device_routes as forms
@@ -26,20 +26,20 @@ def test_limits_and_choices_are_those_of_the_api():
     state = next(one for one in bindings.bindings.commands["list"].params if one.name == "state")
     assert tuple(state.type.choices) == tuple(BindingState)
     assert audit.LIMIT_MAX == query_service.LIMIT_MAX
-    assert rejected.LIMIT_MAX == listing.LIMIT_MAX
+    assert explain.LIMIT_MAX == listing.LIMIT_MAX
 
 
 def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():
-    assert credentials.credential_of(f"{API_KEY_PREFIX}x").kind == "api_key"
-    assert credentials.credential_of(f"{SESSION_PREFIX}x").kind == "session"
-    assert credentials.credential_of("x").kind == "admin_token"
+    assert logins.credential_of(f"{API_KEY_PREFIX}x").kind == "api_key"
+    assert logins.credential_of(f"{SESSION_PREFIX}x").kind == "session"
+    assert logins.credential_of("x").kind == "admin_token"
     kinds = next(one.type for one in structs.fields(OwnSession))
-    assert set(get_args(credentials.CredentialKind)) == set(get_args(kinds))
+    assert set(get_args(logins.CredentialKind)) == set(get_args(kinds))
 
 
 def test_the_device_speaks_of_itself_as_the_server_knows_it():
-    assert login.CLIENT == {"client_id": forms.CLIENT_ID}
-    assert login.GRANT_TYPE == forms.GRANT_TYPE
+    assert sign_in.CLIENT == {"client_id": forms.CLIENT_ID}
+    assert sign_in.GRANT_TYPE == forms.GRANT_TYPE
 
 
 def test_the_page_names_every_variable_and_command():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from service.cli.tables import Table, text_width
+from service.cli.output import Table, text_width
 from service.cli.times import relative_time
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

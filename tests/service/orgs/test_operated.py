@@ -3,8 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from service.access.callers import ADMIN_TOKEN_ACTOR
+from service.orgs.key_api import IssuedApiKey
+from service.orgs.members import IssuedSession, SignInLink
+from service.web.models import SecretAnswer
 from tests.conftest import World, refused
 
 ORGS = "/api/v1/operator/orgs"
@@ -100,3 +104,23 @@ async def test_what_cannot_be_is_refused(
 
     status, text = await refused(answer)
     assert (status, text[: len(refusal[1])]) == refusal
+
+
+async def test_a_session_is_started_for_scripts(world: World) -> None:
+    """Its cookie is in the answer alone: no cache may store it, and no log shows it."""
+    path = f"{ORGS}/acme/members/{world.members['auditor'].email}/sessions"
+    response = await world.client.post(path, headers=world.admin)
+    cookie = (await response.get_json())["cookie"]
+
+    assert response.headers["cache-control"] == "no-store"
+    headers = {"cookie": f"admin_session={cookie}"}
+    assert (await world.client.get("/api/v1/session", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("model", [IssuedApiKey, IssuedSession, SignInLink])
+def test_an_answer_with_a_secret_is_not_written_to_a_log(model: type[Struct]) -> None:
+    """Whatever logs an object writes its `repr`."""
+    fields = dict.fromkeys(model.__struct_fields__, "csess_secret")
+
+    assert "secret" not in repr(model(**fields))
+    assert issubclass(model, SecretAnswer)

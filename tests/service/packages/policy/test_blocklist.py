@@ -37,14 +37,10 @@ async def load(
     store: Store,
     file: io.BytesIO,
     ids: Sequence[str] = ("MAL-*",),
-    on_progress: Any = None,
     **options: Any,
 ) -> ImportResult:
     """Import `file`, as the operator."""
-    show = on_progress or (lambda done, total: None)
-    return await BlocklistImporter(store).import_file(
-        file, "osv.zip", ids, BY_OPERATOR, show, **options
-    )
+    return await BlocklistImporter(store).import_file(file, "osv.zip", ids, BY_OPERATOR, **options)
 
 
 async def blocked(store: Store, org: Organisation, *names: str) -> list[str]:
@@ -211,11 +207,11 @@ async def test_an_import_that_is_cancelled_leaves_nothing(world: World) -> None:
     store = world.services.store
     await load(store, OLD)
 
-    def on_progress(done: int, total: int) -> None:
+    def approve(changes: object) -> bool:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await load(store, NEW, on_progress=on_progress)
+        await load(store, NEW, approve=approve)
 
     assert await blocked(store, world.acme, "old", "both", "new") == ["old", "both"]
     await load(store, NEW)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from service.packages.policy import sbom
+from service.app import application
+from service.packages.policy import blocklist, sbom
 from service.packages.policy.blocklist_api import SENT_SBOM_BYTES_MAX
 from tests.conftest import World, refused
-from tests.service.packages.policy.osv_files import osv_record
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist_feeds import import_records, in_force
 from tests.service.test_off_the_loop import threads_of
 
@@ -109,6 +110,43 @@ async def test_a_bill_of_materials_is_compared(world: World) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("purl", "is_named"),
+    [
+        ("pkg:npm/%40acme/evil", True),
+        ("pkg:npm/@acme/evil", True),
+        ("pkg:npm/@acme/evil@", True),
+        ("pkg:npm/@acme/evil?vcs_url=git@example.com", True),
+        ("pkg:npm/@acme/evil@1.0.0", True),
+        ("PKG://NPM//@acme/evil@1.0.0", True),
+        ("pkg:npm/@acme/evil@9.9.9", False),
+        ("pkg:npm/@acme/good", False),
+    ],
+)
+async def test_a_component_is_compared_in_every_spelling(
+    world: World, purl: str, is_named: bool
+) -> None:
+    """Without a version each advisory on the package counts: it must not look harmless."""
+    await import_records(world, osv_record("MAL-2", "@acme/evil", versions=["1.0.0"], ranges=[]))
+
+    # Some tools write a byte order mark.
+    found = await (await check(world, f"\ufeff{bill(purl)}".encode())).get_json()
+
+    assert (found["compared"], found["others"], len(found["findings"])) == (1, 0, is_named)
+
+
+async def test_what_the_product_of_a_bill_of_materials_contains_is_compared(world: World) -> None:
+    await import_records(world, osv_record("MAL-2", "evil", versions=["1.0.0"], ranges=[]))
+    part = {"name": "part", "components": [{"purl": "pkg:npm/evil@1.0.0"}]}
+    product = {"name": "shop", "purl": "pkg:npm/shop@1.0.0", "components": [part]}
+    listed = json.loads(bill("pkg:npm/good@1.0.0")) | {"metadata": {"component": product}}
+
+    found = await (await check(world, json.dumps(listed))).get_json()
+
+    assert (found["compared"], found["others"]) == (2, 1)
+    assert [entry["package"] for entry in found["findings"]] == ["evil"]
+
+
 async def test_a_comparison_with_an_empty_list_is_refused(world: World) -> None:
     """It must not look like one without findings."""
     answer = await check(world, bill("pkg:npm/one@1.0.0"))
@@ -124,6 +162,15 @@ async def test_a_comparison_with_an_empty_list_is_refused(world: World) -> None:
     [
         ('{"spdxVersion": "SPDX-2.3", "packages": []}', "application/json", 400),
         ("", "application/json", 400),
+        ("{", "application/json", 400),
+        ("[]", "application/json", 400),
+        (bill("pkg:pypi/-@1"), "application/json", 400),
+        ('{"bomFormat": "CycloneDX", "components": [{"purl": 1}]}', "application/json", 400),
+        (
+            '{"bomFormat": "CycloneDX", "components": ' + '[{"components": ' * 9000,
+            "application/json",
+            400,
+        ),
         (b'{"bomFormat": "CycloneDX", "components": [{"purl": "\xff"}]}', "application/json", 400),
         (bill(), "text/plain", 415),
     ],
@@ -156,4 +203,77 @@ async def test_a_bill_of_materials_is_read_in_a_thread(world: World, monkeypatch
 
     assert answer.status_code == 200
     assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+async def send(world: World, content: bytes, kind: str = "application/zip", **asked: str) -> Any:
+    """The answer to an archive that is sent."""
+    headers = {**world.admin, "content-type": kind}
+    query = {"file": "osv.zip", **asked}
+    path = f"{BLOCKLIST}/imports"
+    return await world.client.post(path, headers=headers, query_string=query, data=content)
+
+
+def archive(*names: str) -> bytes:
+    records = [osv_record(f"MAL-{number}", name) for number, name in enumerate(names)]
+    return bytes(osv_zip(records).getvalue())
+
+
+async def test_an_archive_is_imported_as_by_its_file(world: World) -> None:
+    """Planned, put in force, and then known."""
+    planned = await (await send(world, archive("one", "two"), is_plan="true")).get_json()
+    assert await in_force(world, "npm:one") == {}
+    done = await (await send(world, archive("one", "two"))).get_json()
+    again = await (await send(world, archive("one", "two"))).get_json()
+
+    assert (planned["is_in_force"], planned["is_unchanged"]) == (False, False)
+    assert planned["ecosystems"] == done["ecosystems"]
+    assert (done["is_in_force"], done["advisories"]) == (True, 2)
+    assert (again["is_unchanged"], again["ecosystems"]) == (True, {})
+    assert await in_force(world, "npm:one") == {"npm:one": "MAL-0"}
+    assert (await shown(world))["current"]["file"] == "osv.zip"
+
+
+async def test_a_loss_has_to_be_accepted(world: World) -> None:
+    """An archive that was cut off would let what it lacks be installed again."""
+    await send(world, archive("one", "two"))
+    lossy = await (await send(world, archive("one"))).get_json()
+    assert await in_force(world, "npm:two") == {"npm:two": "MAL-1"}
+    accepted = await (await send(world, archive("one"), accept_loss="true")).get_json()
+
+    assert (lossy["is_in_force"], lossy["ecosystems"]["npm"]["is_loss"]) == (False, True)
+    assert accepted["is_in_force"]
+    assert await in_force(world, "npm:two") == {}
+
+
+async def test_what_is_no_archive_is_refused_and_changes_nothing(world: World) -> None:
+    await send(world, archive("one"))
+    for content, kind, asked, status in (
+        (b"no zip", "application/zip", {}, 400),
+        (archive("two"), "application/json", {}, 415),
+        (archive("two"), "application/zip", {"ids": "GHSA-*"}, 400),
+        (archive("two"), "application/zip", {"feed": "not a name"}, 400),
+        (archive("two"), "application/zip", {"is_plan": "perhaps"}, 400),
+        (archive("two"), "application/zip", {"files": "x"}, 400),
+    ):
+        assert (await refused(await send(world, content, kind, **asked)))[0] == status
+    assert await in_force(world, "npm:one", "npm:two") == {"npm:one": "MAL-0"}
+
+
+async def test_an_archive_may_be_long_but_not_endless(world: World, monkeypatch) -> None:
+    """Its length is counted while it arrives: a header may say anything, or be missing."""
+    monkeypatch.setattr(application, "_LONG_BODIES", {f"{BLOCKLIST}/imports": 200_000})
+    long = await send(world, b"x" * 150_000)
+    endless = await send(world, b"x" * 250_000)
+
+    assert (await refused(long))[0] == 400
+    assert (await refused(endless))[0] == 413
+
+
+async def test_an_archive_is_read_in_threads(world: World, monkeypatch) -> None:
+    """It has some hundred thousand records."""
+    threads = threads_of(monkeypatch, blocklist, "_next_part")
+
+    assert (await send(world, archive("one"))).status_code == 200
+    assert threads
     assert threading.get_ident() not in threads

@@ -12,10 +12,10 @@ from service.access.roles import Role
 from service.app.bootstrap import prepare
 from service.app.composition import build_services
 from service.app.server import listen, serve
-from service.cli.answers import Answer, Output
 from service.cli.demo.installs import InstallLines, install_lines, issue_demo_key
 from service.cli.demo.registry import releases, serve_registry
 from service.cli.demo.seed import DEMO_ORG, seed_demo
+from service.cli.output import Answer, Output
 from service.cli.progress import row_progress
 from service.core.clock import utc_now
 from service.core.secrets import current_admin_token

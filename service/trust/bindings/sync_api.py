@@ -1,0 +1,260 @@
+"""The endpoints that make an organisation's bindings match a declared list, by a plan."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, ValidationError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.access.callers import Caller
+from service.access.roles import Capability
+from service.core.errors import Conflict, Invalid, NotFound
+from service.core.errors import errors_at as at
+from service.core.text_rules import parse_reason
+from service.store.organisations import get_project, get_team
+from service.store.tables import Origin
+from service.trust.bindings.changes import origins_of
+from service.trust.bindings.repository import BindingState, find_projects_and_teams, list_bindings
+from service.trust.bindings.rules import parse_binding
+from service.trust.bindings.services import BindingServices
+from service.trust.bindings.sync import (
+    Applied,
+    DeclaredDraft,
+    Plan,
+    PlanChanged,
+    SyncAction,
+    apply_plan,
+    plan_sync,
+)
+from service.trust.refusals import CREATE_REFUSALS, BindingExists
+from service.web.documentation import Tag
+from service.web.endpoint import Call, Resource, WriteCall
+from service.web.models import Answer, Parsed
+
+_Declared = TypeVar("_Declared", bound="DeclaredBindings")
+
+SYNC_BYTES_MAX: Final = 4 * 2**20
+SYNC_PATH: Final = "/oidc-bindings/sync"
+"""How the paths of the endpoints end, or the path of a plan before `/plan`."""
+
+_EXAMPLE: Final = {
+    "issuer": "https://token.actions.githubusercontent.com",
+    "bindings": [
+        {
+            "sub_pattern": "repo:acme/payments:ref:refs/heads/main",
+            "repository_id": "123456789",
+            "event_names": ["push"],
+            "project": "payments",
+        }
+    ],
+}
+
+resource = Resource("bindings_sync", SYNC_PATH, Tag.BINDINGS, BindingServices)
+
+
+class DeclaredBinding(Struct, frozen=True, forbid_unknown_fields=True):
+    """A binding to have. `project` and `team` are ids or names; without events, any is allowed.
+
+    Without `origin`, a new binding is the caller's organisation's (or its team's, or the
+    platform's), and others keep theirs.
+    """
+
+    sub_pattern: str
+    issuer: str | None = None
+    repository_id: str | int | None = None
+    event_names: list[str] = []
+    project: str | None = None
+    team: str | None = None
+    origin: str | None = None
+
+
+class DeclaredBindings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The bindings to have. `issuer` is that of those that name none."""
+
+    bindings: list[DeclaredBinding]
+    issuer: str | None = None
+    has_prune: Annotated[
+        bool, Meta(description="Whether active bindings that are not declared are revoked.")
+    ] = False
+
+
+class BindingsToSync(DeclaredBindings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The bindings to have, and the plan that was made for them."""
+
+    plan: Annotated[str, Meta(description="The `plan` of the answer to `/plan`.")]
+    reason: (
+        Annotated[str, Meta(description="Why; stored with what is revoked or replaced.")] | None
+    ) = None
+
+
+class ChangedField(Struct, kw_only=True):
+    """A field that a replacement changes: what it is, and what it will be."""
+
+    before: Any = msgspec.field(name="from")
+    after: Any = msgspec.field(name="to")
+
+
+class PlannedAction(Struct, kw_only=True):
+    """One change. `binding` is replaced or revoked; `new` is created, once it is applied."""
+
+    action: Literal["create", "replace", "revoke"]
+    binding: str | None
+    new: str | None
+    issuer: str
+    sub_pattern: str
+    repository_id: str | None
+    team_id: str | None
+    differences: dict[str, ChangedField]
+
+
+class SyncPlan(Answer):
+    """The changes in order. `unmanaged` active bindings are not declared, and stay."""
+
+    org: str
+    applied: bool
+    actions: list[PlannedAction]
+    unchanged: int
+    unmanaged: int
+    plan: Annotated[str, Meta(description="Names these changes; for applying them.")]
+
+
+def _parse(given: dict[str, Any]) -> DeclaredBindings:
+    return _converted(given, DeclaredBindings)
+
+
+def _parse_sync(given: dict[str, Any]) -> BindingsToSync:
+    parsed = _converted(given, BindingsToSync)
+    parse_reason(parsed.reason)
+    return parsed
+
+
+def _converted(given: dict[str, Any], model: type[_Declared]) -> _Declared:
+    """The declaration; a fault names its place, which may be deep in a long list."""
+    try:
+        return msgspec.convert(given, model)
+    except ValidationError as error:
+        raise Invalid(str(error), field="bindings") from error
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise Invalid("bindings must be text in UTF-8", field="bindings") from error
+
+
+@resource.post_read(
+    "plan_bindings_sync",
+    "/plan",
+    needs=Capability.OIDC_READ,
+    body=Parsed(DeclaredBindings, _parse, is_long=True, bytes_max=SYNC_BYTES_MAX),
+    example=_EXAMPLE,
+    returns=SyncPlan,
+    refuses=[*CREATE_REFUSALS, NotFound],
+)
+async def plan(call: Call[BindingServices], declared: DeclaredBindings) -> SyncPlan:
+    """Show what would make the organisation's active bindings match a list. Nothing is changed."""
+    async with call.read() as session:
+        planned = await _plan(session, call, declared)
+    return _form(call.org.slug, planned, ())
+
+
+@resource.post(
+    "sync_bindings",
+    needs=Capability.OIDC_WRITE,
+    body=Parsed(BindingsToSync, _parse_sync, is_long=True, bytes_max=SYNC_BYTES_MAX),
+    example=_EXAMPLE | {"plan": "5f1b0c"},
+    returns=SyncPlan,
+    refuses=[*CREATE_REFUSALS, NotFound, BindingExists, PlanChanged, Conflict],
+)
+async def sync(call: WriteCall[BindingServices], declared: BindingsToSync) -> SyncPlan:
+    """Make the organisation's active bindings match a list, all changes or none of them.
+
+    It is refused if they are no longer those of the plan.
+    """
+    planned = await _plan(call.session, call, declared)
+    if _name_of(planned.actions) != declared.plan:
+        raise PlanChanged
+    reason, origins = parse_reason(declared.reason), origins_of(call.caller)
+    applied = await apply_plan(
+        call.work, call.org, planned, call.caller, call.services.issuers, reason, origins
+    )
+    return _form(call.org.slug, planned, applied)
+
+
+async def _plan(
+    session: AsyncSession, call: Call[BindingServices], content: DeclaredBindings
+) -> Plan:
+    """The plan for the bindings that `session` sees. Raises Invalid naming the place."""
+    found: dict[tuple[str | None, ...], int] = {}
+    declared = []
+    for number, entry in enumerate(content.bindings, 1):
+        with at(f"binding {number} ({entry.sub_pattern})"):
+            binding = await _declared(session, call, entry, content.issuer)
+            first = found.setdefault(binding.identity, number)
+            if first != number:
+                raise Invalid(f"the same issuer, sub_pattern and id as binding {first}")
+        declared.append(binding)
+    active = await list_bindings(session, call.org.id, BindingState.ACTIVE)
+    return plan_sync(declared, active, has_prune=content.has_prune)
+
+
+async def _declared(
+    session: AsyncSession, call: Call[BindingServices], entry: DeclaredBinding, issuer: str | None
+) -> DeclaredDraft:
+    org, caller = call.org, call.caller
+    project = await get_project(session, org, entry.project) if entry.project else None
+    team = await get_team(session, org, entry.team) if entry.team else None
+    body = {
+        "issuer": entry.issuer or issuer,
+        "sub_pattern": entry.sub_pattern,
+        "repository_id": entry.repository_id,
+        "event_names": entry.event_names,
+        "origin": entry.origin or _origin(caller, is_team=team is not None),
+        "project_id": project.id if project else None,
+        "team_id": team.id if team else None,
+    }
+    known = await find_projects_and_teams(session, org.id, body["project_id"], body["team_id"])
+    draft = parse_binding(body, call.services.issuers, known, frozenset(Origin))
+    if team is not None and draft.origin is not Origin.TEAM_ADMIN:
+        raise Invalid("a team's binding has origin team_admin")
+    return DeclaredDraft(draft, has_origin=entry.origin is not None)
+
+
+def _origin(caller: Caller, *, is_team: bool) -> str:
+    """The origin of a new binding that declares none."""
+    if is_team:
+        return Origin.TEAM_ADMIN.value
+    is_platform = Origin.PLATFORM_ADMIN in origins_of(caller)
+    return (Origin.PLATFORM_ADMIN if is_platform else Origin.ORG_ADMIN).value
+
+
+def _name_of(actions: Sequence[SyncAction]) -> str:
+    """A digest of the changes; the order in which they are applied counts."""
+    facts = [(each.kind, each.identity, each.binding_id, each.body) for each in actions]
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+
+def _form(slug: str, planned: Plan, applied: Sequence[Applied]) -> SyncPlan:
+    new_ids = [entry.new_id for entry in applied] or [None] * len(planned.actions)
+    return SyncPlan(
+        org=slug,
+        applied=bool(applied),
+        actions=[
+            _action(action, new_id) for action, new_id in zip(planned.actions, new_ids, strict=True)
+        ],
+        unchanged=planned.unchanged,
+        unmanaged=planned.unmanaged,
+        plan=_name_of(planned.actions),
+    )
+
+
+def _action(action: SyncAction, new_id: str | None) -> PlannedAction:
+    identity: Mapping[str, Any] = action.identity._asdict()
+    return PlannedAction(
+        action=action.kind.value,
+        binding=action.binding_id,
+        new=new_id,
+        differences={
+            name: ChangedField(before=before, after=after)
+            for name, (before, after) in action.differences.items()
+        },
+        **identity,
+    )
