@@ -9,7 +9,7 @@ from sqlalchemy import event, update
 from service.store.tables import Binding
 from service.trust.bindings import listing
 from tests.conftest import grant
-from tests.service.pages.page import AUDIT, OWN_PAGE, open_page
+from tests.service.pages.page import AUDIT, open_page
 from tests.service.pages.trust.pages import (
     BINDINGS,
     HOSTILE_SUB,
@@ -21,34 +21,6 @@ from tests.service.pages.trust.pages import (
     revoke,
     see,
 )
-
-
-async def status_for(world, path, headers):
-    """What a browser with these credentials is answered."""
-    response = await world.client.get(path, headers=headers | {"accept": OWN_PAGE["accept"]})
-    return response.status_code
-
-
-@pytest.mark.parametrize(
-    ("who", "role", "status"),
-    [
-        ("owner", None, 200),
-        ("auditor", None, 403),
-        ("auditor", "auditor", 200),
-        ("team_admin", "member", 200),
-        ("member", None, 403),
-        ("stranger", None, 403),
-    ],
-)
-async def test_the_list_is_for_those_with_oidc_r(world, who, role, status):
-    binding_id = await bind(world)
-    if role:
-        await grant(world, role, "oidc:r")
-
-    for path in (BINDINGS, f"{BINDINGS}/{binding_id}"):
-        assert await status_for(world, path, world.session(who)) == status
-    assert await status_for(world, BINDINGS, {}) == 303
-    assert await status_for(world, BINDINGS, world.admin) == 200
 
 
 async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):

@@ -12,7 +12,6 @@ from tests.service.pages.trust.pages import (
     answered,
     bind,
     cells,
-    revoke,
     see,
 )
 
@@ -112,16 +111,6 @@ async def test_more_bindings_than_a_page_shows_are_all_confirmed_and_revoked(wor
     assert answer.status_code == 303
     assert await world.bindings(state="active") == []
     assert len(await world.audit(event="oidc_binding_revoked")) == MANY
-
-
-async def test_a_repository_that_is_revoked_already_says_so(world: World):
-    (only,) = await bound(world, "a")
-    page = await see(world, OF_42)
-    await revoke(world, only)
-
-    late = await answered(await press(world, page.html, "Revoke the binding permanently"), 409)
-
-    assert "changed concurrently" in late.one("div", role="alert").text
 
 
 async def test_a_faulty_reason_revokes_nothing_and_is_kept(world: World):

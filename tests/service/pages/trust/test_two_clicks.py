@@ -131,29 +131,6 @@ async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, l
         assert len(left) == len(active) + 1
 
 
-async def test_what_the_replaced_binding_trusted_stays_trusted(world: World):
-    await other_events(world)
-    await remember(world, rejection(world.acme.id, project_id=world.project.id))
-
-    await press(world, (await first_click(world)).html, REPLACE)
-
-    for event_name in ("push", "schedule", "release"):
-        assert await is_trusted(world, event_name=event_name)
-        assert await is_trusted(world, event_name=event_name, project_id=world.project.id)
-
-
-async def test_a_new_binding_is_limited_to_the_project_of_the_key(world: World):
-    """The job came with a key of a project: keys of others need no trust."""
-    await remember(world, rejection(world.acme.id, project_id=world.project.id))
-    page = await first_click(world)
-
-    await press(world, page.html, CREATE)
-
-    (binding,) = await world.bindings()
-    assert binding["projectId"] == world.project.id
-    assert await is_trusted(world, project_id=world.project.id)
-
-
 async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world: World):
     """One more binding would not help; which of them stays is for a person to say."""
     await bind(world)

@@ -11,17 +11,9 @@ from service.trust.bindings.changes import add_binding, revoke_binding
 from tests.conftest import ISSUER, World, binding_body, bindings_path, grant
 
 CREATED_KEYS = {
-    "binding_id": str,
-    "issuer": str,
-    "sub_pattern": str,
-    "repository_id": str,
-    "event_names": list,
-    "origin": str,
-    "project_id": str | None,
-    "team_id": str | None,
-    "by_user_id": str,
+    *("binding_id", "issuer", "sub_pattern", "repository_id", "event_names", "origin"),
+    *("project_id", "team_id", "by_user_id"),
 }
-REVOKED_KEYS = {"binding_id": str, "revoked_reason": str | None, "by_user_id": str}
 
 
 async def binding_rows(world: World) -> list[dict[str, Any]]:
@@ -176,16 +168,6 @@ async def test_the_operator_at_the_command_line_is_the_platform_acting_across_te
         assert (row["actor"], row["actor_source"]) == ("system:cli", "system")
         assert row["verdict_source"] == "cli"
         assert (row["request_id"], row["source_ip"]) == (None, None)
-
-
-async def test_envelopes_have_exactly_the_documented_keys_and_types(world: World):
-    await change(world, world.admin, "key leaked")
-
-    revoked, created = (row["payload"] for row in await binding_rows(world))
-    for payload, keys in ((created, CREATED_KEYS), (revoked, REVOKED_KEYS)):
-        assert set(payload) == set(keys)
-        for key, kind in keys.items():
-            assert isinstance(payload[key], kind), key
 
 
 async def test_a_short_envelope_is_its_own_decision_reason(world: World):

@@ -19,17 +19,6 @@ async def created_id(world: World, **changes: object) -> str:
     return (await response.get_json())["id"]
 
 
-async def test_a_created_binding_is_active(world: World):
-    await created_id(world)
-
-    (binding,) = await world.bindings()
-    assert (binding["revokedAt"], binding["revokedBy"], binding["revokedReason"]) == (
-        None,
-        None,
-        None,
-    )
-
-
 async def test_a_delete_revokes_and_says_who_when_and_why(world: World):
     """The row stays, so that the history of trust can be replayed."""
     binding_id = await created_id(world)
@@ -61,14 +50,6 @@ async def test_a_second_delete_is_404_and_changes_nothing(world: World):
     assert await world.bindings() == before
 
 
-async def test_a_delete_through_another_organisation_is_404_and_changes_nothing(world: World):
-    """An id belongs to its organisation; knowing it is not enough."""
-    binding_id = await created_id(world)
-
-    assert await refused(await revoke(world, binding_id, slug="other")) == GONE
-    assert (await world.bindings())[0]["revokedAt"] is None
-
-
 async def test_the_triple_is_free_again_after_a_revoke(world: World):
     first = await created_id(world)
     await revoke(world, first)
@@ -82,22 +63,6 @@ async def test_the_triple_is_free_again_after_a_revoke(world: World):
     assert [binding["id"] for binding in listed] == [second, first]
     assert listed[0]["revokedAt"] is None
     assert listed[1] == revoked
-
-
-async def test_a_revoked_binding_never_becomes_active_again(world: World):
-    """Whatever is done with its triple afterwards is done to other rows."""
-    first = await created_id(world)
-    await revoke(world, first)
-    for _ in range(3):
-        world.clock.advance(seconds=1)
-        await revoke(world, await created_id(world))
-        assert await refused(await revoke(world, first)) == GONE
-
-    listed = await world.bindings()
-    assert len({binding["id"] for binding in listed}) == 4
-    assert all(binding["revokedAt"] for binding in listed)
-    assert listed[-1]["id"] == first
-    assert listed[-1]["revokedAt"] == "2026-03-04T12:00:00.123Z"
 
 
 async def test_of_many_concurrent_revokes_one_succeeds(world: World):

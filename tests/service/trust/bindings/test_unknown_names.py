@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import World, binding_body, bindings_path, refused
+from tests.conftest import World, bindings_path, refused
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,25 +50,6 @@ async def test_an_unknown_query_parameter_of_a_list_is_named(
     answer = await shared_world.client.get(f"{bindings_path()}?{query}", headers=shared_world.admin)
 
     assert await refused(answer) == (400, f"unknown query parameter: {named}")
-
-
-async def test_a_create_takes_no_query_parameters(shared_world: World):
-    for query in ("dry_run=1", "reason=x", "event_names=push"):
-        answer = await shared_world.client.post(
-            f"{bindings_path()}?{query}", headers=shared_world.admin, json=binding_body()
-        )
-        name = query.partition("=")[0]
-        assert await refused(answer) == (400, f"unknown query parameter: {name}")
-    assert await shared_world.bindings() == []
-
-
-async def test_a_revoke_takes_no_query_parameter_but_the_reason(shared_world: World):
-    """`because` was meant to be kept."""
-    answer = await shared_world.client.delete(
-        f"{bindings_path('acme', 'obind_0')}?because=leaked", headers=shared_world.admin
-    )
-
-    assert await refused(answer) == (400, "unknown query parameter: because")
 
 
 async def test_every_endpoint_of_the_api_refuses_unknown_query_parameters(shared_world: World):

@@ -303,28 +303,6 @@ async def test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken(w
     assert (await only_entry(world, **changes))["proposal"] is None
 
 
-async def test_an_event_that_is_not_listed_is_added_to_those_that_are(world):
-    """The slot is taken, so the binding in it has to be revoked, and loses nothing by it."""
-    binding_id = await create(world, event_names=["release", "schedule"])
-
-    entry = await only_entry(world, detail=Detail.EVENT_NAME_NOT_ALLOWED)
-
-    assert entry["proposal"]["replaces"] == binding_id
-    assert sorted(entry["proposal"]["body"]["event_names"]) == ["push", "release", "schedule"]
-    await follow(world, entry["proposal"])
-    assert (await listed(world))[0]["proposal"] is None
-
-
-async def test_a_binding_of_another_project_has_to_make_room(world):
-    binding_id = await create(world, project_id=world.project.id)
-
-    entry = await only_entry(world)
-
-    assert entry["proposal"]["replaces"] == binding_id
-    await follow(world, entry["proposal"])
-    assert (await listed(world))[0]["proposal"] is None
-
-
 async def test_for_the_project_it_is_limited_to_the_binding_is_enough(world):
     await create(world, project_id=world.project.id)
 
