@@ -1,6 +1,7 @@
 """Queries on bindings. Nothing in this module commits."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -123,15 +124,7 @@ async def find_envelope(
     session: AsyncSession, tenant_id: str, draft: Draft, slot_rule: BindingSlot
 ) -> Binding | None:
     """The organisation-level active binding that a team's `draft` must stay within, or None."""
-    org_level = Draft(
-        issuer=draft.issuer,
-        sub_pattern=draft.sub_pattern,
-        repository_id=draft.repository_id,
-        event_names=(),
-        origin=Origin.ORG_ADMIN,
-        project_id=None,
-        team_id=None,
-    )
+    org_level = replace(draft, team_id=None)  # the slot has no other part of it
     binding = await find_active(session, slot_key(org_level, tenant_id, slot_rule))
     # With one slot for the whole service, the slot's binding may be another organisation's.
     if binding is None or binding.tenant_id != tenant_id or binding.origin != Origin.ORG_ADMIN:
