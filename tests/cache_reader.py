@@ -34,7 +34,7 @@ async def read(order: dict[str, Any]) -> list[int]:
         for number in range(order["times"]):
             # Alternately as an export reads, day by day, and all days in one statement of DuckDB.
             query = Query(order=Order.OLDEST_FIRST if number % 2 else Order.NEWEST_FIRST)
-            tables = await lake.query(lambda reader: list(reader.stream(held, query)))  # noqa: B023 - at once
+            tables = await lake.queries.run(lambda reader: list(reader.stream(held, query)))  # noqa: B023 - at once
             counts.append(sum(table.num_rows for table in tables))
     finally:
         await store.close()

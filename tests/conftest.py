@@ -446,7 +446,7 @@ async def running_world(
     app.jinja_env.bytecode_cache = _TEMPLATES
     services: Services = app.extensions[EXTENSION]
     if not IS_FULL:
-        services.lake.warm_up = _at_first_query  # type: ignore[method-assign]
+        services.lake.queries.warm_up = _at_first_query  # type: ignore[method-assign]
     people = World(
         app,
         app.test_client(),

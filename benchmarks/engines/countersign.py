@@ -77,12 +77,12 @@ class ThisEngine:
         self._data_dir = Path(self._scratch.name)
         asyncio.run(found(self._segments, self._folder / "audit", self._data_dir))
         self._lake = Lake(Settings(data_dir=self._data_dir))
-        asyncio.run(self._lake.warm_up())  # as its server does
+        asyncio.run(self._lake.queries.warm_up())  # as its server does
         own = tuple(s for s in self._segments if s.tenant_id == tenant_id(0))
         self._snapshot = Snapshot(tenant_id(0), self._source.last_seq, own, ())
 
     def ready(self, question: Question, after: Position | None) -> Ask:
-        reader, snapshot = self._lake._reader, self._snapshot
+        reader, snapshot = self._lake.queries._reader, self._snapshot
         match question:
             case Page(query=query):
                 return lambda: rows_of(reader.page(snapshot, query, PAGE_ROWS, after))
@@ -102,7 +102,7 @@ class ThisEngine:
         """Do nothing: indexes are written with their segments."""
 
     def export(self, export: Export) -> int:
-        tables = self._lake._reader.stream(self._snapshot, Page("", "").query)
+        tables = self._lake.queries._reader.stream(self._snapshot, Page("", "").query)
         rows = 0
         for piece in export_pieces(tables, tenant_id(0), FileForm(ExportFormat(export.format))):
             rows = piece.rows

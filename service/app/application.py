@@ -466,7 +466,7 @@ def _run_in_background(app: Quart, jobs: Callable[[Services], list[Maintenance]]
     async def start() -> None:
         loops = [write_behind(services), key_renewal(services), suspicion(services)]
         running = [loop.run(stop) for loop in loops + jobs(services)]
-        warming = (services.keys.warm_up(), services.lake.warm_up())
+        warming = (services.keys.warm_up(), services.lake.queries.warm_up())
         app.extensions["background"] = asyncio.gather(*warming, *running, return_exceptions=True)
 
     @app.after_serving

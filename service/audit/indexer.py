@@ -54,7 +54,7 @@ class Indexer:
 
     async def report_damaged(self) -> None:
         """Have indexes that queries of this process could not read built again, by any process."""
-        if damaged := self._lake.damaged():
+        if damaged := self._lake.queries.take_damaged():
             async with self._store.write() as work:
                 for segment in damaged:
                     await clear_index(work.session, segment)

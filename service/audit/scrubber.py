@@ -134,7 +134,7 @@ class Scrubber:
         Without the lease: another process may be reading for hours, and what is noted twice is the
         same. What is known to be damaged is not read again.
         """
-        ids, seqs = self._lake.suspects.take()
+        ids, seqs = self._lake.queries.suspects.take()
         if not ids and not seqs:
             return False
         async with self._store.read() as session:

@@ -21,6 +21,7 @@ from analytics.query.reader import Reader
 from analytics.query.summaries import TOP_PARAMETERS, Summary, summarise, summary_of
 from analytics.storage.snapshot import Snapshot
 from service.audit.lake import Lake
+from service.audit.lake_queries import LakeQueries
 from service.core.fair_queue import Length
 from service.store.store import Store
 from service.store.tables import Organisation
@@ -39,7 +40,7 @@ class TenantLog:
     org: Organisation
     snapshot: Snapshot
     floor: datetime | None
-    lake: Lake
+    queries: LakeQueries
     ran_s: list[float] = field(default_factory=list, compare=False)
     """How long each query ran, without the time that it waited for its turn."""
 
@@ -74,7 +75,7 @@ class TenantLog:
 
         Where `reports` are wanted the rows are read.
         """
-        within, newest = self.within(query), self.lake.newest
+        within, newest = self.within(query), self.queries.newest
         rows = newest.page(self.snapshot, within, limit, after) if reports is None else None
         if rows is None:
             found = await self.page(query, limit, after, reports=reports)
@@ -104,7 +105,7 @@ class TenantLog:
         tops: Sequence[str] = TOP_PARAMETERS,
     ) -> Summary:
         """Counts over time and the most frequent values of the filters `tops`."""
-        kept = await self.lake.kept_sum(self.snapshot, self.within(query))
+        kept = await self.queries.kept_sum(self.snapshot, self.within(query))
         found = kept and summary_of(kept, query, self.floor, bucket, tops)
         if found:
             return found
@@ -165,14 +166,14 @@ class TenantLog:
                 self.ran_s.append(time.monotonic() - began_at)
 
         length = Length.LONG if is_long else Length.SHORT
-        return await self.lake.query(timed, time_max_s, tenant_id=self.org.id, length=length)
+        return await self.queries.run(timed, time_max_s, tenant_id=self.org.id, length=length)
 
     def export(self, query: Query, form: FileForm, ends_at: float) -> AsyncGenerator[Piece, None]:
-        """The file of all rows, see `Lake.export`."""
-        return self.lake.export(self.snapshot, self.within(query), form, ends_at)
+        """The file of all rows, see `LakeQueries.export`."""
+        return self.queries.export(self.snapshot, self.within(query), form, ends_at)
 
 
 async def open_log(store: Store, lake: Lake, org: Organisation, now: datetime) -> TenantLog:
     """The log of `org` as of now."""
     floor = retention_floor(Tier(org.tier), now)
-    return TenantLog(org, await store.snapshot(org.id), floor, lake)
+    return TenantLog(org, await store.snapshot(org.id), floor, lake.queries)

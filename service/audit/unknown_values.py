@@ -53,7 +53,7 @@ async def unknown_values(log: TenantLog, query: Query) -> list[UnknownValue]:
     """
     timed = replace(log, ran_s=[])
     try:
-        async with asyncio.timeout(ALL_MAX_S + log.lake.query_wait_max_s):
+        async with asyncio.timeout(ALL_MAX_S + log.queries.wait_max_s):
             return [
                 await _described(timed, parameter, term)
                 for parameter, term in list(_wanted(query))[:VALUES_MAX]

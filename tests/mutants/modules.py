@@ -178,7 +178,8 @@ _TESTS: Final = {
     "service/audit/importer.py": "test_import test_clock_guard test_received_at",
     "service/audit/ingest.py": "test_ingest service/ci/verifier/test_attribution",
     "service/audit/integrity_check.py": "test_integrity_check",
-    "service/audit/lake.py": "test_fair_queries test_s3_prefix test_scrubber",
+    "service/audit/lake.py": "test_s3_prefix test_scrubber",
+    "service/audit/lake_queries.py": "test_fair_queries test_summary test_export_ahead",
     "service/audit/open_table/publisher.py": (
         "test_publishing service/audit/test_s3_prefix test_removal"
     ),

@@ -122,7 +122,7 @@ async def exported(audit: AuditWorld, slug: str) -> Any:
         log = await within(session, snapshot, org.id, ByteCache(2**20))
     query, form = parse_query({"until": [UNTIL]}), FileForm(ExportFormat.NDJSON)
     try:
-        pieces = audit.services.lake.export(log, query, form, time.monotonic() + HANG_S)
+        pieces = audit.services.lake.queries.export(log, query, form, time.monotonic() + HANG_S)
         return b"".join([piece.content async for piece in pieces])
     except StoreFault as fault:
         return Named(fault)

@@ -135,7 +135,9 @@ async def test_what_a_later_version_wrote_is_refused_here(ran, stored, name):
     async with opened(stored / name) as audit:
         snapshot = await audit.services.store.snapshot(audit.world.acme.id)
         with pytest.raises(NewerSchema, match=NEWER):
-            await audit.services.lake.query(lambda reader: reader.page(snapshot, Query(), 1, None))
+            await audit.services.lake.queries.run(
+                lambda reader: reader.page(snapshot, Query(), 1, None)
+            )
         assert (await audit.get()).status_code == 503
         (fault,) = await faults(audit)
         assert NEWER in fault

@@ -224,19 +224,20 @@ async def test_a_late_row_joins_its_own_day(filled):
 async def test_retired_files_outlive_every_export_that_found_them(filled):
     """The grace is EXPORT_MAX_S and QUERY_MAX_S together, counted from the merge."""
     seen = await filled.services.store.snapshot(filled.world.acme.id)
-    count = await filled.services.lake.query(lambda reader: reader.count(seen, Query()))
+    queries = filled.services.lake.queries
+    count = await queries.run(lambda reader: reader.count(seen, Query()))
     await compact(filled)
     filled.clock.advance(seconds=GRACE_S)
 
     assert await filled.services.garbage_collector.unlink_retired() == 0
-    assert await filled.services.lake.query(lambda reader: reader.count(seen, Query())) == count
+    assert await queries.run(lambda reader: reader.count(seen, Query())) == count
 
     filled.clock.advance(microseconds=1)
     assert await filled.services.garbage_collector.unlink_retired() == 3
     assert len(files(filled)) == 1
     assert len(await lines(filled)) == 1
     with pytest.raises(StoreFault):
-        await filled.services.lake.query(lambda reader: reader.count(seen, Query()))
+        await queries.run(lambda reader: reader.count(seen, Query()))
 
 
 async def test_sweeping_orphans_spares_retired_files(filled):

@@ -147,7 +147,7 @@ class Lake(RuleBasedStateMachine):
         self.services: Services = app.extensions[EXTENSION]
         self.others_client = other.test_client()
         self.others: Services = other.extensions[EXTENSION]
-        self.readers = [(own, own.lake._reader) for own in (self.services, self.others)]
+        self.readers = [(own, own.lake.queries._reader) for own in (self.services, self.others)]
 
     def close(self) -> None:
         for services in (self.services, self.others):
@@ -341,7 +341,7 @@ class Lake(RuleBasedStateMachine):
     def accept_all_or_none(self, rows: list[Row]) -> None:
         async def stored() -> set[str]:
             seen = await self.services.store.snapshot(self.acme.id)
-            table = await self.services.lake.query(
+            table = await self.services.lake.queries.run(
                 lambda reader: reader.page(seen, Query(), 100_000, None)
             )
             return set(table.column("version").to_pylist())
@@ -429,7 +429,7 @@ class Lake(RuleBasedStateMachine):
     def force(self, kind: str | None) -> None:
         """From here on every answer is by one kind of scan; None: as the planner chooses."""
         for services, reader in self.readers:
-            services.lake._reader = reader if kind is None else forced(reader, kind)
+            services.lake.queries._reader = reader if kind is None else forced(reader, kind)
 
     @rule(number=st.integers(0, 99), damage=st.sampled_from(["remove", "cut off", "flip"]))
     def damage_an_index(self, number: int, damage: str) -> None:

@@ -13,7 +13,7 @@ from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm, Piece
 from analytics.model.filters import Query
 from analytics.query.reader import Reader
-from service.audit import lake as lake_module
+from service.audit import lake_queries
 from service.audit.exports import ExportBroken, Exporter
 from service.audit.refusals import QueryTooSlow
 from tests.analytics.samples import sample_row
@@ -35,13 +35,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             begun.append(number)
             yield Piece(b"x", rows=number, size=number, sha256="")
 
-    monkeypatch.setattr(lake_module, "export_pieces", pieces)
+    monkeypatch.setattr(lake_queries, "export_pieces", pieces)
     return begun
 
 
 async def exported(audit, ends_at: float = NEVER) -> AsyncIterator[Piece]:
     snapshot = (await begin(audit)).log.snapshot
-    return audit.services.lake.export(snapshot, Query(), CSV, ends_at)
+    return audit.services.lake.queries.export(snapshot, Query(), CSV, ends_at)
 
 
 async def begin(audit):
@@ -113,7 +113,7 @@ async def test_a_piece_being_made_ends_when_the_client_leaves(audit, monkeypatch
         yield from resources.engine.stream(ENDLESS, {}, {}, resources.cancellation)
 
     monkeypatch.setattr(Reader, "stream", stream)
-    cursors = audit.services.lake._engine._cursors
+    cursors = audit.services.lake.queries._engine._cursors
     pieces = await exported(audit)
     for _ in range(taken):
         await anext(pieces)

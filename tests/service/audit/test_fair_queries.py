@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 
 from analytics.query.reader import Reader
-from service.audit.lake import Lake, query_bounds
+from service.audit.lake import Lake
+from service.audit.lake_queries import query_bounds
 from service.audit.refusals import QueryTooSlow
 from service.core.errors import TOO_MANY_WAITING_OF_CALLER, WAITED_TOO_LONG, TooManyWaiting
 from service.core.fair_queue import Length
@@ -43,7 +44,7 @@ class Gate:
             self.may_end.wait(HANG_S)
             return niceness()
 
-        return asyncio.create_task(self.lake.query(wait, tenant_id=tenant_id, length=length))
+        return asyncio.create_task(self.lake.queries.run(wait, tenant_id=tenant_id, length=length))
 
     async def until_begun(self, count: int) -> None:
         """Return once so many run, and the event loop has had time to begin another."""
@@ -83,7 +84,7 @@ async def test_groupings_of_one_organisation_leave_threads_to_others(lake, gate)
 
     groupings.append(gate.start("b", Length.LONG))
     await gate.until_begun(2)
-    page = await lake.query(lambda _: "page", tenant_id="b")
+    page = await lake.queries.run(lambda _: "page", tenant_id="b")
 
     assert (page, gate.begun) == ("page", ["a", "b"])
     gate.may_end.set()
@@ -94,7 +95,7 @@ async def test_pages_of_one_organisation_leave_a_thread_to_others(lake, gate):
     pages = [gate.start("a", Length.SHORT) for _ in range(5)]
     await gate.until_begun(THREADS + 1)
 
-    page = await lake.query(lambda _: "page", tenant_id="b")
+    page = await lake.queries.run(lambda _: "page", tenant_id="b")
 
     assert (page, gate.begun) == ("page", ["a"] * (THREADS + 1))
     gate.may_end.set()
@@ -117,7 +118,7 @@ async def test_what_is_long_or_not_the_first_has_low_priority(gate):
 async def test_threads_of_duckdb_have_low_priority(settings):
     before = threads()
     lake = Lake(structs.replace(settings, engine_threads=4))
-    await lake.warm_up()
+    await lake.queries.warm_up()
 
     new = threads() - before
 

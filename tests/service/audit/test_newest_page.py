@@ -7,7 +7,7 @@ import pytest
 from analytics.cache.row_groups import Decoded
 from analytics.export.wire import json_objects
 from analytics.query.newest_texts import NewestTexts
-from service.audit.lake import Lake
+from service.audit.lake_queries import LakeQueries
 from tests.analytics.samples import sample_row
 from tests.conftest import START
 from tests.service.audit.test_retention_everywhere import put_on_tier
@@ -17,13 +17,13 @@ from tests.service.audit.test_retention_everywhere import put_on_tier
 def jobs(monkeypatch) -> list[str]:
     """The tenants of queries that a thread was asked for."""
     begun: list[str] = []
-    query = Lake.query
+    query = LakeQueries.run
 
     async def counted(lake, *arguments, **options):
         begun.append(options["tenant_id"])
         return await query(lake, *arguments, **options)
 
-    monkeypatch.setattr(Lake, "query", counted)
+    monkeypatch.setattr(LakeQueries, "run", counted)
     return begun
 
 
@@ -33,10 +33,10 @@ async def fill(audit, rows: int, ago: timedelta = timedelta()) -> None:
 
 async def scanned(audit, **query: str) -> bytes:
     """The page as a scan answers it."""
-    lake, kept = audit.services.lake, audit.services.lake.newest
-    lake.newest = NewestTexts(Decoded(lake.segments, 0), json_objects, 0)
+    lake, kept = audit.services.lake, audit.services.lake.queries.newest
+    lake.queries.newest = NewestTexts(Decoded(lake.segments, 0), json_objects, 0)
     body = await (await audit.get(**query)).get_data()
-    lake.newest = kept
+    lake.queries.newest = kept
     return body
 
 

@@ -287,14 +287,14 @@ async def test_who_lost_the_lease_drops_nothing(past):
 async def test_a_reader_that_found_the_days_reads_them_to_the_end(past):
     """Files stay for the grace, and journal rows were copied."""
     seen = await past.services.store.snapshot(past.world.acme.id)
-    count = await past.services.lake.query(lambda reader: reader.count(seen, Query()))
+    count = await past.services.lake.queries.run(lambda reader: reader.count(seen, Query()))
     files = list(past.services.settings.audit_dir.glob("*/day=2026-02-*/*.parquet"))
     assert len(files) == 2
 
     await prune(past)
     past.clock.advance(seconds=GRACE_S)
     assert await past.services.garbage_collector.unlink_retired() == 0
-    assert await past.services.lake.query(lambda reader: reader.count(seen, Query())) == count
+    assert await past.services.lake.queries.run(lambda reader: reader.count(seen, Query())) == count
 
     past.clock.advance(microseconds=1)
     assert await past.services.garbage_collector.unlink_retired() == 2

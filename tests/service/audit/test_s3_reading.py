@@ -110,7 +110,9 @@ async def test_a_stream_of_a_rare_value_fetches_indexes_together(slow):
     snapshot = await node.services.store.snapshot(node.world.acme.id)
     query = parse_query({"package": ["rare"]})
 
-    streamed = await node.services.lake.query(lambda reader: list(reader.stream(snapshot, query)))
+    streamed = await node.services.lake.queries.run(
+        lambda reader: list(reader.stream(snapshot, query))
+    )
 
     assert sum(rows.num_rows for rows in streamed) == DAYS // 10
     segments = [path for path in store.gets if path.endswith(".parquet")]

@@ -41,7 +41,7 @@ async def impatient(settings: Settings, clock: SettableClock) -> AsyncIterator[A
 
 def running(audit: AuditWorld) -> int:
     """How many queries DuckDB runs."""
-    return len(audit.services.lake._engine._cursors)
+    return len(audit.services.lake.queries._engine._cursors)
 
 
 async def until_running(audit: AuditWorld, count: int) -> None:

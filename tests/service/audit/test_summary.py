@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.query.kept_sums import KeptSums
-from service.audit.lake import Lake
+from service.audit.lake_queries import LakeQueries
 from service.orgs.organisations import set_tier
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, refused
@@ -138,7 +138,7 @@ async def test_a_summary_that_is_kept_needs_no_thread(audit, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a thread was asked")
 
-    monkeypatch.setattr(Lake, "query", refuse)
+    monkeypatch.setattr(LakeQueries, "run", refuse)
     monkeypatch.setattr(KeptSums, "step", refuse)
     after = await summary(audit)
 
@@ -171,7 +171,7 @@ async def test_a_sum_that_is_not_complete_ends_with_the_service(audit, monkeypat
     may_end = threading.Event()
     monkeypatch.setattr(KeptSums, "step", lambda *_: not may_end.wait(HANG_S))
     await summary(audit)
-    ((_, moving),) = audit.services.lake._summing.values()
+    ((_, moving),) = audit.services.lake.queries._summing.values()
 
     audit.services.lake.close()
     may_end.set()

@@ -179,11 +179,10 @@ async def test_a_seal_that_commits_between_the_reads_of_a_snapshot_is_not_seen(f
 
     assert not pending
     assert (await stored(filled))[0] == 0
-    rows = await filled.services.lake.query(lambda reader: reader.page(seen, Query(), 1000, None))
+    queries = filled.services.lake.queries
+    rows = await queries.run(lambda reader: reader.page(seen, Query(), 1000, None))
     assert rows.column("seq").to_pylist() == expected
-    assert await filled.services.lake.query(lambda reader: reader.count(seen, Query())) == len(
-        expected
-    )
+    assert await queries.run(lambda reader: reader.count(seen, Query())) == len(expected)
 
 
 async def test_a_read_transaction_stays_at_its_instant(filled, worker):
@@ -202,6 +201,5 @@ async def test_a_snapshot_taken_before_a_seal_can_be_read_after_it(filled):
     seen = await filled.services.store.snapshot(filled.world.acme.id)
     await filled.seal()
 
-    assert await filled.services.lake.query(lambda reader: reader.count(seen, Query())) == len(
-        before
-    )
+    count = await filled.services.lake.queries.run(lambda reader: reader.count(seen, Query()))
+    assert count == len(before)

@@ -140,7 +140,9 @@ class Machine:
         if acme is None:
             return
         snapshot = await self.running.store.snapshot(acme.id)
-        rows = await self.running.lake.query(lambda reader: reader.page(snapshot, Query(), 100_000))
+        rows = await self.running.lake.queries.run(
+            lambda reader: reader.page(snapshot, Query(), 100_000)
+        )
         stored = set(rows["version"].to_pylist())
         stored |= {msgspec.json.decode(text).get("name") for text in rows["payload"].to_pylist()}
         missing = {name for name, until in self.covered.items() if until >= self.true_now} - stored

@@ -41,8 +41,8 @@ async def seal(store, lake, tenant_id: str, segment_id: str) -> None:
 async def visible(store, lake, tenant_id: str, query: Query) -> list[str]:
     """The packages the tenant's query finds."""
     seen = await store.snapshot(tenant_id)
-    rows = await lake.query(lambda reader: reader.page(seen, query, 1000, None))
-    assert await lake.query(lambda reader: reader.count(seen, query)) == rows.num_rows
+    rows = await lake.queries.run(lambda reader: reader.page(seen, query, 1000, None))
+    assert await lake.queries.run(lambda reader: reader.count(seen, query)) == rows.num_rows
     return rows.column("package_name").to_pylist()
 
 
