@@ -1,6 +1,7 @@
-"""hypercorn with bounded connections, heads and writes, a bounded shutdown, and HTTP/1.1 alone.
+"""hypercorn's HTTP/1.1 and ASGI behind connections of the service's own.
 
-hypercorn 0.18 has no settings for these, so this module, and no other, extends its classes.
+hypercorn 0.18 has no settings that bound connections, heads, writes and the shutdown, and none
+that turns HTTP/2 without TLS off. So this module accepts connections itself.
 """
 
 import asyncio
@@ -9,24 +10,26 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from socket import IPPROTO_TCP, SO_LINGER, SOL_SOCKET, TCP_NOTSENT_LOWAT
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
-import hypercorn.asyncio.run
-import hypercorn.protocol
 import structlog
-from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.asyncio.lifespan import Lifespan
+from hypercorn.asyncio.task_group import TaskGroup
+from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.events import StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
+from hypercorn.typing import AppWrapper, ASGIFramework, ConnectionState, LifespanState
+from hypercorn.utils import parse_socket_addr, wrap_app
 from quart import Quart
 
 from service.core.loop_turns import CONNECTION, LoopTurns
@@ -39,6 +42,9 @@ LINGER_BYTES: Final = 8 * 2**20
 """How long, and how much of, a request is still read after it was answered: more than any body that
 is accepted."""
 
+READ_BYTES: Final = 64 * 1024
+"""Amount that is read at once."""
+
 PART_BYTES: Final = 64 * 1024
 """Amount that a client must read within `send_timeout_s`, or it counts as stalled."""
 
@@ -46,6 +52,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER on, with a timeout of zero: closing resets the connection."""
 
 _VERSIONS: Final = frozenset({b"1.0", b"1.1"})
+_H2C: Final = (b"upgrade", b"h2c")
 
 _log = structlog.get_logger(__name__)
 
@@ -63,9 +70,6 @@ class ServerConfig(Config):
     connections_per_address_max: int = sys.maxsize
     """Connections at once; of an address only if it is not that of a trusted proxy."""
 
-    ends_at: float = 0.0
-    """When the grace period ends, by the monotonic clock."""
-
     def __init__(self) -> None:
         super().__init__()
         self.is_trusted_proxy: Callable[[str], bool] = lambda _: False
@@ -74,11 +78,6 @@ class ServerConfig(Config):
         self._by_address = Counter[str]()
         self._idle: dict[Connection, None] = {}
         """Connections without a request under way; the one that has been idle longest is first."""
-
-    @property
-    def graceful_timeout(self) -> float:  # type: ignore[override]
-        """Rest of the grace period, for which hypercorn waits after it has closed connections."""
-        return max(LAST_S, self.ends_at - time.monotonic())
 
     def admit(self, connection: "Connection") -> bool:
         """Count the connection; False if there are too many.
@@ -121,21 +120,32 @@ class ServerConfig(Config):
                 self._idle[connection] = None
 
 
-class Connection(TCPServer):
+class Connection:
     """A connection that is aborted when its client stops reading.
 
-    hypercorn waits for such a client indefinitely, even while it shuts down.
+    hypercorn's own waits for such a client indefinitely, even while it shuts down.
     """
 
-    config: ServerConfig
     address = ""
     """The client's address; empty if it had disconnected before it was served."""
+
+    _tasks: TaskGroup
+    _protocol: "Http1"
 
     _head_timer: asyncio.TimerHandle | None = None
     _unread_bytes: int | None = None
     """Read of a request since it was answered; None while there is no such request."""
 
-    async def run(self) -> None:
+    def __init__(
+        self, config: ServerConfig, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self.reader = reader
+        self.writer = writer
+        self.send_lock = asyncio.Lock()
+
+    async def run(self, app: AppWrapper, context: WorkerContext, state: LifespanState) -> None:
         """Serve the connection until it is closed."""
         # Once: of a connection that was reset it cannot be asked any more.
         with suppress(OSError, ValueError):
@@ -146,12 +156,56 @@ class Connection(TCPServer):
         if not self.config.admit(self):
             self.abort()
             return
+        self._context = context
+        self._idle_task = context.single_task_class()
         try:
-            await super().run()
+            await self._serve(app, state)
+        except OSError:  # the client is gone
+            pass
         finally:
+            await self._close()
             self._end_head()
             self._hold_turns(is_held=False)
             self.config.release(self)
+
+    async def _serve(self, app: AppWrapper, state: LifespanState) -> None:
+        connected = self.writer.get_extra_info("socket")
+        client = parse_socket_addr(connected.family, connected.getpeername())
+        server = parse_socket_addr(connected.family, connected.getsockname())
+        has_tls = False
+        async with TaskGroup(self.loop) as self._tasks:
+            self._protocol = Http1(
+                app,
+                self.config,
+                self._context,
+                self._tasks,
+                ConnectionState(state),
+                has_tls,
+                client,
+                server,
+                self.protocol_send,
+            )
+            await self._idle_task.restart(self._tasks, self._end_when_idle)
+            await self._read()
+
+    async def _read(self) -> None:
+        with suppress(OSError):  # the client is gone
+            while not self.reader.at_eof():
+                await self._protocol.handle(RawData(await self.reader.read(READ_BYTES)))
+        await self._protocol.handle(Closed())
+
+    async def _end_when_idle(self) -> None:
+        """Close the connection at the end of a shutdown, or when no request has come for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.config.keep_alive_timeout):
+                await self._context.terminated.wait()
+        await asyncio.shield(self._end())
+
+    async def _end(self) -> None:
+        await self._protocol.handle(Closed())
+        self.writer.close()
+        # The connection is closed only after the client has read what is left in the buffer.
+        self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
         """Write with a time limit, close, or note what becomes of a request."""
@@ -167,12 +221,19 @@ class Connection(TCPServer):
         if isinstance(event, Closed) and self._unread_bytes is not None:
             self._linger()
             return
+        if isinstance(event, Closed):
+            await self._close()
         if isinstance(event, Updated):
-            self._end_head()
-            self.config.set_idle(self, is_idle=event.idle)
-            if event.idle:
-                self._hold_turns(is_held=False)
-        await super().protocol_send(event)
+            await self._set_idle(is_idle=event.idle)
+
+    async def _set_idle(self, *, is_idle: bool) -> None:
+        self._end_head()
+        self.config.set_idle(self, is_idle=is_idle)
+        if is_idle:
+            self._hold_turns(is_held=False)
+            await self._idle_task.restart(self._tasks, self._end_when_idle)
+        else:
+            await self._idle_task.stop()
 
     def _begin_head(self) -> None:
         # Not again for each piece: a client could send one byte a minute.
@@ -229,9 +290,9 @@ class Connection(TCPServer):
                             await self.writer.drain()
         except TimeoutError:
             self.abort()
-            await self.protocol.handle(Closed())
+            await self._protocol.handle(Closed())
         except (OSError, RuntimeError):  # the client is gone
-            await self.protocol.handle(Closed())
+            await self._protocol.handle(Closed())
 
     def abort(self) -> None:
         """Reset the connection; unsent data is dropped."""
@@ -244,22 +305,23 @@ class Connection(TCPServer):
         with suppress(OSError, AttributeError, ValueError):
             self.writer.get_extra_info("socket").setsockopt(level, option, value)
 
-    async def _initiate_server_close(self) -> None:
-        await super()._initiate_server_close()
-        # The connection is closed only after the client has read what is left in the buffer.
-        self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
-
     def _abort_if_open(self) -> None:
         if self in self.config.connections:
             self.abort()
 
     async def _close(self) -> None:
-        # Closing waits until written data is sent.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.config.send_timeout_s) as limit:
-                await super()._close()
-        if limit.expired():
+        with suppress(OSError, RuntimeError):  # the client is gone
+            self.writer.write_eof()
+        try:
+            self.writer.close()
+            async with asyncio.timeout(self.config.send_timeout_s):  # written data is sent first
+                await self.writer.wait_closed()
+        except TimeoutError:
             self.abort()
+        except (OSError, RuntimeError, asyncio.CancelledError) as error:
+            _log.debug("connection_lost", reason=str(error))
+        finally:
+            await self._idle_task.stop()
 
 
 class HeadBegun(ConnectionEvent):
@@ -273,6 +335,43 @@ class Unread(ConnectionEvent):
     size: int = 0
 
 
+class _Requests(h11.Connection):
+    """Reads requests of HTTP/1.0 and 1.1, and notes if one is refused."""
+
+    is_refused = False
+
+    def next_event(self) -> Any:  # noqa: ANN401 - h11 declares no more
+        try:
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                _check_version(event)
+                return _without_h2c(event)
+        except h11.RemoteProtocolError:
+            self.is_refused = True
+            raise
+        return event
+
+
+def _check_version(request: h11.Request) -> None:
+    if request.http_version not in _VERSIONS:
+        status = HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+        raise h11.RemoteProtocolError("no HTTP/1", error_status_hint=status)
+
+
+def _without_h2c(request: h11.Request) -> h11.Request:
+    """Ignore `Upgrade: h2c`, which RFC 9113 has removed."""
+    fields = list(request.headers)
+    accepted = [field for field in fields if (field[0], field[1].strip().lower()) != _H2C]
+    if len(accepted) == len(fields):
+        return request
+    return h11.Request(
+        method=request.method,
+        target=request.target,
+        headers=accepted,
+        http_version=request.http_version,
+    )
+
+
 class Http1(H11Protocol):
     """HTTP/1.1 and nothing else.
 
@@ -283,6 +382,13 @@ class Http1(H11Protocol):
 
     _is_answered = False
     """The connection ends with this request, of which there may be more to read."""
+
+    def __init__(self, *args: Any) -> None:  # noqa: ANN401 - as declared by hypercorn
+        super().__init__(*args)
+        size_max = self.config.h11_max_incomplete_size
+        self.connection = _Requests(h11.SERVER, max_incomplete_event_size=size_max)
+        self._send_on = self.send
+        self.send = self._send
 
     async def handle(self, event: ConnectionEvent) -> None:
         """Handle bytes, or the end of the connection."""
@@ -299,23 +405,20 @@ class Http1(H11Protocol):
             await self._begin_dropping()
         await super().stream_send(event)
 
-    async def _send_error_response(self, status_code: int) -> None:
-        await super()._send_error_response(status_code)
-        await self._begin_dropping()
+    async def _send(self, event: ConnectionEvent) -> None:
+        if isinstance(event, Closed) and self._has_refused():
+            await self._begin_dropping()
+        await self._send_on(event)
+
+    def _has_refused(self) -> bool:
+        """Whether a request was answered with an error without being read to its end."""
+        connection = self.connection
+        is_refused = isinstance(connection, _Requests) and connection.is_refused
+        return is_refused and connection.our_state is h11.MUST_CLOSE
 
     async def _begin_dropping(self) -> None:
         self._is_answered = True
-        await self.send(Unread())
-
-    async def _check_protocol(self, event: Any) -> None:  # noqa: ANN401 - an h11 Request
-        """Ignore `Upgrade: h2c`, which RFC 9113 has removed."""
-
-    async def _create_stream(self, request: Any) -> None:  # noqa: ANN401 - an h11 Request
-        if request.http_version in _VERSIONS:
-            await super()._create_stream(request)
-        else:
-            await self._send_error_response(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-            await self.send(Closed())
+        await self._send_on(Unread())
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
@@ -329,21 +432,67 @@ async def serve(
 
     In that time no connection is accepted; at its end open connections are aborted.
     """
-    hypercorn.asyncio.run.TCPServer = Connection  # type: ignore[attr-defined]
-    hypercorn.protocol.H11Protocol = Http1  # type: ignore[attr-defined]
-    ending: set[asyncio.Task[None]] = set()
+    served = wrap_app(cast("ASGIFramework", app), config.wsgi_max_body_size, "asgi")
+    async with _lifespan(served, config) as state:
+        context = WorkerContext(None)
+        tasks = set[asyncio.Task[Any]]()
+
+        async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if (task := asyncio.current_task()) is not None:
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await Connection(config, reader, writer).run(served, context, state)
+
+        servers = [
+            await asyncio.start_server(begin, backlog=config.backlog, sock=listener)
+            for listener in config.create_sockets().insecure_sockets
+        ]
+        try:
+            await stop()
+        finally:
+            await context.terminated.set()  # idle connections are closed
+            await _end(servers, tasks, config, grace_s)
+
+
+@asynccontextmanager
+async def _lifespan(app: AppWrapper, config: Config) -> AsyncIterator[LifespanState]:
+    """The app is started within; what it keeps for its requests."""
+    loop, state = asyncio.get_running_loop(), LifespanState({})
+    lifespan = Lifespan(app, config, loop, state)
+    task = loop.create_task(lifespan.handle_lifespan())
+    await lifespan.wait_for_startup()
+    if task.done():
+        task.result()
+    try:
+        yield state
+    finally:
+        await lifespan.wait_for_shutdown()
+        task.cancel()
+        await task
+
+
+async def _end(
+    servers: list[asyncio.Server],
+    tasks: set[asyncio.Task[Any]],
+    config: ServerConfig,
+    grace_s: float,
+) -> None:
+    """Accept no more, and wait for what is under way."""
+    ends_at = time.monotonic() + grace_s
 
     async def abort_after_grace() -> None:
         await asyncio.sleep(grace_s)
-        # uvloop waits for open connections before hypercorn's own wait begins.
+        # uvloop waits for open connections before the wait below begins.
         for connection in list(config.connections):
             connection.abort()
 
-    async def stopped() -> None:
-        await stop()
-        config.ends_at = time.monotonic() + grace_s
-        ending.add(asyncio.create_task(abort_after_grace()))
-
-    await hypercorn.asyncio.serve(app, config, shutdown_trigger=stopped)
-    for task in ending:
-        task.cancel()
+    aborting = asyncio.create_task(abort_after_grace())
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=max(LAST_S, ends_at - time.monotonic()))
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    aborting.cancel()

@@ -11,9 +11,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 from hypercorn.asyncio import serve
-from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.config import Config
-from hypercorn.protocol.h11 import H11Protocol
 
 from service.access.callers import OPERATOR_SCOPE, cli_caller
 from tests.conftest import World
@@ -80,7 +78,6 @@ def _requests() -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-@pytest.mark.usefixtures("as_it_comes")
 async def test_no_request_over_http_1_is_the_operators(world: World):
     async with served(world) as (port, scopes):
         for target, headers in _requests():
@@ -90,7 +87,6 @@ async def test_no_request_over_http_1_is_the_operators(world: World):
     assert not any(OPERATOR_SCOPE in scope for scope in scopes)
 
 
-@pytest.mark.usefixtures("as_it_comes")
 async def test_no_request_over_http_2_is_the_operators(world: World):
     """Nor by a pseudo-header of its own, of which a server may make what it likes."""
     pseudo = [(f":{name}", value) for name in (*NAMES, "operator", "state") for value in VALUES]
@@ -101,13 +97,6 @@ async def test_no_request_over_http_2_is_the_operators(world: World):
 
     assert any(scope["http_version"] == "2" for scope in scopes)
     assert not any(OPERATOR_SCOPE in scope for scope in scopes)
-
-
-@pytest.fixture
-def as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hypercorn with its own connections, which know HTTP/2 without TLS."""
-    monkeypatch.setattr("hypercorn.asyncio.run.TCPServer", TCPServer)
-    monkeypatch.setattr("hypercorn.protocol.H11Protocol", H11Protocol)
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypercorn.asyncio import serve
+from hypercorn.config import Config
 from structlog.testing import capture_logs
 
 from analytics.export import writers
@@ -17,14 +18,13 @@ from analytics.export.writers import FileForm
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
-from service.app.hypercorn_server import ServerConfig
 from service.audit import exports as exporting
 from service.audit.exports import ExportBroken, Exporter
 from service.core.errors import SEGMENT_DAMAGED, StorageBusy
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
 from tests.other_programs import write_lock
-from tests.polling import HANG_S, until
+from tests.polling import until
 from tests.power import watched_steps
 
 TODAY = START.date().isoformat()
@@ -233,9 +233,7 @@ async def _receive(stream, received: list[bytes]) -> None:
 async def _download(audit, export_format: str) -> bytes:
     """All that a real server sends over a real connection until it closes it."""
     listener = socket.create_server(("127.0.0.1", 0))
-    # The service's: its server takes the place of hypercorn's in the whole process.
-    config = ServerConfig()
-    config.send_timeout_s = HANG_S
+    config = Config()
     config.bind = [f"fd://{listener.fileno()}"]
     config.accesslog = config.errorlog = None
     stop = asyncio.Event()
