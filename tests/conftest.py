@@ -7,7 +7,7 @@ import re
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -50,7 +50,6 @@ from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgr
 from tests.run_costs import (
     collect_garbage_less_often,
     keep_bytecode,
-    one_worker_at_a_time,
     use_memory_for_files,
 )
 from tests.scheduling import group_of, pytest_xdist_make_scheduler
@@ -171,17 +170,6 @@ def _tried(items: list[pytest.Item]) -> set[pytest.Item]:
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return {case for same in cases.values() for case in tried_cases(same)}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Import each test module in one worker after the other."""
-    if not isinstance(collector, pytest.Module):
-        return (yield)
-    with one_worker_at_a_time(collector.path):
-        return (yield)
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,9 @@
 """What makes a whole run cheaper, and no test any different."""
 
-import fcntl
 import gc
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,17 +21,6 @@ def keep_bytecode() -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
-
-@contextmanager
-def one_worker_at_a_time(file: Path) -> Iterator[None]:
-    """Keep the other workers from importing the test module in `file` meanwhile.
-
-    Without bytecode of it the first one compiles it, and the others need not.
-    """
-    with file.open() as opened:
-        fcntl.flock(opened, fcntl.LOCK_EX)  # closing it unlocks it
-        yield
 
 
 def use_memory_for_files() -> None:

@@ -268,7 +268,7 @@ _BLUEPRINTS: Final = (
 )
 
 
-class _App(Quart):
+class App(Quart):
     """Quart with the defaults this service needs before the first route is added."""
 
     default_config = ImmutableDict(
@@ -368,7 +368,7 @@ def app_of(
     Its `requests` are those that bound their bodies, unless others are given.
     """
     settings = services.settings
-    app = _App(
+    app = App(
         "service",
         template_folder=str(_TEMPLATES),
         static_folder=str(_TEMPLATES / "static"),

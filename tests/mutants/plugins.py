@@ -3,9 +3,9 @@
 import builtins
 import json
 import os
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,19 +37,14 @@ class Recorder:
         self._tests: dict[str, tuple[float, set[str]]] = {}
         builtins.reached = self._reach  # type: ignore[attr-defined]
         os.register_at_fork(before=lambda: self._reach(ELSEWHERE))
-        self._tell_of_processes()
+        sys.addaudithook(self._tell_of_process)
 
     def _reach(self, name: str) -> None:
         self._now.add(name)
 
-    def _tell_of_processes(self) -> None:
-        start: Callable[..., None] = subprocess.Popen.__init__
-
-        def told(process: Any, *args: Any, **options: Any) -> None:
+    def _tell_of_process(self, event: str, _: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen":
             self._reach(ELSEWHERE)
-            start(process, *args, **options)
-
-        subprocess.Popen.__init__ = told  # type: ignore[assignment, method-assign]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -1,5 +1,7 @@
 """Process tests: a data dir in a temporary folder, and no process that outlives its test."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +9,23 @@ import pytest
 
 from tests.conftest import ADMIN_TOKEN
 from tests.databases import copy_data_dir, keep_until_the_end
+from tests.proc_files import children, command
 from tests.processes.desks import Desk
 from tests.processes.exports import add_history
 from tests.processes.homes import Home, Server, add_acme, owner_cookie
+
+
+@pytest.fixture
+def own_forkserver() -> Iterator[None]:
+    """Supervisors of this process fork from a process with the files of their own test.
+
+    multiprocessing starts another one when that has ended.
+    """
+    yield
+    for child in children(os.getpid()):
+        if b"multiprocessing.forkserver" in command(child):
+            os.kill(child, signal.SIGKILL)
+            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from multiprocessing import forkserver
 from pathlib import Path
 from threading import Event, Thread
 
@@ -45,14 +44,8 @@ JOURNAL_MAX = 20_000
 OF_EACH_PROCESS = {"count_uses", "note_key_uses", "note_rejections", "renew_keys"} | {
     "verify_suspects"
 }
+pytestmark = pytest.mark.usefixtures("own_forkserver")
 WORKERS = pytest.mark.parametrize("workers", ["1", "2"])
-
-
-@pytest.fixture(autouse=True)
-def own_forkserver() -> Iterator[None]:
-    """Supervisors of this process fork from a process with the files of their own test."""
-    yield
-    forkserver._forkserver._stop()
 
 
 class Sender:

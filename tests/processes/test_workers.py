@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,24 +23,12 @@ from service.app.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
-from tests.proc_files import children, command, descendants, open_names
+from tests.proc_files import descendants, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
 from tests.processes.test_maintenance_processes import metrics_folder
 
+pytestmark = pytest.mark.usefixtures("own_forkserver")
 REQUESTS = 60
-
-
-@pytest.fixture(autouse=True)
-def own_forkserver() -> Iterator[None]:
-    """Supervisors of this process fork from a process with the files of their own test.
-
-    multiprocessing starts another one when that has ended.
-    """
-    yield
-    for child in children(os.getpid()):
-        if b"multiprocessing.forkserver" in command(child):
-            os.kill(child, signal.SIGKILL)
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
 @pytest.fixture

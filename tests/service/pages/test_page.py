@@ -25,7 +25,6 @@ from service.web.models import Answer, Request
 from service.web.templates import TemplateEnvironment
 from tests.conftest import World, refused
 from tests.service.pages.page import OWN_PAGE
-from tests.shared_routes import _register
 
 EXAMPLE: Final = "/admin/ui/orgs/acme/example"
 SECRETS: Final = f"{EXAMPLE}/secrets"
@@ -126,7 +125,7 @@ def client(world: World) -> Client:
     app.url_map.converters |= {"binding": BindingName, "row": RowName}
     provide(app, world.services.groups())
     for blueprint in (*application._BLUEPRINTS, declared()):
-        _register(app, blueprint)
+        app.register_blueprint(blueprint)
     application.answer_errors(app)
 
     @app.before_request
