@@ -3,11 +3,14 @@
 from collections import Counter
 from datetime import datetime
 
+from analytics.model.cursors import Position
 from analytics.model.filters import FILTER_COLUMNS, Order, Query
 from analytics.model.rows import AuditRow
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import Summary, ValueCount
+from analytics.query.reader import Reader
+from analytics.query.summaries import TOP_PARAMETERS, Summary, ValueCount, summarise
+from analytics.storage.snapshot import Snapshot
 
 
 def matching(accepted: dict[int, AuditRow], query: Query, watermark: int) -> dict[int, AuditRow]:
@@ -64,3 +67,40 @@ def most_frequent(rows: list[AuditRow], parameter: str) -> list[ValueCount]:
     counts = Counter(getattr(row, FILTER_COLUMNS[parameter]) for row in rows)
     ranked = sorted((-n, value) for value, n in counts.items() if value)
     return [ValueCount(value, -n) for n, value in ranked[:TOP_MAX]]
+
+
+def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[int]:
+    """The seqs of all pages, one behind the other, as cursors lead through them."""
+    seen: list[int] = []
+    after: Position | None = None
+    while rows := reader.page(snapshot, query, limit, after).to_pylist():
+        assert len(rows) <= limit
+        seen += [row["seq"] for row in rows]
+        after = Position(snapshot.watermark, rows[-1]["created_at"], rows[-1]["seq"])
+    return seen
+
+
+def check_all_answers(
+    reader: Reader,
+    snapshot: Snapshot,
+    query: Query,
+    rows_in: dict[int, AuditRow],
+    limit: int,
+    bucket: Bucket,
+) -> None:
+    """Whatever `reader` can be asked of `query`, of which `rows_in` are the rows."""
+    expected = in_order(rows_in, query.order)
+    rows = list(rows_in.values())
+    assert paged(reader, snapshot, query, limit) == expected
+    assert reader.count(snapshot, query) == len(expected)
+    streamed = list(reader.stream(snapshot, query))
+    assert [seq for table in streamed for seq in table["seq"].to_pylist()] == expected
+    for seen in (0, snapshot.watermark // 2):
+        after = reader.accepted_after(snapshot, query, seen, limit)
+        assert after["seq"].to_pylist() == [seq for seq in sorted(rows_in) if seq > seen][:limit]
+    for seq in (1, snapshot.watermark):
+        assert reader.row(snapshot, seq, query).num_rows == (seq in rows_in)
+    summary = summarise(reader, snapshot, query, None, bucket)
+    assert summary.total == len(expected)
+    assert summary.top == {name: most_frequent(rows, name) for name in TOP_PARAMETERS}
+    assert of_buckets(summary) == counted(rows, bucket)

@@ -235,7 +235,7 @@ class TestActor:
 
 
 class TestCi:
-    """What a verified token said survives beside the envelope."""
+    """The claims of a verified token are kept beside the envelope."""
 
     def test_it_is_kept_in_the_payload_and_not_in_the_reason(self):
         row = row_of(item(payload={**GOOD["payload"], "ci": CI}, **BY_CI))
@@ -384,7 +384,7 @@ class TestText:
 
 
 class TestInstant:
-    """Inside the retention, and hardly ahead: the bounds and texts of ingest."""
+    """Within the interval that ingest accepts, refused with the same texts."""
 
     @pytest.mark.parametrize(
         ("instant", "fault"),

@@ -273,7 +273,7 @@ class TestEnvelope:
 
 
 class TestInstant:
-    """When it happened: by the sender's clock, within what ours finds believable."""
+    """By the sender's clock, within the interval that the server accepts."""
 
     def test_without_one_it_is_the_servers_now(self):
         assert row_of(GOOD).created_at == NOW

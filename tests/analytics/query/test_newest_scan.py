@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analytics.cache.row_groups import Decoded
@@ -15,8 +15,7 @@ from analytics.query.planner import Planner
 from analytics.query.reader import Reader
 from analytics.storage import segment_writer
 from analytics.storage.segment_store import LocalFolder
-from tests.analytics.forced import forced
-from tests.analytics.samples import SampleLake, open_lake, sample_row, table_of
+from tests.analytics.samples import SampleLake, sample_row, table_of
 from tests.budgets import budget
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
@@ -34,47 +33,10 @@ ROW = st.builds(
     package_name=st.sampled_from([*TEXTS, None]),
     subject=st.sampled_from([*TEXTS, None]),
 )
-RUNS = st.lists(
-    st.tuples(st.lists(ROW, min_size=1, max_size=12), st.booleans()), min_size=1, max_size=6
-)
-BOUNDS = st.none() | INSTANTS
 
 
 def seqs(lake: SampleLake, query: Query, limit: int, after: Position | None = None) -> list[int]:
     return lake.reader.page(lake.snapshot(), query, limit, after)["seq"].to_pylist()
-
-
-@pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(10, 100))
-@given(
-    runs=RUNS,
-    since=BOUNDS,
-    until=BOUNDS,
-    conditions=st.lists(CONDITIONS, max_size=2).map(tuple),
-    limit=st.integers(1, 30),
-    after=st.none() | st.builds(Position, st.integers(1, 40), INSTANTS, st.integers(1, 40)),
-    group_rows=st.integers(1, 6),
-)
-def test_the_short_path_finds_what_duckdb_finds(
-    tmp_path_factory, runs, since, until, conditions, limit, after, group_rows
-):
-    lake = open_lake(tmp_path_factory.mktemp("lake"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segment_writer, "ROW_GROUP_ROWS", group_rows)
-        for rows, is_sealed in runs:
-            lake.add(rows, is_sealed=is_sealed)
-    query = Query(since, until, conditions)
-    snapshot = lake.snapshot()
-
-    try:
-        expected = forced(lake.reader, "duckdb").page(snapshot, query, limit, after)
-        cold = lake.reader.page(snapshot, query, limit, after)
-        warm = lake.reader.page(snapshot, query, limit, after)
-    finally:
-        lake.reader.resources.engine.close()
-
-    assert cold.to_pylist() == expected.to_pylist()
-    assert warm.to_pylist() == expected.to_pylist()
 
 
 @settings(max_examples=budget(40, 200))

@@ -9,33 +9,18 @@ import pytest
 from analytics.model.cursors import Position
 from analytics.model.filters import Query, parse_query
 from analytics.model.rows import AuditRow
+from analytics.query.buckets import Bucket
 from analytics.query.engine import Engine
 from analytics.query.planner import day_windows
 from analytics.statistics import top_values
 from analytics.storage import index_builder
 from analytics.storage.snapshot import Snapshot
+from tests.analytics.models import check_all_answers, in_order, matching, paged
 from tests.analytics.samples import NOON, TENANT, SampleLake, sample_row, sealed
 from tests.budgets import budget, only_full, sample
 
 MIDNIGHT = datetime(2026, 3, 4, tzinfo=UTC)
 ORDERS = pytest.mark.parametrize("order", ["desc", "asc"])
-
-
-def expected(accepted: dict[int, AuditRow], order: str) -> list[int]:
-    by_place = sorted((row.created_at, seq) for seq, row in accepted.items())
-    return [seq for _, seq in (by_place[::-1] if order == "desc" else by_place)]
-
-
-def paged(lake: SampleLake, query: Query, limit: int) -> list[int]:
-    """The seqs of all pages of one snapshot, one page after the other."""
-    snapshot = lake.snapshot()
-    seen: list[int] = []
-    after: Position | None = None
-    while rows := lake.reader.page(snapshot, query, limit, after).to_pylist():
-        assert len(rows) <= limit
-        seen += [row["seq"] for row in rows]
-        after = Position(snapshot.watermark, rows[-1]["created_at"], rows[-1]["seq"])
-    return seen
 
 
 def mixed(lake: SampleLake, seed: int, days: int = 9, rows: int = 200) -> dict[int, AuditRow]:
@@ -68,36 +53,12 @@ def test_windows_widen_from_the_first_day_on(days, lengths):
 @sample(2)
 @ORDERS
 @pytest.mark.parametrize("limit", [1, 7, pytest.param(50, marks=only_full), 1000])
-def test_pages_laid_end_to_end_are_the_whole_list(lake, order, limit):
+def test_every_answer_over_many_days_is_the_plain_lists(lake, order, limit):
     accepted = mixed(lake, seed=limit, rows=60 if limit == 1 else 200)
+    query = parse_query({"order": [order], "package": ["p1", "p2"]})
+    rows = matching(accepted, query, lake.last_seq)
 
-    assert paged(lake, parse_query({"order": [order]}), limit) == expected(accepted, order)
-
-
-@ORDERS
-@pytest.mark.parametrize("limit", [1, 7, 1000])
-def test_what_is_accepted_later_follows_in_the_order_of_acceptance(lake, order, limit):
-    accepted = mixed(lake, seed=limit, rows=40)
-    wanted = [seq for seq, row in sorted(accepted.items()) if row.package_name == "p1"]
-    query = parse_query({"package": ["p1"], "order": [order]})
-    for seen in (0, *accepted):
-        rows = lake.reader.accepted_after(lake.snapshot(), query, seen, limit)
-        assert rows["seq"].to_pylist() == [seq for seq in wanted if seq > seen][:limit]
-
-
-@ORDERS
-def test_a_stream_is_the_whole_list_and_the_count_is_its_length(lake, order):
-    accepted = mixed(lake, seed=4)
-    query = parse_query({"order": [order]})
-
-    streamed = [
-        seq
-        for table in lake.reader.stream(lake.snapshot(), query)
-        for seq in table.column("seq").to_pylist()
-    ]
-
-    assert streamed == expected(accepted, order)
-    assert lake.reader.count(lake.snapshot(), query) == len(accepted)
+    check_all_answers(lake.reader, lake.snapshot(), query, rows, limit, Bucket.DAY)
 
 
 def test_rows_come_back_with_every_column_as_it_was_accepted(lake):
@@ -123,9 +84,8 @@ def test_rows_above_the_watermark_stay_out_of_later_pages(lake, order):
 
     rest = lake.reader.page(lake.snapshot(), query, 1000, after)
 
-    assert [row["seq"] for row in first] + rest.column("seq").to_pylist() == expected(
-        accepted, order
-    )
+    seqs = in_order(accepted, query.order)
+    assert [row["seq"] for row in first] + rest.column("seq").to_pylist() == seqs
 
 
 def test_a_snapshot_shows_nothing_above_its_own_watermark(lake):
@@ -168,12 +128,7 @@ def test_windows_may_reach_to_the_ends_of_time(lake, parameters, rows):
 
 
 def test_a_tenant_without_rows_has_empty_answers(lake):
-    snapshot = lake.snapshot()
-
-    assert lake.reader.page(snapshot, Query(), 10).num_rows == 0
-    assert lake.reader.count(snapshot, Query()) == 0
-    assert list(lake.reader.stream(snapshot, Query())) == []
-    assert lake.reader.row(snapshot, 1, Query()).num_rows == 0
+    check_all_answers(lake.reader, lake.snapshot(), Query(), {}, 10, Bucket.DAY)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +146,7 @@ def test_a_file_that_the_catalog_rules_out_is_not_opened(lake, parameters):
     lake.segments[0].path(lake.root).unlink()
     query = parse_query(parameters)
 
-    assert paged(lake, query, 10) == list(accepted)
+    assert paged(lake.reader, lake.snapshot(), query, 10) == list(accepted)
     assert lake.reader.count(lake.snapshot(), query) == 1
     assert sum(table.num_rows for table in lake.reader.stream(lake.snapshot(), query)) == 1
 
@@ -210,7 +165,7 @@ def test_many_imported_files_are_one_scan(lake, order):
     query = parse_query({"order": [order]})
 
     seqs = list(range(1, 2 * count + 1))[:: -1 if order == "desc" else 1]
-    assert paged(lake, query, 900) == seqs
+    assert paged(lake.reader, lake.snapshot(), query, 900) == seqs
     assert lake.reader.count(lake.snapshot(), query) == len(seqs)
     streamed = lake.reader.stream(lake.snapshot(), query)
     assert [seq for rows in streamed for seq in rows["seq"].to_pylist()] == seqs

@@ -10,14 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from analytics.cache import results
-from analytics.model.cursors import Position
 from analytics.model.filters import Condition, Order, Query, Term, parse_query
 from analytics.model.rows import AuditRow
 from analytics.query import planner
 from analytics.query.buckets import Bucket
 from analytics.query.engine import Engine
-from analytics.query.reader import Reader
-from analytics.query.summaries import TOP_PARAMETERS, summarise
 from analytics.statistics import top_values
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage import index_blocks, index_builder, segment_writer
@@ -25,10 +22,9 @@ from analytics.storage.reindex import reindex
 from analytics.storage.segment_index import INDEXED_COLUMNS
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import LocalFolder
-from analytics.storage.snapshot import Snapshot
 from tests.analytics.forced import KINDS, forced
 from tests.analytics.index_version_2 import write_version_2
-from tests.analytics.models import counted, in_order, matching, most_frequent, of_buckets
+from tests.analytics.models import check_all_answers, matching
 from tests.analytics.samples import (
     SampleLake,
     open_lake,
@@ -106,17 +102,6 @@ def seqs(lake: SampleLake, query: Query, limit: int = 10) -> list[int]:
     return lake.reader.page(lake.snapshot(), query, limit)["seq"].to_pylist()
 
 
-def paged(reader: Reader, snapshot: Snapshot, query: Query, limit: int) -> list[int]:
-    """The seqs of all pages, one behind the other, as cursors lead through them."""
-    seen: list[int] = []
-    after: Position | None = None
-    while rows := reader.page(snapshot, query, limit, after).to_pylist():
-        assert len(rows) <= limit
-        seen += [row["seq"] for row in rows]
-        after = Position(snapshot.watermark, rows[-1]["created_at"], rows[-1]["seq"])
-    return seen
-
-
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(6, 60))
 @given(
@@ -179,32 +164,6 @@ def test_every_answer_is_the_plain_lists(
                 check_all_answers(reader, snapshot, query, rows_in, limit, bucket)
         finally:
             lake.reader.resources.engine.close()
-
-
-def check_all_answers(
-    reader: Reader,
-    snapshot: Snapshot,
-    query: Query,
-    rows_in: dict[int, AuditRow],
-    limit: int,
-    bucket: Bucket,
-) -> None:
-    """Whatever `reader` can be asked of `query`, of which `rows_in` are the rows."""
-    expected = in_order(rows_in, query.order)
-    rows = list(rows_in.values())
-    assert paged(reader, snapshot, query, limit) == expected
-    assert reader.count(snapshot, query) == len(expected)
-    streamed = list(reader.stream(snapshot, query))
-    assert [seq for table in streamed for seq in table["seq"].to_pylist()] == expected
-    for seen in (0, snapshot.watermark // 2):
-        after = reader.accepted_after(snapshot, query, seen, limit)
-        assert after["seq"].to_pylist() == [seq for seq in sorted(rows_in) if seq > seen][:limit]
-    for seq in (1, snapshot.watermark):
-        assert reader.row(snapshot, seq, query).num_rows == (seq in rows_in)
-    summary = summarise(reader, snapshot, query, None, bucket)
-    assert summary.total == len(expected)
-    assert summary.top == {name: most_frequent(rows, name) for name in TOP_PARAMETERS}
-    assert of_buckets(summary) == counted(rows, bucket)
 
 
 @pytest.fixture

@@ -129,7 +129,7 @@ async def names(audit: AuditWorld, slug: str = "acme", **query: Any) -> list[str
 
 
 class TestBodies:
-    """An array or lines, packed or not, and never more than was agreed."""
+    """An array or lines, compressed or not, of bounded size."""
 
     async def test_a_json_array_is_taken_in_its_order(self, audit, admin):
         assert await admin.accepted(installs(3)) == 3
@@ -615,7 +615,7 @@ async def test_a_row_after_another_takes_one_trip_to_the_writer_and_none_to_a_re
 
 
 class TestBounds:
-    """A flood from one organisation is its own trouble."""
+    """A flood from one organisation holds up no other."""
 
     async def fill(self, principal: IngestPrincipal) -> None:
         """Send until nothing more fits."""
