@@ -75,8 +75,11 @@ from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.proxy.npm.routes import QUERY_PATH
 from service.packages.proxy.npm.routes import blueprint as proxy_npm
 from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
-from service.pages.evidence.routes import blueprint as evidence
+from service.pages.audit_page import blueprint as dashboard
+from service.pages.exports import blueprint as dashboard_exports
 from service.pages.investigate import blueprint as investigate
+from service.pages.live import blueprint as dashboard_live
+from service.pages.overview import home
 from service.pages.people.keys import blueprint as dashboard_keys
 from service.pages.people.members import blueprint as dashboard_members
 from service.pages.people.projects import blueprint as dashboard_projects
@@ -85,16 +88,15 @@ from service.pages.people.teams import blueprint as dashboard_teams
 from service.pages.policy.check_page import blueprint as dashboard_policy_check
 from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
 from service.pages.policy.policy_page import blueprint as dashboard_policy
-from service.pages.policy.preview_page import blueprint as dashboard_policy_changes
 from service.pages.profile import blueprint as profile
 from service.pages.proxy import blueprint as dashboard_proxy
 from service.pages.refusals import refusal_page, wants_page
-from service.pages.routes import blueprint as dashboard
-from service.pages.sign_in.device_page import blueprint as device_page
-from service.pages.sign_in.device_routes import blueprint as device_sign_in
-from service.pages.sign_in.link_routes import blueprint as links
+from service.pages.reports import blueprint as dashboard_reports
+from service.pages.sign_in.device import blueprint as device_sign_in
+from service.pages.sign_in.device import page_blueprint as device_page
 from service.pages.sign_in.passkey_routes import blueprint as passkeys
 from service.pages.sign_in.routes import blueprint as sign_in
+from service.pages.sign_in.routes import links
 from service.pages.sign_in.session_routes import blueprint as own_session
 from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
 from service.pages.trust.routes import blueprint as dashboard_trust
@@ -250,10 +252,13 @@ _BLUEPRINTS: Final = (
     own_session,
     passkeys,
     profile,
+    home,
     dashboard,
+    dashboard_live,
     investigate,
     dashboard_trust,
-    evidence,
+    dashboard_exports,
+    dashboard_reports,
     dashboard_trust_changes,
     dashboard_members,
     dashboard_teams,
@@ -262,7 +267,6 @@ _BLUEPRINTS: Final = (
     dashboard_roles,
     dashboard_policy,
     dashboard_policy_check,
-    dashboard_policy_changes,
     dashboard_exceptions,
     dashboard_proxy,
 )

@@ -65,7 +65,7 @@ from service.packages.proxy.registries import (
 from service.packages.proxy.registries_file import load_registries
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import upstream_client
-from service.pages.live_places import LivePlaces
+from service.pages.live_streams import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit
@@ -122,7 +122,7 @@ class Services:
     proxy: ProxyServices
     upstream_http: httpx2.AsyncClient
     sign_in: SignInServices
-    live: LivePlaces
+    live: LiveStreams
     loop_turns: LoopTurns
     http: httpx2.AsyncClient
 
@@ -172,18 +172,15 @@ class Services:
             DashboardServices(
                 self.settings,
                 self.clock,
-                self.authenticator,
                 self.access,
                 self.store,
                 audit,
                 self.binding_services(),
                 self.sign_in,
-                self.live,
-                policy,
-                self.proxy,
-                self.packages,
-                self.clock_guard,
             ),
+            self.live,
+            self.packages,
+            self.clock_guard,
         )
 
     @property
@@ -423,7 +420,7 @@ def build_services(
         sign_in=SignInServices(
             settings, clock, store, trust.authenticator, trust.access, http, metrics
         ),
-        live=LivePlaces(),
+        live=LiveStreams(),
         loop_turns=loop_turns,
         http=http,
     )

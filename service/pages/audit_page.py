@@ -1,24 +1,60 @@
 """The audit page: a page of rows and their summary, read once each from the same snapshot."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.model.filters import VALUES_MAX, InvalidQuery, Order, Query
+from msgspec import Struct
+from quart import Blueprint, redirect, url_for
+from quart.typing import ResponseReturnValue
+
+from analytics.model.filters import (
+    FILTER_COLUMNS,
+    VALUES_MAX,
+    Condition,
+    InvalidQuery,
+    Order,
+    Query,
+    Term,
+    literal,
+    parse_query,
+    parse_term,
+)
+from analytics.model.labels import EVENT_LABELS, FILTER_LABELS
+from analytics.model.schema import FILTER_PARAMETERS
+from service.access.roles import Capability
 from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
 from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
+from service.audit.search import SEARCH, Search, merged, search_of
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
+from service.ci.providers import CI_LABELS
 from service.core.errors import Invalid
-from service.pages.chips import Chip, active_chips, named_by
-from service.pages.retention_window import RetentionWindow, retention_window
-from service.pages.rows import RowContext, ShownRow, decoded_entries, named_in, shown_row
+from service.pages.display_names import active_chips, named_by
+from service.pages.page import Page, View, page_get
+from service.pages.rows import (
+    CI_SOURCE_PREFIX,
+    LogRow,
+    RowContext,
+    decoded_entries,
+    log_row,
+    named_in,
+)
 from service.pages.services import DashboardServices
-from service.pages.state import CHARS_MAX, ROWS_DEFAULT, WINDOWS, State
+from service.pages.state import (
+    CHARS_MAX,
+    COLUMNS,
+    ROWS_DEFAULT,
+    WINDOWS,
+    RetentionWindow,
+    State,
+    parse_state,
+    retention_window,
+)
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     SummaryPanel,
@@ -28,7 +64,41 @@ from service.pages.summary_panel import (
     or_unavailable,
 )
 from service.store.lost_segments import Loss, losses_within
-from service.store.tables import Organisation, SavedSearch
+from service.web.endpoint import Call
+from service.web.models import ParsedQuery, Request
+from service.web.responses import json_answer
+
+blueprint = Blueprint("dashboard", __name__, url_prefix="/admin/ui/orgs/<slug>")
+
+ACTOR_SOURCES: Final = (
+    f"{CI_SOURCE_PREFIX}*",
+    *(f"{CI_SOURCE_PREFIX}{provider}" for provider in CI_LABELS),
+    "api_key",
+    "session",
+    "admin_token",
+    "system",
+)
+"""Completions of `actor_source`."""
+
+FILTERS: Final = sorted(FILTER_PARAMETERS, key=lambda parameter: parameter.field.place)
+"""The filters in the order of their fields in the form."""
+
+PREFIX_NOUNS: Final = [parameter.noun for parameter in FILTER_PARAMETERS if parameter.takes_prefix]
+"""What the form calls the columns whose filters take a prefix."""
+
+COMPLETED: Final = tuple(
+    parameter.name for parameter in FILTER_PARAMETERS if parameter.field.is_completed
+)
+"""The filters whose values are looked up; the others have few values."""
+
+PREFIX_CHARS_MAX: Final = 1_024
+COMPLETIONS_MAX: Final = 20
+COMPLETION_MAX_S: Final = 1.0
+"""Later suggestions would be useless to a user who is typing."""
+
+_TOO_LONG: Final = (
+    f"at most {VALUES_MAX} filter values of {CHARS_MAX} characters together in one address"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +123,8 @@ class Results:
     `losses` are segments of the days in the window that were given up.
     """
 
-    rows: list[ShownRow]
+    rows: list[LogRow]
+    actors: Mapping[str, str]
     is_oldest_first: bool
     older: str | None
     newer: str | None
@@ -64,116 +135,121 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditView:
-    """The template's data: `results`, or a `fault` instead."""
+class AuditQuery:
+    """The page's state, and the text of its search; an empty one is none."""
 
-    now: datetime
     state: State
-    chips: list[Chip]
-    windows: dict[str, str]
-    export_query: str
-    without_fault: str
-    retention: RetentionWindow
-    searches: Sequence[SavedSearch]
-    search: str = ""
-    results: Results | None = None
-    fault: Fault | None = None
+    search: list[str]
 
-    @property
-    def status(self) -> int:
-        """The HTTP status: a script must be able to tell a fault from rows."""
-        return 200 if self.fault is None else self.fault.status
-
-    @property
-    def carried(self) -> list[tuple[str, str]]:
-        """The form's hidden fields: all current filters except the faulty one."""
-        faulty = None if self.fault is None else self.fault.name
-        return [(name, value) for name, value in self.state.carried if name != faulty]
+    @classmethod
+    def parse(cls, parameters: Mapping[str, Sequence[str]]) -> "AuditQuery":
+        """Those of a URL. The form sends an empty search if only other fields are used."""
+        state = parse_state({n: values for n, values in parameters.items() if n != SEARCH})
+        return cls(state, [text for text in parameters.get(SEARCH, ()) if text.strip()])
 
 
-_TOO_LONG: Final = (
-    f"at most {VALUES_MAX} filter values of {CHARS_MAX} characters together in one address"
+@Page(
+    blueprint,
+    "/audit",
+    "audit.html",
+    needs=Capability.AUDIT_READ,
+    query=ParsedQuery(Struct, AuditQuery.parse, checks_names=True),
+    is_streamed=True,
 )
+async def audit_page(
+    call: Call[DashboardServices], query: AuditQuery
+) -> View | ResponseReturnValue:
+    """The audit log, filtered, newest first, with a summary. Raises StoreFault, StoreUnavailable.
 
-
-@dataclass(slots=True)
-class _Draft:
-    """What is known so far of a view."""
-
-    results: Results | None = None
-    fault: Fault | None = None
-    actors: Mapping[str, str] = field(default_factory=dict)
-
-
-async def load_audit_view(
-    services: DashboardServices,
-    org: Organisation,
-    state: State,
-    search: str = "",
-    search_fault: InvalidQuery | None = None,
-) -> AuditView:
-    """The data of the page with this state, as of now. Raises StoreFault, StoreUnavailable.
-
-    `search` is a text that was not understood, because of `search_fault`.
+    A search redirects to the page with its filters: these are in the address, the search is not.
     """
-    now = services.clock()
-    retention = retention_window(org, now)
-    draft = _Draft()
-    if search_fault is not None:
-        draft.fault = Fault(Invalid.status, str(search_fault), search_fault.field)
-    elif state.is_too_long:
-        state, draft.fault = State({}), Fault(Invalid.status, _TOO_LONG)
-    exact = state.as_of(now)
-    if draft.fault is None:
-        await _load(services, org, state, now, draft)
-    fault = draft.fault
-    return AuditView(
-        now=now,
-        state=state,
-        chips=active_chips(state, draft.actors),
-        windows=_windows(state, retention),
-        export_query=urlencode(exact.filters, doseq=True),
-        without_fault=state.without_invalid(None if fault is None else fault.name).href,
-        retention=retention,
-        searches=await _searches(services, org),
-        search=search,
-        results=draft.results,
-        fault=fault,
-    )
-
-
-async def _load(
-    services: DashboardServices, org: Organisation, state: State, now: datetime, draft: _Draft
-) -> None:
-    """Add the rows to `draft`, or why there are none."""
+    state, text, fault = query.state, "", None
     try:
-        await _find(services, org, state, now, draft)
+        search = await search_of(call.services.store, call.org, {SEARCH: query.search})
+    except InvalidQuery as error:
+        text, fault = query.search[0], Fault(Invalid.status, str(error), error.field)
+    else:
+        if search is not None:
+            return redirect(_search_target(call.org.slug, state, search), 303)
+    if fault is None and state.is_too_long:
+        state, fault = State({}), Fault(Invalid.status, _TOO_LONG)
+    now = call.services.clock()
+    results = None
+    if fault is None:
+        results, fault = await _results_or_fault(call, state, now)
+    faulty = None if fault is None else fault.name
+    retention = retention_window(call.org, now)
+    async with call.read() as session:
+        searches = await list_searches(session, call.org.id)
+    page = {
+        "now": now,
+        "state": state,
+        "chips": active_chips(state, {} if results is None else results.actors),
+        "carried": [(name, value) for name, value in state.carried if name != faulty],
+        "windows": _windows(state, retention),
+        "export_query": urlencode(state.as_of(now).filters, doseq=True),
+        "without_fault": state.without_invalid(faulty).href,
+        "retention": retention,
+        "searches": searches,
+        "search": text,
+        "results": results,
+        "fault": fault,
+    }
+    return {
+        "page": page,
+        "status": 200 if fault is None else fault.status,  # a script can tell a fault from rows
+        "event_names": EVENT_LABELS,
+        "actor_sources": ACTOR_SOURCES,
+        "completed": COMPLETED,
+        "columns": COLUMNS,
+        "filter_labels": FILTER_LABELS,
+        "filters": FILTERS,
+        "prefix_nouns": PREFIX_NOUNS,
+    }
+
+
+def _search_target(slug: str, state: State, search: Search) -> str:
+    """The address of what a search asks for."""
+    if search.row_id is not None:
+        return url_for("dashboard_investigate.row_page", slug=slug, audit_id=search.row_id)
+    page = url_for("dashboard.audit_page", slug=slug)
+    return page + state.searched(merged(state.filters_and_window, search)).href
+
+
+async def _results_or_fault(
+    call: Call[DashboardServices], state: State, now: datetime
+) -> tuple[Results | None, Fault | None]:
+    """The rows, or why there are none."""
+    try:
+        return await _results(call, state, now), None
     except (InvalidQuery, Invalid) as error:
-        name = error.field if error.field in state.given else None
-        draft.fault = Fault(Invalid.status, str(error), name)
+        name = error.field if error.field in state.parameters else None
+        return None, Fault(Invalid.status, str(error), name)
     except QUERY_REFUSALS as error:
-        draft.fault = Fault(error.status, error.text, is_slow=isinstance(error, QueryTooSlow))
+        is_slow = isinstance(error, QueryTooSlow)
+        return None, Fault(error.status, error.text, is_slow=is_slow)
 
 
-async def _find(
-    services: DashboardServices, org: Organisation, state: State, now: datetime, draft: _Draft
-) -> None:
+async def _results(call: Call[DashboardServices], state: State, now: datetime) -> Results:
     """Raises InvalidQuery, Invalid, QueryTooSlow."""
+    services, org = call.services, call.org
     state.check_window()
     exact = state.as_of(now)
-    wanted = parse_page_request({"limit": [ROWS_DEFAULT], **exact.asked})
-    query = wanted.query
+    request = parse_page_request({"limit": [ROWS_DEFAULT], **exact.query_parameters})
+    query = request.query
     log = await open_log(services.store, services.audit.lake, org, now)
-    page = await services.audit.queries.page(org, wanted, now, log)
+    page = await services.audit.queries.page(org, request, now, log)
     entries = decoded_entries(page.entries)
-    actors = named_by(state.given) | named_in(entries)
-    async with services.store.read() as session:
-        draft.actors = await names_of_actors(session, org.id, actors)
-    context = RowContext(state, draft.actors, services.bindings.issuers.values(), now)
+    async with call.read() as session:
+        actors = await names_of_actors(
+            session, org.id, named_by(state.parameters) | named_in(entries)
+        )
+    context = RowContext(state, actors, services.bindings.issuers.values(), now)
     newer = exact.newer()
     within = log.within(query)
-    draft.results = Results(
-        rows=[shown_row(entry, context) for entry in entries],
+    return Results(
+        rows=[log_row(entry, context) for entry in entries],
+        actors=actors,
         is_oldest_first=query.order is Order.OLDEST_FIRST,
         older=None if page.next_cursor is None else exact.older(page.next_cursor).href,
         newer=None if newer is None else newer.href,
@@ -181,14 +257,9 @@ async def _find(
         summary=Later(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
-        unknown=[] if entries or not query.conditions else await _unknown(log, wanted.query),
+        unknown=[] if entries or not query.conditions else await _unknown(log, query),
         losses=await losses_within(services.store, org.id, within.since, within.until),
     )
-
-
-async def _searches(services: DashboardServices, org: Organisation) -> Sequence[SavedSearch]:
-    async with services.store.read() as session:
-        return await list_searches(session, org.id)
 
 
 async def _unknown(log: TenantLog, query: Query) -> list[UnknownValue] | None:
@@ -203,3 +274,43 @@ def _windows(state: State, retention: RetentionWindow) -> dict[str, str]:
         for name, length in WINDOWS.items()
         if retention.days is None or length <= timedelta(days=retention.days)
     }
+
+
+class ValuesQuery(Request):
+    """What is typed into the field of a filter, and the window of the page."""
+
+    name: str = ""
+    prefix: str = ""
+    last: str = ""
+    since: str = ""
+    until: str = ""
+
+
+@page_get(blueprint, "/audit/values", needs=Capability.AUDIT_READ, query=ValuesQuery)
+async def filter_values(call: Call[DashboardServices], query: ValuesQuery) -> ResponseReturnValue:
+    """Values of the filter `name` that begin with `prefix`, most frequent first, as field texts.
+
+    Only from the requested window, and within the retention of the organisation. Raises
+    InvalidQuery, Invalid, QueryTooSlow, StoreFault.
+    """
+    if query.name not in COMPLETED:
+        raise Invalid(f"name must be one of {', '.join(COMPLETED)}", field="name")
+    typed = _typed(query.name, query.prefix)
+    beginning = Condition(
+        FILTER_COLUMNS[query.name], (replace(typed, is_prefix=True, is_negated=False),)
+    )
+    window = {name: [getattr(query, name)] for name in ("last", "since", "until")}
+    services, state = call.services, parse_state(window)
+    now = services.clock()
+    state.check_window()
+    within = replace(parse_query(state.as_of(now).filters), conditions=(beginning,))
+    log = await open_log(services.store, services.audit.lake, call.org, now)
+    values = await log.values(within, beginning.column, COMPLETIONS_MAX, COMPLETION_MAX_S)
+    negation = "!" if typed.is_negated else ""
+    return json_answer({"values": [f"{negation}{literal(value)}" for value, _ in values]})
+
+
+def _typed(name: str, text: str) -> Term:
+    if len(text) > PREFIX_CHARS_MAX:
+        raise Invalid(f"prefix must be at most {PREFIX_CHARS_MAX} characters", field="prefix")
+    return parse_term(name, text)

@@ -1,15 +1,18 @@
-"""Display names of members, keys, teams and projects, which rows name by id."""
+"""Values in words: names for ids of members, keys, teams and projects; active filters; ages."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.labels import event_label
+from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
+from analytics.model.labels import FILTER_LABELS, event_label
 from service.audit.actor_names import names_of_actors
 from service.ci.providers import job_label
+from service.pages.state import State
 from service.store.batching import scalars_of
 from service.store.tables import Project, Team
 
@@ -18,6 +21,10 @@ NAMED_FILTERS: Final = ("actor", "subject")
 
 _NAMED_CHARS_MAX: Final = 64
 """Keys and members have short ids; subjects of CI jobs are longer."""
+
+_DAY_S: Final = 86_400
+_YEAR_S: Final = 365 * _DAY_S
+_AGO: Final = (("min", 60, 60), ("h", 3_600, 48), ("d", _DAY_S, 60), ("mo", 30 * _DAY_S, 13))
 
 
 def may_be_named(values: Iterable[str | None]) -> set[str]:
@@ -82,3 +89,77 @@ async def find_names(
             )
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One active filter: `label` `relation` `value`, and the link to the page without it."""
+
+    label: str
+    relation: str
+    value: str
+    remove: str
+
+
+def active_chips(state: State, names: Mapping[str, str]) -> list[Chip]:
+    """All filters of `state` that exclude rows, the window first; members and keys by `names`."""
+    return [*_window_chips(state), *_value_chips(state, names)]
+
+
+def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
+    """The actors and subjects that `filters` name."""
+    return may_be_named(
+        _meaning(name, value)[1] for name in NAMED_FILTERS for value in filters.get(name, ())
+    )
+
+
+def _window_chips(state: State) -> Iterator[Chip]:
+    for name, relation in (("last", "last"), ("since", "since"), ("until", "until")):
+        for value in state.parameters.get(name, ()):
+            yield Chip("Time", relation, value, state.removing(name, value).href)
+
+
+def _value_chips(state: State, names: Mapping[str, str]) -> Iterator[Chip]:
+    for name in FILTER_COLUMNS:
+        for value in state.parameters.get(name, ()):
+            relation, text = _meaning(name, value)
+            # A CI job by its whole subject: two may share a label.
+            words = event_label(text) if name == "event" else text
+            if name in NAMED_FILTERS:
+                words = names.get(text, text)
+            yield Chip(FILTER_LABELS[name], relation, words, state.removing(name, value).href)
+
+
+def _meaning(name: str, value: str) -> tuple[str, str]:
+    try:
+        term = parse_term(name, value)
+    except InvalidQuery:
+        return "is", value
+    if term.is_prefix:
+        return ("does not begin with" if term.is_negated else "begins with"), term.text
+    return ("is not" if term.is_negated else "is"), term.text
+
+
+def ago(length: timedelta) -> str:
+    """How long ago in one short unit: `now`, `5 min`, `3 h`, `12 d`, `4 mo`, `2 y`."""
+    seconds = length.total_seconds()
+    for unit, unit_s, most in _AGO:
+        if seconds < unit_s * most:
+            return f"{int(seconds // unit_s)} {unit}" if seconds >= unit_s else "now"
+    return f"{int(seconds // _YEAR_S)} y"
+
+
+def cut(text: str, length: int = 64) -> str:
+    """`text` in at most `length` characters; longer text is shortened in the middle.
+
+    Both ends of a CI subject are informative: the repository in front, the branch at the end.
+    """
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 2
+    return f"{text[:head]}…{text[head + 1 - length :]}"
+
+
+def grouped(number: int) -> str:
+    """`number` with separators between thousands."""
+    return f"{number:,}"

@@ -14,6 +14,9 @@ from datetime import datetime
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from quart import Blueprint, Response, request, stream_with_context
+from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
 from analytics.model.errors import StoreFault
@@ -31,13 +34,21 @@ from service.core.errors import (
     TooManyWaiting,
     Unauthenticated,
 )
-from service.pages.rows import ShownRow
+from service.pages.live_streams import LiveStreams
+from service.pages.page import page_get
+from service.pages.rows import LogRow, load_log_rows
 from service.pages.services import DashboardServices
-from service.pages.shown_rows import load_shown_rows
 from service.pages.state import State, parse_state
 from service.store.store import Store
 from service.store.tables import Organisation
+from service.web.dependencies import group_of
+from service.web.endpoint import Call
+from service.web.models import ParsedQuery
+from service.web.request_parsing import refuse_head
+from service.web.streams import begun
 from service.web.templates import render_template
+
+blueprint = Blueprint("dashboard_live", __name__, url_prefix="/admin/ui/orgs/<slug>/audit/live")
 
 POLL_S: Final = 1.0
 HEARTBEAT_S: Final = 15.0
@@ -49,8 +60,8 @@ CHECK_S: Final = 30.0
 AT_ONCE_MAX: Final = 200
 """Rows sent for one poll; if there are more, the page only says so."""
 
-KEPT_MAX: Final = 2 * AT_ONCE_MAX
-"""Events that are kept for streams of the same page which look a little later."""
+EVENTS_MAX: Final = 2 * AT_ONCE_MAX
+"""Events in memory for streams of the same page that look a little later."""
 
 READ_MAX_S: Final = 3.0
 RETRY_MS: Final = 3_000
@@ -61,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LiveRequest:
+class LiveSelection:
     """Which rows to send: those accepted after `seen`, or from now on if it is None."""
 
     state: State
@@ -71,18 +82,17 @@ class LiveRequest:
 
 def parse_live(
     parameters: Mapping[str, list[str]], last_event_id: str | None, now: datetime
-) -> LiveRequest:
+) -> LiveSelection:
     """The live rows that a page requests; a client that reconnects sends its last event's id.
 
     Raises InvalidQuery, Invalid.
     """
-    given = {name: values for name, values in parameters.items() if name != "after"}
-    state = parse_state(given)
+    state = parse_state({name: values for name, values in parameters.items() if name != "after"})
     if state.is_too_long or not state.is_live:
         raise Invalid("live rows need the order newest first, without until and cursor")
     state.check_window()
     query = parse_query(state.as_of(now).filters)
-    return LiveRequest(state, query, _seq(last_event_id or only(parameters, "after")))
+    return LiveSelection(state, query, _seq(last_event_id or only(parameters, "after")))
 
 
 def _seq(text: str | None) -> int | None:
@@ -91,22 +101,46 @@ def _seq(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
+@page_get(
+    blueprint,
+    "",
+    needs=Capability.AUDIT_READ,
+    query=ParsedQuery(Struct, dict, checks_names=True),
+    keeps_alive=False,
+)
+async def live_rows(
+    call: Call[DashboardServices], parameters: dict[str, list[str]]
+) -> ResponseReturnValue:
+    """Stream new rows, rendered as on the audit page, until the client disconnects."""
+    refuse_head(request)
+    last_event_id = request.headers.get("last-event-id")
+    selection = parse_live(parameters, last_event_id, call.services.clock())
+    events = await begun(live_events(call.services, call.caller, call.org, selection))
+    response = Response(
+        stream_with_context(lambda: events)(),
+        content_type="text/event-stream",
+        headers={"x-accel-buffering": "no"},
+    )
+    response.timeout = None  # Quart's own is a minute
+    return response
+
+
 async def live_events(
-    services: DashboardServices, caller: Caller, org: Organisation, wanted: LiveRequest
+    services: DashboardServices, caller: Caller, org: Organisation, selection: LiveSelection
 ) -> AsyncGenerator[str, None]:
     """The stream, until the client disconnects or loses access, or the server stops.
 
     Raises TOO_MANY_STREAMS before its first event.
     """
-    places = services.live
-    with places.place(org.id, caller.limited_as):
+    streams = group_of(LiveStreams)
+    with streams.slot(org.id, caller.limited_as):
         # Before the headers are sent: a client that has them misses no row accepted since.
         newest = await _last_seq(services.store)
-        view = _View(org, wanted.state, wanted.query)
-        with places.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
+        view = _View(org, selection.state, selection.query)
+        with streams.shared(view.key, lambda: _Feed(services, view, newest)) as feed:
             yield f"retry: {RETRY_MS}\n\n"
             try:
-                async for events in _watch(_Watch(services, caller, org, wanted, feed, newest)):
+                async for events in _watch(_Watch(services, caller, org, selection, feed, newest)):
                     yield events
             except (Refusal, StoreFault) as error:
                 yield _event("ended", _why(error))
@@ -189,7 +223,7 @@ class _Feed:
             return
         events, self._covered = await self._read_after(self._covered)
         self._events += events
-        while len(self._events) > KEPT_MAX:
+        while len(self._events) > EVENTS_MAX:
             self._from = self._events.popleft()[0]
 
     async def _read_after(self, seen: int) -> tuple[list[tuple[int, str]], int]:
@@ -204,18 +238,20 @@ class _Feed:
             return more, watermark
         except (TooManyWaiting, ServerBusy):
             return [], seen  # the next look finds them
-        if rows.num_rows > AT_ONCE_MAX or not services.live.may_render(view.org.id, rows.num_rows):
+        if rows.num_rows > AT_ONCE_MAX or not group_of(LiveStreams).may_render(
+            view.org.id, rows.num_rows
+        ):
             return more, watermark
         texts = json_objects(rows, view.org.id)
-        shown = await load_shown_rows(services, view.org, texts, view.state, now)
-        return [await self._rendered(row) for row in shown], watermark
+        log_rows = await load_log_rows(services, view.org, texts, view.state, now)
+        return [await self._rendered(row) for row in log_rows], watermark
 
-    async def _rendered(self, row: ShownRow) -> tuple[int, str]:
-        shown = await render_template(
+    async def _rendered(self, row: LogRow) -> tuple[int, str]:
+        html = await render_template(
             "live_row.html", row=row, slug=self._view.org.slug, columns=self._view.state.columns
         )
         seq = parse_audit_id(row.entry["id"]) or 0
-        return seq, _event("row", shown, seq)
+        return seq, _event("row", html, seq)
 
 
 class _Watch:
@@ -226,7 +262,7 @@ class _Watch:
         services: DashboardServices,
         caller: Caller,
         org: Organisation,
-        wanted: LiveRequest,
+        selection: LiveSelection,
         feed: _Feed,
         newest: int,
     ) -> None:
@@ -235,11 +271,11 @@ class _Watch:
         self._org = org
         self._feed = feed
         # After a backup is restored, a page may have seen newer rows than there are.
-        self._seen = newest if wanted.seen is None else min(wanted.seen, newest)
+        self._seen = newest if selection.seen is None else min(selection.seen, newest)
 
     async def pause(self) -> bool:
         """Wait until the next look; False when the server is stopping."""
-        return await self._services.live.pause(POLL_S)
+        return await group_of(LiveStreams).pause(POLL_S)
 
     async def check(self) -> None:
         """Raise Refusal if the caller has lost access. This does not extend their session."""

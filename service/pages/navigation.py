@@ -26,8 +26,8 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     "Overview": (Destination("Overview", "dashboard.overview_page", None),),
     "Audit log": (
         Destination("Rows", "dashboard.audit_page", Capability.AUDIT_READ),
-        Destination("Exports", "dashboard_evidence.exports_page", Capability.AUDIT_READ),
-        Destination("Reports", "dashboard_evidence.reports_page", Capability.AUDIT_READ),
+        Destination("Exports", "dashboard_exports.exports_page", Capability.AUDIT_READ),
+        Destination("Reports", "dashboard_reports.reports_page", Capability.AUDIT_READ),
     ),
     "Trust": (
         Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
@@ -95,15 +95,15 @@ def navigation(caller: Caller, org: Organisation) -> Navigation:
     if request.endpoint in _WITHIN_AUDIT:
         current = url_for("dashboard.audit_page", slug=org.slug)
     sections: list[NavItem] = []
-    shown: list[NavItem] = []
+    siblings: list[NavItem] = []
     for section, pages in allowed.items():
         items = [NavItem(label, path, path == current) for label, path in pages]
         if items:
             is_current = any(item.is_current for item in items)
             sections.append(NavItem(section, items[0].path, is_current))
             if is_current and len(items) > 1:
-                shown = items
-    return Navigation(sections, shown)
+                siblings = items
+    return Navigation(sections, siblings)
 
 
 def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""The overview: the last day at a glance; each part needs the capability for its details."""
+"""The home page, and the overview: the last day at a glance, each part for who may see it all."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from quart import url_for
+from quart import Blueprint, request, url_for
+from quart.typing import ResponseReturnValue
 
+from analytics.export.formats import ExportFormat, format_label
 from analytics.export.wire import json_objects
 from analytics.model.envelopes import (
     ADMIN_EVENTS,
@@ -15,20 +17,23 @@ from analytics.model.envelopes import (
     OssFirstParty,
 )
 from analytics.model.events import Decision
-from analytics.model.filters import FILTER_COLUMNS, parse_query
+from analytics.model.filters import FILTER_COLUMNS, literal, parse_query
+from analytics.model.rows import VerdictSource
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.summaries import ValueCount
 from service.access.callers import Caller, MemberPrincipal
-from service.access.roles import Capability, Role
+from service.access.roles import Capability
+from service.audit.clock_guard import ClockGuard
 from service.audit.tenant_log import TenantLog, open_log
+from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
-from service.pages.labels import CI_SOURCE_PREFIX
+from service.pages.audit_page import blueprint
+from service.pages.display_names import cut, grouped
 from service.pages.navigation import may
-from service.pages.retention_window import RetentionWindow, retention_window
-from service.pages.rows import ShownRow
+from service.pages.page import Page, View
+from service.pages.rows import CI_SOURCE_PREFIX, LogRow, load_log_rows, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.shown_rows import load_shown_rows
-from service.pages.state import WINDOWS, State
+from service.pages.state import WINDOWS, State, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
@@ -39,10 +44,49 @@ from service.pages.summary_panel import (
     load_summary_panel,
     or_unavailable,
 )
-from service.store.organisations import list_live_keys
+from service.store.organisations import get_org_by_id, list_live_keys
 from service.store.tables import Organisation
 from service.trust.bindings.repository import BindingCounts, count_active
 from service.trust.rejected.rows import count_rejected
+from service.web.dependencies import group_of, receives
+from service.web.endpoint import Call
+from service.web.templates import render_template
+
+home = Blueprint("home", __name__)
+
+for text_filter in (pretty_json, cut, grouped, literal, format_label):
+    home.add_app_template_filter(text_filter)
+
+
+@home.app_template_global()
+def export_formats() -> list[ExportFormat]:
+    """The formats in which rows can be exported."""
+    return list(ExportFormat)
+
+
+@home.get("/")
+@receives(DashboardServices)
+async def introduction(services: DashboardServices) -> ResponseReturnValue:
+    """Introduce the service, with a link to the organisation for members who are signed in."""
+    try:
+        caller = await services.sign_in.authenticator.caller(request, VerdictSource.DASHBOARD)
+    except Unauthenticated:
+        return await render_template("home.html")
+    if not isinstance(caller, MemberPrincipal):
+        return await render_template("home.html")
+    async with services.store.read() as session:
+        org = await get_org_by_id(session, caller.tenant_id)
+    return await render_template("home.html", org=org)
+
+
+@home.get("/admin/ui/components")
+@receives(DashboardServices)
+async def components_page(services: DashboardServices) -> ResponseReturnValue:
+    """Show every component of the pages, where the operator wants that: the demo does."""
+    if not services.settings.components_page:
+        raise NotFound
+    return await render_template("components.html")
+
 
 _INSTALLS: Final = (
     InstallAllowed.event,
@@ -118,32 +162,11 @@ OWNERS_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Trust:
-    """The active bindings, and how many CI subjects were rejected in the last day."""
-
-    bindings: BindingCounts
-    rejected: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogView:
+class _LogParts:
     """The last day of the audit log, and the latest changes, from one snapshot.
 
     Each part is loaded when the template awaits it; it is SummaryUnavailable if that fails.
     """
-
-    state: State
-    all_changes: State
-    summary: Later[SummaryPanel | SummaryUnavailable]
-    blocked_packages: Later[Facet | SummaryUnavailable]
-    ci_jobs: Later[Facet | SummaryUnavailable]
-    ecosystems: Later[Facet | SummaryUnavailable]
-    changes: Later[list[ShownRow] | SummaryUnavailable]
-
-
-@dataclass(frozen=True, slots=True)
-class _LogParts:
-    """Loads the parts of a LogView."""
 
     services: DashboardServices
     log: TenantLog
@@ -151,20 +174,22 @@ class _LogParts:
     state: State
 
     @property
-    def view(self) -> LogView:
-        """The view, of which nothing is loaded yet."""
+    def view(self) -> View:
+        """The parts, of which nothing is loaded yet."""
         blocked = self.state.only("decision", "BLOCKED")
-        installs = replace(self.state, given={**self.state.given, "decision": tuple(Decision)})
-        jobs = self.state.beginning("actor_source", CI_SOURCE_PREFIX)
-        return LogView(
-            state=self.state,
-            all_changes=self._all_changes,
-            summary=Later(self._summary),
-            blocked_packages=Later(lambda: self._facet("package", blocked)),
-            ci_jobs=Later(lambda: self._facet("subject", jobs)),
-            ecosystems=Later(lambda: self._facet("ecosystem", installs)),
-            changes=Later(self._changes),
+        installs = replace(
+            self.state, parameters={**self.state.parameters, "decision": tuple(Decision)}
         )
+        jobs = self.state.beginning("actor_source", CI_SOURCE_PREFIX)
+        return {
+            "state": self.state,
+            "all_changes": self._all_changes,
+            "summary": Later(self._summary),
+            "blocked_packages": Later(lambda: self._facet("package", blocked)),
+            "ci_jobs": Later(lambda: self._facet("subject", jobs)),
+            "ecosystems": Later(lambda: self._facet("ecosystem", installs)),
+            "changes": Later(self._changes),
+        }
 
     @property
     def _all_changes(self) -> State:
@@ -188,7 +213,7 @@ class _LogParts:
         counts = [ValueCount(*value) for value in values]
         return await load_facet(self.services.store, self.log, name, counts, state)
 
-    async def _changes(self) -> list[ShownRow] | SummaryUnavailable:
+    async def _changes(self) -> list[LogRow] | SummaryUnavailable:
         """The latest changes to the organisation within its retention."""
         query = parse_query(self._all_changes.filters)
         rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
@@ -196,55 +221,36 @@ class _LogParts:
             return rows
         org = self.log.org
         texts = json_objects(rows, org.id)
-        return await load_shown_rows(self.services, org, texts, self._all_changes, self.now)
+        return await load_log_rows(self.services, org, texts, self._all_changes, self.now)
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The page's data for one caller. A part that they may not see is None.
-
-    `owners` are the addresses of some owners, who could grant them access. `prune_refused` says why
-    no old rows are dropped at present, None if they are.
-    """
-
-    retention: RetentionWindow
-    role: Role | None
-    trust: Trust | None
-    log: LogView | None
-    owners: list[str]
-    first_steps: list[Step]
-    prune_refused: str | None
-
-
-async def load_overview(services: DashboardServices, caller: Caller, org: Organisation) -> Overview:
-    """The overview of `org` for `caller`, as of now. Raises StoreUnavailable."""
-    now = services.clock()
-    retention = retention_window(org, now)
+@Page(blueprint, "", "overview.html", needs=None, is_streamed=True)
+async def overview_page(call: Call[DashboardServices]) -> View:
+    """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
+    services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
     trust, log, owners = None, None, []
     steps: list[Step] = []
     if may(caller, Capability.OIDC_READ, org):
-        trust = await _trust(services, org, now - LENGTH)
+        async with call.read() as session:
+            bindings = await count_active(session, org.id, now - LENGTH)
+            rejected = await count_rejected(session, org.id, now - LENGTH)
+        trust = {"bindings": bindings, "rejected": rejected}
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
-        log = _LogParts(services, rows, now, _last_day(org)).view
+        last_day = State({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
+        log = _LogParts(services, rows, now, last_day).view
         if trust is not None:
-            steps = await first_steps(services, caller, org, rows, trust.bindings)
+            steps = await first_steps(services, caller, org, rows, bindings)
     if trust is None or log is None:
-        async with services.store.read() as session:
+        async with call.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
-    role = caller.role if isinstance(caller, MemberPrincipal) else None
-    refusal = await services.clock_guard.refusal()
-    why = None if refusal is None else refusal.why
-    return Overview(retention, role, trust, log, owners, steps, why)
-
-
-def _last_day(org: Organisation) -> State:
-    return State({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
-
-
-async def _trust(services: DashboardServices, org: Organisation, since: datetime) -> Trust:
-    async with services.store.read() as session:
-        return Trust(
-            await count_active(session, org.id, since),
-            await count_rejected(session, org.id, since),
-        )
+    refusal = await group_of(ClockGuard).refusal()
+    return {
+        "retention": retention_window(org, now),
+        "role": caller.role if isinstance(caller, MemberPrincipal) else None,
+        "trust": trust,  # as `log`, None for those who may not see it
+        "log": log,
+        "owners": owners,  # some, who could grant access
+        "first_steps": steps,
+        "prune_refused": None if refusal is None else refusal.why,
+    }

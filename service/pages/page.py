@@ -1,34 +1,47 @@
-"""Declares pages with forms: shown, submitted to actions of the API, and shown again with errors.
+"""Declares pages: who may open them, which parameters they take, and the forms on them.
 
-For each form this is done here, in this order: authenticate (401), find the organisation (404),
-authorise and check the form's token (403), run the action with the fields in one transaction, then
-redirect with a confirmation, or show the page again with what was typed and each error at its
-field.
+For each page this is done here, in this order: authenticate (401), find the organisation (404),
+authorise (403), refuse unknown parameters and parse the others (400), load, render. For each form:
+the same up to the rights, then check the form's token (403), run its action with the fields in one
+transaction, and redirect with a confirmation, or show the page again with what was typed and each
+error at its field.
+
+A path without an organisation belongs to the member who is signed in: its handler receives an
+`OwnCall`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
-from service.access.callers import Caller
+from analytics.model.rows import VerdictSource
+from service.access.callers import Caller, MemberPrincipal
 from service.access.refusals import SignInAgain
 from service.access.roles import Capability
+from service.access.sign_in.completion import consume
+from service.access.sign_in.signed_cookie import SignedValue, Signer, expiry
 from service.core.errors import Conflict, Invalid, NotFound, Refusal
+from service.core.secrets import new_token
+from service.core.settings import Settings
 from service.pages.form_auth import Form, own_form
-from service.pages.navigation import may, render_page
-from service.pages.one_time_form import consume_form, one_time_form
+from service.pages.navigation import may, page_context
 from service.pages.services import DashboardServices
+from service.pages.streaming import streamed
+from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
-from service.store.tables import Organisation
+from service.store.tables import Member
 from service.web.dependencies import group_of
-from service.web.endpoint import Action, Call, Services
-from service.web.models import Answer, Request, form_values, model_of
-from service.web.request_parsing import query_parameters
+from service.web.endpoint import VARIABLE, Action, Call, Services, Taken
+from service.web.models import Answer, Query, Request, form_values, model_of
+from service.web.request_parsing import all_parameters
+from service.web.templates import render_template
 
 _S = TypeVar("_S", bound=Services)
 _Parsed = TypeVar("_Parsed")
@@ -38,12 +51,22 @@ _Row = TypeVar("_Row")
 View = Mapping[str, object]
 Fields = Callable[[Form], dict[str, Any]]
 """Makes what an action receives of a form whose fields are not those of its model."""
-Load = Callable[[Call[DashboardServices]], Awaitable[View]]
+Load = Callable[..., Awaitable[View | ResponseReturnValue]]
+"""Makes a page of its call, its parsed query if it takes one, and the variables of its path.
+
+A `status` among its values is the response's. A response in place of values is sent as it is.
+"""
+
+Handler = Callable[..., Awaitable[ResponseReturnValue]]
 
 ANYWHERE: Final = ""
 """The field of errors that are of no single one."""
 
 DONE_PARAMETER: Final = "done"
+
+_ONCE_FIELD: Final = "once"
+
+FORM_SPENT: Final = Conflict.of("this form was already submitted or has expired: reload its page")
 
 ROWS_MAX: Final = 50
 """How many rows of a list one page shows."""
@@ -86,8 +109,8 @@ async def list_part(
     """
     find, after = (_here().get(name, "") for name in PLACE)
     rows = await load(find, after, ROWS_MAX + 1)
-    shown = rows[:ROWS_MAX]
-    return ListPart(shown, find, after, key(shown[-1]) if len(rows) > len(shown) else None)
+    part = rows[:ROWS_MAX]
+    return ListPart(part, find, after, key(part[-1]) if len(rows) > len(part) else None)
 
 
 def _here() -> dict[str, str]:
@@ -95,20 +118,23 @@ def _here() -> dict[str, str]:
 
     Every form of the page repeats it, so it must be shorter than a URL may be.
     """
-    given = {name: request.args[name] for name in PLACE if request.args.get(name)}
-    for name, value in given.items():
+    place = {name: request.args[name] for name in PLACE if request.args.get(name)}
+    for name, value in place.items():
         if len(value) > PLACE_CHARS_MAX:
             raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters", field=name)
-    return given
+    return place
 
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """What was typed into the form that is sent to `path`, and its errors by field."""
+    """What was typed into the form that is sent to `path`, and its errors by field.
+
+    Where several forms go to one address, `path` is what tells them apart.
+    """
 
     path: str = ""
     typed: Form = field(default_factory=Form)
-    faults: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
     status: int = 200
     needs_sign_in: bool = False
     """Whether the member has to sign in again before they send the form."""
@@ -116,47 +142,115 @@ class FormState:
     @property
     def texts(self) -> list[str]:
         """All errors."""
-        return list(self.faults.values())
+        return [text for texts in self.faults.values() for text in texts]
 
     def text_in(self, path: str, name: str, otherwise: str = "") -> str:
         """The text of the field `name` in the form that is sent to `path`."""
         return self.typed.get(name, otherwise) if path == self.path else otherwise
 
     def fault_in(self, path: str, name: str) -> str | None:
-        """The error of that field, or None."""
-        return self.faults.get(name) if path == self.path else None
+        """The errors of that field, or None."""
+        texts = self.faults.get(name) if path == self.path else None
+        return "; ".join(texts) if texts else None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCall(Call[DashboardServices]):
+    """A call by a member for what is theirs, such as their sessions."""
+
+    caller: MemberPrincipal
+
+    @asynccontextmanager
+    async def change(
+        self, *, is_sensitive: bool = False
+    ) -> AsyncIterator[tuple[UnitOfWork, MemberPrincipal, Member]]:
+        """One write transaction, and the member as they are in it.
+
+        Raises Unauthenticated, and if the change `is_sensitive`, SignInAgain.
+        """
+        async with self.services.store.write() as work:
+            present, member = await self.services.access.reauthorize_self(
+                work.session, self.caller, is_sensitive=is_sensitive
+            )
+            yield work, present, member
+
+
+class _Access(NamedTuple):
+    """What callers need for a page: `needs` or `alternative`; None: every member may open it."""
+
+    needs: Capability | None
+    alternative: Capability | None = None
+    keeps_alive: bool = True
+
+    async def call(self, slug: str | None) -> Call[DashboardServices]:
+        """The current request's call, in the organisation or for the member's own page.
+
+        Raises Unauthenticated, OrgNotFound, Forbidden, in this order.
+        """
+        services = group_of(DashboardServices)
+        if slug is None:
+            member = await services.access.authorize_self()
+            async with services.store.read() as session:
+                own_org = await get_org_by_id(session, member.tenant_id)
+            return OwnCall(services, member, own_org)
+        if self.needs is None:
+            caller, org = await services.access.authorize_member(slug)
+        else:
+            caller, org = await services.access.authorize(
+                slug,
+                self.needs,
+                VerdictSource.DASHBOARD,
+                alternative=self.alternative,
+                keeps_alive=self.keeps_alive,
+            )
+        return Call(services, caller, org)
 
 
 class Page:
-    """A page for callers with `needs` (None: for every member).
+    """A page for callers with `needs`, or `alternative` (None: for every member).
 
-    `done` has the confirmations of its forms by code. `takes` are parameters that fill its form in.
-    One that `is_list` shows a part of a list (`list_part`), to which its forms lead back.
+    It decorates the function that loads it, whose name is the endpoint's.
+
+    `done` has the confirmations of its forms by code. `takes` are parameters that fill its form in,
+    all others are parsed as `query`. One that `is_list` shows a part of a list (`list_part`), to
+    which its forms lead back. One that `is_streamed` is sent in parts (`service.pages.streaming`).
     """
+
+    _load: Load
+    _endpoint: str
 
     def __init__(
         self,
         blueprint: Blueprint,
-        name: str,
         path: str,
         template: str,
-        load: Load,
         *,
         needs: Capability | None,
-        done: Mapping[str, str],
+        alternative: Capability | None = None,
+        done: Mapping[str, str] | None = None,
         takes: Sequence[str] = (),
+        query: Query[Any] | None = None,
         is_list: bool = False,
+        is_streamed: bool = False,
     ) -> None:
-        self._endpoint = f"{blueprint.name}.{name}"
         self._blueprint = blueprint
+        self._path = path
         self._template = template
-        self._load = load
-        self._needs = needs
-        self._done = done
+        self._access = _Access(needs, alternative)
+        self._done = done or {}
         self._takes = takes
+        self._sent = Taken(query)
         self._is_list = is_list
+        self._is_streamed = is_streamed
         self._has_one_time_form = False
-        blueprint.add_url_rule(path, name, self._get, methods=["GET"])
+
+    def __call__(self, load: Load) -> Self:
+        """Register the page that `load` loads."""
+        self._sent.check(load, _own_part(self._path))
+        self._load = load
+        self._endpoint = f"{self._blueprint.name}.{load.__name__}"
+        self._blueprint.add_url_rule(self._path, load.__name__, self._get, methods=["GET"])
+        return self
 
     def form(
         self,
@@ -175,9 +269,11 @@ class Page:
         `field`.
         """
 
-        async def confirm(call: Call[DashboardServices], answer: _Answer) -> ResponseReturnValue:
-            said = done(answer) if callable(done) else done
-            return redirect((then or self)._address(call.caller, call.org, said, self), 303)
+        async def confirm(
+            call: Call[DashboardServices], answer: _Answer, variables: Mapping[str, str]
+        ) -> ResponseReturnValue:
+            code = done(answer) if callable(done) else done
+            return redirect((then or self)._address(call, code, self, variables), 303)
 
         self._add(path, name, action, confirm, field, fields)
 
@@ -197,8 +293,10 @@ class Page:
         """
         self._has_one_time_form = True
 
-        async def show(call: Call[DashboardServices], answer: _Answer) -> ResponseReturnValue:
-            return await self._show(call, FormState(), issued(call, answer))
+        async def show(
+            call: Call[DashboardServices], answer: _Answer, variables: Mapping[str, str]
+        ) -> ResponseReturnValue:
+            return await self.show(call, FormState(), variables, issued(call, answer))
 
         self._add(path, name, action, show, field, fields, is_once=True)
 
@@ -207,82 +305,171 @@ class Page:
         path: str,
         name: str,
         action: Action[_S, _Parsed, _Answer],
-        answered: Callable[[Call[DashboardServices], _Answer], Awaitable[ResponseReturnValue]],
+        answered: Callable[
+            [Call[DashboardServices], _Answer, Mapping[str, str]], Awaitable[ResponseReturnValue]
+        ],
         field: str,
         fields: Fields | None,
         *,
         is_once: bool = False,
     ) -> None:
         """Send a form to `path`; see `form`."""
+        read = fields or _fields_of(action)
 
-        async def submit(slug: str, **variables: str) -> ResponseReturnValue:
-            services = group_of(DashboardServices)
-            caller, org = await _authorize(services, slug, action.needs)
-            form = await own_form(services.settings, caller)
+        @page_post(self._blueprint, path, needs=action.needs, name=name)
+        async def submit(
+            call: Call[DashboardServices], form: Form, **variables: str
+        ) -> ResponseReturnValue:
             self._here()  # rejects what cannot be redirected back before anything is done
-            call = Call(services, caller, org)
-            given = _given(action, form) if fields is None else fields(form)
-            before = partial(_consume, services, form) if is_once else None
+            before = partial(_consume, call.services.settings, form) if is_once else None
             try:
-                answer = await action.run(caller, org, given, variables, before)
+                answer = await action.run(call.caller, call.org, read(form), variables, before)
             except (Invalid, Conflict, NotFound, SignInAgain) as refusal:
-                self._require(caller, org)
-                return await self._show(call, _refused(form, refusal, field))
-            return await answered(call, answer)
+                self.require(call)
+                return await self.show(call, _refused(form, refusal, field), variables)
+            return await answered(call, answer, variables)
 
-        self._blueprint.add_url_rule(path, name, submit, methods=["POST"])
-
-    async def _get(self, slug: str) -> ResponseReturnValue:
-        services = group_of(DashboardServices)
-        caller, org = await _authorize(services, slug, self._needs)
+    async def _get(self, slug: str | None = None, **variables: str) -> ResponseReturnValue:
+        call = await self._access.call(slug)
         place = PLACE if self._is_list else ()
-        parameters = query_parameters(request, (*self._takes, *place, DONE_PARAMETER))
+        own = (*self._takes, *place, *((DONE_PARAMETER,) if self._done else ()))
+        query = self._sent.sent_query(own)
+        parameters = all_parameters(request)
         done = self._done.get(only(parameters, DONE_PARAMETER) or "")
-        given = {name: only(parameters, name) or "" for name in self._takes}
-        state = FormState(request.path, Form(given))
-        return await self._show(Call(services, caller, org), state, done=done)
+        typed = {name: only(parameters, name) or "" for name in self._takes}
+        state = FormState(request.path, Form(typed))
+        return await self.show(call, state, variables, done=done, query=query)
 
-    async def _show(
+    async def show(
         self,
         call: Call[DashboardServices],
         state: FormState,
+        variables: Mapping[str, str],
         issued_secret: IssuedSecret | None = None,
         done: str | None = None,
+        query: tuple[Any, ...] | None = None,
+        **more: Any,  # noqa: ANN401 - each template has its own
     ) -> ResponseReturnValue:
-        """The page for the caller, as of now."""
+        """The page for the caller, as of now, with `more` values; by default without parameters."""
+        if query is None:
+            query = () if self._sent.query is None else (self._sent.query.parse_texts({}),)
+        own = self._own(variables)
+        view = await self._load(call, *query, **own)
+        if not isinstance(view, Mapping):
+            return view
         services, caller = call.services, call.caller
-        has_once = self._has_one_time_form
-        return await render_page(
-            services.settings,
-            caller,
-            call.org,
-            self._template,
-            state.status,
-            **await self._load(call),
-            form_state=state,
-            issued_secret=issued_secret,
-            done=done,
-            here=self._here(),
-            back=url_for(self._endpoint, slug=call.org.slug),
-            sign_in_ways=services.sign_in.ways_again(),
-            once=one_time_form(services.settings, caller, services.clock()) if has_once else None,
-        )
+        values: dict[str, Any] = {
+            "form_state": state,
+            "issued_secret": issued_secret,
+            "done": done,
+            "here": self._here(),
+            "back": self._url(call, own),
+            "sign_in_ways": services.sign_in.ways_again(),
+            "once": _one_time_form(call) if self._has_one_time_form else None,
+            **view,
+            **more,
+            **page_context(services.settings, caller, call.org),
+        }
+        status = values.pop("status", state.status)
+        if self._is_streamed:
+            return await streamed(self._template, status, **values)
+        return await render_template(self._template, **values), status
+
+    def require(self, call: Call[DashboardServices]) -> None:
+        """Raise Forbidden unless the caller, whose form is bound to this page, may open it."""
+        if self._access.needs is not None:
+            call.caller.require(self._access.needs, call.org)
+
+    def address(self, call: Call[DashboardServices], done: str, **variables: str) -> str:
+        """The page with the confirmation `done`, or the overview if the caller may not open it."""
+        return self._address(call, done, self, variables)
 
     def _here(self) -> dict[str, str]:
         return _here() if self._is_list else {}
 
-    def _require(self, caller: Caller, org: Organisation) -> None:
-        """Raise Forbidden unless `caller`, whose form is bound to this page, may open it."""
-        if self._needs is not None:
-            caller.require(self._needs, org)
+    def _own(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Those `variables` of a form's path that are this page's, too."""
+        return {name: variables[name] for name in VARIABLE.findall(_own_part(self._path))}
 
-    def _address(self, caller: Caller, org: Organisation, done: str, sent_from: "Page") -> str:
-        """The page with the confirmation `done`; or if `caller` may not open it, another one."""
+    def _url(
+        self, call: Call[DashboardServices], variables: Mapping[str, str], **parameters: str
+    ) -> str:
+        values: dict[str, Any] = {**self._own(variables), **parameters}
+        if not isinstance(call, OwnCall):
+            values["slug"] = call.org.slug
+        return url_for(self._endpoint, **values)
+
+    def _address(
+        self,
+        call: Call[DashboardServices],
+        done: str,
+        sent_from: "Page",
+        variables: Mapping[str, str],
+    ) -> str:
+        """The page with the confirmation `done`; or if the caller may not open it, another one."""
         for page in (self, sent_from):
-            if page._needs is None or may(caller, page._needs, org):
-                place: dict[str, Any] = page._here() if page is sent_from else {}
-                return url_for(page._endpoint, slug=org.slug, **place, done=done)
-        return url_for("dashboard.overview_page", slug=org.slug)
+            needs = page._access.needs
+            if needs is None or may(call.caller, needs, call.org):
+                place = page._here() if page is sent_from else {}
+                return page._url(call, variables, **place, done=done)
+        return url_for("dashboard.overview_page", slug=call.org.slug)
+
+
+def page_get(
+    blueprint: Blueprint,
+    path: str,
+    *,
+    needs: Capability | None,
+    alternative: Capability | None = None,
+    query: Query[Any] | None = None,
+    keeps_alive: bool = True,
+) -> Callable[[Handler], Handler]:
+    """Register a handler of what a page or its script requests beside the page itself.
+
+    Requests that a page repeats by itself do not keep a session alive (`keeps_alive`).
+    """
+    access, takes = _Access(needs, alternative, keeps_alive), Taken(query)
+
+    def register(handler: Handler) -> Handler:
+        takes.check(handler, _own_part(path))
+
+        async def route(slug: str | None = None, **variables: str) -> ResponseReturnValue:
+            call = await access.call(slug)
+            return await handler(call, *takes.sent_query(), **variables)
+
+        blueprint.add_url_rule(path, handler.__name__, route, methods=["GET"])
+        return handler
+
+    return register
+
+
+def page_post(
+    blueprint: Blueprint,
+    path: str,
+    *,
+    needs: Capability | None,
+    name: str | None = None,
+    is_limited: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Register a handler of a form, which receives its fields once its token is checked.
+
+    For what `Page.form` cannot do: a form whose answer is a page of its own. One that `is_limited`
+    counts as an attempt of its address.
+    """
+    access = _Access(needs)
+
+    def register(handler: Handler) -> Handler:
+        async def submit(slug: str | None = None, **variables: str) -> ResponseReturnValue:
+            call = await access.call(slug)
+            if is_limited:
+                call.services.sign_in.attempts.admit(call.caller.origin.source_ip)
+            form = await own_form(call.services.settings, call.caller)
+            return await handler(call, form, **variables)
+
+        blueprint.add_url_rule(path, name or handler.__name__, submit, methods=["POST"])
+        return handler
+
+    return register
 
 
 def bind_form(
@@ -296,49 +483,70 @@ def bind_form(
 
     That is given the organisation's slug and the answer. Refusals are error pages.
     """
+    read = _fields_of(action)
 
-    async def submit(slug: str, **variables: str) -> ResponseReturnValue:
-        services = group_of(DashboardServices)
-        caller, org = await _authorize(services, slug, action.needs)
-        form = await own_form(services.settings, caller)
-        answer = await action.run(caller, org, _given(action, form), variables)
-        return redirect(target(slug, answer), 303)
-
-    blueprint.add_url_rule(path, name, submit, methods=["POST"])
-
-
-async def _authorize(
-    services: DashboardServices, slug: str, needs: Capability | None
-) -> tuple[Caller, Organisation]:
-    """The caller of a page or form of `slug`, and the organisation."""
-    if needs is None:
-        return await services.access.authorize_member(slug)
-    return await services.authorize(slug, needs)
+    @page_post(blueprint, path, needs=action.needs, name=name)
+    async def submit(
+        call: Call[DashboardServices], form: Form, **variables: str
+    ) -> ResponseReturnValue:
+        answer = await action.run(call.caller, call.org, read(form), variables)
+        return redirect(target(call.org.slug, answer), 303)
 
 
-async def _consume(
-    services: DashboardServices, form: Form, work: UnitOfWork, caller: Caller
-) -> None:
-    await consume_form(services.settings, work, caller, form)
+def _own_part(path: str) -> str:
+    """`path` without the organisation, which is no argument of a handler."""
+    return path.replace("<slug>", "")
 
 
-def _given(action: Action[_S, _Parsed, _Answer], form: Form) -> dict[str, Any]:
-    """The fields of `form` that the action's body has."""
+def _fields_of(action: Action[_S, _Parsed, _Answer]) -> Fields:
+    """How the fields of a form become what `action` receives. Raises TypeError if they cannot."""
+    if action.query is not None:
+        raise TypeError(f"{action.handler.__name__} takes parameters, which no form has")
     if action.body is None:
-        return {}
+        return lambda _: {}
     model = model_of(action.body)
-    assert isinstance(model, type)  # noqa: S101 - as Parsed says, forms are bound to requests
-    assert issubclass(model, Request)  # noqa: S101
-    return form_values(model, form)
+    if not (isinstance(model, type) and issubclass(model, Request)):
+        raise TypeError(f"the body of {action.handler.__name__} is no Request")
+    return partial(form_values, model)
 
 
 def _refused(form: Form, refusal: Refusal, otherwise: str) -> FormState:
     """The form of the current request after `refusal`: each fault is at its field, if there is."""
     if isinstance(refusal, SignInAgain):
-        faults = {ANYWHERE: refusal.text}
+        faults = {ANYWHERE: [refusal.text]}
         return FormState(request.path, form, faults, refusal.status, needs_sign_in=True)
     faults = {}
     for fault in (refusal, *refusal.further):
         place = fault.field if fault.field is not None and fault.field in form else otherwise
-        faults.setdefault(place, fault.text)
+        faults.setdefault(place, [fault.text])
     return FormState(request.path, form, faults, refusal.status)
+
+
+class _OneTimeForm(SignedValue, frozen=True, kw_only=True):
+    """A form of one session's page; `session_id` is None for the admin token."""
+
+    session_id: str | None
+
+
+def _one_time_form(call: Call[DashboardServices]) -> str:
+    """The value of _ONCE_FIELD in a form shown to the caller, valid as long as a session can be."""
+    settings, now = call.services.settings, call.services.clock()
+    expires_at = expiry(now, timedelta(seconds=settings.session_absolute_s))
+    form = _OneTimeForm(id=new_token(), expires_at=expires_at, session_id=_session_id(call.caller))
+    return _signer(settings).sign(form)
+
+
+async def _consume(settings: Settings, form: Form, work: UnitOfWork, caller: Caller) -> None:
+    """Mark `form` as used, as part of this transaction. Raises FORM_SPENT."""
+    sent = _signer(settings).read(form.get(_ONCE_FIELD), _OneTimeForm, work.now)
+    # Bound to the session: an unused form of another one must not create a secret here.
+    if sent is None or sent.session_id != _session_id(caller) or not await consume(work, sent):
+        raise FORM_SPENT
+
+
+def _signer(settings: Settings) -> Signer:
+    return Signer(settings.secret_key, "one-time form")
+
+
+def _session_id(caller: Caller) -> str | None:
+    return caller.session_id if isinstance(caller, MemberPrincipal) else None

@@ -5,18 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from quart import Blueprint, request, url_for
-from quart.typing import ResponseReturnValue
+from quart import Blueprint, url_for
 
 from analytics.model.errors import StoreFault
-from analytics.model.filters import only
-from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
 from service.ci.providers import CiProvider
 from service.core.errors import Invalid, StoreUnavailable
 from service.packages.ecosystems import Ecosystem
 from service.packages.proxy.answers import UpstreamHealth
+from service.packages.proxy.caches import PackageCaches
 from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.clients import (
     PackageManager,
@@ -28,30 +26,22 @@ from service.packages.proxy.clients import (
     project_snippet,
 )
 from service.packages.proxy.disk_cache import Usage
+from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import Upstream
-from service.pages.groups import ShownGroup, load_groups
-from service.pages.labels import ago
-from service.pages.navigation import may, page_context
+from service.pages.display_names import ago
+from service.pages.navigation import may
+from service.pages.page import Page, View
 from service.pages.policy.policy_page import ECOSYSTEM_WORDS
 from service.pages.services import DashboardServices
 from service.pages.state import State
-from service.pages.streaming import Later, streamed
-from service.pages.summary_panel import SummaryUnavailable
+from service.pages.streaming import Later
+from service.pages.summary_panel import load_groups
 from service.store.tables import Organisation
-from service.web.dependencies import receives
-from service.web.request_parsing import query_parameters
+from service.web.dependencies import group_of
+from service.web.endpoint import Call
+from service.web.models import Request
 
 blueprint = Blueprint("dashboard_proxy", __name__, url_prefix="/admin/ui/orgs/<slug>/proxy")
-
-
-@blueprint.get("")
-@receives(DashboardServices)
-async def proxy_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show the proxy's registries, cache and installs, and how clients are set up."""
-    caller, org = await services.authorize(slug, Capability.POLICY_READ)
-    parameters = query_parameters(request, ("client", "provider"))
-    view = await load_proxy_view(services, caller, org, parameters)
-    return await streamed("proxy.html", page=view, **page_context(services.settings, caller, org))
 
 
 WINDOW: Final = "24h"
@@ -79,7 +69,7 @@ _OTHER: Final = "Another provider"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownUpstream:
+class UpstreamStatus:
     """One ecosystem's registry, without its credentials; `url` is None if none is configured."""
 
     words: str
@@ -106,96 +96,47 @@ class ShownUpstream:
         return "unasked" if answered_at is None else "answers"
 
 
-@dataclass(frozen=True, slots=True)
-class CacheUsage:
-    """What the cache holds, in words, and which part of its limit that is (percent)."""
+class ProxyQuery(Request):
+    """Whose lines the page shows; empty: the first's."""
 
-    files: int
-    documents: int
-    size: str
-    limit: str
-    percent: int
+    client: str = ""
+    provider: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A client or provider to choose, with the link that shows its lines."""
-
-    words: str
-    href: str
-    is_current: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TitledSnippet:
-    """Text to paste, and where it goes."""
-
-    title: str
-    snippet: Snippet
-
-
-@dataclass(frozen=True, slots=True)
-class SetUp:
-    """The lines for one client and one provider, and the others to choose from."""
-
-    clients: list[Choice]
-    providers: list[Choice]
-    with_command: list[TitledSnippet]
-    without_command: list[TitledSnippet]
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyView:
-    """The page's data. `installs` is None for callers who may not read the audit log."""
-
-    is_configured: bool
-    pypi_url: str
-    npm_url: str
-    upstreams: list[ShownUpstream]
-    cache: Later[CacheUsage | None]
-    installs: Later[list[ShownGroup] | SummaryUnavailable] | None
-    all_installs: State
-    set_up: SetUp
-
-
-async def load_proxy_view(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    parameters: Mapping[str, list[str]],
-) -> ProxyView:
-    """The page, with the lines for the `client` and `provider` in `parameters`.
-
-    Raises Invalid for unknown ones, StoreUnavailable.
-    """
-    now = services.clock()
+@Page(
+    blueprint,
+    "",
+    "proxy.html",
+    needs=Capability.POLICY_READ,
+    query=ProxyQuery,
+    is_streamed=True,
+)
+async def proxy_page(call: Call[DashboardServices], query: ProxyQuery) -> View:
+    """The proxy's registries, cache and installs, and how clients are set up. Raises Invalid."""
+    services, org, now = call.services, call.org, call.services.clock()
     address = ProxyAddress(services.settings.public_url, org.slug)
-    set_up = _set_up(
-        address,
-        services.settings.audience,
-        _chosen(parameters, "client", _CLIENTS),
-        _chosen(parameters, "provider", _PROVIDERS),
-    )
+    client = _chosen("client", query.client, _CLIENTS)
+    provider = _chosen("provider", query.provider, _PROVIDERS)
     state = _installs_of(org)
     installs = None
-    if may(caller, Capability.AUDIT_READ, org):
+    if may(call.caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, now)
         installs = Later(lambda: load_groups(services.store, log, state, ["ecosystem"], now))
-    pypi, npm = services.proxy.pypi.public, services.proxy.npm.public
-    upstreams = [
-        _shown(Ecosystem.PYPI, None if pypi is None else pypi.upstream, now),
-        _shown(Ecosystem.NPM, None if npm is None else npm.upstream, now),
-    ]
-    return ProxyView(
-        is_configured=pypi is not None or npm is not None,
-        pypi_url=address.pypi,
-        npm_url=address.npm,
-        upstreams=upstreams,
-        cache=Later(lambda: _cache_usage(services)),
-        installs=installs,
-        all_installs=state,
-        set_up=set_up,
-    )
+    proxy = group_of(ProxyServices)
+    pypi, npm = proxy.pypi.public, proxy.npm.public
+    return {
+        "is_configured": pypi is not None or npm is not None,
+        "pypi_url": address.pypi,
+        "npm_url": address.npm,
+        "upstreams": [
+            _upstream(Ecosystem.PYPI, None if pypi is None else pypi.upstream, now),
+            _upstream(Ecosystem.NPM, None if npm is None else npm.upstream, now),
+        ],
+        "cache": Later(lambda: _cache_usage(services)),
+        "installs": installs,  # None for callers who may not read the audit log
+        "all_installs": state,
+        "set_up": _set_up(address, services.settings.audience, client, provider),
+    }
 
 
 def _installs_of(org: Organisation) -> State:
@@ -204,13 +145,13 @@ def _installs_of(org: Organisation) -> State:
     return State({"last": (WINDOW,), "decision": ("ALLOWED", "BLOCKED")}, path)
 
 
-def _shown(ecosystem: Ecosystem, upstream: Upstream | None, now: datetime) -> ShownUpstream:
+def _upstream(ecosystem: Ecosystem, upstream: Upstream | None, now: datetime) -> UpstreamStatus:
     words = ECOSYSTEM_WORDS[ecosystem]
     setting = f"COUNTERSIGN_PROXY_{ecosystem.upper()}_UPSTREAM"
     if upstream is None:
-        return ShownUpstream(words, setting)
+        return UpstreamStatus(words, setting)
     registry, health = upstream.registry, upstream.health
-    return ShownUpstream(
+    return UpstreamStatus(
         words,
         setting,
         url=registry.url,
@@ -234,22 +175,22 @@ def _ago(at: datetime | None, now: datetime) -> str | None:
     return "just now" if words == "now" else f"{words} ago"
 
 
-async def _cache_usage(services: DashboardServices) -> CacheUsage | None:
-    """What the cache holds; None if that cannot be read."""
+async def _cache_usage(services: DashboardServices) -> View | None:
+    """What the cache holds, in words and in percent of its limit; None if that cannot be read."""
+    caches = group_of(PackageCaches)
     try:
-        files = await services.packages.files.usage()
+        files = await caches.files.usage()
     except (OSError, StoreFault, StoreUnavailable):
         return None
-    documents: Usage = await services.packages.documents.usage()
-    size = files.bytes + documents.bytes
-    limit = services.settings.proxy_cache_bytes_max
-    return CacheUsage(
-        files.files,
-        documents.files,
-        in_units(size),
-        in_units(limit),
-        min(100, round(100 * size / limit)),
-    )
+    documents: Usage = await caches.documents.usage()
+    size, limit = files.bytes + documents.bytes, services.settings.proxy_cache_bytes_max
+    return {
+        "files": files.files,
+        "documents": documents.files,
+        "size": in_units(size),
+        "limit": in_units(limit),
+        "percent": min(100, round(100 * size / limit)),
+    }
 
 
 def in_units(size: int) -> str:
@@ -262,44 +203,48 @@ def in_units(size: int) -> str:
     return f"{size} {unit}" if unit == _UNITS[0] else f"{amount:.1f} {unit}"
 
 
-def _chosen(parameters: Mapping[str, list[str]], name: str, known: Mapping[str, object]) -> str:
-    text = only(parameters, name) or next(iter(known))
-    if text not in known:
+def _chosen(name: str, text: str, known: Mapping[str, object]) -> str:
+    chosen = text or next(iter(known))
+    if chosen not in known:
         raise Invalid(f"{name} must be one of {', '.join(known)}", field=name)
-    return text
+    return chosen
 
 
-def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_name: str) -> SetUp:
+def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_name: str) -> View:
+    """The lines for one client and one provider, and the others to choose from."""
     client, provider = _CLIENTS[client_name], _PROVIDERS[provider_name]
     project = project_snippet(client, address)
-    once = [] if project is None else [TitledSnippet("In the project’s pyproject.toml", project)]
+    once = [] if project is None else [_snippet("In the project’s pyproject.toml", project)]
+    product = f", {provider.facts.product}" if provider is not CiProvider.OTHER else ""
+    job = _snippet(f"The job{product}", job_snippet(client, provider, address, audience))
 
-    def href(client: str, provider: str) -> str:
+    def choice(words: str, client: str, provider: str, *, is_current: bool) -> View:
         path = url_for("dashboard_proxy.proxy_page", slug=address.org)
-        return f"{path}?client={client}&provider={provider}#set-up"
+        href = f"{path}?client={client}&provider={provider}#set-up"
+        return {"words": words, "href": href, "is_current": is_current}
 
-    job = TitledSnippet(
-        f"The job, {provider.facts.product}" if provider is not CiProvider.OTHER else "The job",
-        job_snippet(client, provider, address, audience),
-    )
-    return SetUp(
-        clients=[
-            Choice(words, href(name, provider_name), name == client_name)
+    return {
+        "clients": [
+            choice(words, name, provider_name, is_current=name == client_name)
             for name, words in CLIENT_WORDS.items()
         ],
-        providers=[
-            Choice(
-                _OTHER if one is CiProvider.OTHER else one.facts.product,
-                href(client_name, name),
-                name == provider_name,
+        "providers": [
+            choice(
+                _OTHER if each is CiProvider.OTHER else each.facts.product,
+                client_name,
+                name,
+                is_current=name == provider_name,
             )
-            for name, one in _PROVIDERS.items()
+            for name, each in _PROVIDERS.items()
         ],
-        with_command=[*once, job],
-        without_command=[
-            TitledSnippet("Get the job’s token", exchange_snippet(provider, address, audience)),
-            TitledSnippet(
-                f"Install with {CLIENT_WORDS[client_name]}", client_snippet(client, address)
-            ),
+        "with_command": [*once, job],
+        "without_command": [
+            _snippet("Get the job’s token", exchange_snippet(provider, address, audience)),
+            _snippet(f"Install with {CLIENT_WORDS[client_name]}", client_snippet(client, address)),
         ],
-    )
+    }
+
+
+def _snippet(title: str, snippet: Snippet) -> View:
+    """Text to paste, and where it goes."""
+    return {"title": title, "snippet": snippet}

@@ -9,12 +9,17 @@ from operator import attrgetter
 from typing import Any, Final
 
 from analytics.model.columns import Column, Section
+from analytics.model.envelopes import ENVELOPES
+from analytics.model.events import DEFAULT_ICON, Event
 from analytics.model.labels import event_label
 from analytics.model.schema import COLUMNS
+from service.audit.actor_names import names_of_actors
 from service.ci.issuers.run_links import HasRuns, run_link
-from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
-from service.pages.labels import ago, ci_words, icon_of
+from service.ci.providers import CI_LABELS
+from service.pages.display_names import NAMED_FILTERS, ago, may_be_named, value_in_words
+from service.pages.services import DashboardServices
 from service.pages.state import State
+from service.store.tables import Organisation
 
 PIVOTS: Final = {
     "This run": ("run_id", "run_id"),
@@ -40,7 +45,8 @@ DETAILS: Final[Mapping[Section, Sequence[Column]]] = {
 """The columns in each group of a row's details, in their order."""
 
 _BINDING_ID: Final = re.compile(r"obind_[a-z0-9]+", re.ASCII)
-_CI_SOURCE: Final = "oidc_"
+CI_SOURCE_PREFIX: Final = "oidc_"
+"""Of `actor_source`, before the name of a CI provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class Pivot:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRow:
+class LogRow:
     """One row. Its properties are for its details, which few of the rows of a page ever show."""
 
     entry: dict[str, Any]
@@ -91,9 +97,9 @@ class ShownRow:
     def run_link(self) -> str | None:
         """The page of its CI run at the provider, if its token was verified and that is known."""
         entry, source = self.entry, self.entry["actor_source"]
-        if not source.startswith(_CI_SOURCE):
+        if not source.startswith(CI_SOURCE_PREFIX):
             return None
-        provider = source.removeprefix(_CI_SOURCE)
+        provider = source.removeprefix(CI_SOURCE_PREFIX)
         return run_link(self.context.issuers, provider, entry["subject"], entry["run_id"])
 
     @property
@@ -124,15 +130,30 @@ class ShownRow:
         return list(_pivots(self.entry, self.context.state))
 
 
+async def load_log_rows(
+    services: DashboardServices,
+    org: Organisation,
+    texts: Iterable[str],
+    state: State,
+    now: datetime,
+) -> list[LogRow]:
+    """The rows of these JSON objects, in their order; their links keep the window of `state`."""
+    entries = decoded_entries(texts)
+    async with services.store.read() as session:
+        names = await names_of_actors(session, org.id, named_in(entries))
+    context = RowContext(state, names, services.bindings.issuers.values(), now)
+    return [log_row(entry, context) for entry in entries]
+
+
 def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:
     """The entries of these JSON objects."""
     return [json.loads(text) for text in texts]
 
 
-def shown_row(entry: dict[str, Any], context: RowContext) -> ShownRow:
+def log_row(entry: dict[str, Any], context: RowContext) -> LogRow:
     """The row with this entry."""
     subject = entry["subject"]
-    return ShownRow(
+    return LogRow(
         entry=entry,
         context=context,
         event=event_label(entry["event"]),
@@ -157,9 +178,9 @@ def pretty_json(value: object, indent: int | None = 2) -> str:
 def _pivots(entry: dict[str, Any], state: State) -> Iterator[Pivot]:
     for label, (name, key) in PIVOTS.items():
         if entry[key]:
-            is_job = name == "subject" and entry["actor_source"].startswith(_CI_SOURCE)
-            shown = "This CI job" if is_job else label
-            yield Pivot(shown, name, entry[key], state.about(name, entry[key]).href)
+            is_job = name == "subject" and entry["actor_source"].startswith(CI_SOURCE_PREFIX)
+            words = "This CI job" if is_job else label
+            yield Pivot(words, name, entry[key], state.about(name, entry[key]).href)
 
 
 def _decoded(reason: str | None) -> list[tuple[str, str]] | None:
@@ -180,3 +201,17 @@ def _pairs(value: object) -> list[tuple[str, str]] | None:
         (str(key), item if isinstance(item, str) else pretty_json(item, indent=None))
         for key, item in value.items()
     ]
+
+
+def icon_of(event: str) -> str:
+    """The name of the icon (templates/icons.html) of a row's event."""
+    envelope = ENVELOPES.get(Event(event))
+    return DEFAULT_ICON if envelope is None else envelope.icon
+
+
+def ci_words(actor_source: str) -> str | None:
+    """The CI provider of a row's actor, or None if the actor is not a CI job."""
+    if not actor_source.startswith(CI_SOURCE_PREFIX):
+        return None
+    provider = actor_source.removeprefix(CI_SOURCE_PREFIX)
+    return CI_LABELS.get(provider, provider)

@@ -3,19 +3,13 @@
 from dataclasses import dataclass
 
 from analytics.model.rows import VerdictSource
-from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
 from service.access.callers import Caller
 from service.access.roles import Capability
 from service.access.sign_in.services import SignInServices
-from service.audit.clock_guard import ClockGuard
 from service.audit.services import AuditServices
 from service.core.clock import Clock
 from service.core.settings import Settings
-from service.packages.policy.services import PolicyServices
-from service.packages.proxy.caches import PackageCaches
-from service.packages.proxy.services import ProxyServices
-from service.pages.live_places import LivePlaces
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.trust.bindings.services import BindingServices
@@ -23,21 +17,15 @@ from service.trust.bindings.services import BindingServices
 
 @dataclass(frozen=True, slots=True)
 class DashboardServices:
-    """The groups for each kind of page, and what all pages share."""
+    """What most pages share; a page finds what it alone needs by `group_of`."""
 
     settings: Settings
     clock: Clock
-    authenticator: Authenticator
     access: Authorizer
     store: Store
     audit: AuditServices
     bindings: BindingServices
     sign_in: SignInServices
-    live: LivePlaces
-    policy: PolicyServices
-    proxy: ProxyServices
-    packages: PackageCaches
-    clock_guard: ClockGuard
 
     async def authorize(
         self, slug: str, capability: Capability, *, keeps_alive: bool = True

@@ -7,8 +7,10 @@ from typing import Final
 from urllib.parse import urlencode
 
 from analytics.model.filters import BOUND_PARAMETERS, FILTER_COLUMNS, VALUES_MAX, Order, literal
+from analytics.model.retention import RETENTION_DAYS, Tier, retention_floor
 from service.audit.query_service import PAGE_PARAMETERS
 from service.audit.search import check_window, window_length
+from service.store.tables import Organisation
 
 WINDOWS: Final[dict[str, timedelta]] = {
     "1h": timedelta(hours=1),
@@ -60,41 +62,43 @@ class State:
     `path` is the audit page's, for links from another page; its own links need none.
     """
 
-    given: Mapping[str, Values]
+    parameters: Mapping[str, Values]
     path: str = ""
 
     @property
     def filters(self) -> dict[str, list[str]]:
         """The parameters that select and order the rows: no paging, no `last`, no columns."""
         excluded = {*_SHOWN, *PAGE_PARAMETERS}
-        return {name: list(values) for name, values in self.given.items() if name not in excluded}
+        return {
+            name: list(values) for name, values in self.parameters.items() if name not in excluded
+        }
 
     @property
     def filters_and_window(self) -> dict[str, list[str]]:
         """The parameters that select rows, `last` among them."""
         names = (*_TIME, *FILTER_COLUMNS)
-        return {name: list(self.given[name]) for name in names if name in self.given}
+        return {name: list(self.parameters[name]) for name in names if name in self.parameters}
 
     @property
     def saved(self) -> str:
         """What a saved search keeps: the filters, the window, the order and the columns."""
-        return urlencode(self.first_page().given, doseq=True)
+        return urlencode(self.first_page().parameters, doseq=True)
 
     @property
-    def asked(self) -> dict[str, list[str]]:
+    def query_parameters(self) -> dict[str, list[str]]:
         """The parameters of the query for one page of rows."""
-        paging = {name: list(self.given.get(name, ())) for name in PAGE_PARAMETERS}
+        paging = {name: list(self.parameters.get(name, ())) for name in PAGE_PARAMETERS}
         return self.filters | {name: values for name, values in paging.items() if values}
 
     @property
     def is_filtered(self) -> bool:
         """Whether any filter may exclude rows."""
-        return any(name in self.given for name in (*_TIME, *FILTER_COLUMNS))
+        return any(name in self.parameters for name in (*_TIME, *FILTER_COLUMNS))
 
     @property
     def is_too_long(self) -> bool:
         """Whether the page would be too large: every link repeats the parameters."""
-        counted = sum(len(values) for values in self.given.values())
+        counted = sum(len(values) for values in self.parameters.values())
         return counted > VALUES_MAX + BACK_MAX or len(self.href) > CHARS_MAX
 
     @property
@@ -105,34 +109,34 @@ class State:
     @property
     def columns(self) -> list[str]:
         """The columns to show, in their order; the default ones without a valid choice."""
-        chosen = [name for name in COLUMNS if name in self.given.get("columns", ())]
+        chosen = [name for name in COLUMNS if name in self.parameters.get("columns", ())]
         return chosen or list(COLUMNS_DEFAULT)
 
     @property
     def is_first_page(self) -> bool:
         """Whether this is the first page of the rows."""
-        return "cursor" not in self.given
+        return "cursor" not in self.parameters
 
     @property
     def is_live(self) -> bool:
         """Whether newly accepted rows belong on top of this page."""
         is_newest_first = self._one("order") in {None, Order.NEWEST_FIRST}
-        return self.is_first_page and is_newest_first and "until" not in self.given
+        return self.is_first_page and is_newest_first and "until" not in self.parameters
 
     @property
     def href(self) -> str:
         """The link to this state."""
-        return f"{self.path}?{urlencode(self.given, doseq=True)}"
+        return f"{self.path}?{urlencode(self.parameters, doseq=True)}"
 
     @property
     def carried(self) -> list[tuple[str, str]]:
         """Hidden fields of a form that adds filters; the bounds have their own fields."""
-        carried = {**self.given, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
+        carried = {**self.parameters, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
         return [(name, value) for name in _KNOWN for value in carried.get(name, ())]
 
     def without_invalid(self, faulty: str | None) -> "State":
         """The first page of these rows without unknown parameters and the `faulty` one."""
-        unknown = [name for name in self.given if name not in _KNOWN or name == faulty]
+        unknown = [name for name in self.parameters if name not in _KNOWN or name == faulty]
         return self._but(*_PLACE, *unknown)
 
     def first_page(self) -> "State":
@@ -142,7 +146,10 @@ class State:
     @property
     def window(self) -> "State":
         """The same window without a filter."""
-        return replace(self, given={name: self.given[name] for name in _TIME if name in self.given})
+        return replace(
+            self,
+            parameters={name: self.parameters[name] for name in _TIME if name in self.parameters},
+        )
 
     def live(self, seq: int) -> "State":
         """Those of these rows that are accepted after `seq`."""
@@ -158,7 +165,7 @@ class State:
 
     def excluding(self, name: str, value: str) -> "State":
         """Those of these rows whose `name` is not `value`."""
-        values = (*self.given.get(name, ()), f"!{literal(value)}")
+        values = (*self.parameters.get(name, ()), f"!{literal(value)}")
         return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(values)))
 
     def about(self, name: str, value: str) -> "State":
@@ -170,18 +177,20 @@ class State:
 
     def searched(self, parameters: Mapping[str, Iterable[str]]) -> "State":
         """The first page of these rows with the filters `parameters`, which replace all others."""
-        shown = {name: self.given[name] for name in ("order", "columns") if name in self.given}
-        return replace(self, given={**{n: tuple(v) for n, v in parameters.items()}, **shown})
+        layout = {
+            name: self.parameters[name] for name in ("order", "columns") if name in self.parameters
+        }
+        return replace(self, parameters={**{n: tuple(v) for n, v in parameters.items()}, **layout})
 
     def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "State":
         """The first page with `other`, of the filter `new_name` if given, instead of a value."""
         without = self.removing(name, value)
         target = new_name or name
-        return without._with(target, (*without.given.get(target, ()), other))
+        return without._with(target, (*without.parameters.get(target, ()), other))
 
     def removing(self, name: str, value: str) -> "State":
         """These rows and those that this value of the filter excluded."""
-        others = tuple(other for other in self.given.get(name, ()) if other != value)
+        others = tuple(other for other in self.parameters.get(name, ()) if other != value)
         bare = self._but(*_PLACE, name)
         return bare._with(name, others) if others else bare
 
@@ -214,7 +223,7 @@ class State:
 
     def older(self, cursor: str) -> "State":
         """The next page of the same rows, which remembers the previous pages."""
-        back = (*self.given.get("back", ()), *self.given.get("cursor", ()))
+        back = (*self.parameters.get("back", ()), *self.parameters.get("cursor", ()))
         if len(back) > BACK_MAX:
             back = (_FORGOTTEN, *back[-BACK_MAX + 1 :])
         turned = self._with("cursor", (cursor,))
@@ -224,7 +233,7 @@ class State:
         """The page before this one; None on the first page, and if it is not remembered."""
         if self.is_first_page:
             return None
-        *back, cursor = self.given.get("back", ()) or ("",)
+        *back, cursor = self.parameters.get("back", ()) or ("",)
         if cursor == _FORGOTTEN:
             return None
         before = self._but(*_PLACE)
@@ -233,16 +242,19 @@ class State:
         return before._with("back", tuple(back)) if back else before
 
     def _one(self, name: str) -> str | None:
-        values = self.given.get(name, ())
+        values = self.parameters.get(name, ())
         return values[0] if values else None
 
     def _but(self, *names: str) -> "State":
         return replace(
-            self, given={name: values for name, values in self.given.items() if name not in names}
+            self,
+            parameters={
+                name: values for name, values in self.parameters.items() if name not in names
+            },
         )
 
     def _with(self, name: str, values: Values) -> "State":
-        return replace(self, given={**self.given, name: values})
+        return replace(self, parameters={**self.parameters, name: values})
 
 
 def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
@@ -255,7 +267,22 @@ def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
         name: tuple(dict.fromkeys(value for value in values if value))
         for name, values in parameters.items()
     }
-    given = {name: values for name, values in cleaned.items() if values}
-    if any(name in given for name in BOUND_PARAMETERS):
-        given.pop("last", None)
-    return State(given)
+    known = {name: values for name, values in cleaned.items() if values}
+    if any(name in known for name in BOUND_PARAMETERS):
+        known.pop("last", None)
+    return State(known)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionWindow:
+    """How far back the organisation's rows are shown; None is unlimited."""
+
+    tier: Tier
+    days: int | None
+    floor: datetime | None
+
+
+def retention_window(org: Organisation, now: datetime) -> RetentionWindow:
+    """The window of the tier of `org` as of `now`."""
+    tier = Tier(org.tier)
+    return RetentionWindow(tier, RETENTION_DAYS[tier], retention_floor(tier, now))

@@ -31,10 +31,10 @@ class Later(Generic[_Value]):
 
 async def streamed(template: str, status: int = 200, **context: Any) -> Response:  # noqa: ANN401
     """The page of `template`, sent up to each `{{ flush(part) }}` before that part is loaded."""
-    wanted: deque[Later[Any]] = deque()
+    waiting: deque[Later[Any]] = deque()
 
     def flush(part: Later[Any]) -> Markup:
-        wanted.append(part)
+        waiting.append(part)
         return _FLUSH
 
     pieces = await template_pieces(template, flush=flush, **context)
@@ -46,7 +46,7 @@ async def streamed(template: str, status: int = 200, **context: Any) -> Response
             part, is_last = await in_thread(_next_part, pieces)
             yield part
             if not is_last:
-                await wanted.popleft().load()
+                await waiting.popleft().load()
 
     return Response(parts(), status=status, content_type="text/html; charset=utf-8")
 

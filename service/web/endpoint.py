@@ -71,7 +71,7 @@ from service.web.request_parsing import (
 )
 from service.web.responses import json_answer
 
-_VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
+VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _OF_ORG: Final = (Forbidden, OrgNotFound)
 
 
@@ -244,15 +244,22 @@ class Taken:
     """What an endpoint takes of a request: parameters, a body (of which there is an `example`)."""
 
     query: Query[Any] | None
-    body: Body[Any] | Raw | Upload | None
-    example: Mapping[str, object] | None
+    body: Body[Any] | Raw | Upload | None = None
+    example: Mapping[str, object] | None = None
+
+    def check(self, handler: Handler, path: str) -> None:
+        """Raise TypeError unless `handler` takes the variables of `path` after what is sent."""
+        arguments = 1 + (self.query is not None) + (self.body is not None)
+        names = list(inspect.signature(handler).parameters)
+        if set(names[arguments:]) != set(VARIABLE.findall(path)):
+            raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")
 
     async def sent(self) -> tuple[Any, ...]:
         """What the current request sends, parsed. Raises as the two below."""
         return (*self.sent_query(), *await self.sent_body())
 
-    def sent_query(self) -> tuple[Any, ...]:
-        """The current request's parameters, if any are taken.
+    def sent_query(self, others: Sequence[str] = ()) -> tuple[Any, ...]:
+        """The current request's parameters apart from the `others`, if any are taken.
 
         Raises UNKNOWN_PARAMETER, InvalidQuery, Invalid.
         """
@@ -260,8 +267,11 @@ class Taken:
         if isinstance(query, ParsedQuery) and query.checks_names:
             return (query.parse_texts(all_parameters(request)),)
         model = query_model_of(query)
-        parameters = query_parameters(request, () if model is None else model.__struct_fields__)
-        return () if query is None else (query.parse_texts(parameters),)
+        names = () if model is None else model.__struct_fields__
+        given = query_parameters(request, (*names, *others))
+        if query is None:
+            return ()
+        return (query.parse_texts({name: given[name] for name in names if name in given}),)
 
     async def sent_body(self) -> tuple[Any, ...]:
         """The current request's body, if one is taken that is JSON.
@@ -315,10 +325,7 @@ class Endpoints:
 
         Raises TypeError unless `handler` takes the variables of `path` after what is sent.
         """
-        arguments = 1 + (takes.query is not None) + (takes.body is not None)
-        names = list(inspect.signature(handler).parameters)
-        if set(names[arguments:]) != set(_VARIABLE.findall(path)):
-            raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")
+        takes.check(handler, path)
         route.__name__, route.__doc__ = handler.__name__, handler.__doc__
         describe = documented(
             operation,

@@ -239,8 +239,8 @@ async def rename_example(call: WriteCall[OrgServices], body: ExampleName) -> Ren
             },
             "service/pages/people/projects.py": {
                 "from service.orgs.projects import create": ", rename_example",
-                'PROJECTS.form("", "create_project", create, "created", field="name")\n': (
-                    'PROJECTS.form("/example", "rename_example", rename_example, "created")\n'
+                'projects_page.form("", "create_project", create, "created", field="name")\n': (
+                    'projects_page.form("/example", "rename_example", rename_example, "created")\n'
                 ),
             },
             "templates/people/projects.html": {

@@ -20,8 +20,8 @@ from service.ci.issuers.run_links import run_link
 from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY, IdentityProviderName, Settings
 from service.packages.proxy.clients import PackageManager, ProxyAddress, job_snippet
-from service.pages.labels import FILTERS, ci_words, icon_of
-from service.pages.rows import DETAILS
+from service.pages.audit_page import FILTERS
+from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.conftest import World
 from tests.service.pages.people.desk import post, shown

@@ -304,10 +304,9 @@ _TESTS: Final = {
     ),
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",
-    "service/pages/live_places.py": "test_live",
-    "service/pages/one_time_form.py": "service/pages/people/test_members",
-    "service/pages/routes.py": "test_live",
-    "service/pages/sign_in/device_page.py": "service/access/device_sign_in/test_device_sign_in",
+    "service/pages/live_streams.py": "test_live",
+    "service/pages/page.py": "test_page test_forms service/pages/people/test_members",
+    "service/pages/sign_in/device.py": "service/access/device_sign_in/test_device_sign_in",
     "service/pages/sign_in/passkey_routes.py": (
         "service/access/passkeys/test_signing_in service/access/passkeys/test_registering"
     ),

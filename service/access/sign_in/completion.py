@@ -76,7 +76,7 @@ async def record_failure(work: UnitOfWork, identity: Identity, origin: RequestOr
     _log.warning("sign_in_not_let_in", provider=identity.provider, told=len(members))
 
 
-async def sign_out(work: UnitOfWork, member: MemberPrincipal) -> None:
+async def end_session(work: UnitOfWork, member: MemberPrincipal) -> None:
     """End the session of `member`'s request; of two concurrent requests one is recorded."""
     ended = await revoke_sessions(
         work.session, member.member_id, work.now, session_id=member.session_id

@@ -66,7 +66,15 @@ class KeyRow:
     expires_soon: bool
 
 
-async def load_keys(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "",
+    "people/keys.html",
+    needs=Capability.ORG_ADMIN,
+    done={"revoked": "The key was revoked and no longer works."},
+    is_list=True,
+)
+async def keys_page(call: Call[DashboardServices]) -> View:
     """A part of the live keys, and the latest that have ended, newest first."""
     org, now = call.org, call.services.clock()
     terms = KeyTerms.of(call.services.settings)
@@ -144,18 +152,8 @@ def _trial(call: Call[DashboardServices], key: IssuedApiKey) -> str:
     )
 
 
-KEYS: Final = Page(
-    blueprint,
-    "keys_page",
-    "",
-    "people/keys.html",
-    load_keys,
-    needs=Capability.ORG_ADMIN,
-    done={"revoked": "The key was revoked and no longer works."},
-    is_list=True,
-)
-KEYS.secret_form("", "issue_key", issue, _issued, field="project", fields=_asked)
-KEYS.secret_form(
+keys_page.secret_form("", "issue_key", issue, _issued, field="project", fields=_asked)
+keys_page.secret_form(
     "/<key_id>/rotate", "rotate_key", rotate, _issued, field="overlap", fields=_overlap
 )
-KEYS.form("/<key_id>/revoke", "revoke_key", revoke, "revoked")
+keys_page.form("/<key_id>/revoke", "revoke_key", revoke, "revoked")

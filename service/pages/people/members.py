@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from quart import Blueprint, url_for
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -11,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.callers import Caller, MemberPrincipal, member_actor
 from service.access.roles import Capability, Role
 from service.access.sessions import LINK_LIFETIME
+from service.access.sign_in.providers import LABELS
 from service.orgs.domains import list_domains
 from service.orgs.members import (
     MemberFacts,
@@ -22,7 +22,6 @@ from service.orgs.members import (
     remove_passkeys,
     sign_out,
 )
-from service.pages.labels import PROVIDER_WORDS
 from service.pages.navigation import may_decide_over
 from service.pages.page import IssuedSecret, Page, View, list_part
 from service.pages.services import DashboardServices
@@ -49,7 +48,21 @@ class MemberRow:
         return member_actor(member.identity_provider, member.id)
 
 
-async def load_members(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "",
+    "people/members.html",
+    needs=Capability.ORG_ADMIN,
+    done={
+        "invited": "Invited. No email was sent: tell them where and with which account to sign in.",
+        "role": "The role was changed. If it allows more than before, they must sign in again.",
+        "removed": "Removed. Their sessions and sign-in links have ended.",
+        "no-passkeys": "Their passkeys were removed. Sessions that began with them stay active.",
+        "signed-out": "Their sessions and sign-in links have ended.",
+    },
+    is_list=True,
+)
+async def members_page(call: Call[DashboardServices]) -> View:
     """A part of the members, and the domains that need no invitation."""
     caller, org, settings = call.caller, call.org, call.services.settings
     async with call.read() as session:
@@ -63,11 +76,11 @@ async def load_members(call: Call[DashboardServices]) -> View:
         "roles": [(role, role) for role in Role if may_decide_over(caller, role, org)],
         "providers": [
             (name, words if name in providers else f"{words} (not set up here)")
-            for name, words in PROVIDER_WORDS.items()
+            for name, words in LABELS.items()
         ],
         "sign_in_address": settings.public_url + url_for("sign_in.ways"),
         "domains": domains,
-        "provider_words": PROVIDER_WORDS,
+        "provider_words": LABELS,
         "link_minutes": int(LINK_LIFETIME.total_seconds() // 60),
     }
 
@@ -79,9 +92,7 @@ async def _rows(
     return [
         MemberRow(
             facts=facts,
-            provider=PROVIDER_WORDS.get(
-                facts.member.identity_provider, facts.member.identity_provider
-            ),
+            provider=LABELS.get(facts.member.identity_provider, facts.member.identity_provider),
             is_self=facts.member.id == own_id,
             may_change=may_decide_over(caller, facts.member.role, org),
         )
@@ -89,28 +100,12 @@ async def _rows(
     ]
 
 
-MEMBERS: Final = Page(
-    blueprint,
-    "members_page",
-    "",
-    "people/members.html",
-    load_members,
-    needs=Capability.ORG_ADMIN,
-    done={
-        "invited": "Invited. No email was sent: tell them where and with which account to sign in.",
-        "role": "The role was changed. If it allows more than before, they must sign in again.",
-        "removed": "Removed. Their sessions and sign-in links have ended.",
-        "no-passkeys": "Their passkeys were removed. Sessions that began with them stay active.",
-        "signed-out": "Their sessions and sign-in links have ended.",
-    },
-    is_list=True,
-)
-MEMBERS.form("", "invite", invite, "invited", field="email")
-MEMBERS.form("/<member_id>/role", "give_role", give_role, "role", field="role")
-MEMBERS.form("/<member_id>/remove", "remove_member", remove, "removed")
-MEMBERS.form("/<member_id>/sign-out", "sign_member_out", sign_out, "signed-out")
-MEMBERS.form("/<member_id>/remove-passkeys", "remove_passkeys", remove_passkeys, "no-passkeys")
-MEMBERS.secret_form(
+members_page.form("", "invite", invite, "invited", field="email")
+members_page.form("/<member_id>/role", "give_role", give_role, "role", field="role")
+members_page.form("/<member_id>/remove", "remove_member", remove, "removed")
+members_page.form("/<member_id>/sign-out", "sign_member_out", sign_out, "signed-out")
+members_page.form("/<member_id>/remove-passkeys", "remove_passkeys", remove_passkeys, "no-passkeys")
+members_page.secret_form(
     "/<member_id>/link",
     "issue_link",
     issue_link,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from quart import Blueprint
 
@@ -27,7 +26,15 @@ class ProjectRow:
     active_bindings: int
 
 
-async def load_projects(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "",
+    "people/projects.html",
+    needs=Capability.ORG_ADMIN,
+    done={"created": "The project was created. Keys and bindings can now be limited to it."},
+    is_list=True,
+)
+async def projects_page(call: Call[DashboardServices]) -> View:
     """A part of the projects, by name."""
     async with call.read() as session:
         load = partial(list_named_from, session, call.org, Project)
@@ -44,14 +51,4 @@ async def load_projects(call: Call[DashboardServices]) -> View:
     }
 
 
-PROJECTS: Final = Page(
-    blueprint,
-    "projects_page",
-    "",
-    "people/projects.html",
-    load_projects,
-    needs=Capability.ORG_ADMIN,
-    done={"created": "The project was created. Keys and bindings can now be limited to it."},
-    is_list=True,
-)
-PROJECTS.form("", "create_project", create, "created", field="name")
+projects_page.form("", "create_project", create, "created", field="name")

@@ -51,7 +51,14 @@ class RoleRow:
     may_change: bool
 
 
-async def load_roles(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "",
+    "people/roles.html",
+    needs=Capability.ORG_ADMIN,
+    done={"granted": "Saved. The change applies from the next request."},
+)
+async def roles_page(call: Call[DashboardServices]) -> View:
     """Roles and their capabilities, and the retention, which members cannot change."""
     return {
         "rows": [_row(role, call.caller, call.org) for role in Role],
@@ -84,13 +91,4 @@ def _ticked(form: Form) -> dict[str, Any]:
     }
 
 
-ROLES: Final = Page(
-    blueprint,
-    "roles_page",
-    "",
-    "people/roles.html",
-    load_roles,
-    needs=Capability.ORG_ADMIN,
-    done={"granted": "Saved. The change applies from the next request."},
-)
-ROLES.form("/<role>", "grant", grant, "granted", fields=_ticked)
+roles_page.form("/<role>", "grant", grant, "granted", fields=_ticked)

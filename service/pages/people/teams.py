@@ -37,7 +37,19 @@ class TeamRow:
     admins: list[TeamAdminRow]
 
 
-async def load_teams(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "",
+    "people/teams.html",
+    needs=Capability.ORG_ADMIN,
+    done={
+        "created": "The team was created. Now add an admin.",
+        "appointed": "The admin was added.",
+        "dismissed": "They are no longer an admin of the team.",
+    },
+    is_list=True,
+)
+async def teams_page(call: Call[DashboardServices]) -> View:
     """A part of the teams with their admins, and addresses of members who could become admins."""
     caller, org = call.caller, call.org
     async with call.read() as session:
@@ -61,20 +73,6 @@ async def load_teams(call: Call[DashboardServices]) -> View:
     }
 
 
-TEAMS: Final = Page(
-    blueprint,
-    "teams_page",
-    "",
-    "people/teams.html",
-    load_teams,
-    needs=Capability.ORG_ADMIN,
-    done={
-        "created": "The team was created. Now add an admin.",
-        "appointed": "The admin was added.",
-        "dismissed": "They are no longer an admin of the team.",
-    },
-    is_list=True,
-)
-TEAMS.form("", "create_team", create, "created", field="name")
-TEAMS.form("/<team_id>/admins", "appoint_team_admin", appoint, "appointed", field="member")
-TEAMS.form("/<team_id>/admins/<member_id>/dismiss", "dismiss_team_admin", dismiss, "dismissed")
+teams_page.form("", "create_team", create, "created", field="name")
+teams_page.form("/<team_id>/admins", "appoint_team_admin", appoint, "appointed", field="member")
+teams_page.form("/<team_id>/admins/<member_id>/dismiss", "dismiss_team_admin", dismiss, "dismissed")

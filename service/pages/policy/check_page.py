@@ -1,14 +1,12 @@
 """The page that answers "would this be allowed?": the verdict, the rule, and where it is."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from quart import Blueprint, request
-from quart.typing import ResponseReturnValue
+from msgspec import structs
+from quart import Blueprint
 
 from analytics.model.envelopes import CooldownActive, OssFirstParty
-from analytics.model.filters import only
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.packages.policy.check import CheckResult, check_release, parse_release
@@ -16,18 +14,18 @@ from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import NO_POLICY, Mode, ReleaseRule
 from service.packages.policy.repository import find_revision
-from service.pages.navigation import render_page
+from service.packages.policy.services import PolicyServices
+from service.pages.page import Page, View
 from service.pages.policy.policy_page import ECOSYSTEM_WORDS, ECOSYSTEMS
 from service.pages.services import DashboardServices
-from service.store.tables import Organisation
-from service.web.dependencies import receives
-from service.web.request_parsing import query_parameters
+from service.web.dependencies import group_of
+from service.web.endpoint import Call
+from service.web.models import Request
 
 blueprint = Blueprint(
     "dashboard_policy_check", __name__, url_prefix="/admin/ui/orgs/<slug>/policy/check"
 )
 
-PARAMETERS: Final = ("ecosystem", "package", "version", "published_at")
 _NEVER_PUBLIC: Final = (
     "The proxy never asks a public registry for it, and answers 404. Configure the client to get it"
     " from {registry} itself."
@@ -49,58 +47,42 @@ class Answer:
     place: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckView:
-    """The form as it was filled in, with its errors, or the answer."""
+class CheckQuery(Request):
+    """The release that the form asks about; without a version nothing is asked yet."""
 
-    given: Mapping[str, str]
-    faults: Mapping[str, str] = field(default_factory=dict)
-    answer: Answer | None = None
-    ecosystems: list[tuple[str, str]] = field(default_factory=lambda: ECOSYSTEMS)
-
-    @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return Invalid.status if self.faults else 200
+    ecosystem: str = ""
+    package: str = ""
+    version: str | None = None
+    published_at: str = ""
 
 
-@blueprint.get("")
-@receives(DashboardServices)
-async def check_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show whether a release would be allowed, and why. Nothing is recorded."""
-    caller, org = await services.authorize(slug, Capability.POLICY_READ)
-    view = await load_check_view(services, org, query_parameters(request, PARAMETERS))
-    return await render_page(
-        services.settings, caller, org, "policy/check.html", view.status, page=view
-    )
-
-
-async def load_check_view(
-    services: DashboardServices, org: Organisation, parameters: Mapping[str, list[str]]
-) -> CheckView:
-    """The answer on the release in `parameters`; without a version the form alone.
-
-    Raises Invalid for a parameter that is given twice, StoreUnavailable.
-    """
-    given = {name: (only(parameters, name) or "").strip() for name in PARAMETERS}
-    is_asked = "version" in parameters
-    if not is_asked:
-        return CheckView(given)
-    if not given["package"]:
-        return CheckView(given, {"package": "package is required"})
+@Page(
+    blueprint,
+    "",
+    "policy/check.html",
+    needs=Capability.POLICY_READ,
+    query=CheckQuery,
+)
+async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
+    """Whether a release would be allowed, and why. Nothing is recorded. Raises StoreUnavailable."""
+    texts = {name: (text or "").strip() for name, text in structs.asdict(query).items()}
+    view: dict[str, object] = {"typed": texts, "faults": {}, "ecosystems": ECOSYSTEMS}
+    if query.version is None:
+        return view
+    if not texts["package"]:
+        return view | {"faults": {"package": "package is required"}, "status": Invalid.status}
     try:
         release = parse_release(
-            given["ecosystem"],
-            given["package"],
-            given["version"] or None,
-            given["published_at"] or None,
+            texts["ecosystem"],
+            texts["package"],
+            texts["version"] or None,
+            texts["published_at"] or None,
         )
     except Invalid as fault:
-        return CheckView(given, {fault.field or "package": fault.text})
-    policy = await services.policy.policies.of(org, release.ecosystem, release.name)
-    verdict = check_release(policy, release, services.clock())
-    place = await _place(services, org, verdict)
-    return CheckView(given, answer=_answer(verdict, policy, place))
+        return view | {"faults": {fault.field or "package": fault.text}, "status": fault.status}
+    policy = await group_of(PolicyServices).policies.of(call.org, release.ecosystem, release.name)
+    verdict = check_release(policy, release, call.services.clock())
+    return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 
 
 def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> Answer:
@@ -131,9 +113,7 @@ def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> A
     return Answer(verdict, title, consequence, tone, decision.rule_id, place)
 
 
-async def _place(
-    services: DashboardServices, org: Organisation, verdict: CheckResult
-) -> str | None:
+async def _place(call: Call[DashboardServices], verdict: CheckResult) -> str | None:
     """The id on the policy page of what decided; None if no rule did."""
     decision = verdict.decision
     if decision.kind == OssFirstParty.event:
@@ -144,8 +124,8 @@ async def _place(
         return None
     if getattr(decision.envelope, "source", None) == "osv":
         return "blocklist"
-    async with services.store.read() as session:
-        revision = await find_revision(session, org.id)
+    async with call.read() as session:
+        revision = await find_revision(session, call.org.id)
     policy = NO_POLICY if revision is None else decode_document(revision.document)
     for part, rules in policy.entries.items():
         for number, rule in enumerate(rules):

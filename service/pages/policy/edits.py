@@ -55,7 +55,7 @@ class Edit:
     """One change: its kind, and what was typed into the fields of its form."""
 
     kind: str
-    given: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 class EditRefused(Exception):
@@ -77,14 +77,14 @@ def read_edit(form: Form) -> Edit:
 def propose(edit: Edit, policy: InstallPolicy) -> InstallPolicy:
     """`policy` with the change. Raises EditRefused."""
     if edit.kind == MODE:
-        return _parsed({**to_json(policy), "mode": edit.given["mode"]}, "mode")
+        return _parsed({**to_json(policy), "mode": edit.fields["mode"]}, "mode")
     if edit.kind == COOLDOWN:
-        return _with_cooldown(edit.given, to_json(policy))
+        return _with_cooldown(edit.fields, to_json(policy))
     if edit.kind == REMOVE:
-        return _without(edit.given["part"], edit.given["entry"], policy)
+        return _without(edit.fields["part"], edit.fields["entry"], policy)
     if edit.kind == DOCUMENT:
-        return _whole(edit.given["document"])
-    return _with_entry(edit.kind.removeprefix(_ADD), edit.given, to_json(policy))
+        return _whole(edit.fields["document"])
+    return _with_entry(edit.kind.removeprefix(_ADD), edit.fields, to_json(policy))
 
 
 def _parsed(document: Document, name: str) -> InstallPolicy:
@@ -94,15 +94,15 @@ def _parsed(document: Document, name: str) -> InstallPolicy:
         raise EditRefused({name: [_bare(fault)]}) from fault
 
 
-def _with_cooldown(given: Mapping[str, str], document: Document) -> InstallPolicy:
+def _with_cooldown(fields: Mapping[str, str], document: Document) -> InstallPolicy:
     faults: dict[str, list[str]] = {}
-    days_text = given["min_age_days"].strip()
+    days_text = fields["min_age_days"].strip()
     days = int(days_text) if re.fullmatch(r"[0-9]{1,5}", days_text, re.ASCII) else 0
     if days_text and not 1 <= days <= MIN_AGE_DAYS_MAX:
         faults["min_age_days"] = [
             f"must be a whole number of days from 1 to {MIN_AGE_DAYS_MAX}, or empty for no cooldown"
         ]
-    exempt, unread = _exempt(given["exempt"])
+    exempt, unread = _exempt(fields["exempt"])
     if unread:
         faults["exempt"] = unread
     elif exempt and not days_text:
@@ -141,9 +141,9 @@ def _without(part: str, entry: str, policy: InstallPolicy) -> InstallPolicy:
     return parse_policy(document)
 
 
-def _with_entry(part: str, given: Mapping[str, str], document: Document) -> InstallPolicy:
+def _with_entry(part: str, fields: Mapping[str, str], document: Document) -> InstallPolicy:
     """The document with a new entry, whose fields are judged one after the other."""
-    typed, valid = _entry(given), _valid_entry(_ENTRIES[part])
+    typed, valid = _entry(fields), _valid_entry(_ENTRIES[part])
     faults = {
         name: ["must not be empty"]
         for name, text in valid.items()
@@ -157,7 +157,7 @@ def _with_entry(part: str, given: Mapping[str, str], document: Document) -> Inst
         except Invalid as fault:
             prefix, _, path = (fault.field or "").partition("].")
             name = re.split(r"\W", path)[0]
-            is_own = prefix == f"{part}[{number}" and name in given
+            is_own = prefix == f"{part}[{number}" and name in fields
             if not is_own or name in faults:
                 raise EditRefused(faults | {ANYWHERE: [_bare(fault)]}) from fault
             faults[name] = ["is the name of another rule" if _TAKEN in fault.text else _bare(fault)]
@@ -176,9 +176,9 @@ def _valid_entry(model: type[Struct]) -> Document:
     return texts | optional | {"ecosystem": Ecosystem.PYPI.value, "versions": []}
 
 
-def _entry(given: Mapping[str, str]) -> Document:
+def _entry(fields: Mapping[str, str]) -> Document:
     """The entry in the fields, with one range per line; empty fields are left out."""
-    entry: Document = {name: text.strip() for name, text in given.items()}
+    entry: Document = {name: text.strip() for name, text in fields.items()}
     if "versions" in entry:
         lines = (line.strip() for line in entry["versions"].splitlines())
         entry["versions"] = [line for line in lines if line]

@@ -16,19 +16,32 @@ from service.pages.services import DashboardServices
 from service.store.tables import PolicyException
 from service.web.endpoint import Call
 
-SHOWN_MAX: Final = 250
+LISTED_MAX: Final = 250
 _OWNERS_MAX: Final = 3
 
 blueprint = Blueprint(
     "dashboard_exceptions", __name__, url_prefix="/admin/ui/orgs/<slug>/policy/exceptions"
 )
 
+DONE: Final = {
+    "asked": "Your request is recorded. Who may change the policy sees it, and decides.",
+    "allowed": "Allowed: the policy has a rule for this release now.",
+    "declined": "Declined: the policy is unchanged.",
+}
 
-async def load_exceptions(call: Call[DashboardServices]) -> View:
+
+@Page(
+    blueprint,
+    "",
+    "policy/exceptions.html",
+    needs=Capability.POLICY_READ,
+    done=DONE,
+)
+async def exceptions_page(call: Call[DashboardServices]) -> View:
     """The requests that wait, oldest first, and the latest that were decided."""
     async with call.read() as session:
-        waiting = await list_exceptions(session, call.org.id, OPEN, SHOWN_MAX)
-        listed = await list_exceptions(session, call.org.id, None, SHOWN_MAX)
+        waiting = await list_exceptions(session, call.org.id, OPEN, LISTED_MAX)
+        listed = await list_exceptions(session, call.org.id, None, LISTED_MAX)
         actors = _actors([*waiting, *listed])
         names = await find_names(session, call.org.id, actors=actors)
     return {
@@ -39,7 +52,15 @@ async def load_exceptions(call: Call[DashboardServices]) -> View:
     }
 
 
-async def load_new_exception(call: Call[DashboardServices]) -> View:
+@Page(
+    blueprint,
+    "/new",
+    "policy/exception_new.html",
+    needs=None,
+    done=DONE,
+    takes=("ecosystem", "package", "version"),
+)
+async def new_exception(call: Call[DashboardServices]) -> View:
     """Some owners who could allow an exception."""
     async with call.read() as session:
         owners = await list_owners(session, call.org, _OWNERS_MAX)
@@ -55,35 +76,11 @@ def _actors(listed: Sequence[PolicyException]) -> set[str]:
     }
 
 
-DONE: Final = {
-    "asked": "Your request is recorded. Who may change the policy sees it, and decides.",
-    "allowed": "Allowed: the policy has a rule for this release now.",
-    "declined": "Declined: the policy is unchanged.",
-}
-LIST: Final = Page(
-    blueprint,
-    "exceptions_page",
-    "",
-    "policy/exceptions.html",
-    load_exceptions,
-    needs=Capability.POLICY_READ,
-    done=DONE,
-)
-NEW: Final = Page(
-    blueprint,
-    "new_exception",
-    "/new",
-    "policy/exception_new.html",
-    load_new_exception,
-    needs=None,
-    done=DONE,
-    takes=("ecosystem", "package", "version"),
-)
-LIST.form(
+exceptions_page.form(
     "/<exception_id>/decide",
     "decide_form",
     decide,
     lambda decided: decided.state,
     field="reason",
 )
-NEW.form("/new", "ask_exception", ask, "asked", then=LIST)
+new_exception.form("/new", "ask_exception", ask, "asked", then=exceptions_page)

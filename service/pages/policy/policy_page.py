@@ -1,21 +1,24 @@
-"""The policy page: the policy in force or an earlier one, its changes, and forms to change it."""
+"""The policy page: the policy in force or an earlier one, its changes, and forms to change it.
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+A form leads to a preview of what its change would have done, and that saves it.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 import msgspec
-from quart import Blueprint, request
+from quart import Blueprint, redirect, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
-from analytics.model.filters import only, parse_query
+from analytics.model.filters import parse_query
 from analytics.model.policy_envelopes import PolicyChanged
-from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import TenantLog, open_log
+from service.ci.providers import job_label
 from service.core.errors import Invalid
+from service.core.threads import in_thread
 from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
@@ -28,30 +31,33 @@ from service.packages.policy.model import (
     PolicyDifference,
     difference,
 )
+from service.packages.policy.policy_api import PREVIEW_MAX_S, PolicyQuery, replace
+from service.packages.policy.preview import TOP, preview_policy
 from service.packages.policy.repository import (
     REVISIONS_KEPT,
-    RevisionHead,
     find_revision,
     list_revisions,
     load_feed_states,
 )
-from service.packages.refusals import REVISION_NOT_FOUND
-from service.pages.display_names import Person, find_names
+from service.packages.policy.services import PolicyServices
+from service.packages.refusals import REVISION_NOT_FOUND, PolicyMoved
+from service.pages.display_names import find_names
+from service.pages.form_auth import Form
 from service.pages.navigation import may, page_context
-from service.pages.policy.edits import Edit
+from service.pages.page import FormState, Page, View, page_post
+from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
 from service.pages.services import DashboardServices
+from service.pages.state import State
 from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.store.tables import Organisation, PolicyRevision
-from service.web.dependencies import receives
-from service.web.request_parsing import query_parameters
+from service.store.tables import PolicyRevision
+from service.web.dependencies import group_of
+from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_policy", __name__, url_prefix="/admin/ui/orgs/<slug>/policy")
 
-DONE: Final = {"saved": "Saved. The policy holds from the next request on."}
-"""The page's confirmation after its forms."""
-
-_REVISION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
+REPLACES: Final = "replaces"
+"""The field with the revision that a form was shown with."""
 
 ECOSYSTEM_WORDS: Final = {Ecosystem.PYPI: "PyPI", Ecosystem.NPM: "npm"}
 ECOSYSTEMS: Final = [(str(ecosystem), words) for ecosystem, words in ECOSYSTEM_WORDS.items()]
@@ -71,28 +77,6 @@ RowIds = dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A form that changed nothing: what was typed, and its errors by field."""
-
-    edit: Edit
-    faults: Mapping[str, list[str]]
-
-    @property
-    def texts(self) -> list[tuple[str, str]]:
-        """All errors, with the label of the field of each."""
-        return [
-            (FIELD_WORDS.get(name, name), text)
-            for name, texts in self.faults.items()
-            for text in texts
-        ]
-
-    def fault_in(self, kind: str, name: str) -> str | None:
-        """The errors at a field of the form of this kind."""
-        texts = self.faults.get(name) if kind == self.edit.kind else None
-        return "; ".join(texts) if texts else None
-
-
-@dataclass(frozen=True, slots=True)
 class FeedView:
     """A feed of the blocklist, and whether a newer import of it is due."""
 
@@ -101,145 +85,64 @@ class FeedView:
     is_stale: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyView:
-    """The page's data. `revision` is None for an organisation that never set a policy.
+@Page(
+    blueprint,
+    "",
+    "policy/policy.html",
+    needs=Capability.POLICY_READ,
+    done={"saved": "Saved. The policy holds from the next request on."},
+    query=PolicyQuery,
+    is_streamed=True,
+)
+async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View:
+    """The policy in force or an earlier revision, and the forms that change it.
 
-    `in_force` is the number of the revision in force, `before` what differs in the one before a
-    past one. `waiting` counts the requests for exceptions without a decision. `feeds` are those of
-    the blocklist. `rows` is None for callers who may not read the audit log.
+    Raises REVISION_NOT_FOUND, StoreUnavailable.
     """
-
-    policy: InstallPolicy
-    revision: PolicyRevision | None
-    in_force: int
-    revisions: list[RevisionHead]
-    people: Mapping[str, Person]
-    feeds: list[FeedView]
-    waiting: int
-    rows: Later[RowIds | SummaryUnavailable] | None
-    since_before: PolicyDifference | None
-    may_change: bool
-    refused: Refused | None = None
-    status: int = 200
-    ecosystems: list[tuple[str, str]] = field(default_factory=lambda: ECOSYSTEMS)
-    modes: list[tuple[str, str]] = field(default_factory=lambda: MODES)
-    part_words: Mapping[str, str] = field(default_factory=lambda: PART_LABELS)
-    document_bytes_max: int = DOCUMENT_BYTES_MAX
-    revisions_kept: int = REVISIONS_KEPT
-
-    @property
-    def number(self) -> int:
-        """The number of the revision that is shown, 0 for none."""
-        return 0 if self.revision is None else self.revision.revision
-
-    @property
-    def without_feed(self) -> list[str]:
-        """The ecosystems for which no blocklist was imported."""
-        listed = {view.ecosystem for view in self.feeds}
-        return [words for words in ECOSYSTEM_WORDS.values() if words not in listed]
-
-    @property
-    def is_past(self) -> bool:
-        """True if another revision is in force."""
-        return self.number != self.in_force
-
-    @property
-    def document(self) -> str:
-        """The policy as JSON, with one entry per line."""
-        return document_text(self.policy)
-
-    @property
-    def exempt(self) -> str:
-        """The packages that are exempt from the cooldown, one per line."""
-        cooldown = self.policy.cooldown
-        return "" if cooldown is None else "\n".join(each.spec for each in cooldown.exempt)
-
-    def typed_in(self, kind: str, name: str, otherwise: str = "") -> str:
-        """What was typed into a field of the form of this kind."""
-        if self.refused is None or self.refused.edit.kind != kind:
-            return otherwise
-        return self.refused.edit.given.get(name, otherwise)
-
-    def fault_in(self, kind: str, name: str) -> str | None:
-        """The errors at this field."""
-        return None if self.refused is None else self.refused.fault_in(kind, name)
-
-    def is_open(self, kind: str) -> bool:
-        """True if the form of this kind was refused."""
-        return self.refused is not None and self.refused.edit.kind == kind
-
-
-@blueprint.get("")
-@receives(DashboardServices)
-async def policy_page(services: DashboardServices, slug: str) -> ResponseReturnValue:
-    """Show the policy in force or an earlier revision, and the forms that change it."""
-    caller, org = await services.authorize(slug, Capability.POLICY_READ)
-    parameters = query_parameters(request, ("revision", "done"))
-    text = only(parameters, "revision")
-    if text is not None and not _REVISION.fullmatch(text):
-        raise Invalid("revision must be a positive integer", field="revision")
-    number = None if text is None else int(text)
-    done = DONE.get(only(parameters, "done") or "")
-    return await render_policy(services, caller, org, number, done=done)
-
-
-async def render_policy(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    number: int | None = None,
-    *,
-    refused: Refused | None = None,
-    done: str | None = None,
-) -> ResponseReturnValue:
-    """The page with the revision `number`, or the one in force; or a form that was `refused`."""
-    view = await load_policy_view(services, caller, org, number, refused)
-    context = page_context(services.settings, caller, org)
-    return await streamed("policy/policy.html", view.status, page=view, done=done, **context)
-
-
-async def load_policy_view(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    number: int | None = None,
-    refused: Refused | None = None,
-) -> PolicyView:
-    """The revision `number`, or the one in force. Raises REVISION_NOT_FOUND, StoreUnavailable."""
-    async with services.store.read() as session:
-        revision = await find_revision(session, org.id, number)
-        if number is not None and revision is None:
+    services, org = call.services, call.org
+    async with call.read() as session:
+        revision = await find_revision(session, org.id, query.revision)
+        if query.revision is not None and revision is None:
             raise REVISION_NOT_FOUND
         revisions = list(await list_revisions(session, org.id))
         in_force = revisions[0].revision if revisions else 0
-        before = None
-        if revision is not None and revision.revision != in_force:
-            before = await find_revision(session, org.id, revision.revision - 1)
+        number = 0 if revision is None else revision.revision
+        is_past = number != in_force
+        before = await find_revision(session, org.id, number - 1) if is_past else None
         names = await find_names(session, org.id, actors={head.changed_by for head in revisions})
         feeds = await load_feed_states(session)
         waiting = len(await list_exceptions(session, org.id, OPEN, OPEN_MAX))
     rows = None
-    if may(caller, Capability.AUDIT_READ, org):
+    if may(call.caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, services.clock())
         rows = Later(lambda: or_unavailable(_row_ids(log)))
-    policy = NO_POLICY if revision is None else decode_document(revision.document)
-    return PolicyView(
-        policy=policy,
-        revision=revision,
-        in_force=in_force,
-        revisions=revisions,
-        people={head.changed_by: names.person(head.changed_by) for head in revisions},
-        feeds=_feed_views(feeds, services),
-        waiting=waiting,
-        rows=rows,
-        since_before=None
-        if before is None
-        else difference(decode_document(before.document), policy),
-        may_change=may(caller, Capability.POLICY_WRITE, org),
-        refused=refused,
-        status=200 if refused is None else 400,
-    )
+    policy = _policy(revision)
+    fed = {feed.ecosystem for feed in feeds}
+    page = {
+        "policy": policy,
+        "document": document_text(policy),
+        "exempt": "\n".join(each.spec for each in policy.cooldown.exempt)
+        if policy.cooldown
+        else "",
+        "revision": revision,  # None for an organisation that never set a policy
+        "number": number,
+        "in_force": in_force,
+        "is_past": is_past,
+        "revisions": revisions,
+        "people": {head.changed_by: names.person(head.changed_by) for head in revisions},
+        "feeds": _feed_views(feeds, services),
+        "without_feed": [words for name, words in ECOSYSTEM_WORDS.items() if name not in fed],
+        "waiting": waiting,
+        "rows": rows,  # None for callers who may not read the audit log
+        "since_before": None if before is None else difference(_policy(before), policy),
+        "may_change": may(call.caller, Capability.POLICY_WRITE, org),
+        "ecosystems": ECOSYSTEMS,
+        "modes": MODES,
+        "part_words": PART_LABELS,
+        "document_bytes_max": DOCUMENT_BYTES_MAX,
+        "revisions_kept": REVISIONS_KEPT,
+    }
+    return {"page": page, "field_words": FIELD_WORDS}
 
 
 def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[FeedView]:
@@ -276,3 +179,141 @@ def document_text(policy: InstallPolicy) -> str:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+@page_post(blueprint, "/preview", needs=Capability.POLICY_WRITE)
+async def preview(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+    """What a change would have done, with the button that saves it."""
+    return await _preview(call, read_edit(form), read_replaced(form))
+
+
+@page_post(blueprint, "", needs=Capability.POLICY_WRITE)
+async def save(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+    """Save a change, or show it again on top of what was saved concurrently."""
+    edit, seen = read_edit(form), read_replaced(form)
+    try:
+        await save_edit(call, edit, seen)
+    except PolicyMoved:
+        return await _preview(call, edit, seen, status=PolicyMoved.status)
+    except EditRefused as refusal:
+        return await _refused(call, edit, refusal)
+    return redirect(policy_page.address(call, "saved"), 303)
+
+
+async def _preview(
+    call: Call[DashboardServices], edit: Edit, seen: int, status: int = 200
+) -> ResponseReturnValue:
+    """The change on top of the policy in force. Raises Forbidden, StoreUnavailable."""
+    policy_page.require(call)
+    services, org = call.services, call.org
+    async with call.read() as session:
+        current = await find_revision(session, org.id)
+        overtaken = None
+        if current is not None and current.revision != seen:
+            names = await find_names(session, org.id, actors={current.changed_by})
+            before = await find_revision(session, org.id, seen) if seen else None
+            overtaken = {  # by the change that was made after the form was shown
+                "revision": current,
+                "by": names.person(current.changed_by),
+                "changed": _since(before, seen, current),
+            }
+    old = _policy(current)
+    try:
+        new = await in_thread(propose, edit, old)
+    except EditRefused as refusal:
+        return await _refused(call, edit, refusal)
+    log = await open_log(services.store, services.audit.lake, org, services.clock())
+    changed = difference(old, new)
+    page = {
+        "edit": edit,
+        "replaces": 0 if current is None else current.revision,  # what `changed` compares with
+        "changed": changed,
+        "is_change": bool(changed.before or changed.after),
+        "mode": new.mode,
+        "preview": Later(partial(_effect, call, log, new)),
+        "overtaken": overtaken,
+        "is_refused": status != 200,
+        "part_words": PART_LABELS,
+    }
+    context = page_context(services.settings, call.caller, org)
+    return await streamed("policy/preview.html", status, page=page, **context)
+
+
+async def _refused(
+    call: Call[DashboardServices], edit: Edit, refusal: EditRefused
+) -> ResponseReturnValue:
+    """The policy page with the form as it was filled in, and its errors."""
+    policy_page.require(call)
+    state = FormState(edit.kind, Form(edit.fields), refusal.faults, Invalid.status)
+    return await policy_page.show(call, state, {})
+
+
+def read_replaced(form: Form) -> int:
+    """The revision that the form was shown with. Raises Invalid."""
+    text = form.get(REPLACES, "")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise Invalid(f"{REPLACES} must be a revision's number", field=REPLACES)
+    return int(text)
+
+
+async def save_edit(call: Call[DashboardServices], edit: Edit, seen: int) -> None:
+    """Put the change of the revision `seen` in force.
+
+    Raises PolicyMoved if another one is by now, EditRefused, and what an action does.
+    """
+    async with call.read() as session:
+        current = await find_revision(session, call.org.id)
+    number = 0 if current is None else current.revision
+    if number != seen:
+        raise PolicyMoved(value=str(number))
+    policy = await in_thread(propose, edit, _policy(current))
+    await replace.run_parsed(call.caller, call.org, (policy,), {}, replaces=seen)
+
+
+def _policy(revision: PolicyRevision | None) -> InstallPolicy:
+    return NO_POLICY if revision is None else decode_document(revision.document)
+
+
+def _since(
+    before: PolicyRevision | None, seen: int, current: PolicyRevision
+) -> PolicyDifference | None:
+    """What changed since the revision `seen`; None if that is no longer kept."""
+    if seen and before is None:
+        return None
+    return difference(_policy(before), _policy(current))
+
+
+async def _effect(
+    call: Call[DashboardServices], log: TenantLog, policy: InstallPolicy
+) -> dict[str, Any] | SummaryUnavailable:
+    """What the policy would have done, and the most frequent packages, rules and jobs."""
+    policies, now = group_of(PolicyServices), call.services.clock()
+    preview = await or_unavailable(
+        preview_policy(log, policy, policies.dates, policies.worker, now, PREVIEW_MAX_S)
+    )
+    if isinstance(preview, SummaryUnavailable):
+        return preview
+    path = url_for("dashboard.audit_page", slug=call.org.slug)
+    installs = State({"last": ("30d",)}, path).only("decision", "ALLOWED")
+    has_links = may(call.caller, Capability.AUDIT_READ, call.org)
+
+    def counted(text: str, count: int, **filters: str) -> dict[str, Any]:
+        state = installs
+        for name, value in filters.items():
+            state = state.only(name, value)
+        href = state.href if filters and has_links else None
+        ecosystem = filters.get("ecosystem")
+        return {"text": text, "installs": count, "href": href, "ecosystem": ecosystem}
+
+    return {
+        "preview": preview,
+        "packages": [
+            counted(package, count, package=package, ecosystem=ecosystem)
+            for (ecosystem, package), count in preview.packages.most_common(TOP)
+        ],
+        "rules": [counted(rule, count) for rule, count in preview.rules.most_common(TOP)],
+        "jobs": [
+            counted(job_label(job) or job, count, subject=job)
+            for job, count in preview.jobs.most_common(TOP)
+        ],
+    }

@@ -1,4 +1,4 @@
-"""The pages and steps of signing in with an identity provider."""
+"""The pages and steps of signing in, with an identity provider or by a link, and out."""
 
 import secrets
 from typing import Final
@@ -8,7 +8,7 @@ from quart import Blueprint, make_response, redirect, request, url_for
 from quart.typing import ResponseReturnValue
 from werkzeug.wrappers import Response as BaseResponse
 
-from analytics.model.org_envelopes import OauthLoginSucceeded
+from analytics.model.org_envelopes import LinkSignInSucceeded, OauthLoginSucceeded, SignInFailed
 from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
@@ -16,12 +16,19 @@ from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
 from service.access.refusals import (
     ACCOUNT_NOT_KNOWN,
     PROVIDER_DENIED,
+    SIGN_IN_LINK_REFUSED,
     SIGN_IN_NOT_UNDER_WAY,
     SignInRefused,
 )
 from service.access.roles import Role
-from service.access.sessions import issue_session
-from service.access.sign_in.completion import SIGN_IN_ACTOR, consume, member_context, record_failure
+from service.access.sessions import consume_link, find_link_owner, issue_session
+from service.access.sign_in.completion import (
+    SIGN_IN_ACTOR,
+    consume,
+    end_session,
+    member_context,
+    record_failure,
+)
 from service.access.sign_in.cookies import CHOICE_COOKIE, FLOW_COOKIE
 from service.access.sign_in.eligible_memberships import (
     EligibleMembership,
@@ -34,8 +41,12 @@ from service.access.sign_in.providers import Provider
 from service.access.sign_in.services import SignInServices
 from service.access.sign_in.signed_cookie import SignedValue, expiry
 from service.core.errors import NotFound
+from service.core.paths import overview_path
 from service.core.request_context import source_ip
 from service.orgs.members import add_member
+from service.pages.form_auth import Form
+from service.pages.page import OwnCall, page_post
+from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
 from service.web.dependencies import receives
 from service.web.templates import render_template
@@ -273,3 +284,60 @@ async def _start_session(
         subject=member.id,
     )
     return cookie
+
+
+links = Blueprint("links", __name__)
+
+
+@links.get("/sign-in")
+async def sign_in_page() -> ResponseReturnValue:
+    """Show a button: mail scanners and link previews follow links, but submit no forms."""
+    return await render_template("sign_in.html", token=request.args.get("token", ""))
+
+
+@links.post("/sign-in")
+@receives(SignInServices)
+async def sign_in(services: SignInServices) -> ResponseReturnValue:
+    """Use up a sign-in link and start a session."""
+    refuse_cross_site_form(request, services.settings.origin)
+    origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
+    # Before the body is read and the database asked: guessing tokens must cost us little.
+    services.attempts.admit(origin.source_ip)
+    token = (await request.form).get("token", "")
+    async with services.store.write() as work:
+        signed_in = await _use_link(work, token, origin)
+    if signed_in is None:  # raised here, so that the row about the attempt is committed
+        raise SIGN_IN_LINK_REFUSED
+    slug, cookie = signed_in
+    response = redirect(overview_path(slug), 303)
+    services.cookies.keep_session(response, cookie)
+    return response
+
+
+@page_post(links, "/sign-out", needs=None)
+async def sign_out(call: OwnCall, _: Form) -> ResponseReturnValue:
+    """End the session of this browser."""
+    async with call.services.store.write() as work:
+        await end_session(work, call.caller)
+    response = redirect("/", 303)
+    call.services.sign_in.cookies.forget_session(response)
+    return response
+
+
+async def _use_link(work: UnitOfWork, token: str, origin: RequestOrigin) -> tuple[str, str] | None:
+    """The slug of the member's organisation and the cookie of their new session, or None.
+
+    Both outcomes are recorded, except for an unknown token, which belongs to no organisation.
+    """
+    owner = await find_link_owner(work.session, token)
+    if owner is None:
+        return None
+    audit_context = member_context(owner, origin)
+    if not await consume_link(work.session, token, work.now):
+        failure = SignInFailed(method="link", reason="the link was used, or has expired")
+        work.record(owner.tenant_id, failure, audit_context, subject=owner.id)
+        return None
+    org = await get_org_by_id(work.session, owner.tenant_id)
+    _, cookie = await issue_session(work.session, owner, work.now, origin)
+    work.record(org.id, LinkSignInSucceeded(member_id=owner.id), audit_context, subject=owner.id)
+    return org.slug, cookie

@@ -12,7 +12,7 @@ from analytics.model.rows import VerdictSource
 from service.access.callers import ApiKeyPrincipal, Caller, MemberPrincipal
 from service.access.refusals import CROSS_SITE
 from service.access.roles import Capability, granted
-from service.access.sign_in.completion import sign_out
+from service.access.sign_in.completion import end_session
 from service.access.sign_in.services import SignInServices
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
@@ -87,7 +87,7 @@ async def end(services: SignInServices) -> ResponseReturnValue:
     member = await services.access.authorize_self(VerdictSource.ADMIN_API)
     query_parameters(request, ())
     async with services.store.write() as work:
-        await sign_out(work, member)
+        await end_session(work, member)
     return json_answer(EndedSession(revoked=member.session_id))
 
 

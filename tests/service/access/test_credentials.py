@@ -150,21 +150,16 @@ REQUESTS: Final = {
     "audit_export.dashboard_export": Request("audit:export", query={"format": "json"}),
     **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
     **{
-        f"dashboard_evidence.{one}": Request("audit:r")
-        for one in (
-            "exports_page",
-            "export_page",
-            "export_progress",
-            "reports_page",
-            "access_page",
-        )
+        f"dashboard_exports.{one}": Request("audit:r")
+        for one in ("exports_page", "export_page", "export_progress")
     },
+    **{f"dashboard_reports.{one}_page": Request("audit:r") for one in ("reports", "access")},
     "reports.access_report": Request("audit:r"),
-    "dashboard_evidence.offer_page": Request("audit:export"),
+    "dashboard_exports.offer_page": Request("audit:export"),
     "dashboard.overview_page": Request(BELONGING),
     "dashboard.audit_page": Request("audit:r"),
     "dashboard.filter_values": Request("audit:r", query={"name": "package", "prefix": "left"}),
-    "dashboard.live_rows": Request("audit:r", is_endless=True),
+    "dashboard_live.live_rows": Request("audit:r", is_endless=True),
     **{
         f"dashboard_trust.{page}_page": Request("oidc:r")
         for page in ("bindings", "explain", "binding", "rejected")
@@ -203,7 +198,7 @@ REQUESTS: Final = {
     "dashboard_policy.policy_page": Request("policy:r"),
     "dashboard_policy_check.check_page": Request("policy:r"),
     **{
-        f"dashboard_policy_changes.{form}": Request("policy:w", is_form=True, form=NO_CHANGE)
+        f"dashboard_policy.{form}": Request("policy:w", is_form=True, form=NO_CHANGE)
         for form in ("preview", "save")
     },
     "dashboard_proxy.proxy_page": Request("policy:r"),
@@ -484,7 +479,7 @@ def endpoints(world: World) -> dict[str, tuple[str, str]]:
         for rule in world.app.url_map.iter_rules()
         if rule.rule.startswith(("/api/v1/", "/admin/ui/"))
         and not rule.rule.startswith(OWN)
-        and rule.endpoint != "dashboard.components_page"
+        and rule.endpoint != "home.components_page"
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
 

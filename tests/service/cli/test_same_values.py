@@ -12,7 +12,7 @@ from service.audit import query_service
 from service.cli import audit, bindings, explain, logins, sign_in
 from service.core.settings import CLIENT_VARIABLES, PREFIX, REPOSITORY
 from service.orgs.api_keys import API_KEY_PREFIX
-from service.pages.sign_in import device_routes as forms
+from service.pages.sign_in import device as forms
 from service.pages.sign_in.session_routes import OwnSession
 from service.trust.bindings.repository import BindingState
 from service.trust.rejected import listing

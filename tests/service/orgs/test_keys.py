@@ -58,7 +58,19 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(world: World) -> None:
         ({"name": None}, "name must be a string"),
         ({"name": ""}, "name must be 1 to 100 printable characters"),
         ({"expires": 90}, "expires must be a string"),
+        (
+            {"expires": "soon"},
+            "expires must be a length (90d, 12h), a date (2026-12-31) or an instant"
+            " (2026-12-31T08:00:00Z), or never",
+        ),
+        ({"expires": "2026-03-03"}, "expires must be in the future, at most 3650 days ahead"),
+        ({"expires": "0d"}, "expires must be in the future, at most 3650 days ahead"),
+        ({"expires": "9999-12-31"}, "expires must be in the future, at most 3650 days ahead"),
         ({"expires": "3651d"}, "expires must be in the future, at most 3650 days ahead"),
+        (
+            {"project": "payments"},
+            "a key of a project cannot read: what it reads is not limited to the project",
+        ),
         ({"scope": "audit:r"}, "unknown field: scope"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
 from service.orgs.organisations import set_tier
-from service.pages import autocomplete
+from service.pages import audit_page
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.pages.page import AUDIT, add_install, open_page
 
@@ -99,7 +99,7 @@ async def test_nothing_of_another_organisation_is_offered(world):
 
 async def test_no_more_than_a_screen_of_values_is_offered(world, monkeypatch):
     """More typing finds others."""
-    monkeypatch.setattr(autocomplete, "VALUES_MAX", 2)
+    monkeypatch.setattr(audit_page, "COMPLETIONS_MAX", 2)
     for number in range(3):
         await add_install(world, package_name=f"left-{number}")
 
@@ -117,7 +117,7 @@ async def test_what_is_not_found_in_time_is_no_empty_list(world, monkeypatch):
     monkeypatch.setattr(TenantLog, "values", slow)
 
     assert (await ask(world, prefix="left")).status_code == 503
-    assert allowed == [autocomplete.TIME_MAX_S]
+    assert allowed == [audit_page.COMPLETION_MAX_S]
 
 
 @pytest.mark.parametrize(

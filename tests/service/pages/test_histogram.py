@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from analytics.model.filters import Query
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
-from service.pages.histogram import BARS_MAX, HEIGHT, bucket_of, draw
 from service.pages.state import State
+from service.pages.summary_panel import BARS_MAX, HEIGHT, bucket_of, draw
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
 STATE = State({})

@@ -7,7 +7,8 @@ from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.labels import EVENT_LABELS, FILTER_LABELS, event_label
 from analytics.model.org_envelopes import InstallTokenIssued
 from analytics.model.policy_envelopes import BlocklistImported, PolicyChanged
-from service.pages.labels import ci_words, cut, icon_of
+from service.pages.display_names import cut
+from service.pages.rows import ci_words, icon_of
 
 
 def test_every_event_and_every_filter_has_words_of_its_own():

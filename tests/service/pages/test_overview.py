@@ -295,13 +295,6 @@ async def test_a_legal_hold_is_shown_with_its_reason(world):
     assert "case <b>4711</b>" in words(after)
 
 
-async def test_a_stranger_sees_nothing_of_it(world):
-    response = await world.client.get(ORG, headers=world.session("stranger"))
-
-    assert response.status_code == 403
-    assert "tier" not in await response.get_data(as_text=True)
-
-
 async def test_the_page_of_components_is_there_only_if_it_is_wanted(world):
     assert (await world.client.get("/admin/ui/components")).status_code == 404
     settings = msgspec.structs.replace(world.services.settings, components_page=True)

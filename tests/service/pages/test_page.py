@@ -21,7 +21,7 @@ from service.store.tables import Team
 from service.web.dependencies import provide
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Request
+from service.web.models import Answer, Parsed, Request
 from service.web.templates import TemplateEnvironment
 from tests.conftest import World, refused
 from tests.service.pages.page import OWN_PAGE
@@ -45,15 +45,20 @@ class Created(Answer):
     id: str
 
 
-def declared() -> Blueprint:
-    """Two pages, and forms of each kind; each form creates a team."""
-    resource = Resource("example_api", "/example", Tag.SYSTEM, AuditServices)
-    blueprint = Blueprint(
+def example_blueprint() -> Blueprint:
+    """A blueprint for pages of the example."""
+    return Blueprint(
         "example",
         __name__,
         url_prefix="/admin/ui/orgs/<slug>/example",
         template_folder="templates",
     )
+
+
+def declared() -> Blueprint:
+    """Two pages, and forms of each kind; each form creates a team."""
+    resource = Resource("example_api", "/example", Tag.SYSTEM, AuditServices)
+    blueprint = example_blueprint()
 
     async def make(call: WriteCall[AuditServices], body: Named) -> Created:
         if body.name == "limit":
@@ -81,30 +86,23 @@ def declared() -> Blueprint:
         """Create a team."""
         return await make(call, body)
 
-    async def load(call: Call[DashboardServices]) -> View:
-        async with call.read() as session:
-            names = await list_names(session, call.org, Team)
-        return {"names": [name for _, name in names]}
-
-    page = Page(
+    @Page(
         blueprint,
-        "show",
         "",
         "example_page.html",
-        load,
         needs=Capability.ORG_ADMIN,
         done={"made": "It was made."},
         takes=("name",),
     )
-    other = Page(
-        blueprint,
-        "other",
-        "/other",
-        "example_page.html",
-        load,
-        needs=Capability.POLICY_READ,
-        done={},
-    )
+    async def page(call: Call[DashboardServices]) -> View:
+        async with call.read() as session:
+            names = await list_names(session, call.org, Team)
+        return {"names": [name for _, name in names]}
+
+    @Page(blueprint, "/other", "example_page.html", needs=Capability.POLICY_READ)
+    async def other(call: Call[DashboardServices]) -> View:
+        return {"names": []}
+
     page.secret_form(
         "/secrets",
         "issue_form",
@@ -248,3 +246,44 @@ async def test_a_form_without_a_page_redirects(world: World, client: Client):
 
     assert done.headers["location"].startswith("/acme/team_")
     assert (wrong.status_code, foreign.status_code) == (409, 403)
+
+
+class Wide(Request):
+    """A parameter."""
+
+    is_wide: bool = False
+
+
+def test_a_form_has_no_parameters():
+    """What an action takes from its query string would be missing: it is refused at start-up."""
+    resource = Resource("example_api", "/example", Tag.SYSTEM, AuditServices)
+
+    @resource.post("widen", needs=Capability.ORG_ADMIN, query=Wide, returns=Created)
+    async def widen(call: WriteCall[AuditServices], query: Wide) -> Created:
+        """Take a parameter."""
+        return Created(id=str(query.is_wide))
+
+    with pytest.raises(TypeError, match="widen takes parameters, which no form has"):
+        bind_form(example_blueprint(), "/wide", "wide_form", widen, lambda slug, _: slug)
+
+
+def test_a_form_is_bound_to_fields():
+    """A body that only a function parses has no fields that a form could be read by."""
+    resource = Resource("example_api", "/example", Tag.SYSTEM, AuditServices)
+    body: Parsed[str] = Parsed(Created, str)
+
+    @resource.post("parse", needs=Capability.ORG_ADMIN, body=body, example={}, returns=Created)
+    async def parse(call: WriteCall[AuditServices], body: str) -> Created:
+        """Take a text."""
+        return Created(id=body)
+
+    with pytest.raises(TypeError, match="the body of parse is no Request"):
+        bind_form(example_blueprint(), "/parsed", "parsed_form", parse, lambda slug, _: slug)
+
+
+def test_a_page_takes_the_variables_of_its_path():
+    with pytest.raises(TypeError, match="does not take the variables of its path"):
+
+        @Page(example_blueprint(), "/<name>", "example_page.html", needs=None)
+        async def named(call: Call[DashboardServices]) -> View:
+            return {}

@@ -13,7 +13,7 @@ from service.access.device_sign_in.codes import ALPHABET, new_user_code, parse_u
 from service.access.sessions import forget_ended, revoke_sessions
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.orgs.members import remove_member, set_role
-from service.pages.sign_in.device_routes import CLIENT_ID, GRANT_TYPE
+from service.pages.sign_in.device import CLIENT_ID, GRANT_TYPE
 from service.store.tables import DeviceSignIn, Member, Session
 from tests.conftest import BY_OPERATOR, World, bindings_path
 from tests.other_programs import stored_bytes

@@ -121,15 +121,6 @@ async def test_a_page_about_nothing_is_refused(world, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["packages?name=x", "runs?run_id=1", "audit/aud_0000000000000000001"]
-)
-async def test_the_pages_need_the_right_to_read_the_log(world, path):
-    for who, status in (("stranger", 403), ("team_admin", 403)):
-        response = await world.client.get(f"{ORG}/{path}", headers=world.session(who))
-        assert response.status_code == status
-
-
-@pytest.mark.parametrize(
     ("error", "said"),
     [(QueryTooSlow(), "too long to count"), (StoreFault("damage"), "missing or damaged")],
 )

@@ -3,7 +3,6 @@
 import pytest
 
 from service.audit import saved_searches
-from service.audit.saved_searches import SEARCHES_MAX
 from tests.conftest import refused
 from tests.service.pages.page import AUDIT, add_install, open_page, send_form
 
@@ -71,15 +70,7 @@ async def test_a_name_is_used_once(world):
     assert await listed(world, "other") == []
 
 
-async def test_an_organisation_keeps_a_bounded_number(world):
-    for number in range(SEARCHES_MAX):
-        assert (await save(world, {"name": f"s{number}", "query": "last=1h"})).status_code == 201
-
-    text = f"limit of {SEARCHES_MAX} saved searches reached: delete one first"
-    assert await refused(await save(world)) == (409, text)
-
-
-async def test_the_refusal_says_the_limit(world, monkeypatch):
+async def test_an_organisation_keeps_a_bounded_number(world, monkeypatch):
     monkeypatch.setattr(saved_searches, "SEARCHES_MAX", 1)
     await save(world)
 
@@ -116,13 +107,4 @@ async def test_the_page_saves_what_it_shows_and_leads_back_to_it(world):
     assert link.attributes["aria-current"] == "true"
     (delete,) = [action for action in page.forms if action.endswith("/delete")]
     assert (await send_form(world, page, delete, "auditor")).status_code == 303
-    assert await listed(world) == []
-
-
-async def test_a_form_of_another_session_saves_nothing(world):
-    """A link from elsewhere cannot change what others see."""
-    page = await open_page(world, "?last=24h")
-    response = await send_form(world, page, f"{AUDIT}/searches", "owner", name="Pads")
-
-    assert response.status_code == 403
     assert await listed(world) == []

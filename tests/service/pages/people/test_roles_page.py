@@ -1,18 +1,14 @@
 """The roles page: what an organisation grants its roles, by those who have it themselves."""
 
-import pytest
-
 from service.access.roles import Capability
 from service.orgs.holds import hold
 from service.orgs.organisations import set_tier
 from service.store.tables import Organisation
-from tests.conftest import BY_OPERATOR, World, bindings_path, grant
+from tests.conftest import BY_OPERATOR, grant
 from tests.service.pages.page import ORG, Page, send_form
 from tests.service.pages.people.desk import (
     HOSTILE,
-    actor,
     get,
-    leads_to,
     logged,
     post,
     see,
@@ -31,18 +27,6 @@ def ticks(page: Page, role: str) -> dict[str, bool]:
     }
 
 
-async def save(world: World, role: str, who: str = "owner", *capabilities: str):
-    """`who` ticks exactly these for `role`."""
-    page = await see(world, "roles", who)
-    return await send_form(world, page, f"{ORG}/roles/{role}", who, capability=list(capabilities))
-
-
-async def overrides(world: World) -> dict[str, list[str]]:
-    """What acme grants its roles."""
-    async with world.services.store.read() as session:
-        return (await session.get_one(Organisation, world.acme.id)).role_overrides
-
-
 async def test_defaults_are_marked_and_cannot_be_removed(world):
     page = await see(world, "roles")
 
@@ -50,19 +34,6 @@ async def test_defaults_are_marked_and_cannot_be_removed(world):
     assert ticks(page, "auditor") == dict.fromkeys(OWNERS_ALONE, False)
     assert ticks(page, "member") == dict.fromkeys(Capability, False)
     assert page.one("tr", id="auditor").text.count("by default") == 2
-
-
-async def test_what_is_granted_holds_from_the_next_request_on(world):
-    before = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
-    answer = await save(world, "auditor", "owner", "oidc:r")
-    after = (await world.client.get(bindings_path(), headers=world.session("auditor"))).status_code
-
-    assert leads_to(answer) == f"{ORG}/roles?done=granted"
-    assert (before, after) == (403, 200)
-    assert (await logged(world))[0][:2] == ("role_override_changed", actor(world, "owner"))
-    assert ticks(await see(world, "roles"), "auditor")["oidc:r"]
-    leads_to(await save(world, "auditor", "owner"))
-    assert await overrides(world) == {}
 
 
 async def test_what_one_lacks_cannot_be_ticked(world):
@@ -98,21 +69,6 @@ async def test_an_old_page_does_not_restore_a_revoked_grant(world):
 
     assert "The role was changed concurrently" in page.one("div", role="alert").text
     assert ticks(page, "admin") == dict.fromkeys(OWNERS_ALONE, False)
-    assert await logged(world) == before
-
-
-@pytest.mark.parametrize(
-    ("role", "capability", "said"),
-    [
-        ("auditor", "oidc:*", "Capability must be one of oidc:r, oidc:w"),
-        ("king", "oidc:r", "Role must be one of owner, admin"),
-    ],
-)
-async def test_what_is_none_is_refused(world, role, capability, said):
-    before = await logged(world)
-    answer = await post(world, f"roles/{role}", before="", capability=capability)
-
-    assert said in (await shown(answer, 400)).one("div", role="alert").text
     assert await logged(world) == before
 
 

@@ -7,9 +7,7 @@ import pytest
 from tests.conftest import World, grant
 from tests.service.pages.page import send, send_form
 from tests.service.pages.people.desk import (
-    HOSTILE,
     actor,
-    fault_of,
     get,
     leads_to,
     logged,
@@ -82,32 +80,6 @@ async def test_the_form_is_filled_in_from_its_address(world: World):
     assert f'href="{POLICY}"' not in page.html
 
 
-async def test_all_errors_are_at_their_fields(world: World):
-    before = await world.audit()
-    page = await shown(await ask(world, package=HOSTILE, reason=" "), 400)
-
-    assert fault_of(page, "ask-package")
-    assert fault_of(page, "ask-reason")
-    assert page.one("input", id="ask-package").attributes["value"] == HOSTILE
-    assert await world.audit() == before
-
-
-async def test_a_wrong_ecosystem_hides_no_other_error(world: World):
-    """Browsers offer two; another program may send any."""
-    page = await shown(await ask(world, ecosystem=HOSTILE, reason=" "), 400)
-
-    assert "must be one of pypi, npm" in fault_of(page, "ask-ecosystem")
-    assert "reason" in fault_of(page, "ask-reason")
-
-
-async def test_a_release_is_asked_for_once(world: World):
-    await ask(world)
-    page = await shown(await ask(world, "auditor"), 409)
-
-    assert "requested already" in page.one("div", role="alert").text
-    assert page.one("input", id="ask-reason").attributes["value"] == VITE["reason"]
-
-
 async def test_what_was_decided_meanwhile_is_said_so(world: World):
     await ask(world)
     old = await see(world, "policy/exceptions")
@@ -119,15 +91,6 @@ async def test_what_was_decided_meanwhile_is_said_so(world: World):
     assert await in_force(world) == (0, {})
     missing = await send_form(world, old, action, decision="nothing")
     assert missing.status_code == 400
-
-
-async def test_hostile_reasons_are_text(world: World):
-    assert leads_to(await ask(world, reason=HOSTILE))
-    assert HOSTILE in (await see(world, "policy/exceptions")).one("article").text
-    leads_to(await decide(world, "decline", reason=HOSTILE))
-    page = await see(world, "policy/exceptions")
-
-    assert page.one("table").text.count(HOSTILE) == 2
 
 
 @pytest.mark.parametrize("who", ["member", "admin", "auditor"])
@@ -150,19 +113,3 @@ async def _decision(world: World) -> str:
     """Where the form that decides on the oldest request goes."""
     page = await see(world, "policy/exceptions")
     return next(path for path in page.forms if path.endswith("/decide"))
-
-
-async def test_other_organisations_are_out_of_reach(world: World):
-    await ask(world)
-    action = await _decision(world)
-    stranger = "stranger"
-    headers = world.session(stranger)
-    token = {"csrf": "x", "decision": "allow"}
-    for path in (EXCEPTIONS, NEW):
-        assert (await world.client.get(path, headers=headers)).status_code == 403
-    for path in (action, NEW):
-        assert (await send(world, path, token, stranger)).status_code == 403
-        assert (await send(world, path, token, "owner")).status_code == 403
-    other = action.replace("/acme/", "/other/")
-    assert (await send(world, other, await csrf(world) | token, "owner")).status_code == 403
-    assert await in_force(world) == (0, {})

@@ -7,7 +7,6 @@ import pytest
 from service.core.header_names import SESSION_COOKIE
 from service.orgs.members import issue_cookie, issue_sign_in
 from service.pages.profile import browser_words
-from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.access.passkeys.holders import PROFILE, Holder
 from tests.service.pages.page import Page
@@ -198,33 +197,6 @@ async def test_when_a_passkey_was_last_used_is_shown(holder: Holder) -> None:
 
 
 # The forms
-
-
-@sample(5)
-@pytest.mark.parametrize("action", ["passkeys/remove", "sessions/end", "sessions/end-others"])
-@pytest.mark.parametrize(
-    ("headers", "csrf"),
-    [({"origin": "https://evil.example"}, None), ({}, None), (None, "wrong"), (None, "")],
-    ids=str,
-)
-async def test_another_site_cannot_send_them(
-    holder: Holder, action: str, headers: dict[str, str] | None, csrf: str | None
-) -> None:
-    await holder.register()
-    other = await sign_in_elsewhere(holder)
-    page = await holder.profile()
-    form = {
-        "csrf": page.values("csrf")[0] if csrf is None else csrf,
-        "session": page.values("session")[0],
-        "passkey": page.values("passkey")[0],
-    }
-    more = {} if headers is None else {"headers": headers}
-
-    answer = await holder.post(f"{PROFILE}/{action}", **form, **more)
-
-    assert answer.status_code == 403
-    assert (await other.get(PROFILE)).status_code == 200
-    assert (await holder.profile()).values("passkey") == [form["passkey"]]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm
 from analytics.model.filters import parse_query
 from service.audit.export_entries import SILENT_AFTER
+from service.pages import exports
 from service.pages.display_names import Names
-from service.pages.evidence import exports_page
 from service.store.journal import append
 from service.store.tables import Organisation
 from tests.analytics.samples import sample_row
@@ -135,7 +135,7 @@ async def test_a_broken_export_warns_of_its_file(world):
 
 
 async def test_older_exports_are_on_later_pages(world, monkeypatch):
-    monkeypatch.setattr(exports_page, "ROWS", 1)
+    monkeypatch.setattr(exports, "ROWS", 1)
     first, _ = await export(world)
     world.clock.advance(seconds=1)
     second, _ = await export(world)
@@ -237,8 +237,8 @@ async def test_an_unlimited_tier_has_no_floor(world):
 
 def test_filters_are_words():
     names = Names(actors={"mem_1": "ada@acme.example"})
-    assert exports_page.filter_words({"order": ["asc"], "since": ["2026-01-01"]}, names) == []
-    assert exports_page.filter_words({"package": ["!@acme/*"], "subject": ["mem_1"]}, names) == [
+    assert exports.filter_words({"order": ["asc"], "since": ["2026-01-01"]}, names) == []
+    assert exports.filter_words({"package": ["!@acme/*"], "subject": ["mem_1"]}, names) == [
         "Package does not begin with @acme/",
         "Subject is ada@acme.example",
     ]

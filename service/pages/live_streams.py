@@ -9,11 +9,6 @@ from typing import Any, Final, TypeVar
 
 from service.core.errors import Busy
 
-TOO_MANY_STREAMS: Final = Busy.of(
-    "too many pages show live rows at once: close one of them", retry_after_s=30
-)
-
-
 PER_ORG_MAX: Final = 50
 PER_SESSION_MAX: Final = 4
 """Browsers open six connections to a server, and other requests need some of them."""
@@ -23,10 +18,14 @@ ROWS_PER_S: Final = 200
 """Rows rendered for one organisation, on average: they keep the event loop busy for a twentieth of
 the time. Its pages are told of further ones, and do not show them."""
 
+TOO_MANY_STREAMS: Final = Busy.of(
+    "too many pages show live rows at once: close one of them", retry_after_s=30
+)
+
 _Shared = TypeVar("_Shared")
 
 
-class LivePlaces:
+class LiveStreams:
     """The streams of this process, limited for each organisation and each session or key."""
 
     def __init__(self) -> None:
@@ -39,15 +38,15 @@ class LivePlaces:
         self._ending = asyncio.Event()
 
     @contextmanager
-    def place(self, tenant_id: str, caller: str) -> Iterator[None]:
-        """Occupy a place during the block. Raises TOO_MANY_STREAMS.
+    def slot(self, tenant_id: str, caller: str) -> Iterator[None]:
+        """Count one stream of `caller` during the block: a session or key, empty for the operator.
 
-        `caller` is a session or key; the operator's is empty.
+        Raises TOO_MANY_STREAMS.
         """
         bounds = {tenant_id: PER_ORG_MAX}
         if caller:
             bounds[caller] = PER_SESSION_MAX
-        # No await up to the update below: two streams cannot take the same last place.
+        # No await up to the update below: two streams cannot take the same last slot.
         if any(self._taken[key] >= most for key, most in bounds.items()):
             raise TOO_MANY_STREAMS
         self._taken.update(bounds.keys())

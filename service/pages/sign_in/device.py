@@ -1,13 +1,22 @@
-"""The endpoints of a device: ask for codes, then poll for the session (RFC 8628, 3.1 to 3.5)."""
+"""Signing in a command line: its endpoints (RFC 8628, 3.1 to 3.5), and the page to approve it."""
 
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.device_sign_in.grants import INTERVAL_S, LIFETIME, poll, request_sign_in
+from service.access.device_sign_in.codes import parse_user_code
+from service.access.device_sign_in.grants import (
+    INTERVAL_S,
+    LIFETIME,
+    decide,
+    get_undecided,
+    poll,
+    request_sign_in,
+)
 from service.access.refusals import (
     AUTHORIZATION_PENDING,
     DEVICE_CODE_EXPIRED,
@@ -19,9 +28,14 @@ from service.access.refusals import (
     UNKNOWN_DEVICE_CODE,
     UNKNOWN_GRANT_TYPE,
     DeviceRefusal,
+    SignInAgain,
+    UserCodeUnknown,
 )
 from service.access.sign_in.services import SignInServices
-from service.core.errors import BodyTooLarge, UnsupportedMediaType
+from service.core.errors import BodyTooLarge, Invalid, Refusal, UnsupportedMediaType
+from service.pages.form_auth import Form
+from service.pages.page import FormState, OwnCall, Page, View, page_post
+from service.store.tables import DeviceSignIn, Member
 from service.web.dependencies import receives
 from service.web.documentation import FORM, Tag, documented
 from service.web.refusals import UNKNOWN_PARAMETER
@@ -182,3 +196,71 @@ async def _parameters() -> dict[str, str]:
     if form["client_id"] != CLIENT_ID:
         raise UNKNOWN_CLIENT
     return {name: form[name] for name in _PARAMETERS if name in form}
+
+
+page_blueprint = Blueprint("device_page", __name__, url_prefix="/device")
+
+_DECISIONS = {"approve": True, "deny": False}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A sign-in that waits for the member's decision, and the code they typed."""
+
+    code: str
+    entry: DeviceSignIn
+
+
+@Page(page_blueprint, "", "device.html", needs=None)
+async def enter(call: OwnCall) -> View:
+    """Ask for the code that the command line shows."""
+    async with call.read() as session:
+        return {"member": await session.get_one(Member, call.caller.member_id)}
+
+
+@page_post(page_blueprint, "", needs=None, is_limited=True)
+async def review(call: OwnCall, form: Form) -> ResponseReturnValue:
+    """Show what asks to be signed in under the code. Nothing is changed."""
+    code = parse_user_code(form.get("code", ""))
+    try:
+        pending = await _pending(call, code)
+    except UserCodeUnknown as refusal:
+        return await _show(call, refusal, fault=refusal.text)
+    return await _show(call, pending=pending)
+
+
+@page_post(page_blueprint, "/decision", needs=None, is_limited=True)
+async def decision(call: OwnCall, form: Form) -> ResponseReturnValue:
+    """Approve or deny the sign-in under the code."""
+    is_approved = _DECISIONS.get(form.get("decision", ""))
+    if is_approved is None:
+        raise Invalid("decision must be approve or deny", field="decision")
+    code = parse_user_code(form.get("code", ""))
+    secret_key = call.services.settings.secret_key
+    try:
+        async with call.change(is_sensitive=is_approved) as (work, present, _):
+            await decide(work, code, secret_key, present, is_approved=is_approved)
+    except UserCodeUnknown as refusal:
+        return await _show(call, refusal, fault=refusal.text)
+    except SignInAgain as refusal:  # the same question, to be answered after that
+        pending = await _pending(call, code)
+        return await _show(call, refusal, pending=pending, needs_sign_in=True)
+    return await _show(call, done="approved" if is_approved else "denied")
+
+
+async def _pending(call: OwnCall, code: str | None) -> PendingSignIn:
+    """The sign-in under `code`. Raises UserCodeUnknown."""
+    async with call.services.store.write() as work:
+        entry = await get_undecided(work, code, call.services.settings.secret_key)
+        work.session.expunge(entry)
+    return PendingSignIn(code or "", entry)
+
+
+async def _show(
+    call: OwnCall,
+    refusal: Refusal | None = None,
+    done: str | None = None,
+    **values: Any,  # noqa: ANN401 - of the template
+) -> ResponseReturnValue:
+    state = FormState(status=200 if refusal is None else refusal.status)
+    return await enter.show(call, state, {}, done=done, **values)

@@ -1,1 +1,0 @@
-"""The pages about evidence: exports and their receipts, and who could do what."""

@@ -1,0 +1,190 @@
+"""The reports page: views of the audit log by question, and who could do what as of a date."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from quart import Blueprint
+
+from analytics.model import envelopes
+from analytics.model import log_envelopes as log
+from analytics.model import org_envelopes as people
+from analytics.model import policy_envelopes as policy
+from service.access.callers import member_actor
+from service.access.roles import Capability, Role
+from service.core.errors import Invalid
+from service.pages.display_names import Person, find_names
+from service.pages.page import Page, View
+from service.pages.services import DashboardServices
+from service.trust.bindings.listing import parse_as_of
+from service.trust.reports.access_api import notes
+from service.trust.reports.access_report import AccessReport, ReportedMember, report_access
+from service.web.endpoint import Call
+from service.web.models import Request
+
+blueprint = Blueprint("dashboard_reports", __name__, url_prefix="/admin/ui/orgs/<slug>/reports")
+
+SUCCEEDED: Final = (
+    people.OauthLoginSucceeded.event,
+    people.PasskeyAuthenticationSucceeded.event,
+    people.LinkSignInSucceeded.event,
+    people.DeviceSignInSucceeded.event,
+)
+ROWS_MAX: Final = 500
+"""How many members, keys and bindings the page of the access report shows."""
+
+_Line = TypeVar("_Line")
+
+SIGN_INS: Final = (*SUCCEEDED, people.SignInFailed.event)
+RIGHTS: Final = (
+    people.MemberAdded.event,
+    people.MemberRoleChanged.event,
+    people.MemberRemoved.event,
+    people.RoleOverrideChanged.event,
+    people.TeamCreated.event,
+    people.TeamAdminChanged.event,
+    people.SignInDomainChanged.event,
+    people.ApiKeyCreated.event,
+    people.ApiKeyRotated.event,
+    people.ApiKeyRevoked.event,
+    envelopes.OidcBindingCreated.event,
+    envelopes.OidcBindingRevoked.event,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and the filters of the audit page that answer it."""
+
+    label: str
+    words: str
+    filters: Mapping[str, Any]
+
+
+VIEWS: Final = (
+    Question("Sign-ins", "every attempt, by any method", {"event": SIGN_INS}),
+    Question("Successful sign-ins", "who came in, when, from where", {"event": SUCCEEDED}),
+    Question("Failed sign-ins", "with the reason", {"event": (people.SignInFailed.event,)}),
+    Question(
+        "Sessions and passkeys",
+        "sign-in links and sessions issued or ended, passkeys added or removed",
+        {
+            "event": (
+                people.SessionIssued.event,
+                people.SessionRevoked.event,
+                people.SignedOut.event,
+                people.PasskeyRegistered.event,
+                people.PasskeyRemoved.event,
+            )
+        },
+    ),
+    Question(
+        "Changes of rights",
+        "members, roles, role overrides, teams, API keys and bindings",
+        {"event": RIGHTS},
+    ),
+    Question(
+        "Members and roles",
+        "added, removed, and what they or their role may do",
+        {
+            "event": (
+                people.MemberAdded.event,
+                people.MemberRoleChanged.event,
+                people.MemberRemoved.event,
+                people.RoleOverrideChanged.event,
+                people.TeamAdminChanged.event,
+            )
+        },
+    ),
+    Question(
+        "API keys, bindings, install tokens",
+        "issued, rotated, created, revoked",
+        {"event": (*RIGHTS[-5:], people.InstallTokenIssued.event, people.AdminTokenChanged.event)},
+    ),
+    Question(
+        "What may be installed",
+        "changes of the install policy and the blocklist, exceptions, accepted files",
+        {
+            "event": (
+                policy.PolicyChanged.event,
+                policy.PolicyExceptionRequested.event,
+                policy.PolicyExceptionDecided.event,
+                policy.BlocklistImported.event,
+                policy.ArtifactAccepted.event,
+            )
+        },
+    ),
+    Question(
+        "Exports, imports, dropped rows",
+        "what left, came in, was deleted after retention, was lost or restored",
+        {
+            "event": (
+                log.AuditExported.event,
+                log.AuditExportFinished.event,
+                log.AuditImported.event,
+                log.AuditPruned.event,
+                log.AuditSegmentRestored.event,
+                log.AuditSegmentLost.event,
+                log.ClockAccepted.event,
+                people.LegalHoldChanged.event,
+                people.OrgTierChanged.event,
+            )
+        },
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessView:
+    """The template's data: a `report`, or the `fault` of what was typed as its date."""
+
+    typed: str
+    report: AccessReport | None = None
+    notes: Sequence[str] = ()
+    owners: Mapping[str, Person] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)
+    fault: Invalid | None = None
+
+    def first(self, lines: Sequence[_Line]) -> Sequence[_Line]:
+        """The first of the report's members, keys or bindings."""
+        return lines[:ROWS_MAX]
+
+    def actor_of(self, member: ReportedMember) -> str:
+        """The member's name in `actor` of audit rows."""
+        return member_actor(member.identity_provider, member.id)
+
+
+@Page(blueprint, "", "evidence/reports.html", needs=Capability.AUDIT_READ)
+async def reports_page(call: Call[DashboardServices]) -> View:
+    """The reports and the views of the audit log."""
+    return {"views": VIEWS}
+
+
+class AccessQuery(Request):
+    """The date of a report."""
+
+    asOf: str = ""  # noqa: N815 - as in the API
+
+
+@Page(blueprint, "/access", "evidence/access.html", needs=Capability.AUDIT_READ, query=AccessQuery)
+async def access_page(call: Call[DashboardServices], query: AccessQuery) -> View:
+    """Who could do what as of what was typed, by default now. Raises StoreFault, QueryTooSlow."""
+    services, org, typed = call.services, call.org, query.asOf.strip()
+    try:
+        as_of = parse_as_of(typed or None)
+        report = await report_access(
+            services.store, services.audit.lake, org, as_of, services.clock()
+        )
+    except Invalid as fault:
+        view = AccessView(typed, fault=fault)
+        return {"page": view, "roles": list(Role), "status": fault.status}
+    keys, bindings = report.api_keys[:ROWS_MAX], report.bindings[:ROWS_MAX]
+    actors = {key.created_by for key in keys if key.created_by is not None}
+    limits = [key.project_id for key in keys]
+    limits += [binding.project_id for binding in bindings]
+    projects = {project_id for project_id in limits if project_id is not None}
+    async with call.read() as session:
+        names = await find_names(session, org.id, actors=actors, projects=projects)
+    owners = {actor: names.person(actor) for actor in actors}
+    view = AccessView(typed, report, notes(report), owners, names.projects)
+    return {"page": view, "roles": list(Role)}
