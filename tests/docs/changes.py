@@ -163,8 +163,10 @@ run_url = "https://ci.example/{repository}/{run_id}"
     Change(
         "Add a migration",
         {
-            "service/store/tables/state.py": {
-                "    holder: Mapped[str]\n": ("    example: Mapped[str | None]\n")
+            "service/store/tables/orgs.py": {
+                "    tier: Mapped[str] = mapped_column(primary_key=True)\n": (
+                    "    example: Mapped[str | None]\n"
+                )
             },
             "service/store/migrations/versions/0024_example.py": {
                 NEW_FILE: """\
@@ -178,7 +180,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("leases", sa.Column("example", sa.String(), nullable=True))
+    op.add_column("former_tiers", sa.Column("example", sa.String(), nullable=True))
 """
             },
         },
@@ -201,6 +203,36 @@ async def find_example(call: Call[OrgServices]) -> ExampleEntry:
     return ExampleEntry(org=call.org.slug)
 """
             }
+        },
+    ),
+    Change(
+        "Add an API endpoint with a command",
+        {
+            "service/orgs/domains.py": {
+                'resource = Resource("domains", "/domains", Tag.ORGANISATION, OrgServices)\n': """
+
+class ExampleEntry(Answer):
+    \"\"\"An example.\"\"\"
+
+    org: str
+
+
+@resource.get("find_example", "/example", needs=Capability.ORG_ADMIN, returns=ExampleEntry)
+async def find_example(call: Call[OrgServices]) -> ExampleEntry:
+    \"\"\"An example.\"\"\"
+    return ExampleEntry(org=call.org.slug)
+"""
+            },
+            "service/cli/orgs.py": {
+                '    """Organisations: the tenants of this service."""\n': """
+
+@api_command(org, "example")
+async def org_example(client: Client, slug: str) -> Answer:
+    \"\"\"An example.\"\"\"
+    example = await client.get(org_path(slug, "domains", "example"))
+    return Answer(example, [f"The example is {example['org']}."])
+"""
+            },
         },
     ),
     Change(

@@ -1,5 +1,6 @@
 """What the example changes do: run in a copy of the code that has them, by `test_changes`."""
 
+from asyncio import to_thread
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +25,7 @@ from service.pages.audit_page import FILTERS
 from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.conftest import World
+from tests.processes.command_line import invoke
 from tests.service.pages.people.desk import post, shown
 
 
@@ -80,9 +82,9 @@ async def test_an_organisation_can_have_the_tier(world: World) -> None:
 async def test_a_database_is_migrated(world: World) -> None:
     async with world.services.store.read() as session:
         versions = await session.scalars(text("SELECT version_num FROM alembic_version"))
-        leases = await session.scalars(text("SELECT example FROM leases"))
+        former = await session.scalars(text("SELECT example FROM former_tiers"))
 
-        assert (list(versions), set(leases) <= {None}) == (["0024"], True)
+        assert (list(versions), set(former) <= {None}) == (["0024"], True)
 
 
 async def test_an_endpoint_answers(world: World) -> None:
@@ -91,6 +93,13 @@ async def test_an_endpoint_answers(world: World) -> None:
 
     assert await response.get_json() == {"org": "acme"}
     assert (await world.client.get(path)).status_code == 401
+
+
+async def test_a_command_asks_its_endpoint(world: World) -> None:
+    environment = {"COUNTERSIGN_DATA_DIR": str(world.services.settings.data_dir)}
+    ran = await to_thread(invoke, ["org", "example", "--org", "acme", "--json"], environment)
+
+    assert (ran.code, ran.json) == (0, {"org": "acme"}), ran.err
 
 
 async def test_an_endpoint_and_its_form_run_one_action(world: World) -> None:

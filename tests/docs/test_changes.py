@@ -23,13 +23,16 @@ FILES_MAX = {
     "Change a retention tier": 1,
     "Add a migration": 2,
     "Add an API endpoint": 1,
+    "Add an API endpoint with a command": 2,
     "Add an API endpoint with a page's form": 3,
 }
 BESIDE = {
     "analytics/model/log_envelopes.py": "analytics/model/envelopes.py",
+    "service/cli/orgs.py": "service/cli/artifacts.py",
+    "service/orgs/domains.py": "service/orgs/projects.py",
     "service/orgs/teams.py": "service/orgs/projects.py",
     "service/store/migrations/versions/0024_example.py": "service/store/migrations/versions/",
-    "service/store/tables/state.py": "service/store/tables/",
+    "service/store/tables/orgs.py": "service/store/tables/",
 }
 """Files that a row names by the folder that they are in, or by one like them."""
 
