@@ -98,8 +98,12 @@ from service.pages.sign_in.passkey_routes import blueprint as passkeys
 from service.pages.sign_in.routes import blueprint as sign_in
 from service.pages.sign_in.routes import links
 from service.pages.sign_in.session_routes import blueprint as own_session
-from service.pages.trust.change_routes import blueprint as dashboard_trust_changes
-from service.pages.trust.routes import blueprint as dashboard_trust
+from service.pages.trust.binding_page import blueprint as dashboard_binding
+from service.pages.trust.bindings_page import blueprint as dashboard_bindings
+from service.pages.trust.create_page import blueprint as dashboard_create_binding
+from service.pages.trust.explain_page import blueprint as dashboard_explain
+from service.pages.trust.rejected_page import blueprint as dashboard_rejected
+from service.pages.trust.repository_page import blueprint as dashboard_repository
 from service.trust.bindings.bindings_api import resource as bindings
 from service.trust.bindings.operated import resource as operated_bindings
 from service.trust.bindings.sync_api import SYNC_BYTES_MAX, SYNC_PATH
@@ -256,10 +260,14 @@ _BLUEPRINTS: Final = (
     dashboard,
     dashboard_live,
     investigate,
-    dashboard_trust,
+    dashboard_bindings,
+    dashboard_binding,
+    dashboard_create_binding,
+    dashboard_repository,
+    dashboard_explain,
+    dashboard_rejected,
     dashboard_exports,
     dashboard_reports,
-    dashboard_trust_changes,
     dashboard_members,
     dashboard_teams,
     dashboard_projects,

@@ -30,9 +30,9 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
         Destination("Reports", "dashboard_reports.reports_page", Capability.AUDIT_READ),
     ),
     "Trust": (
-        Destination("Bindings", "dashboard_trust.bindings_page", Capability.OIDC_READ),
-        Destination("Rejected", "dashboard_trust.rejected_page", Capability.OIDC_READ),
-        Destination("Explain a token", "dashboard_trust.explain_page", Capability.OIDC_READ),
+        Destination("Bindings", "dashboard_bindings.bindings_page", Capability.OIDC_READ),
+        Destination("Rejected", "dashboard_rejected.rejected_page", Capability.OIDC_READ),
+        Destination("Explain a token", "dashboard_explain.explain_page", Capability.OIDC_READ),
     ),
     "Settings": (
         Destination("Members", "dashboard_members.members_page", Capability.ORG_ADMIN),

@@ -134,7 +134,7 @@ async def first_steps(
         Step(
             "Trust a CI job",
             "Rows of requests with its token then name the job, its run and its repository.",
-            url_for("dashboard_trust.new_page", slug=org.slug),
+            url_for("dashboard_create_binding.new_page", slug=org.slug),
             bool(bindings.active),
         ),
         Step(

@@ -22,8 +22,8 @@ from quart.typing import ResponseReturnValue
 
 from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
-from service.access.callers import Caller, MemberPrincipal
-from service.access.refusals import SignInAgain
+from service.access.callers import Caller, MemberPrincipal, is_allowed
+from service.access.refusals import NotOrgAdmin, NotTeamAdmin, SignInAgain
 from service.access.roles import Capability
 from service.access.sign_in.completion import consume
 from service.access.sign_in.signed_cookie import SignedValue, Signer, expiry
@@ -31,7 +31,7 @@ from service.core.errors import Conflict, Invalid, NotFound, Refusal
 from service.core.secrets import new_token
 from service.core.settings import Settings
 from service.pages.form_auth import Form, own_form
-from service.pages.navigation import may, page_context
+from service.pages.navigation import page_context
 from service.pages.services import DashboardServices
 from service.pages.streaming import streamed
 from service.store.organisations import get_org_by_id
@@ -58,6 +58,9 @@ A `status` among its values is the response's. A response in place of values is 
 """
 
 Handler = Callable[..., Awaitable[ResponseReturnValue]]
+
+_SHOWN: Final = (Invalid, Conflict, NotFound, SignInAgain, NotOrgAdmin, NotTeamAdmin)
+"""The refusals that are said on the page of the form; all others are a page of their own."""
 
 ANYWHERE: Final = ""
 """The field of errors that are of no single one."""
@@ -139,6 +142,9 @@ class FormState:
     needs_sign_in: bool = False
     """Whether the member has to sign in again before they send the form."""
 
+    refusal: Refusal | None = None
+    """Why the form was refused, if it was sent."""
+
     @property
     def texts(self) -> list[str]:
         """All errors."""
@@ -176,11 +182,15 @@ class OwnCall(Call[DashboardServices]):
 
 
 class _Access(NamedTuple):
-    """What callers need for a page: `needs` or `alternative`; None: every member may open it."""
+    """What callers need for a page: `needs` or `alternative`; None: every member may open it.
+
+    With `also` they need both capabilities.
+    """
 
     needs: Capability | None
     alternative: Capability | None = None
     keeps_alive: bool = True
+    also: Capability | None = None
 
     async def call(self, slug: str | None) -> Call[DashboardServices]:
         """The current request's call, in the organisation or for the member's own page.
@@ -203,17 +213,26 @@ class _Access(NamedTuple):
                 alternative=self.alternative,
                 keeps_alive=self.keeps_alive,
             )
+        if self.also is not None:
+            caller.require(self.also, org)
         return Call(services, caller, org)
+
+    def require(self, call: Call[DashboardServices]) -> None:
+        """Raise Forbidden unless the caller has what is needed, `alternative` apart."""
+        for needed in (self.needs, self.also):
+            if needed is not None:
+                call.caller.require(needed, call.org)
 
 
 class Page:
-    """A page for callers with `needs`, or `alternative` (None: for every member).
+    """A page for callers with `needs`, or `alternative` (None: for every member), and with `also`.
 
     It decorates the function that loads it, whose name is the endpoint's.
 
     `done` has the confirmations of its forms by code. `takes` are parameters that fill its form in,
     all others are parsed as `query`. One that `is_list` shows a part of a list (`list_part`), to
     which its forms lead back. One that `is_streamed` is sent in parts (`service.pages.streaming`).
+    If what a page shows depends on what was typed, `reads_form`: its loader receives the FormState.
     """
 
     _load: Load
@@ -227,26 +246,29 @@ class Page:
         *,
         needs: Capability | None,
         alternative: Capability | None = None,
+        also: Capability | None = None,
         done: Mapping[str, str] | None = None,
         takes: Sequence[str] = (),
         query: Query[Any] | None = None,
         is_list: bool = False,
         is_streamed: bool = False,
+        reads_form: bool = False,
     ) -> None:
         self._blueprint = blueprint
         self._path = path
         self._template = template
-        self._access = _Access(needs, alternative)
+        self._access = _Access(needs, alternative, also=also)
         self._done = done or {}
         self._takes = takes
         self._sent = Taken(query)
         self._is_list = is_list
         self._is_streamed = is_streamed
+        self._reads_form = reads_form
         self._has_one_time_form = False
 
     def __call__(self, load: Load) -> Self:
         """Register the page that `load` loads."""
-        self._sent.check(load, _own_part(self._path))
+        self._sent.check(load, _own_part(self._path), int(self._reads_form))
         self._load = load
         self._endpoint = f"{self._blueprint.name}.{load.__name__}"
         self._blueprint.add_url_rule(self._path, load.__name__, self._get, methods=["GET"])
@@ -262,20 +284,27 @@ class Page:
         field: str = ANYWHERE,
         fields: Fields | None = None,
         then: "Page | None" = None,
+        at: Callable[[_Answer, Form], Mapping[str, str]] | None = None,
+        gone: "Page | None" = None,
     ) -> None:
         """Send a form to `path`: run `action` with its fields, then confirm what was `done`.
 
-        That is a code, for the page `then` (by default this one). Errors of no field are shown at
-        `field`.
+        That is a code, for the page `then` (by default this one), where `at` says: the variables of
+        its path and its parameters. Errors of no field are shown at `field`. What is not found is
+        said on the page `gone` (by default this one).
         """
 
         async def confirm(
-            call: Call[DashboardServices], answer: _Answer, variables: Mapping[str, str]
+            call: Call[DashboardServices],
+            answer: _Answer,
+            form: Form,
+            variables: Mapping[str, str],
         ) -> ResponseReturnValue:
             code = done(answer) if callable(done) else done
-            return redirect((then or self)._address(call, code, self, variables), 303)
+            place = {} if at is None else at(answer, form)
+            return redirect((then or self)._address(call, code, self, variables, place), 303)
 
-        self._add(path, name, action, confirm, field, fields)
+        self._add(path, name, action, confirm, field, fields, gone=gone)
 
     def secret_form(
         self,
@@ -294,7 +323,7 @@ class Page:
         self._has_one_time_form = True
 
         async def show(
-            call: Call[DashboardServices], answer: _Answer, variables: Mapping[str, str]
+            call: Call[DashboardServices], answer: _Answer, _: Form, variables: Mapping[str, str]
         ) -> ResponseReturnValue:
             return await self.show(call, FormState(), variables, issued(call, answer))
 
@@ -306,11 +335,13 @@ class Page:
         name: str,
         action: Action[_S, _Parsed, _Answer],
         answered: Callable[
-            [Call[DashboardServices], _Answer, Mapping[str, str]], Awaitable[ResponseReturnValue]
+            [Call[DashboardServices], _Answer, Form, Mapping[str, str]],
+            Awaitable[ResponseReturnValue],
         ],
         field: str,
         fields: Fields | None,
         *,
+        gone: "Page | None" = None,
         is_once: bool = False,
     ) -> None:
         """Send a form to `path`; see `form`."""
@@ -324,10 +355,11 @@ class Page:
             before = partial(_consume, call.services.settings, form) if is_once else None
             try:
                 answer = await action.run(call.caller, call.org, read(form), variables, before)
-            except (Invalid, Conflict, NotFound, SignInAgain) as refusal:
-                self.require(call)
-                return await self.show(call, _refused(form, refusal, field), variables)
-            return await answered(call, answer, variables)
+            except _SHOWN as refusal:
+                page = gone if gone is not None and isinstance(refusal, NotFound) else self
+                page.require(call)
+                return await page.show(call, _refused(form, refusal, field), variables)
+            return await answered(call, answer, form, variables)
 
     async def _get(self, slug: str | None = None, **variables: str) -> ResponseReturnValue:
         call = await self._access.call(slug)
@@ -354,7 +386,8 @@ class Page:
         if query is None:
             query = () if self._sent.query is None else (self._sent.query.parse_texts({}),)
         own = self._own(variables)
-        view = await self._load(call, *query, **own)
+        read = (state,) if self._reads_form else ()
+        view = await self._load(call, *query, *read, **own)
         if not isinstance(view, Mapping):
             return view
         services, caller = call.services, call.caller
@@ -377,12 +410,11 @@ class Page:
 
     def require(self, call: Call[DashboardServices]) -> None:
         """Raise Forbidden unless the caller, whose form is bound to this page, may open it."""
-        if self._access.needs is not None:
-            call.caller.require(self._access.needs, call.org)
+        self._access.require(call)
 
     def address(self, call: Call[DashboardServices], done: str, **variables: str) -> str:
         """The page with the confirmation `done`, or the overview if the caller may not open it."""
-        return self._address(call, done, self, variables)
+        return self._address(call, done, self, variables, {})
 
     def _here(self) -> dict[str, str]:
         return _here() if self._is_list else {}
@@ -405,13 +437,13 @@ class Page:
         done: str,
         sent_from: "Page",
         variables: Mapping[str, str],
+        at: Mapping[str, str],
     ) -> str:
         """The page with the confirmation `done`; or if the caller may not open it, another one."""
-        for page in (self, sent_from):
-            needs = page._access.needs
-            if needs is None or may(call.caller, needs, call.org):
-                place = page._here() if page is sent_from else {}
-                return page._url(call, variables, **place, done=done)
+        for page, place in ((self, at), (sent_from, {})):
+            if is_allowed(page._access.require, call):
+                parameters = {**(page._here() if page is sent_from else {}), **place, "done": done}
+                return page._url(call, {**variables, **place}, **parameters)
         return url_for("dashboard.overview_page", slug=call.org.slug)
 
 
@@ -514,12 +546,14 @@ def _refused(form: Form, refusal: Refusal, otherwise: str) -> FormState:
     """The form of the current request after `refusal`: each fault is at its field, if there is."""
     if isinstance(refusal, SignInAgain):
         faults = {ANYWHERE: [refusal.text]}
-        return FormState(request.path, form, faults, refusal.status, needs_sign_in=True)
+        return FormState(
+            request.path, form, faults, refusal.status, needs_sign_in=True, refusal=refusal
+        )
     faults = {}
     for fault in (refusal, *refusal.further):
         place = fault.field if fault.field is not None and fault.field in form else otherwise
         faults.setdefault(place, [fault.text])
-    return FormState(request.path, form, faults, refusal.status)
+    return FormState(request.path, form, faults, refusal.status, refusal=refusal)
 
 
 class _OneTimeForm(SignedValue, frozen=True, kw_only=True):

@@ -247,9 +247,12 @@ class Taken:
     body: Body[Any] | Raw | Upload | None = None
     example: Mapping[str, object] | None = None
 
-    def check(self, handler: Handler, path: str) -> None:
-        """Raise TypeError unless `handler` takes the variables of `path` after what is sent."""
-        arguments = 1 + (self.query is not None) + (self.body is not None)
+    def check(self, handler: Handler, path: str, further: int = 0) -> None:
+        """Raise TypeError unless `handler` takes the variables of `path` after what is sent.
+
+        `further` arguments stand between the two.
+        """
+        arguments = 1 + (self.query is not None) + (self.body is not None) + further
         names = list(inspect.signature(handler).parameters)
         if set(names[arguments:]) != set(VARIABLE.findall(path)):
             raise TypeError(f"{handler.__name__} does not take the variables of its path: {path}")

@@ -14,7 +14,7 @@ from service.app import system
 from service.audit import tenant_log
 from service.packages.policy import policy_api as policy_routes
 from service.pages import streaming
-from service.pages.trust import create_page
+from service.pages.trust import binding_form
 from service.trust.bindings import cache
 from service.trust.explain import explain_api as explain
 from service.trust.reports import access_api as reports
@@ -212,7 +212,7 @@ async def test_each_part_of_a_streamed_page_is_rendered_in_a_thread(world: World
 
 async def test_teams_to_choose_from_are_found_in_a_thread(world: World, monkeypatch):
     """For 10,000 it takes 15 ms to see who may create bindings of them."""
-    threads = threads_of(monkeypatch, create_page, "_own")
+    threads = threads_of(monkeypatch, binding_form, "_own")
     response = await world.client.get("/admin/ui/orgs/acme/bindings/new", headers=world.admin)
 
     assert response.status_code == 200

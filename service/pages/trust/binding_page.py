@@ -1,27 +1,33 @@
 """The page of one binding: its details, its history, and the form that revokes it."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+from quart import Blueprint
 
 from analytics.export.wire import json_objects
 from analytics.model.envelopes import OidcBindingCreated, OidcBindingRevoked
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us
 from analytics.model.labels import event_label
-from service.access.callers import Caller
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
+from service.core.errors import Conflict
 from service.pages.display_names import Person
 from service.pages.navigation import may
+from service.pages.page import FormState, Page, View
 from service.pages.services import DashboardServices
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
-from service.pages.trust.binding_view import ShownBinding, show_bindings
-from service.pages.trust.permissions import may_create, may_revoke
+from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
 from service.store.tables import Organisation
-from service.trust.bindings.repository import find_binding
+from service.trust.bindings.bindings_api import revoke
+from service.trust.bindings.repository import get_binding
 from service.trust.refusals import BindingNotFound
+from service.web.endpoint import Call
+
+blueprint = Blueprint("dashboard_binding", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
 
 _CHANGES: Final = (OidcBindingCreated.event, OidcBindingRevoked.event)
 _A_MOMENT: Final = timedelta(seconds=1)
@@ -46,36 +52,47 @@ class BindingView:
     changes: list[HistoryEntry] | None
     may_revoke: bool
     may_replace: bool
-    given: dict[str, str] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)
-    is_already_revoked: bool = False
+    is_already_revoked: bool
 
 
-async def load_binding_view(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    binding_id: str,
-    **more: Any,  # noqa: ANN401
-) -> BindingView:
-    """The page's data for `caller`, with `more` after a rejected form.
-
-    Raises BindingNotFound.
-    """
-    async with services.store.read() as session:
-        binding = await find_binding(session, org.id, binding_id)
-        if binding is None:
-            raise BindingNotFound
+@Page(
+    blueprint,
+    "/<binding:binding_id>",
+    "binding.html",
+    needs=Capability.OIDC_READ,
+    done={
+        "created": "The binding is active: from now on tokens of this job are trusted.",
+        "replaced": "The binding is active and has replaced the other one in the same instant.",
+        "revoked": "The binding is revoked: from now on it matches no token.",
+    },
+    reads_form=True,
+)
+async def binding_page(call: Call[DashboardServices], state: FormState, binding_id: str) -> View:
+    """One binding and its history. Raises NoSuchBinding."""
+    services, caller, org = call.services, call.caller, call.org
+    async with call.read() as session:
+        binding = await get_binding(session, org.id, binding_id)
         (shown,) = await show_bindings(session, org.id, [binding], services.clock())
     is_reader = may(caller, Capability.AUDIT_READ, org)
     is_revocable = shown.is_active and may_revoke(caller, org, binding.team_id)
-    return BindingView(
+    is_late = isinstance(state.refusal, BindingNotFound)
+    view = BindingView(
         shown=shown,
         changes=await _changes(services, org, shown) if is_reader else None,
         may_revoke=is_revocable,
         may_replace=is_revocable and may_create(caller, org, binding.team_id),
-        **more,
+        is_already_revoked=is_late,
     )
+    return {"page": view, "status": Conflict.status if is_late else state.status}
+
+
+binding_page.form(
+    "/<binding:binding_id>/revoke",
+    "revoke",
+    revoke,
+    "revoked",
+    fields=lambda form: {"reason": form.get("reason", "")},
+)
 
 
 async def _changes(

@@ -1,4 +1,4 @@
-"""Bindings as the pages show them, with names for ids and with warnings."""
+"""Bindings as the pages show them: names for ids, warnings, and what the caller may do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,11 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.access.callers import Caller, is_allowed
+from service.access.roles import Capability
 from service.pages.display_names import Names, Person, find_names
-from service.store.tables import Binding
+from service.pages.navigation import may
+from service.store.tables import Binding, Organisation
 from service.trust.bindings.repository import list_ineffective
 
 IDLE_AFTER: Final = timedelta(days=1)
@@ -70,3 +73,15 @@ def _shown(
         is_idle=binding.revoked_at is None and binding.use_count == 0 and is_old,
         ineffective_reason=reasons.get(binding.id) if binding.revoked_at is None else None,
     )
+
+
+def may_create(caller: Caller, org: Organisation, team_id: str | None) -> bool:
+    """Whether `caller` could create bindings of the team, or of the organisation (None)."""
+    has_rights = is_allowed(caller.require_binding_rights, org, team_id)
+    return has_rights and may(caller, Capability.OIDC_WRITE, org)
+
+
+def may_revoke(caller: Caller, org: Organisation, team_id: str | None) -> bool:
+    """Whether `caller` could revoke bindings of the team, or of the organisation (None)."""
+    has_rights = is_allowed(caller.require_revoke_rights, org, team_id)
+    return has_rights and may(caller, Capability.OIDC_WRITE, org)

@@ -6,13 +6,18 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
-from analytics.model.filters import only
+from quart import Blueprint
+
+from service.access.roles import Capability
 from service.core.errors import Invalid
+from service.pages.page import FormState, Page, View
+from service.pages.services import DashboardServices
 from service.pages.trust.binding_view import ShownBinding, show_bindings
-from service.store.tables import Organisation
 from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX
-from service.trust.bindings.services import BindingServices
+from service.web.endpoint import Call
+
+blueprint = Blueprint("dashboard_bindings", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
 
 _FILTERS: Final[tuple[str, ...]] = ("text", "state", "asOf")
 _PLACES: Final = ("after", "before")
@@ -32,11 +37,6 @@ class BindingsView:
     older: str | None = None
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        return Invalid.status if self.faults else 200
-
-    @property
     def is_narrowed(self) -> bool:
         """Whether there may be bindings that are not listed."""
         return any(name in self.given for name in PARAMETERS)
@@ -47,15 +47,32 @@ class BindingsView:
         return urlencode({**self.given, "state": "revoked"})
 
 
-async def load_bindings_view(
-    services: BindingServices, org: Organisation, parameters: Mapping[str, list[str]]
-) -> BindingsView:
-    """The page's data for these parameters.
+@Page(
+    blueprint,
+    "",
+    "bindings.html",
+    needs=Capability.OIDC_READ,
+    done={
+        "revoked_repository": "The repository is revoked: none of its bindings matches a token now."
+    },
+    takes=PARAMETERS,
+    reads_form=True,
+)
+async def bindings_page(call: Call[DashboardServices], state: FormState) -> View:
+    """Which CI jobs are trusted, or were at an earlier instant.
 
-    Raises InvalidQuery, Invalid, BindingNotFound for parameters that its forms never send.
+    Raises Invalid, NoSuchBinding for parameters that its forms never send.
     """
-    now = services.clock()
-    given = {name: text for name in PARAMETERS if (text := only(parameters, name))}
+    view = await load_bindings_view(call, state.typed)
+    return {"page": view, "status": Invalid.status if view.faults else state.status}
+
+
+async def load_bindings_view(
+    call: Call[DashboardServices], typed: Mapping[str, str]
+) -> BindingsView:
+    """The page's data for the parameters that are `typed`; an empty one is none."""
+    now, org = call.services.clock(), call.org
+    given = {name: text for name in PARAMETERS if (text := typed.get(name))}
     faults: dict[str, str] = {}
     as_of = _as_of(given.get("asOf"), now, faults)
     if len(given.get("text", "")) > SUB_PATTERN_MAX:
@@ -65,7 +82,7 @@ async def load_bindings_view(
     )
     if faults:
         return BindingsView(given, faults)
-    async with services.store.read() as session:
+    async with call.read() as session:
         page = await list_page(
             session, org.id, matching, after=given.get("after"), before=given.get("before")
         )

@@ -8,21 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from service.access.callers import Caller
+from quart import Blueprint
+from quart.typing import ResponseReturnValue
+
 from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid
 from service.pages.form_auth import Form
-from service.pages.navigation import may
-from service.pages.trust.binding_view import ShownBinding, show_bindings
-from service.pages.trust.create_page import Choices, Typed, load_choices, typed_of
+from service.pages.navigation import may, render_page
+from service.pages.page import Page, View, page_post
+from service.pages.services import DashboardServices
+from service.pages.trust.binding_form import Choices, Typed, load_choices, typed_of
+from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
 from service.pages.trust.failures import Failure, failure_of
-from service.pages.trust.permissions import may_create, may_revoke
 from service.pages.trust.rejected_page import ShownRejection
 from service.store.organisations import list_names
-from service.store.tables import Organisation, Project
+from service.store.tables import Project
 from service.trust.bindings.repository import find_binding
-from service.trust.bindings.services import BindingServices
 from service.trust.explain.evaluation import Status
 from service.trust.explain.explain_api import ExplainInput, explain_input
 from service.trust.explain.explanation import ExplainedRule, Explanation
@@ -31,6 +33,7 @@ from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
 from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS
 from service.trust.rejected.listing import explain_rejected
+from service.web.endpoint import Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +53,39 @@ class ProposalCard:
     may_replace: bool
 
 
-async def load_proposal_card(
-    services: BindingServices, caller: Caller, org: Organisation, proposal: Proposal
-) -> ProposalCard:
-    """The card of `proposal` for `caller`."""
-    choices = await load_choices(services, caller, org)
-    is_writer = may(caller, Capability.OIDC_WRITE, org)
+async def load_proposal_card(call: Call[DashboardServices], proposal: Proposal) -> ProposalCard:
+    """The card of `proposal` for the caller."""
+    choices = await load_choices(call)
+    is_writer = may(call.caller, Capability.OIDC_WRITE, call.org)
     project_id = proposal.body["project_id"]
     return ProposalCard(
         proposal=proposal,
         given=typed_of(proposal.body),
         beside=None if proposal.beside is None else typed_of(proposal.beside),
-        replaced=await _replaced(services, org, proposal),
+        replaced=await _replaced(call, proposal),
         project=dict(choices.projects).get(project_id, project_id) if project_id else None,
         choices=choices if is_writer and choices.origins else None,
-        may_replace=may_create(caller, org, None) and may_revoke(caller, org, None),
+        may_replace=may_create(call.caller, call.org, None)
+        and may_revoke(call.caller, call.org, None),
     )
 
 
-async def _replaced(
-    services: BindingServices, org: Organisation, proposal: Proposal
-) -> ShownBinding | None:
+async def _replaced(call: Call[DashboardServices], proposal: Proposal) -> ShownBinding | None:
     if proposal.replaces is None:
         return None
-    async with services.store.read() as session:
-        binding = await find_binding(session, org.id, proposal.replaces)
+    async with call.read() as session:
+        binding = await find_binding(session, call.org.id, proposal.replaces)
         if binding is None:
             return None
-        (shown,) = await show_bindings(session, org.id, [binding], services.clock())
+        (shown,) = await show_bindings(session, call.org.id, [binding], call.services.clock())
     return shown
 
 
+blueprint = Blueprint(
+    "dashboard_explain", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings/explain"
+)
+
+_TEMPLATE: Final = "binding_explain.html"
 PASTED: Final = "pasted"
 _PROJECT: Final = "project_id"
 _CHECKED_WHEN_SENT: Final = frozenset({"signature", "time"})
@@ -140,35 +145,59 @@ class ExplainView:
         return failure_of(explanation.code, explanation.detail)
 
 
-async def explain_form(services: BindingServices, org: Organisation) -> ExplainView:
+@Page(blueprint, "", _TEMPLATE, needs=Capability.OIDC_READ)
+async def explain_page(call: Call[DashboardServices]) -> View | ResponseReturnValue:
+    """The form that explains a token."""
+    return await explained_page(call, await explain_form(call))
+
+
+@page_post(blueprint, "", needs=Capability.OIDC_READ)
+async def explain(call: Call[DashboardServices], form: Form) -> ResponseReturnValue:
+    """Explain why a pasted token is trusted or not, with a form for the missing binding."""
+    return await explained_page(call, await explain_pasted(call, form))
+
+
+async def explained_page(
+    call: Call[DashboardServices], view: ExplainView, source: ShownRejection | None = None
+) -> ResponseReturnValue:
+    """The page of `view`, which explains a pasted token, or the rejected subject `source`."""
+    return await render_page(
+        call.services.settings,
+        call.caller,
+        call.org,
+        _TEMPLATE,
+        Invalid.status if view.faults else 200,
+        explain=view,
+        source=source,
+        rule_words=RULE_WORDS,
+    )
+
+
+async def explain_form(call: Call[DashboardServices]) -> ExplainView:
     """The empty form."""
-    return ExplainView(await _projects(services, org))
+    return ExplainView(await _projects(call))
 
 
-async def explain_pasted(
-    services: BindingServices, caller: Caller, org: Organisation, form: Form
-) -> ExplainView:
+async def explain_pasted(call: Call[DashboardServices], form: Form) -> ExplainView:
     """The explanation of what was pasted into the form, or the error of one of its fields."""
-    projects, project_id = await _projects(services, org), form.get(_PROJECT, "")
+    projects, project_id = await _projects(call), form.get(_PROJECT, "")
     try:
-        asked = _asked(form.get(PASTED, ""), project_id or None)
-        explanation = await explain_input(services, asked, org)
+        pasted = _input_of(form.get(PASTED, ""), project_id or None)
+        explanation = await explain_input(call.services.bindings, pasted, call.org)
     except Invalid as fault:
         name = _PROJECT if fault.text.startswith(_PROJECT) else PASTED
         return ExplainView(projects, project_id, {name: fault.text})
     view = ExplainView(projects, project_id, explanation=explanation)
-    return await with_remedy(services, caller, org, view)
+    return await with_remedy(call, view)
 
 
-async def explain_source(
-    services: BindingServices, caller: Caller, org: Organisation, source: ShownRejection
-) -> ExplainView:
+async def explain_source(call: Call[DashboardServices], source: ShownRejection) -> ExplainView:
     """The explanation of a rejected subject by its stored claims, if a binding can help.
 
     Its signature, audience and times were valid when it was sent, so those rules have passed.
     """
-    view = await explain_form(services, org)
-    explanation = await explain_rejected(services, org, source.row)
+    view = await explain_form(call)
+    explanation = await explain_rejected(call.services.bindings, call.org, source.row)
     if explanation is None or source.resolution.trusted_by or source.resolution.is_taken:
         return view
     rules = [
@@ -179,28 +208,30 @@ async def explain_source(
     ]
     explanation = dataclasses.replace(explanation, rules=rules)
     view = dataclasses.replace(view, explanation=explanation)
-    return await with_remedy(services, caller, org, view)
+    return await with_remedy(call, view)
 
 
-async def with_remedy(
-    services: BindingServices, caller: Caller, org: Organisation, view: ExplainView
-) -> ExplainView:
-    """`view` with what `caller` can do about it."""
+async def with_remedy(call: Call[DashboardServices], view: ExplainView) -> ExplainView:
+    """`view` with what the caller can do about it."""
     explanation = view.explanation
     if explanation is None:
         return view
     if explanation.proposal is not None:
-        card = await load_proposal_card(services, caller, org, explanation.proposal)
+        card = await load_proposal_card(call, explanation.proposal)
         return dataclasses.replace(view, card=card)
     if not view.is_ambiguous:
         return view
-    async with services.store.read() as session:
-        bindings = [await find_binding(session, org.id, near.id) for near in explanation.nearest]
-    revocable = {each.id for each in bindings if each and may_revoke(caller, org, each.team_id)}
+    async with call.read() as session:
+        bindings = [
+            await find_binding(session, call.org.id, near.id) for near in explanation.nearest
+        ]
+    revocable = {
+        each.id for each in bindings if each and may_revoke(call.caller, call.org, each.team_id)
+    }
     return dataclasses.replace(view, revocable=frozenset(revocable))
 
 
-def _asked(pasted: str, project_id: str | None) -> ExplainInput:
+def _input_of(pasted: str, project_id: str | None) -> ExplainInput:
     """A token, or claims if it begins as JSON does. Raises NEITHER_TOKEN_NOR_CLAIMS."""
     text = pasted.strip()
     if not text:
@@ -210,9 +241,9 @@ def _asked(pasted: str, project_id: str | None) -> ExplainInput:
     return ExplainInput.from_token(text, project_id)
 
 
-async def _projects(services: BindingServices, org: Organisation) -> list[tuple[str, str]]:
-    async with services.store.read() as session:
-        return await list_names(session, org, Project)
+async def _projects(call: Call[DashboardServices]) -> list[tuple[str, str]]:
+    async with call.read() as session:
+        return await list_names(session, call.org, Project)
 
 
 _OF_NEAREST = {

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quart import Blueprint
+
+from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.pages.display_names import Names, find_names
+from service.pages.page import Page, View
+from service.pages.services import DashboardServices
 from service.pages.trust.failures import Failure, failure_of
-from service.store.tables import Organisation, RejectedSubject
-from service.trust.bindings.services import BindingServices
+from service.store.tables import RejectedSubject
 from service.trust.rejected.listing import (
     LIMIT_DEFAULT,
     RejectedFilter,
@@ -17,6 +21,9 @@ from service.trust.rejected.listing import (
     list_resolved,
 )
 from service.trust.rejected.subjects import KEPT_FOR
+from service.web.endpoint import Call
+
+blueprint = Blueprint("dashboard_rejected", __name__, url_prefix="/admin/ui/orgs/<slug>/rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +58,41 @@ class RejectedView:
     kept_days = KEPT_FOR.days
 
 
-async def load_rejected_view(services: BindingServices, org: Organisation) -> RejectedView:
-    """The latest rejected subjects of `org`.
+@Page(blueprint, "", "rejected.html", needs=Capability.OIDC_READ)
+async def rejected_page(call: Call[DashboardServices]) -> View:
+    """The CI identities that were rejected recently, and what each of them lacks.
 
     Each kind has its own limit, so that forged subjects cannot displace verified ones.
     """
+    services, org = call.services.bindings, call.org
     verified, unverified = [
-        await list_resolved(
-            services.store,
-            services.issuers,
-            org.id,
-            RejectedFilter(is_verified=kind),
-            services.clock(),
-        )
-        for kind in (True, False)
+        await list_resolved(services.store, services.issuers, org.id, matching, services.clock())
+        for matching in (RejectedFilter(is_verified=True), RejectedFilter(is_verified=False))
     ]
-    names = await _names(services, org, [*verified, *unverified])
-    return RejectedView(
-        [_shown(entry, names) for entry in verified],
-        [_shown(entry, names) for entry in unverified],
+    names = await _names(call, [*verified, *unverified])
+    view = RejectedView(
+        [_shown(subject, names) for subject in verified],
+        [_shown(subject, names) for subject in unverified],
     )
+    return {"page": view}
 
 
-async def load_rejection_view(
-    services: BindingServices, org: Organisation, digest: str
-) -> ShownRejection:
-    """One of `org`'s stored rejected subjects. Raises REJECTED_NOT_FOUND."""
-    entry = await get_resolved(services.store, services.issuers, org.id, digest, services.clock())
-    return _shown(entry, await _names(services, org, [entry]))
+async def load_rejection_view(call: Call[DashboardServices], digest: str) -> ShownRejection:
+    """One of the organisation's stored rejected subjects. Raises REJECTED_NOT_FOUND."""
+    services = call.services.bindings
+    subject = await get_resolved(
+        services.store, services.issuers, call.org.id, digest, services.clock()
+    )
+    return _shown(subject, await _names(call, [subject]))
 
 
-def _shown(entry: ResolvedSubject, names: Names) -> ShownRejection:
-    row = entry.row
+def _shown(subject: ResolvedSubject, names: Names) -> ShownRejection:
+    row = subject.row
     project = None if row.project_id is None else names.projects.get(row.project_id, row.project_id)
-    return ShownRejection(row, failure_of(row.code, row.detail), entry.resolution, project)
+    return ShownRejection(row, failure_of(row.code, row.detail), subject.resolution, project)
 
 
-async def _names(
-    services: BindingServices, org: Organisation, entries: Sequence[ResolvedSubject]
-) -> Names:
-    ids = {entry.row.project_id for entry in entries if entry.row.project_id}
-    async with services.store.read() as session:
-        return await find_names(session, org.id, projects=ids)
+async def _names(call: Call[DashboardServices], subjects: Sequence[ResolvedSubject]) -> Names:
+    ids = {subject.row.project_id for subject in subjects if subject.row.project_id}
+    async with call.read() as session:
+        return await find_names(session, call.org.id, projects=ids)

@@ -1,27 +1,34 @@
 """The page that revokes all bindings of a repository: which they are, then the confirmation."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
-from service.access.callers import Caller
+from quart import Blueprint
+
 from service.access.roles import Capability
-from service.core.errors import Invalid, Refusal
+from service.core.errors import Invalid
 from service.core.text_rules import parse_reason
 from service.pages.form_auth import Form
-from service.pages.trust.binding_view import ShownBinding, show_bindings
-from service.pages.trust.permissions import may_revoke
-from service.store.tables import Organisation
+from service.pages.page import ANYWHERE, FormState, Page, View
+from service.pages.services import DashboardServices
+from service.pages.trust.binding_form import faults_of
+from service.pages.trust.binding_view import ShownBinding, may_revoke, show_bindings
+from service.pages.trust.bindings_page import bindings_page
+from service.trust.bindings.bindings_api import revoke_all
 from service.trust.bindings.listing import PAGE_ROWS
 from service.trust.bindings.repository_revocation import (
     Repository,
     RevocationRequest,
     digest_of,
     list_active_of,
-    revoke_repository,
 )
-from service.trust.bindings.services import BindingServices
 from service.trust.refusals import RepositoryNotBound
+from service.web.endpoint import Call
+from service.web.models import Parsed
+
+blueprint = Blueprint("dashboard_repository", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
 
 PARAMETERS: Final = ("issuer", "repository_id")
 
@@ -44,11 +51,47 @@ class RepositoryView:
     status: int = 200
 
 
+@Page(
+    blueprint,
+    "/revoke",
+    "binding_revoke_repository.html",
+    needs=Capability.OIDC_WRITE,
+    also=Capability.OIDC_READ,
+    takes=PARAMETERS,
+    reads_form=True,
+)
+async def repository_page(call: Call[DashboardServices], state: FormState) -> View:
+    """The active bindings of a repository as they are now, with the form that revokes them."""
+    given = {name: text for name in (*PARAMETERS, "reason") if (text := state.typed.get(name))}
+    view, refusal = await load_repository_view(call, given), state.refusal
+    if refusal is not None:
+        texts = faults_of(state)
+        view = replace(view, faults=texts, fault=texts.get(ANYWHERE))
+    return {"page": view, "status": view.status if refusal is None else state.status}
+
+
+def _listed_of(given: Mapping[str, Any]) -> RevocationRequest:
+    """What the form confirms: exactly the bindings that it listed. Raises Invalid."""
+    repository = Repository.parse(given.get("issuer"), given.get("repository_id"))
+    return RevocationRequest(repository, parse_reason(given.get("reason")), given.get("listed", ""))
+
+
+repository_page.form(
+    "/revoke",
+    "revoke_repository_form",
+    dataclasses.replace(revoke_all, body=Parsed(dict, _listed_of)),
+    "revoked_repository",
+    fields=Form.to_dict,
+    then=bindings_page,
+    at=lambda _, form: {"text": form.get("repository_id", ""), "state": "revoked"},
+)
+
+
 async def load_repository_view(
-    services: BindingServices, caller: Caller, org: Organisation, given: Mapping[str, str]
+    call: Call[DashboardServices], given: Mapping[str, str]
 ) -> RepositoryView:
     """The page's data; without parameters the form alone."""
-    view = RepositoryView([(url, url) for url in services.issuers], given)
+    view = RepositoryView([(url, url) for url in call.services.bindings.issuers], given)
     if not given:
         return view
     try:
@@ -56,9 +99,11 @@ async def load_repository_view(
     except Invalid as fault:
         name = fault.field or "repository_id"
         return replace(view, faults={name: fault.text}, status=fault.status)
-    async with services.store.read() as session:
-        bindings = await list_active_of(session, org.id, repository)
-        rows = await show_bindings(session, org.id, bindings[:PAGE_ROWS], services.clock())
+    async with call.read() as session:
+        bindings = await list_active_of(session, call.org.id, repository)
+        rows = await show_bindings(
+            session, call.org.id, bindings[:PAGE_ROWS], call.services.clock()
+        )
     if not rows:
         missing = RepositoryNotBound(
             issuer=repository.issuer, repository_id=repository.repository_id
@@ -70,30 +115,5 @@ async def load_repository_view(
         rows=rows,
         total=len(bindings),
         listed=digest_of(binding.id for binding in bindings),
-        may_revoke=all(may_revoke(caller, org, binding.team_id) for binding in bindings),
+        may_revoke=all(may_revoke(call.caller, call.org, binding.team_id) for binding in bindings),
     )
-
-
-async def revoke_listed(
-    services: BindingServices, caller: Caller, org: Organisation, form: Form
-) -> Repository:
-    """Revoke exactly the bindings that the form lists; their repository.
-
-    Raises Invalid, and what `revoke_repository` raises.
-    """
-    repository = Repository.parse(form.get("issuer"), form.get("repository_id"))
-    wanted = RevocationRequest(repository, parse_reason(form.get("reason")), form.get("listed", ""))
-    async with services.access.change(caller, org, Capability.OIDC_WRITE) as (work, by, present):
-        await revoke_repository(work, present, wanted, by)
-    return repository
-
-
-async def refused_revocation(
-    services: BindingServices, caller: Caller, org: Organisation, form: Form, refusal: Refusal
-) -> RepositoryView:
-    """The list as it is now, with `refusal`, and with the reason that was typed."""
-    given = {name: form[name] for name in (*PARAMETERS, "reason") if name in form}
-    view = await load_repository_view(services, caller, org, given)
-    if refusal.field == "reason":
-        return replace(view, faults={"reason": refusal.text}, status=refusal.status)
-    return replace(view, fault=refusal.text, status=refusal.status)

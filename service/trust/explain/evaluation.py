@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from service.ci.issuers.issuers import Issuer
 from service.ci.issuers.jwks import SigningKeys
@@ -69,6 +69,35 @@ def active_terms(bindings: Iterable[KnownBinding], sub: str | None) -> Sequence[
     return [item.terms for item in bindings if item.is_active and item.sub_pattern == sub]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenJob:
+    """A CI job by the unverified claims of its token, and the project of the API key beside it."""
+
+    issuer: Issuer
+    sub: str
+    repository_id: str | None
+    event_name: str | None
+    owner: str | None
+    project_id: str | None
+
+    @classmethod
+    def of(
+        cls, unverified_claims: UnverifiedClaims, issuer: Issuer | None, project_id: str | None
+    ) -> Self | None:
+        """The job, if its issuer is accepted and its token has a subject."""
+        sub = unverified_claims.text("sub")
+        if issuer is None or sub is None:
+            return None
+        return cls(
+            issuer=issuer,
+            sub=sub,
+            repository_id=unverified_claims.identifier(issuer.repository_id_claim),
+            event_name=unverified_claims.text(issuer.event_name_claim),
+            owner=unverified_claims.text(issuer.owner_claim),
+            project_id=project_id,
+        )
+
+
 class Status(StrEnum):
     """The outcome of a rule."""
 
@@ -115,6 +144,11 @@ class Evaluation:
     def unverified_claims(self) -> UnverifiedClaims:
         """The claims of the token, before any rule is applied."""
         return self.token.unverified_claims
+
+    @property
+    def job(self) -> TokenJob | None:
+        """The job that the token is of, as far as the rules came."""
+        return TokenJob.of(self.unverified_claims, self.trace.issuer, self.context.project_id)
 
     @property
     def active(self) -> Sequence[BindingTerms]:

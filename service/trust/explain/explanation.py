@@ -25,7 +25,6 @@ from service.trust.explain.evaluation import (
 )
 from service.trust.explain.nearest import (
     NearMatch,
-    TokenSubject,
     find_predecessor,
     nearest_bindings,
 )
@@ -150,29 +149,12 @@ def _steps(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> list[Explain
     return steps
 
 
-def _subject(evaluation: Evaluation) -> TokenSubject | None:
-    """The token's identity, if an accepted issuer and a subject are in it."""
-    claims, issuer = evaluation.unverified_claims, evaluation.trace.issuer
-    sub = claims.text("sub")
-    if issuer is None or sub is None:
-        return None
-    return TokenSubject(
-        issuer=issuer.url,
-        sub=sub,
-        repository_id=claims.identifier(issuer.repository_id_claim),
-        event_name=claims.text(issuer.event_name_claim),
-        project_id=evaluation.context.project_id,
-    )
-
-
 def _proposal(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Proposal | None:
     """The binding that would make the token trusted, if it failed for lack of one."""
-    trace, subject = evaluation.trace, _subject(evaluation)
+    trace, job = evaluation.trace, evaluation.job
     if trace.rejection is None or trace.binding is not None:
         return None
-    predecessor = (
-        find_predecessor(subject, nearest, evaluation.bindings) if subject is not None else None
-    )
+    predecessor = None if job is None else find_predecessor(job, nearest, evaluation.bindings)
     return proposal_for(
         evaluation.unverified_claims,
         evaluation.context,
@@ -183,10 +165,8 @@ def _proposal(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Proposal 
 
 def _nearest(evaluation: Evaluation) -> Sequence[NearMatch]:
     """The nearest bindings, if the token failed because no binding matched."""
-    rejection, subject = evaluation.trace.rejection, _subject(evaluation)
-    if rejection is None or rejection.rule not in {3, 4, 5} or subject is None:
+    rejection, job = evaluation.trace.rejection, evaluation.job
+    if rejection is None or rejection.rule not in {3, 4, 5} or job is None:
         return ()
     is_ambiguous = rejection.detail is Detail.BINDING_AMBIGUOUS
-    return nearest_bindings(
-        subject, evaluation.bindings, ambiguous(evaluation) if is_ambiguous else ()
-    )
+    return nearest_bindings(job, evaluation.bindings, ambiguous(evaluation) if is_ambiguous else ())

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from analytics.model.instants import format_ms
 from service.ci.verifier.candidates import candidates_of
 from service.trust.bindings.repository import BindingState
-from service.trust.explain.evaluation import KnownBinding
+from service.trust.explain.evaluation import KnownBinding, TokenJob
 from service.trust.explain.text_diff import Difference, common_prefix, difference_of, shown
 
 NEAREST_MAX: Final = 5
@@ -28,17 +28,6 @@ FOLDS_MAX: Final = 500
 
 Normalising hostile input takes time quadratic in its length and blocks the event loop meanwhile.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSubject:
-    """A token's unverified identity, and the project of the API key sent with it."""
-
-    issuer: str
-    sub: str
-    repository_id: str | None
-    event_name: str | None
-    project_id: str | None
 
 
 class NearKind(IntEnum):
@@ -84,24 +73,24 @@ class _Match:
 
 
 def nearest_bindings(
-    subject: TokenSubject, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
+    job: TokenJob, bindings: Collection[KnownBinding], ambiguous: Collection[str] = ()
 ) -> Sequence[NearMatch]:
-    """The organisation's `bindings` nearest to `subject`.
+    """The organisation's `bindings` nearest to `job`.
 
     If `ambiguous` is given, only these ids: bindings that match equally well.
     """
     if ambiguous:
         why = "It matches, and so do the others listed: none of them goes before the rest."
         equal = (_Match(b, NearKind.AMBIGUOUS, why) for b in bindings if b.id in ambiguous)
-        return [_near(match, subject) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
-    matches = nsmallest(NEAREST_MAX, _compared(subject, bindings), _order)
+        return [_near(match, job) for match in nsmallest(AMBIGUOUS_MAX, equal, _order)]
+    matches = nsmallest(NEAREST_MAX, _compared(job, bindings), _order)
     # Merely similar subjects would distract from matches with a specific reason.
     specific = [match for match in matches if match.kind is not NearKind.CLOSEST]
-    return [_near(match, subject) for match in specific or matches]
+    return [_near(match, job) for match in specific or matches]
 
 
 def find_predecessor(
-    subject: TokenSubject, nearest: Sequence[NearMatch], bindings: Collection[KnownBinding]
+    job: TokenJob, nearest: Sequence[NearMatch], bindings: Collection[KnownBinding]
 ) -> KnownBinding | None:
     """The active binding of the job under an earlier name, or None.
 
@@ -114,7 +103,7 @@ def find_predecessor(
     if own is None or own.state is not BindingState.ACTIVE:
         return None
     binding = by_id[own.id]
-    is_same_repository = binding.repository_id == subject.repository_id is not None
+    is_same_repository = binding.repository_id == job.repository_id is not None
     is_renamed = own.kind in {NearKind.SPELLING, NearKind.QUALIFIED} and is_same_repository
     return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
 
@@ -128,17 +117,17 @@ def _order(match: _Match) -> tuple[int, bool, int, float, str]:
     return match.order
 
 
-def _compared(subject: TokenSubject, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
-    of_issuer = [binding for binding in bindings if binding.issuer == subject.issuer]
-    same_sub = [binding for binding in of_issuer if binding.sub_pattern == subject.sub]
+def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
+    of_issuer = [binding for binding in bindings if binding.issuer == job.issuer.url]
+    same_sub = [binding for binding in of_issuer if binding.sub_pattern == job.sub]
     live = _live_events(same_sub)
     for binding in same_sub:
-        yield _with_same_sub(subject, binding, live)
-    plain = plain_sub(subject.sub)
-    respelt = _respelt(subject.sub, [binding.sub_pattern for binding in of_issuer])
+        yield _with_same_sub(job, binding, live)
+    plain = plain_sub(job.sub)
+    respelt = _respelt(job.sub, [binding.sub_pattern for binding in of_issuer])
     for binding in of_issuer:
-        if binding.sub_pattern != subject.sub:
-            yield _with_other_sub(subject, binding, plain, respelt)
+        if binding.sub_pattern != job.sub:
+            yield _with_other_sub(job, binding, plain, respelt)
 
 
 def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -149,20 +138,20 @@ def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[
 
 
 def _with_same_sub(
-    subject: TokenSubject, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
+    job: TokenJob, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
 ) -> _Match:
-    if binding.repository_id not in {None, subject.repository_id}:
-        return _Match(binding, NearKind.OTHER_REPOSITORY, _why_other_repository(subject, binding))
-    if binding.project_id not in {None, subject.project_id}:
-        key = f"one of {subject.project_id}" if subject.project_id else "none of a project"
+    if binding.repository_id not in {None, job.repository_id}:
+        return _Match(binding, NearKind.OTHER_REPOSITORY, _why_other_repository(job, binding))
+    if binding.project_id not in {None, job.project_id}:
+        key = f"one of {job.project_id}" if job.project_id else "none of a project"
         why = f"It is for API keys of project {binding.project_id} alone; this is {key}."
         return _Match(binding, NearKind.OTHER_PROJECT, why)
     if binding.revoked_at is None and binding.id not in live:
         return _Match(binding, NearKind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
     event_sets = live.get(binding.id, (frozenset(binding.event_names),))
-    missing = [names for names in event_sets if names and subject.event_name not in names]
+    missing = [names for names in event_sets if names and job.event_name not in names]
     if missing:
-        return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(subject, binding, missing[0]))
+        return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(job, binding, missing[0]))
     if binding.revoked_at is not None:
         return _Match(binding, NearKind.REVOKED, "It fits.")
     # The key's project fits the binding, but its envelope is limited to another one.
@@ -175,43 +164,43 @@ _WHY_OUTSIDE: Final = (
 )
 
 
-def _why_other_repository(subject: TokenSubject, binding: KnownBinding) -> str:
-    if subject.repository_id is None:
+def _why_other_repository(job: TokenJob, binding: KnownBinding) -> str:
+    if job.repository_id is None:
         return f"It is for repository {binding.repository_id}; the token names no repository id."
     return shown(
         f"It is for repository {binding.repository_id}, the token comes from"
-        f" {subject.repository_id} under the same name:"
+        f" {job.repository_id} under the same name:"
         " renamed, transferred, or deleted and created again."
     )
 
 
-def _why_other_event(subject: TokenSubject, binding: KnownBinding, listed: frozenset[str]) -> str:
+def _why_other_event(job: TokenJob, binding: KnownBinding, listed: frozenset[str]) -> str:
     whose = "It" if listed == frozenset(binding.event_names) else "The envelope above it"
     not_by = "the token does not say what started its job"
-    if subject.event_name is not None:
-        not_by = f"not by {subject.event_name}"
+    if job.event_name is not None:
+        not_by = f"not by {job.event_name}"
     return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
 
 
 def _with_other_sub(
-    subject: TokenSubject, binding: KnownBinding, plain: str, respelt: Collection[str]
+    job: TokenJob, binding: KnownBinding, plain: str, respelt: Collection[str]
 ) -> _Match:
     pattern = binding.sub_pattern
-    is_same_repository = binding.repository_id == subject.repository_id is not None
+    is_same_repository = binding.repository_id == job.repository_id is not None
     if plain_sub(pattern) == plain:
         return _Match(
             binding,
             NearKind.QUALIFIED,
-            _why_qualified(subject.sub, pattern, is_same_repository=is_same_repository),
+            _why_qualified(job.sub, pattern, is_same_repository=is_same_repository),
             0 if is_same_repository else 1,
         )
     if pattern in respelt:
         return _Match(binding, NearKind.SPELLING, "Its subject differs in spelling alone.")
     if is_same_repository:
         why = "It is for the same repository id, but another branch, environment or name."
-        return _Match(binding, NearKind.OTHER_SUBJECT, why, -_likeness(subject.sub, pattern))
+        return _Match(binding, NearKind.OTHER_SUBJECT, why, -_likeness(job.sub, pattern))
     why = "Its subject is among the most alike."
-    return _Match(binding, NearKind.CLOSEST, why, -_likeness(subject.sub, pattern))
+    return _Match(binding, NearKind.CLOSEST, why, -_likeness(job.sub, pattern))
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
@@ -254,7 +243,7 @@ def _likeness(first: str, second: str) -> int:
     return prefix + common_prefix(first[prefix:][::-1], second[prefix:][::-1])
 
 
-def _near(match: _Match, subject: TokenSubject) -> NearMatch:
+def _near(match: _Match, job: TokenJob) -> NearMatch:
     binding = match.binding
     return NearMatch(
         id=binding.id,
@@ -262,7 +251,7 @@ def _near(match: _Match, subject: TokenSubject) -> NearMatch:
         sub_pattern=binding.sub_pattern,
         repository_id=binding.repository_id,
         why=" ".join([match.why, *_revoked(binding)]),
-        difference=_difference(match, subject),
+        difference=_difference(match, job),
         kind=match.kind,
     )
 
@@ -274,8 +263,8 @@ def _revoked(binding: KnownBinding) -> list[str]:
     return [f"Revoked at {format_ms(binding.revoked_at)} by {binding.revoked_by}{reason}."]
 
 
-def _difference(match: _Match, subject: TokenSubject) -> Difference | None:
+def _difference(match: _Match, job: TokenJob) -> Difference | None:
     binding = match.binding
-    if match.kind is NearKind.OTHER_REPOSITORY and binding.repository_id and subject.repository_id:
-        return difference_of(binding.repository_id, subject.repository_id)
-    return difference_of(binding.sub_pattern, subject.sub)
+    if match.kind is NearKind.OTHER_REPOSITORY and binding.repository_id and job.repository_id:
+        return difference_of(binding.repository_id, job.repository_id)
+    return difference_of(binding.sub_pattern, job.sub)

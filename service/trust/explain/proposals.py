@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from service.ci.issuers.issuers import Issuer
 from service.ci.verifier.candidates import ActiveBinding, BindingTerms, candidates_of
 from service.ci.verifier.claims import UnverifiedClaims
 from service.ci.verifier.codes import TokenRejected
@@ -15,6 +14,7 @@ from service.ci.verifier.rules import VerificationContext, match_binding
 from service.core.errors import Invalid
 from service.store.tables import Origin
 from service.trust.bindings.rules import Draft, ProjectsAndTeams, parse_binding
+from service.trust.explain.evaluation import TokenJob
 from service.trust.explain.text_diff import shown
 
 _OWNER_CHARS_MAX: Final = 128
@@ -35,17 +35,6 @@ class Proposal:
     review: str
 
 
-@dataclass(frozen=True, slots=True)
-class UntrustedJob:
-    """A CI job to trust, and the project of the API key that it came with."""
-
-    sub: str | None
-    repository_id: str | None
-    event_name: str | None
-    owner: str | None
-    project_id: str | None
-
-
 def proposal_for(
     unverified_claims: UnverifiedClaims,
     context: VerificationContext,
@@ -59,25 +48,18 @@ def proposal_for(
     proposed binding before it is returned.
     """
     issuer = context.issuers.get(unverified_claims.text("iss") or "")
-    if issuer is None:
+    job = TokenJob.of(unverified_claims, issuer, context.project_id)
+    if job is None:
         return None
-    job = UntrustedJob(
-        sub=unverified_claims.text("sub"),
-        repository_id=unverified_claims.identifier(issuer.repository_id_claim),
-        event_name=unverified_claims.text(issuer.event_name_claim),
-        owner=unverified_claims.text(issuer.owner_claim),
-        project_id=context.project_id,
-    )
     for earlier in (predecessor, None):
-        proposal = draft_of(issuer, job, active, earlier)
+        proposal = draft_of(job, active, earlier)
         if proposal is not None and _would_match(proposal, unverified_claims, context, active):
             return proposal
     return None
 
 
 def draft_of(
-    issuer: Issuer,
-    job: UntrustedJob,
+    job: TokenJob,
     active: Collection[ActiveBinding] = (),
     predecessor: ActiveBinding | None = None,
 ) -> Proposal | None:
@@ -86,9 +68,9 @@ def draft_of(
     It replaces the one of `active` that holds its slot, otherwise `predecessor`, and keeps the
     events of that one. A binding that replaces none is limited to the job's project.
     """
-    if not issuer.requires_repository_id and not (job.repository_id or "").isdecimal():
+    if not job.issuer.requires_repository_id and not (job.repository_id or "").isdecimal():
         job = replace(job, repository_id=None)  # such a binding matches any repository
-    own = _parsed(issuer, job, [job.event_name] if job.event_name else [], job.project_id)
+    own = _parsed(job, [job.event_name] if job.event_name else [], job.project_id)
     if own is None or own.repository_id != job.repository_id:
         return None  # the id would be stored in canonical form, and not match the token
     holder = next((binding for binding in active if _holds_slot(binding, own)), None)
@@ -96,7 +78,7 @@ def draft_of(
     if replaced is None:
         return Proposal(_body(own), None, None, _review(own, job.owner))
     events, project_id = _union(replaced, own.event_names), _project_for_both(replaced, job)
-    draft = _parsed(issuer, job, events, project_id)
+    draft = _parsed(job, events, project_id)
     if draft is None:
         return None
     return Proposal(
@@ -109,11 +91,9 @@ def draft_of(
     )
 
 
-def _parsed(
-    issuer: Issuer, job: UntrustedJob, event_names: Sequence[str], project_id: str | None
-) -> Draft | None:
+def _parsed(job: TokenJob, event_names: Sequence[str], project_id: str | None) -> Draft | None:
     body = {
-        "issuer": issuer.url,
+        "issuer": job.issuer.url,
         "sub_pattern": job.sub,
         "repository_id": job.repository_id,
         "event_names": list(event_names),
@@ -122,7 +102,7 @@ def _parsed(
     }
     known = ProjectsAndTeams(projects={project_id} if project_id else (), teams=())
     try:
-        return parse_binding(body, {issuer.url: issuer}, known)
+        return parse_binding(body, {job.issuer.url: job.issuer}, known)
     except Invalid:
         return None
 
@@ -146,7 +126,7 @@ def _union(replaced: ActiveBinding, event_names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(lists))) if all(lists) else []
 
 
-def _project_for_both(replaced: ActiveBinding, job: UntrustedJob) -> str | None:
+def _project_for_both(replaced: ActiveBinding, job: TokenJob) -> str | None:
     """The limit of the replaced binding if it includes the job, otherwise none.
 
     With the job's own project instead, jobs that were trusted would no longer be.

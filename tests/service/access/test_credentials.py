@@ -161,17 +161,17 @@ REQUESTS: Final = {
     "dashboard.filter_values": Request("audit:r", query={"name": "package", "prefix": "left"}),
     "dashboard_live.live_rows": Request("audit:r", is_endless=True),
     **{
-        f"dashboard_trust.{page}_page": Request("oidc:r")
+        f"dashboard_{page}.{page}_page": Request("oidc:r")
         for page in ("bindings", "explain", "binding", "rejected")
     },
-    "dashboard_trust.new_page": Request("oidc:w"),
-    "dashboard_trust.create": Request("oidc:w", is_form=True),
-    "dashboard_trust.explain": Request("oidc:r", is_form=True),
-    "dashboard_trust.revoke": Request("oidc:w", is_form=True),
-    "dashboard_trust_changes.replace_page": Request("oidc:w"),
-    "dashboard_trust_changes.replace": Request("oidc:w", is_form=True),
-    "dashboard_trust_changes.repository_page": Request("oidc:w"),
-    "dashboard_trust_changes.revoke_repository_form": Request("oidc:w", is_form=True),
+    "dashboard_create_binding.new_page": Request("oidc:w"),
+    "dashboard_create_binding.create": Request("oidc:w", is_form=True),
+    "dashboard_explain.explain": Request("oidc:r", is_form=True),
+    "dashboard_binding.revoke": Request("oidc:w", is_form=True),
+    "dashboard_create_binding.replace_page": Request("oidc:w"),
+    "dashboard_create_binding.replace": Request("oidc:w", is_form=True),
+    "dashboard_repository.repository_page": Request("oidc:w"),
+    "dashboard_repository.revoke_repository_form": Request("oidc:w", is_form=True),
     **{
         f"dashboard_{page}.{page}_page": Request("org:admin")
         for page in ("members", "teams", "projects", "keys", "roles")

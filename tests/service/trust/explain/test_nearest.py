@@ -6,22 +6,22 @@ from itertools import pairwise
 import pytest
 
 from service.orgs.teams import create_team
-from service.trust.explain.evaluation import KnownBinding
+from service.trust.explain.evaluation import KnownBinding, TokenJob
 from service.trust.explain.nearest import (
     FOLDED_CHARS_MAX,
     FOLDS_MAX,
     NEAREST_MAX,
-    TokenSubject,
     nearest_bindings,
     plain_sub,
 )
 from tests.conftest import BY_OPERATOR, ISSUER, START, World
 from tests.issuers.issuer import Issuer
+from tests.issuers.known import GITHUB
 from tests.service.trust.explain.explaining import created, explained_claims, failing, revoke
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 QUALIFIED = "repo:acme@77/payments@123456789:ref:refs/heads/main"
-SOUGHT = TokenSubject(ISSUER, MAIN, "123456789", "push", None)
+SOUGHT = TokenJob(GITHUB, MAIN, "123456789", "push", None, None)
 
 
 def known(binding_id: str, **changes) -> KnownBinding:

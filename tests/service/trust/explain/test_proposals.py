@@ -6,7 +6,8 @@ import pytest
 
 from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.verifier.candidates import BindingTerms
-from service.trust.explain.proposals import UntrustedJob, draft_of
+from service.trust.explain.evaluation import TokenJob
+from service.trust.explain.proposals import draft_of
 from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer
 from tests.issuers.known import GITHUB
@@ -22,7 +23,7 @@ from tests.service.trust.explain.explaining import (
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 NOW = int(START.timestamp())
-JOB = UntrustedJob(MAIN, "123456789", "push", "acme", None)
+JOB = TokenJob(GITHUB, MAIN, "123456789", "push", "acme", None)
 CIRCLECI = KnownIssuer(
     name="circleci",
     url="https://oidc.circleci.com/org/0",
@@ -164,7 +165,7 @@ def known(binding_id: str, **changes) -> BindingTerms:
 
 def test_owner_and_repository_are_named_for_review():
     """Any repository can have the names in a sub: the id is what is trusted."""
-    proposal = draft_of(GITHUB, JOB)
+    proposal = draft_of(JOB)
 
     assert "jobs of acme (repository 123456789), started by push" in proposal.review
     assert "check that both are yours" in proposal.review
@@ -172,7 +173,7 @@ def test_owner_and_repository_are_named_for_review():
 
 def test_a_draft_without_event_trusts_any_and_says_so():
     """No list can name a claim that is not there."""
-    proposal = draft_of(GITHUB, UntrustedJob(MAIN, "1", None, None, None))
+    proposal = draft_of(TokenJob(GITHUB, MAIN, "1", None, None, None))
 
     assert proposal.body["event_names"] == []
     assert "an owner the token does not name" in proposal.review
@@ -181,9 +182,7 @@ def test_a_draft_without_event_trusts_any_and_says_so():
 
 def test_an_issuer_that_needs_no_repository_id_gets_a_draft_without():
     """Its ids need not be numbers."""
-    proposal = draft_of(
-        CIRCLECI, UntrustedJob("org/0/project/1/user/2", "0f-uuid", None, None, None)
-    )
+    proposal = draft_of(TokenJob(CIRCLECI, "org/0/project/1/user/2", "0f-uuid", None, None, None))
 
     assert proposal.body["repository_id"] is None
     assert "any repository" in proposal.review
@@ -198,7 +197,7 @@ def test_only_what_holds_the_slot_is_replaced():
         known("issuer", issuer="https://gitlab.com"),
     ]
 
-    proposal = draft_of(GITHUB, replace(JOB, event_name="release"), [known("holder"), *others])
+    proposal = draft_of(replace(JOB, event_name="release"), [known("holder"), *others])
 
     assert (proposal.replaces, proposal.beside) == ("holder", None)
     assert proposal.body["event_names"] == ["push", "release"]
@@ -208,8 +207,8 @@ def test_a_list_of_events_that_grew_too_long_is_not_proposed():
     """The request would be refused."""
     full = known("holder", event_names=[f"event-{number}" for number in range(64)])
 
-    assert draft_of(GITHUB, JOB, [full]) is None
-    assert draft_of(GITHUB, replace(JOB, event_name="event-1"), [full]) is not None
+    assert draft_of(JOB, [full]) is None
+    assert draft_of(replace(JOB, event_name="event-1"), [full]) is not None
 
 
 # The job under an earlier name

@@ -1,0 +1,142 @@
+"""The form of a binding: its choices, what was typed, and the binding that is in its way."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from service.access.callers import Caller
+from service.core.errors import Invalid
+from service.core.threads import in_thread
+from service.pages.page import ANYWHERE, FormState
+from service.pages.services import DashboardServices
+from service.pages.trust.binding_view import may_create
+from service.store.organisations import list_names
+from service.store.tables import Binding, Organisation, Origin, Project, Team
+from service.trust.bindings.repository import find_projects_and_teams
+from service.trust.bindings.rules import parse_binding
+from service.trust.bindings.slots import find_holder
+from service.trust.refusals import BindingExists
+from service.web.endpoint import Call
+
+FIELDS: Final = (
+    "issuer",
+    "sub_pattern",
+    "repository_id",
+    "event_names",
+    "origin",
+    "team_id",
+    "project_id",
+)
+_ORIGINS: Final = {
+    Origin.ORG_ADMIN: "org_admin: for the organisation",
+    Origin.TEAM_ADMIN: "team_admin: for a team, within an org_admin binding",
+}
+
+Typed = Mapping[str, str]
+"""The texts of the fields, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The caller's choices: pairs of value and label."""
+
+    issuers: Sequence[tuple[str, str]]
+    origins: Sequence[tuple[str, str]]
+    teams: Sequence[tuple[str, str]]
+    projects: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingForm:
+    """The form. `fault` is an error of no single field, `holder` the conflicting binding."""
+
+    choices: Choices
+    given: Typed = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+    fault: str | None = None
+    holder: Binding | None = None
+
+
+async def load_form(call: Call[DashboardServices], state: FormState) -> BindingForm:
+    """The form, empty or with all that was typed and its errors."""
+    choices = await load_choices(call)
+    if state.refusal is None:
+        return BindingForm(choices)
+    holder = None
+    if isinstance(state.refusal, BindingExists):
+        holder = await _find_typed_holder(call, state.typed)
+    texts = faults_of(state)
+    fault = texts.pop(ANYWHERE, None)
+    return BindingForm(choices, state.typed, texts, fault, holder)
+
+
+def faults_of(state: FormState) -> dict[str, str]:
+    """The errors of the form that was sent, by field."""
+    return {name: text for name in state.faults if (text := state.fault_in(state.path, name))}
+
+
+def typed_of(body: Mapping[str, Any]) -> Typed:
+    """The texts to type in order to send `body`."""
+    return {
+        **{name: body.get(name) or "" for name in FIELDS},
+        "event_names": "\n".join(body["event_names"]),
+    }
+
+
+def parse_typed(typed: Typed, names: Sequence[str] = FIELDS) -> dict[str, Any]:
+    """The values of those fields that are `typed`, by their name in the API's body.
+
+    Line breaks in a subject come from pasting, and are removed.
+    """
+    body: dict[str, Any] = {name: typed[name] for name in names if name in typed}
+    if "sub_pattern" in body:
+        body["sub_pattern"] = body["sub_pattern"].replace("\r", "").replace("\n", "")
+    if "event_names" in body:
+        lines = [line.strip() for line in body["event_names"].splitlines()]
+        body["event_names"] = [line for line in lines if line]
+    return body
+
+
+def body_of(typed: Typed) -> dict[str, Any]:
+    """The API's body of a create for what was typed. An empty field is left out."""
+    return {name: value for name, value in parse_typed(typed).items() if value}
+
+
+async def _find_typed_holder(call: Call[DashboardServices], typed: Typed) -> Binding | None:
+    """The organisation's active binding in the slot of what was typed, or None.
+
+    None also if it is another organisation's, or if what was typed is not valid.
+    """
+    body, tenant_id = body_of(typed), call.org.id
+    names = body.get("project_id"), body.get("team_id")
+    async with call.read() as session:
+        known = await find_projects_and_teams(session, tenant_id, *names)
+        try:
+            draft = parse_binding(body, call.services.bindings.issuers, known)
+        except Invalid:
+            return None
+        return await find_holder(session, tenant_id, draft)
+
+
+async def load_choices(call: Call[DashboardServices]) -> Choices:
+    """What the caller may choose from."""
+    caller, org = call.caller, call.org
+    async with call.read() as session:
+        teams = await list_names(session, org, Team)
+        projects = await list_names(session, org, Project)
+    own = await in_thread(_own, caller, org, teams)
+    is_org_admin = may_create(caller, org, None)
+    offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
+    return Choices(
+        issuers=[(url, url) for url in call.services.bindings.issuers],
+        origins=[(origin, words) for origin, words in _ORIGINS.items() if offered[origin]],
+        teams=[("", "none"), *own],
+        projects=[("", "any"), *projects],
+    )
+
+
+def _own(
+    caller: Caller, org: Organisation, teams: Sequence[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Those of `teams`, of which there may be 10,000, whose bindings `caller` could create."""
+    return [(team_id, name) for team_id, name in teams if may_create(caller, org, team_id)]
