@@ -51,7 +51,7 @@ class BindingForm:
     """The form. `fault` is an error of no single field, `holder` the conflicting binding."""
 
     choices: Choices
-    given: Typed = field(default_factory=dict)
+    typed: Typed = field(default_factory=dict)
     faults: Mapping[str, str] = field(default_factory=dict)
     fault: str | None = None
     holder: Binding | None = None

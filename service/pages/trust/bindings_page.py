@@ -28,7 +28,7 @@ PARAMETERS: Final = (*_FILTERS, *_PLACES)
 class BindingsView:
     """The template's data. `newer` and `older` are query strings, `as_of` is None for now."""
 
-    given: Mapping[str, str]
+    parameters: Mapping[str, str]
     faults: Mapping[str, str]
     as_of: datetime | None = None
     rows: tuple[ShownBinding, ...] = ()
@@ -39,12 +39,12 @@ class BindingsView:
     @property
     def is_narrowed(self) -> bool:
         """Whether there may be bindings that are not listed."""
-        return any(name in self.given for name in PARAMETERS)
+        return any(name in self.parameters for name in PARAMETERS)
 
     @property
     def others(self) -> str:
         """The query string for revoked ones as of the same instant."""
-        return urlencode({**self.given, "state": "revoked"})
+        return urlencode({**self.parameters, "state": "revoked"})
 
 
 @Page(
@@ -72,24 +72,28 @@ async def load_bindings_view(
 ) -> BindingsView:
     """The page's data for the parameters that are `typed`; an empty one is none."""
     now, org = call.services.clock(), call.org
-    given = {name: text for name in PARAMETERS if (text := typed.get(name))}
+    parameters = {name: text for name in PARAMETERS if (text := typed.get(name))}
     faults: dict[str, str] = {}
-    as_of = _as_of(given.get("asOf"), now, faults)
-    if len(given.get("text", "")) > SUB_PATTERN_MAX:
+    as_of = _as_of(parameters.get("asOf"), now, faults)
+    if len(parameters.get("text", "")) > SUB_PATTERN_MAX:
         faults["text"] = f"text must be at most {SUB_PATTERN_MAX} chars"
     matching = BindingFilter(
-        state=parse_state(given.get("state")), as_of=as_of, text=given.get("text")
+        state=parse_state(parameters.get("state")), as_of=as_of, text=parameters.get("text")
     )
     if faults:
-        return BindingsView(given, faults)
+        return BindingsView(parameters, faults)
     async with call.read() as session:
         page = await list_page(
-            session, org.id, matching, after=given.get("after"), before=given.get("before")
+            session,
+            org.id,
+            matching,
+            after=parameters.get("after"),
+            before=parameters.get("before"),
         )
         rows = await show_bindings(session, org.id, page.bindings, now, as_of)
-    filters = {name: given[name] for name in _FILTERS if name in given}
+    filters = {name: parameters[name] for name in _FILTERS if name in parameters}
     return BindingsView(
-        given,
+        parameters,
         faults,
         as_of,
         tuple(rows),

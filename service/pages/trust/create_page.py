@@ -54,7 +54,7 @@ async def new_page(call: Call[DashboardServices], state: FormState) -> View | Re
         return await explained_page(call, await explain_source(call, source), source)
     form = await load_form(call, state)
     if form.holder is not None:
-        form = dataclasses.replace(form, given=_merged(form.given, form.holder))
+        form = dataclasses.replace(form, typed=_merged(form.typed, form.holder))
     return {"create": form, "explain": await explain_form(call)}
 
 
@@ -84,7 +84,7 @@ async def replace_page(call: Call[DashboardServices], state: FormState, binding_
         async with call.read() as session:
             binding = await get_active(session, call.org.id, binding_id)
         call.caller.require_revoke_rights(call.org, binding.team_id)
-        form = dataclasses.replace(form, given=typed_of(_own_terms(binding)))
+        form = dataclasses.replace(form, typed=typed_of(_own_terms(binding)))
     return {"page": form, "binding_id": binding_id}
 
 
@@ -109,12 +109,12 @@ def _own_terms(binding: Binding) -> dict[str, object]:
     return terms_of(binding) | ({"origin": Origin.ORG_ADMIN.value} if is_platforms else {})
 
 
-def _merged(given: Typed, holder: Binding) -> Typed:
-    events: Sequence[str] = parse_typed(given).get("event_names", ())
+def _merged(typed: Typed, holder: Binding) -> Typed:
+    events: Sequence[str] = parse_typed(typed).get("event_names", ())
     is_any = not events or not holder.event_names
-    project_id = given.get("project_id", "")
+    project_id = typed.get("project_id", "")
     return {
-        **given,
+        **typed,
         "event_names": "" if is_any else "\n".join(dict.fromkeys([*holder.event_names, *events])),
         "project_id": project_id if project_id == holder.project_id else "",
     }

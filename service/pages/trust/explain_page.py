@@ -38,14 +38,14 @@ from service.web.endpoint import Call
 
 @dataclass(frozen=True, slots=True)
 class ProposalCard:
-    """The template's data. `given` fills the form of the proposal, `beside` that of the other one.
+    """The template's data. `typed` fills the form of the proposal, `beside` that of the other one.
 
     `replaced` is the binding that the proposal replaces. `project` is the name of the project that
     the new binding is limited to. `choices` are None for callers that cannot create bindings.
     """
 
     proposal: Proposal
-    given: Typed
+    typed: Typed
     beside: Typed | None
     replaced: ShownBinding | None
     project: str | None
@@ -60,7 +60,7 @@ async def load_proposal_card(call: Call[DashboardServices], proposal: Proposal) 
     project_id = proposal.body["project_id"]
     return ProposalCard(
         proposal=proposal,
-        given=typed_of(proposal.body),
+        typed=typed_of(proposal.body),
         beside=None if proposal.beside is None else typed_of(proposal.beside),
         replaced=await _replaced(call, proposal),
         project=dict(choices.projects).get(project_id, project_id) if project_id else None,
@@ -276,7 +276,7 @@ def _of_nearest(near: NearMatch, failed: ExplainedRule) -> str | None:
     if near.kind is NearKind.OTHER_REPOSITORY:
         return f"A binding has its subject, for repository id {near.repository_id}."
     if near.kind is NearKind.OTHER_EVENT:
-        return f"It was started by {_one(failed.found)}, which its binding does not list."
+        return f"It was started by {_event_of(failed.found)}, which its binding does not list."
     return _OF_NEAREST.get(near.kind)
 
 
@@ -284,7 +284,7 @@ def _article(near: NearMatch) -> str:
     return f"{'an' if near.state == 'active' else 'a'} {near.state} binding"
 
 
-def _one(found: object) -> str:
+def _event_of(found: object) -> str:
     return found if isinstance(found, str) else "an event the token does not name"
 
 

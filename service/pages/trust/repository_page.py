@@ -35,13 +35,13 @@ PARAMETERS: Final = ("issuer", "repository_id")
 
 @dataclass(frozen=True, slots=True)
 class RepositoryView:
-    """The active bindings of the repository in `given`, or the form that asks for one.
+    """The active bindings of the repository in `typed`, or the form that asks for one.
 
     `rows` are the first of `total`; `listed` is the digest of all their ids.
     """
 
     issuers: Sequence[tuple[str, str]]
-    given: Mapping[str, str] = field(default_factory=dict)
+    typed: Mapping[str, str] = field(default_factory=dict)
     rows: Sequence[ShownBinding] = ()
     total: int = 0
     listed: str = ""
@@ -62,18 +62,18 @@ class RepositoryView:
 )
 async def repository_page(call: Call[DashboardServices], state: FormState) -> View:
     """The active bindings of a repository as they are now, with the form that revokes them."""
-    given = {name: text for name in (*PARAMETERS, "reason") if (text := state.typed.get(name))}
-    view, refusal = await load_repository_view(call, given), state.refusal
+    typed = {name: text for name in (*PARAMETERS, "reason") if (text := state.typed.get(name))}
+    view, refusal = await load_repository_view(call, typed), state.refusal
     if refusal is not None:
         texts = faults_of(state)
         view = replace(view, faults=texts, fault=texts.get(ANYWHERE))
     return {"page": view, "status": view.status if refusal is None else state.status}
 
 
-def _listed_of(given: Mapping[str, Any]) -> RevocationRequest:
+def _listed_of(typed: Mapping[str, Any]) -> RevocationRequest:
     """What the form confirms: exactly the bindings that it listed. Raises Invalid."""
-    repository = Repository.parse(given.get("issuer"), given.get("repository_id"))
-    return RevocationRequest(repository, parse_reason(given.get("reason")), given.get("listed", ""))
+    repository = Repository.parse(typed.get("issuer"), typed.get("repository_id"))
+    return RevocationRequest(repository, parse_reason(typed.get("reason")), typed.get("listed", ""))
 
 
 repository_page.form(
@@ -88,14 +88,14 @@ repository_page.form(
 
 
 async def load_repository_view(
-    call: Call[DashboardServices], given: Mapping[str, str]
+    call: Call[DashboardServices], typed: Mapping[str, str]
 ) -> RepositoryView:
     """The page's data; without parameters the form alone."""
-    view = RepositoryView([(url, url) for url in call.services.bindings.issuers], given)
-    if not given:
+    view = RepositoryView([(url, url) for url in call.services.bindings.issuers], typed)
+    if not typed:
         return view
     try:
-        repository = Repository.parse(given.get("issuer"), given.get("repository_id"))
+        repository = Repository.parse(typed.get("issuer"), typed.get("repository_id"))
     except Invalid as fault:
         name = fault.field or "repository_id"
         return replace(view, faults={name: fault.text}, status=fault.status)
@@ -111,7 +111,7 @@ async def load_repository_view(
         return replace(view, fault=missing.text, status=missing.status)
     return replace(
         view,
-        given={**given, "repository_id": repository.repository_id},
+        typed={**typed, "repository_id": repository.repository_id},
         rows=rows,
         total=len(bindings),
         listed=digest_of(binding.id for binding in bindings),

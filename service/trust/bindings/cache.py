@@ -14,7 +14,7 @@ from service.store.store import Store
 from service.store.tables import Organisation
 from service.trust.bindings.repository import list_active
 
-KEPT_BYTES_MAX: Final = 128 * 2**20
+CACHE_BYTES_MAX: Final = 128 * 2**20
 _CANDIDATE_BYTES: Final = 768
 """Approximate memory of a candidate without its subject and events."""
 
@@ -28,13 +28,13 @@ class BindingCache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept = ByteCache(KEPT_BYTES_MAX)
+        self._cache = ByteCache(CACHE_BYTES_MAX)
         self._loads = SingleFlight[Candidates]()
 
     async def candidates(self, org: Organisation) -> Candidates:
         """The active bindings of `org`, at least as recent as `org`."""
         key = (org.id, org.trust_revision)
-        is_known, candidates = self._kept.find(key)
+        is_known, candidates = self._cache.find(key)
         if is_known:
             return candidates  # type: ignore[no-any-return]
         return await self._loads.run(key, partial(self._load, org.id))
@@ -46,7 +46,7 @@ class BindingCache:
             org = await get_org_by_id(session, tenant_id)
             active = await list_active(session, tenant_id)
         candidates, size = await in_thread(_prepared, active)
-        self._kept.keep((tenant_id, org.trust_revision), candidates, size)
+        self._cache.keep((tenant_id, org.trust_revision), candidates, size)
         return candidates
 
 

@@ -293,15 +293,15 @@ def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
     form.bindings.clear()
 
 
-def _member(one: MemberRights, capabilities: list[str]) -> MemberThen:
-    member = one.member
+def _member(rights: MemberRights, capabilities: list[str]) -> MemberThen:
+    member = rights.member
     return MemberThen(
         id=member.id,
         email=member.email,
         identity_provider=member.identity_provider,
-        role=one.role,
+        role=rights.role,
         capabilities=capabilities,
-        administers=[team.id for team in one.teams],
+        administers=[team.id for team in rights.teams],
         since=format_ms(member.created_at),
         removed_at=optional_ms(member.removed_at),
     )
