@@ -13,7 +13,7 @@ from tests.budgets import only_full
 from tests.engines.conftest import environment_of
 from tests.engines.engines import ENGINES, READS
 from tests.service.audit.open_table.conftest import answers_of
-from tests.slow_store import slow_store
+from tests.store_proxy import slow_store
 
 STAGES = ("seal", "merge", "bring_in", "prune")
 """What happens to the lake before each publication."""

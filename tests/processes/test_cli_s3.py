@@ -1,6 +1,7 @@
 """`countersign` with segments in a bucket: whose prefix it is, and backups of it by version."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.interpreters import start_module
 from tests.processes.command_line import invoke
 from tests.processes.homes import CLI, DEADLINE_S
 from tests.seaweedfs import versioned
-from tests.store_proxy import Answer, StoreRequest, store_proxy
+from tests.store_proxy import Answer, Request, store_proxy
 
 
 @pytest.fixture
@@ -90,21 +91,21 @@ class Holding:
         self._lock = threading.Lock()
         self.is_holding = threading.Event()
 
-    def __call__(self, request: StoreRequest) -> Answer:
+    def __call__(self, request: Request, ask: Callable[[], Answer]) -> Answer:
         with self._lock:
             self._left -= request.method == self._method
             if self._left <= 0:
                 self.is_holding.set()
         if self.is_holding.is_set():
             threading.Event().wait(DEADLINE_S)
-        return request.forward()
+        return ask()
 
 
 def kill_midway(arguments: list[str], given: dict[str, str], method: str, number: int) -> None:
     """Run a command whose request `number` of `method` has no answer, and kill it there."""
     with store_proxy(given["COUNTERSIGN_SEGMENTS_ENDPOINT"]) as proxy:
         holding = Holding(method, number)
-        proxy.respond = holding
+        proxy.fault = holding
         own = {"COUNTERSIGN_SEGMENTS_ENDPOINT": proxy.endpoint, "COUNTERSIGN_SEGMENTS_WAIT_S": "60"}
         process = start_module(CLI, *arguments, env=given | own)
         assert holding.is_holding.wait(DEADLINE_S)

@@ -25,7 +25,7 @@ from analytics.storage.segment_writer import NewSegment, write_segment
 from tests.analytics.samples import DAY, TENANT, sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START
-from tests.faulty_store import Answer, Fault, FaultyStore, Request, faulty_store
+from tests.store_proxy import Answer, Fault, Request, StoreProxy, store_proxy
 
 WAIT_S = 0.8
 """For requests that are to fail: a busy machine may fail them, too."""
@@ -37,8 +37,8 @@ _Ask = Callable[[], Answer]
 
 
 @pytest.fixture
-def proxy(bucket) -> Iterator[FaultyStore]:
-    with faulty_store(bucket.server.endpoint) as store:
+def proxy(bucket) -> Iterator[StoreProxy]:
+    with store_proxy(bucket.server.endpoint) as store:
         yield store
 
 
@@ -281,7 +281,7 @@ def test_a_wrong_list_makes_no_segment_missing(store, stored, proxy, fault):
     assert missing == []
 
 
-def repeated(proxy: FaultyStore, change: Callable[[bytes], bytes]) -> Fault:
+def repeated(proxy: StoreProxy, change: Callable[[bytes], bytes]) -> Fault:
     """Every list is the first page again, with a change, and with another page to come."""
     pages: list[Answer] = []
 

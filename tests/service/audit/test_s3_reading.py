@@ -17,7 +17,7 @@ from tests.interpreters import start_module
 from tests.seaweedfs import Bucket, SeaweedFS, bucket_of
 from tests.service.audit.conftest import AuditWorld
 from tests.service.audit.test_s3 import new_node
-from tests.slow_store import slow_store
+from tests.store_proxy import slow_store
 
 DAYS = 20
 ROWS = 30

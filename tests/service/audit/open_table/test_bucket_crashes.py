@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from tests.interpreters import start_module
 from tests.power import order_for
 from tests.service.audit.open_table.conftest import LakeWorld, answers_of
 from tests.service.audit.open_table.test_crashes import assert_recovers, change
-from tests.store_proxy import Answer, StoreProxy, StoreRequest, pass_on, store_proxy
+from tests.store_proxy import Answer, Request, StoreProxy, store_proxy
 
 pytestmark = [pytest.mark.slow, only_full, pytest.mark.timeout(900)]
 
@@ -46,18 +46,18 @@ async def kill_after_request(lake: LakeWorld, proxy: StoreProxy, work: str, numb
     process = start_module("tests.killed", given, is_fresh=False, stderr=subprocess.PIPE)
     left = number
 
-    def respond(request: StoreRequest) -> Answer:
+    def killing(request: Request, ask: Callable[[], Answer]) -> Answer:
         nonlocal left
-        answer = request.forward()
+        answer = ask()
         if request.is_of_metadata and request.is_write:
             left -= 1
             if left == 0:
                 process.kill()
         return answer
 
-    proxy.respond = respond
+    proxy.fault = killing
     _, errors = await asyncio.to_thread(process.communicate)
-    proxy.respond = pass_on
+    proxy.fault = None
     assert process.returncode in {0, -signal.SIGKILL}, errors.decode()
     return process.returncode == -signal.SIGKILL
 

@@ -1,7 +1,7 @@
 """Wrong answers in place of the object store: no table is started over, no file is removed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.budgets import only_full
 from tests.conftest import START, settings_over
 from tests.service.audit.open_table.conftest import LakeWorld
 from tests.service.audit.open_table.test_removal import HOUR, merge, unlink
-from tests.store_proxy import Answer, Respond, StoreProxy, StoreRequest, pass_on, store_proxy
+from tests.store_proxy import Answer, Fault, Request, StoreProxy, store_proxy
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +20,7 @@ WAIT_S = 4.0
 ENDS_WITHIN_S = 50.0
 """Less than libraries wait by themselves, and enough for each of their attempts."""
 
+Ask = Callable[[], Answer]
 ETAG = '"0123456789abcdef0123456789abcdef"'
 STORED = (
     b'<?xml version="1.0"?><CompleteMultipartUploadResult>'
@@ -28,35 +29,35 @@ STORED = (
 PAGE = b"<html><body>Sign in to this network</body></html>"
 
 
-def page(status: int) -> Respond:
+def page(status: int) -> Fault:
     """The page of a network or a balancer, in answer to everything about tables."""
 
-    def respond(request: StoreRequest) -> Answer:
+    def fault(request: Request, ask: Ask) -> Answer:
         if not request.is_of_metadata:
-            return request.forward()
-        return Answer(status, PAGE, (("content-type", "text/html"),))
+            return ask()
+        return Answer(status, PAGE, {"content-type": "text/html"})
 
-    return respond
+    return fault
 
 
-def page_for_reads(request: StoreRequest) -> Answer:
+def page_for_reads(request: Request, ask: Ask) -> Answer:
     """So that a new table could be written."""
-    return request.forward() if request.is_write else page(200)(request)
+    return ask() if request.is_write else page(200)(request, ask)
 
 
-def lose_commits(request: StoreRequest) -> Answer:
+def lose_commits(request: Request, ask: Ask) -> Answer:
     """An answer as if an object had been stored, to what makes a new version of a table."""
     is_part, is_commit = "partNumber" in request.path, ".json" in request.path
     if is_part or request.method not in {"PUT", "POST"} or not is_commit:
-        return request.forward()
+        return ask()
     if "uploadId" not in request.path and request.method == "POST":
-        return request.forward()  # begins an upload of parts
-    return Answer(200, STORED, (("ETag", ETAG), ("content-type", "application/xml")))
+        return ask()  # begins an upload of parts
+    return Answer(200, STORED, {"ETag": ETAG, "content-type": "application/xml"})
 
 
-def stall(request: StoreRequest) -> Answer:
+def stall(request: Request, ask: Ask) -> Answer:
     """The beginning of an answer, and then nothing."""
-    return Answer(200, b"<", (), 1_000) if request.is_of_metadata else request.forward()
+    return Answer(200, b"<", length=1_000, end="stall") if request.is_of_metadata else ask()
 
 
 FAULTS = [
@@ -103,9 +104,9 @@ async def add_segment(lake: LakeWorld) -> None:
     await lake.audit.seal()
 
 
-@pytest.mark.parametrize("respond", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS)
 async def test_a_publication_that_is_answered_wrongly_leaves_the_table(
-    filled: LakeWorld, proxy: StoreProxy, respond: Respond
+    filled: LakeWorld, proxy: StoreProxy, fault: Fault
 ):
     """The table's first version has expired: nothing in the bucket refuses another first one."""
     await filled.publish()
@@ -117,12 +118,12 @@ async def test_a_publication_that_is_answered_wrongly_leaves_the_table(
     identity, versions = await filled.identity(), await committed_versions(filled)
     forget_heads(filled.services.publisher)
 
-    proxy.respond = respond
+    proxy.fault = fault
     with pytest.raises(StoreUnavailable):
         async with asyncio.timeout(ENDS_WITHIN_S):
             await filled.publish()
 
-    proxy.respond = pass_on
+    proxy.fault = None
     assert await committed_versions(filled) == versions
     await filled.assert_no_file_is_missing()
     assert (await filled.publish()).added == 1
@@ -131,9 +132,9 @@ async def test_a_publication_that_is_answered_wrongly_leaves_the_table(
 
 
 @only_full  # libraries try again for seconds
-@pytest.mark.parametrize("respond", [fault for fault in FAULTS if fault.id != "lost commits"])
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.id != "lost commits"])
 async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
-    filled: LakeWorld, proxy: StoreProxy, respond: Respond
+    filled: LakeWorld, proxy: StoreProxy, fault: Fault
 ):
     """A table that cannot be read may name every file."""
     await merge(filled)
@@ -141,12 +142,12 @@ async def test_a_sweep_that_is_answered_wrongly_removes_nothing(
     await filled.publish()
     filled.audit.clock.now += 48 * HOUR
 
-    proxy.respond = respond
+    proxy.fault = fault
     with pytest.raises(StoreUnavailable):
         async with asyncio.timeout(ENDS_WITHIN_S):
             await unlink(filled)
 
-    proxy.respond = pass_on
+    proxy.fault = None
     await filled.assert_published()
 
 
