@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 
 import httpx2
+from quart import request
 
+from analytics.model.rows import VerdictSource
 from service.access.authenticate import Authenticator
 from service.access.authorization import Authorizer
+from service.access.callers import RequestOrigin
 from service.access.sign_in.cookies import SignInCookies
 from service.access.sign_in.exchange import Exchange
 from service.access.sign_in.providers import Provider, load_providers
@@ -63,6 +66,15 @@ class SignInServices:
         self.relying_party = find_relying_party(settings)
         self.passkeys = Signer(settings.secret_key, "sign-in by passkey")
         self.new_passkeys = Signer(settings.secret_key, "new passkey")
+
+    def attempt(self, source: VerdictSource = VerdictSource.DASHBOARD) -> RequestOrigin:
+        """The origin of the current request, counted as one step from its address.
+
+        Raises TOO_MANY_SIGN_INS.
+        """
+        origin = self.authenticator.origin(request, source)
+        self.attempts.admit(origin.source_ip)
+        return origin
 
     def ways_again(self) -> WaysAgain:
         """How a member who is signed in can do so again."""

@@ -119,8 +119,7 @@ _ANY_REQUEST = (
 @receives(SignInServices)
 async def code(services: SignInServices) -> ResponseReturnValue:
     """Ask to sign a command line in: a member approves it on the page `/device`."""
-    origin = services.authenticator.origin(request, VerdictSource.ADMIN_API)
-    services.attempts.admit(origin.source_ip)
+    origin = services.attempt(VerdictSource.ADMIN_API)
     await _parameters()
     async with services.store.write() as work:
         codes = await request_sign_in(work, services.settings.secret_key, origin)

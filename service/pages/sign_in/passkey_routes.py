@@ -10,7 +10,6 @@ import structlog
 from quart import Blueprint, Response, request, url_for
 from quart.typing import ResponseReturnValue
 
-from analytics.model.rows import VerdictSource
 from service.access.callers import MemberPrincipal, RequestOrigin
 from service.access.cross_site import refuse_cross_site_form
 from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
@@ -193,9 +192,7 @@ def _relying_party(services: SignInServices) -> RelyingParty:
 def _admit_step(services: SignInServices) -> RequestOrigin:
     """The origin of a step sent by one of our own pages. Raises CROSS_SITE, TOO_MANY_SIGN_INS."""
     refuse_cross_site_form(request, services.settings.origin)
-    origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
-    services.attempts.admit(origin.source_ip)
-    return origin
+    return services.attempt()
 
 
 async def _own_json(services: SignInServices) -> tuple[MemberPrincipal, dict[str, Any]]:

@@ -42,7 +42,6 @@ from service.access.sign_in.services import SignInServices
 from service.access.sign_in.signed_cookie import SignedValue, expiry
 from service.core.errors import NotFound
 from service.core.paths import overview_path
-from service.core.request_context import source_ip
 from service.orgs.members import add_member
 from service.pages.form_auth import Form
 from service.pages.page import OwnCall, page_post
@@ -84,7 +83,7 @@ async def start(services: SignInServices, provider_name: str) -> ResponseReturnV
     A link and not a form, because browsers apply `form-action` to a form's redirects, too.
     """
     provider = _provider(services, provider_name)
-    services.attempts.admit(_address(services))
+    services.attempt()
     endpoints = await services.exchange.endpoints(provider)
     flow = begin(provider, own_page(request.args.get("next")), services.clock())
     url = authorization_url(
@@ -100,7 +99,7 @@ async def start(services: SignInServices, provider_name: str) -> ResponseReturnV
 async def callback(services: SignInServices, provider_name: str) -> ResponseReturnValue:
     """Complete a sign-in with a session or a choice of organisations, or refuse it."""
     provider = _provider(services, provider_name)
-    services.attempts.admit(_address(services))
+    services.attempt()
     flow = _flow_under_way(services, provider)
     # Committed before the provider is asked, which may take seconds: a second answer to the same
     # sign-in must not get that far.
@@ -140,7 +139,7 @@ async def choices(services: SignInServices) -> ResponseReturnValue:
 async def choose(services: SignInServices) -> ResponseReturnValue:
     """Sign in to the chosen organisation."""
     refuse_cross_site_form(request, services.settings.origin)
-    services.attempts.admit(_address(services))
+    services.attempt()
     choice = _choice_under_way(services)
     form = await request.form
     check_form_token(form.get(FORM_TOKEN_FIELD), services.settings.secret_key, choice.id)
@@ -253,10 +252,6 @@ def _redirect_uri(services: SignInServices, provider: Provider) -> str:
     return f"{services.settings.public_url}/admin/ui/sign-in/{provider.name}/callback"
 
 
-def _address(services: SignInServices) -> str | None:
-    return source_ip(request, services.settings.trusted_proxies)
-
-
 async def _start_session(
     work: UnitOfWork, eligible: EligibleMembership, identity: Identity, origin: RequestOrigin
 ) -> str:
@@ -300,9 +295,8 @@ async def sign_in_page() -> ResponseReturnValue:
 async def sign_in(services: SignInServices) -> ResponseReturnValue:
     """Use up a sign-in link and start a session."""
     refuse_cross_site_form(request, services.settings.origin)
-    origin = services.authenticator.origin(request, VerdictSource.DASHBOARD)
     # Before the body is read and the database asked: guessing tokens must cost us little.
-    services.attempts.admit(origin.source_ip)
+    origin = services.attempt()
     token = (await request.form).get("token", "")
     async with services.store.write() as work:
         signed_in = await _use_link(work, token, origin)
