@@ -20,7 +20,8 @@ from typing import Final
 from benchmarks.client import Answer, Client
 from benchmarks.served import SLUG
 from benchmarks.server import ADMIN
-from benchmarks.slow_registry import FILE, SIMPLE
+from benchmarks.slow_registry import FILE
+from tests.package_documents import SIMPLE
 
 API: Final = f"/api/v1/admin/orgs/{SLUG}"
 PAGES: Final = f"/admin/ui/orgs/{SLUG}"

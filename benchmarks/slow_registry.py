@@ -6,22 +6,23 @@ So nothing of an attack is left under way for longer.
 """
 
 import asyncio
-import hashlib
-import json
 import multiprocessing
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Final
+
+from tests.package_documents import SIMPLE, simple_file, simple_page
 
 SLOW_S: Final = 8.0
 BREAKS_S: Final = 2.0
 """After at most so long; the first ones after a quarter of it, so that at any time some do."""
 
-SIMPLE: Final = "application/vnd.pypi.simple.v1+json"
 FILE: Final = "-1.0-py3-none-any.whl"
 _LARGE_BYTES: Final = 4_000_000
 _DRIP: Final = bytes(4096)
+_AT: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _DRIP_S: Final = BREAKS_S / 4
 
 
@@ -66,7 +67,7 @@ async def _answer(path: str, url: str, writer: asyncio.StreamWriter) -> bool:
         await asyncio.sleep(SLOW_S)
         writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
     elif not path.startswith("/files/"):
-        _send(writer, SIMPLE, json.dumps(_page(name, url)).encode())
+        _send(writer, SIMPLE, _page(name, url))
     elif name.startswith("small"):
         _send(writer, "application/octet-stream", _content(name.removesuffix(FILE)))
     else:
@@ -80,17 +81,12 @@ async def _answer(path: str, url: str, writer: asyncio.StreamWriter) -> bool:
     return True
 
 
-def _page(name: str, url: str) -> dict[str, object]:
-    """The page of a project (PEP 691) with one file."""
-    content = _content(name.replace("-", "_"))
-    file = {
-        "filename": f"{name.replace('-', '_')}{FILE}",
-        "url": f"{url}/files/{name.replace('-', '_')}{FILE}",
-        "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
-        "size": len(content) if name.startswith("small") else _LARGE_BYTES,
-        "upload-time": "2024-01-01T00:00:00Z",
-    }
-    return {"meta": {"api-version": "1.1"}, "name": name, "versions": ["1.0"], "files": [file]}
+def _page(name: str, url: str) -> bytes:
+    """The page of a project with one file."""
+    escaped = name.replace("-", "_")
+    more = {} if name.startswith("small") else {"size": _LARGE_BYTES}
+    file = simple_file(f"{url}/files/{escaped}{FILE}", _content(escaped), _AT, **more)
+    return simple_page(name, [file])
 
 
 def _content(name: str) -> bytes:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from analytics.model.decision_reason import compact
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import ENVELOPES, parse_envelope
 from analytics.model.events import Decision, Envelope, Event
 from analytics.model.row_validation import (
@@ -23,14 +24,7 @@ from analytics.model.row_validation import (
     check_ecosystem,
     check_package_text,
 )
-from analytics.model.rows import (
-    PACKAGE_NAME_MAX,
-    VERSION_MAX,
-    AuditContext,
-    AuditRow,
-    Ecosystem,
-    audit_row,
-)
+from analytics.model.rows import PACKAGE_NAME_MAX, VERSION_MAX, AuditContext, AuditRow, audit_row
 from analytics.model.strict_json import DuplicateKey, check_keys
 from analytics.model.validation_errors import describe
 

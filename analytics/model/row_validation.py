@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from analytics.model.columns import Column, TextRule
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.events import Decision
 from analytics.model.instants import parse_instant
-from analytics.model.rows import Ecosystem
 
 AHEAD_MAX: Final = timedelta(seconds=60)
 """How far a sender's clock may be ahead of ours."""

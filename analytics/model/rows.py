@@ -9,6 +9,7 @@ import msgspec
 
 from analytics.model.columns import Column, FieldOfFilter, FilterParameter, Section, TextRule
 from analytics.model.decision_reason import DECISION_REASON_MAX, compact, decision_reason
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import EVENTS, VerifiedCi
 from analytics.model.events import Decision, Envelope
 
@@ -21,13 +22,6 @@ class VerdictSource(StrEnum):
     DASHBOARD = "dashboard"
     CLI = "cli"
     SYSTEM = "system"
-
-
-class Ecosystem(StrEnum):
-    """The ecosystem of a package, by package URL type: the same name can exist in several."""
-
-    PYPI = "pypi"
-    NPM = "npm"
 
 
 ACTOR_SOURCES: Final = ("admin_token", "api_key", "session", "system")

@@ -14,7 +14,7 @@ import pyarrow.csv as pacsv
 from psycopg.types.string import TextBinaryLoader
 
 from analytics.model.cursors import Position
-from analytics.model.rows import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from analytics.storage.segment_metadata import Segment
 from benchmarks.engines import BUT_PAYLOAD, COLUMNS, Ask, Row, Send, Served, Source
 from benchmarks.engines.sql import Dialect, statement

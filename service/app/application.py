@@ -60,6 +60,9 @@ from service.orgs.projects import resource as projects
 from service.orgs.roles import resource as roles
 from service.orgs.teams import resource as teams
 from service.packages.install_tokens.exchange import blueprint as install_tokens
+from service.packages.npm.audit_queries import QUERY_BYTES_MAX
+from service.packages.npm.routes import QUERY_PATH
+from service.packages.npm.routes import blueprint as proxy_npm
 from service.packages.policy.blocklist_api import (
     CHECK_PATH,
     IMPORTS_PATH,
@@ -70,11 +73,8 @@ from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.policy_api import resource as policy
 from service.packages.proxy.artifacts import resource as artifacts
-from service.packages.proxy.blocked_routes import blueprint as proxy_blocked
-from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
-from service.packages.proxy.npm.routes import QUERY_PATH
-from service.packages.proxy.npm.routes import blueprint as proxy_npm
-from service.packages.proxy.pypi.routes import blueprint as proxy_pypi
+from service.packages.proxy.blocked import blueprint as proxy_blocked
+from service.packages.pypi.routes import blueprint as proxy_pypi
 from service.pages.audit_page import blueprint as dashboard
 from service.pages.exports import blueprint as dashboard_exports
 from service.pages.investigate import blueprint as investigate

@@ -44,22 +44,23 @@ from service.core.secrets import derive_key
 from service.core.settings import Settings
 from service.orgs.api_keys import count_expiring_keys
 from service.orgs.services import OrgServices
+from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.install_tokens.authorization import InstallAuthorizer
 from service.packages.install_tokens.exchange import InstallTokenIssuer
 from service.packages.policy.blocklist_api import BlocklistServices
+from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import load_feed_states
-from service.packages.policy.services import PolicyServices
 from service.packages.proxy.admission import AnswerLimiter
 from service.packages.proxy.artifacts import Artifacts
-from service.packages.proxy.caches import PackageCaches, open_caches
 from service.packages.proxy.install_log import InstallLog
 from service.packages.proxy.page_cache import PageCache
-from service.packages.proxy.publication import PublicationDates
 from service.packages.proxy.registries import (
+    PackageCaches,
+    PublicationDates,
     RegistryParts,
-    npm_registries,
-    pypi_registries,
+    open_caches,
+    open_registries,
     registry_parts,
 )
 from service.packages.proxy.registries_file import load_registries
@@ -186,7 +187,7 @@ class Services:
     @property
     def release_dates(self) -> PublicationDates:
         """When releases were published, as far as the proxy knows."""
-        return PublicationDates(self.proxy.pypi, self.proxy.npm)
+        return PublicationDates(self.proxy.registries)
 
     def binding_services(self) -> BindingServices:
         """The group for bindings and explanations."""
@@ -260,8 +261,12 @@ def _proxy(
         pages=PageCache(parts.clock, partial(parts.metrics.package_cache_used, "pages")),
         files=parts.caches.files,
         worker=parts.worker,
-        pypi=pypi_registries(settings.pypi_registry, own_registries, parts),
-        npm=npm_registries(settings.npm_registry, own_registries, parts),
+        registries={
+            ecosystem: open_registries(
+                facts, settings.package_registry(ecosystem), own_registries, parts
+            )
+            for ecosystem, facts in ECOSYSTEMS.items()
+        },
     )
 
 

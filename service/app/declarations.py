@@ -19,8 +19,8 @@ from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
 from service.orgs.services import OrgServices
 from service.orgs.teams import create_team, set_team_admin
-from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy
+from service.packages.policy.repository import set_policy
 from service.store.organisations import (
     find_member,
     find_org,

@@ -13,10 +13,10 @@ from difflib import get_close_matches
 from typing import Final, get_args
 
 from analytics.model.columns import FilterParameter
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.events import Decision
 from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal, only
 from analytics.model.labels import EVENT_LABELS
-from analytics.model.rows import Ecosystem
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 from service.audit.actor_names import ActorNames, actors_by_name
 from service.ci.providers import SUBJECTS, job_subjects

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, Form, Parameters, given, path_of
 from service.cli.commands import api_command
@@ -14,7 +15,6 @@ from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_api import MALICIOUS
 from service.packages.policy.blocklist_contents import OSV
 from service.packages.policy.sbom import SBOM_BYTES_MAX

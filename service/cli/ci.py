@@ -30,7 +30,9 @@ from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
 from service.core.header_names import CI_TOKEN_HEADER
-from service.packages.proxy.clients import USER, ProxyAddress, all_variables, npmrc
+from service.packages.clients import USER, ProxyAddress
+from service.packages.ecosystems import all_variables
+from service.packages.npm.clients import npmrc
 
 KEY_VARIABLE: Final = "COUNTERSIGN_API_KEY"
 _UNAUTHORIZED: Final = 401

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, Form, given, org_path
 from service.cli.commands import api_command
@@ -15,7 +16,6 @@ from service.cli.output import Answer, Table, printable
 from service.cli.root import root
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.check import parse_release
 from service.packages.policy.document import parse_policy, to_json
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyDifference, difference

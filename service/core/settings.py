@@ -19,11 +19,6 @@ PREFIX: Final = "COUNTERSIGN_"
 CLIENT_VARIABLES: Final = frozenset({"server", "token", "org", "api_key", "id_token"})
 """Variables with our prefix that are for the command line, and no settings of the service."""
 
-_LISTS: Final = frozenset(
-    {"trusted_proxies", "proxy_pypi_file_origins", "proxy_npm_file_origins", "lake_formats"}
-)
-"""Settings that are written as a list with commas."""
-
 _AWS_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """What libraries read where COUNTERSIGN_SEGMENTS_ENDPOINT is not set."""
 
@@ -193,15 +188,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Folder of what the install proxy got from its upstreams; it may be deleted."""
         return self.data_dir / "package-cache"
 
-    @property
-    def pypi_registry(self) -> Registry | None:
-        """The upstream of the install proxy for PyPI clients; None: it serves none."""
-        return _registry(self.proxy_pypi_upstream, self.proxy_pypi_file_origins)
-
-    @property
-    def npm_registry(self) -> Registry | None:
-        """The upstream of the install proxy for npm clients; None: it serves none."""
-        return _registry(self.proxy_npm_upstream, self.proxy_npm_file_origins)
+    def package_registry(self, ecosystem: str) -> Registry | None:
+        """The upstream of the install proxy for an ecosystem; None: it serves none."""
+        upstream: str = getattr(self, f"proxy_{ecosystem}_upstream")
+        file_origins: tuple[str, ...] = getattr(self, f"proxy_{ecosystem}_file_origins")
+        return _registry(upstream, file_origins)
 
     @property
     def retired_grace_s(self) -> float:
@@ -233,6 +224,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """False only for plain http on loopback, where browsers would drop a Secure cookie."""
         parts = urlsplit(self.public_url)
         return not (parts.scheme == "http" and parts.hostname in {"localhost", "127.0.0.1", "::1"})
+
+
+_ECOSYSTEMS: Final = tuple(
+    name.removeprefix("proxy_").removesuffix("_upstream")
+    for name in Settings.__struct_fields__
+    if name.endswith("_upstream")
+)
+_LISTS: Final = frozenset(
+    {"trusted_proxies", "lake_formats", *(f"proxy_{name}_file_origins" for name in _ECOSYSTEMS)}
+)
+"""Settings that are written as a list with commas."""
 
 
 def load_settings(
@@ -307,7 +309,7 @@ def _registry(url: str, file_origins: tuple[str, ...]) -> Registry | None:
 
 
 def _check_registries(settings: Settings) -> None:
-    for ecosystem in ("pypi", "npm"):
+    for ecosystem in _ECOSYSTEMS:
         upstream, origins = f"proxy_{ecosystem}_upstream", f"proxy_{ecosystem}_file_origins"
         for name, parse, urls in (
             (upstream, parse_registry, filter(None, [getattr(settings, upstream)])),

@@ -1,12 +1,13 @@
 """Package names: one canonical spelling for each package, and patterns over canonical names."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, Generic, TypeVar
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidPackageName
+from service.packages.ecosystems import ECOSYSTEMS
 
 NAME_MAX: Final = 214
 """Characters in a name, npm's own limit. No package of PyPI has a longer one."""
@@ -14,48 +15,14 @@ NAME_MAX: Final = 214
 WILDCARDS_MAX: Final = 8
 """How many `*` a pattern may have."""
 
-_PYPI: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-_PYPI_SEPARATORS: Final = re.compile(r"[-_.]+")
-# Old packages of npm have capitals and the characters that a URL's path need not escape.
-_NPM: Final = re.compile(
-    r"(?:@[A-Za-z0-9_~!'()*-][\w.~!'()*-]*/[\w~!'()*-]|[A-Za-z0-9~!'()*-])[\w.~!'()*-]*", re.ASCII
-)
-_NPM_RESERVED: Final = frozenset({"node_modules", "favicon.ico"})
-_PIECES: Final = {
-    Ecosystem.PYPI: re.compile(r"[A-Za-z0-9._-]*"),
-    Ecosystem.NPM: re.compile(r"[\w.~!'()@/-]*", re.ASCII),
-}
-
 _Value = TypeVar("_Value")
 
 
-class InvalidPackageName(ValueError):
-    """The text is not a name, or not a pattern of names, in its ecosystem."""
-
-
 def canonical_name(ecosystem: Ecosystem, name: str) -> str:
-    """The one spelling of `name` that rules, caches and rows use.
-
-    PyPI: lower case, with runs of `-`, `_` and `.` as one hyphen (PEP 503). npm: unchanged, since
-    its names are case-sensitive. Raises InvalidPackageName.
-    """
+    """The one spelling of `name` that rules, caches and rows use. Raises InvalidPackageName."""
     if len(name) > NAME_MAX:
         raise InvalidPackageName(f"a package name has at most {NAME_MAX} characters")
-    match ecosystem:
-        case Ecosystem.PYPI:
-            if not _PYPI.fullmatch(name):
-                raise InvalidPackageName(
-                    "a PyPI name has letters, digits and inner '-', '_' and '.' (PEP 508)"
-                )
-            return _normalised(name)
-        case Ecosystem.NPM:
-            if not _NPM.fullmatch(name) or name.lower() in _NPM_RESERVED:
-                raise InvalidPackageName("an npm name is such as left-pad or @scope/left-pad")
-            return name
-
-
-def _normalised(text: str) -> str:
-    return _PYPI_SEPARATORS.sub("-", text).lower()
+    return ECOSYSTEMS[ecosystem].canonical_name(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +50,12 @@ def parse_pattern(ecosystem: Ecosystem, text: str) -> NamePattern:
         raise InvalidPackageName(
             f"a pattern has at most {NAME_MAX} characters and {WILDCARDS_MAX} wildcards"
         )
-    if not all(_PIECES[ecosystem].fullmatch(piece) for piece in text.split("*")):
+    facts = ECOSYSTEMS[ecosystem]
+    if not all(map(facts.piece.fullmatch, text.split("*"))):
         raise InvalidPackageName(
             f"a pattern of {ecosystem} names has their characters and '*' for any others"
         )
-    canonical = _normalised(text) if ecosystem is Ecosystem.PYPI else text
+    canonical = facts.folded(text)
     return NamePattern(canonical, tuple(canonical.split("*")))
 
 

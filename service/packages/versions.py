@@ -4,50 +4,18 @@ Two versions are equal here if the ecosystem's own client takes them for the sam
 spelled: `1.0`, `1.0.0` and `v1.0` on PyPI, `1.0.0` and `1.0.0+build` on npm.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from packaging.specifiers import InvalidSpecifier, Specifier, SpecifierSet
-from packaging.version import InvalidVersion as InvalidPypiVersion
-from packaging.version import Version as PypiVersion
-
-from service.packages.ecosystems import Ecosystem
-from service.packages.intervals import (
-    AFTER,
-    BEFORE,
-    FIRST,
-    LAST,
-    Cut,
-    Interval,
-    contains,
-)
-from service.packages.npm_versions import (
-    InvalidNpmRange,
-    InvalidNpmVersion,
-    NpmVersion,
-    parse_npm_range,
-    parse_npm_version,
-)
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidRange, InvalidVersion, Version
+from service.packages.ecosystems import ECOSYSTEMS
+from service.packages.intervals import AFTER, BEFORE, Cut, Interval, contains
+from service.packages.pypi.versions import after_local_builds, pypi_key
 
 VERSION_MAX: Final = 256
 """Characters in a version, and in a range of versions."""
-
-Version = PypiVersion | NpmVersion
-
-_SEPARATORS: Final = re.compile(r"[-_.]")
-_ALL_LOCALS: Final = ((2,),)
-_ALL_POSTS: Final = (2,)
-"""Above every local part, and every post-release, in a sort key."""
-
-
-class InvalidVersion(ValueError):
-    """The text is not a version in its ecosystem."""
-
-
-class InvalidRange(ValueError):
-    """The text is not a range of versions in its ecosystem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,49 +33,19 @@ def parse_version(ecosystem: Ecosystem, text: str) -> Version:
     """The version in `text`; it can be hashed, compared and sorted. Raises InvalidVersion."""
     if len(text) > VERSION_MAX:
         raise InvalidVersion(f"a version has at most {VERSION_MAX} characters")
-    try:
-        return PypiVersion(text) if ecosystem is Ecosystem.PYPI else parse_npm_version(text)
-    except InvalidPypiVersion as error:
-        raise InvalidVersion("not a version such as 1.2.3 or 1.2.3rc1 (PEP 440)") from error
-    except InvalidNpmVersion as error:
-        raise InvalidVersion(str(error)) from error
+    return ECOSYSTEMS[ecosystem].parse_version(text)
+
+
+def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
+    """The range in `text`, in the ecosystem's own form. Raises InvalidRange."""
+    if len(text) > VERSION_MAX:
+        raise InvalidRange(f"a range has at most {VERSION_MAX} characters")
+    return VersionRange(tuple(ECOSYSTEMS[ecosystem].parse_range(text)))
 
 
 def sort_key(version: Version) -> tuple[Any, ...]:
     """The place of `version` among those of its ecosystem, see `service.packages.intervals`."""
-    if not isinstance(version, PypiVersion):
-        return version
-    local = tuple(map(_local_part, _SEPARATORS.split(version.local))) if version.local else ()
-    return *_public_key(version), local
-
-
-def _public_key(version: PypiVersion) -> tuple[Any, ...]:
-    """The order of PEP 440 without the local part, which comes last in it."""
-    pre, post, dev = version.pre, version.post, version.dev
-    release = trimmed(version.release)
-    # 1.0.dev1 comes before the prereleases of 1.0; 1.0a1.dev1 and 1.0.post1.dev1 do not.
-    before_all = pre is None and post is None and dev is not None
-    pre_key = (0,) if before_all else (2,) if pre is None else (1, *pre)
-    return (
-        version.epoch,
-        release,
-        pre_key,
-        (0,) if post is None else (1, post),
-        (1,) if dev is None else (0, dev),
-    )
-
-
-def trimmed(release: tuple[int, ...]) -> tuple[int, ...]:
-    """`release` without zeros at its end, which mean nothing."""
-    end = len(release)
-    while end and not release[end - 1]:
-        end -= 1
-    return release[:end]
-
-
-def _local_part(text: str) -> tuple[int, int | str]:
-    """Words come before numbers."""
-    return (1, int(text)) if text.isdecimal() else (0, text)
+    return version if isinstance(version, tuple) else pypi_key(version)
 
 
 def before(version: Version) -> Cut:
@@ -117,98 +55,7 @@ def before(version: Version) -> Cut:
 
 def after_builds(version: Version) -> Cut:
     """The cut after `version` and, unless it is one itself, its local builds."""
-    if not isinstance(version, PypiVersion) or version.local is not None:
-        return sort_key(version), AFTER
-    return (*_public_key(version), _ALL_LOCALS), BEFORE
-
-
-def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
-    """The range in `text`. Raises InvalidRange.
-
-    PyPI: specifiers (PEP 440) such as `>=1.0,<2.0`; a version alone means `==`. Prereleases
-    are included wherever the specifier itself allows them, and `==1.0` includes `1.0+local`. npm:
-    its ranges, with prereleases.
-    """
-    if len(text) > VERSION_MAX:
-        raise InvalidRange(f"a range has at most {VERSION_MAX} characters")
-    if ecosystem is Ecosystem.PYPI:
-        return VersionRange(tuple(_pypi_intervals(_specifiers(text))))
-    try:
-        return VersionRange(tuple(parse_npm_range(text).intervals()))
-    except InvalidNpmRange as error:
-        raise InvalidRange(str(error)) from error
-
-
-def _specifiers(text: str) -> SpecifierSet:
-    try:
-        return SpecifierSet(f"=={PypiVersion(text)}")
-    except InvalidPypiVersion:
-        pass
-    try:
-        specifiers = SpecifierSet(text)
-    except InvalidSpecifier as error:
-        raise InvalidRange("not specifiers such as >=1.0,<2.0 (PEP 440)") from error
-    if not specifiers or any(specifier.operator == "===" for specifier in specifiers):
-        # `===` compares spellings: 1.0.0 would evade a rule with ===1.0.
-        raise InvalidRange("give specifiers such as >=1.0,<2.0 (PEP 440); === is not accepted")
-    return specifiers
-
-
-def _pypi_intervals(specifiers: Iterable[Specifier]) -> Iterator[Interval]:
-    """The versions that all of `specifiers` include: one interval with gaps for what is not."""
-    start, end = FIRST, LAST
-    gaps: list[Interval] = []
-    for specifier in specifiers:
-        first, last = _pypi_interval(specifier.operator, specifier.version)
-        if specifier.operator == "!=":
-            gaps.append((first, last))
-        else:
-            start, end = max(start, first), min(end, last)
-    for first, last in sorted(gaps):
-        if start < min(first, end):
-            yield start, min(first, end)
-        start = max(start, last)
-    if start < end:
-        yield start, end
-
-
-def _pypi_interval(operator: str, text: str) -> Interval:
-    """What one specifier includes; for `!=` what it does not."""
-    if text.endswith(".*"):
-        prefix = PypiVersion(text.removesuffix(".*"))
-        return _first_of(prefix, 0), _first_of(prefix, 1)
-    version = PypiVersion(text)
-    at = before(version)
-    match operator:
-        case ">=":
-            return at, LAST
-        case "<=":
-            return FIRST, after_builds(version)
-        case ">":
-            return _above(version), LAST
-        case "<":
-            # Without the prereleases of the version, unless it is one.
-            bound = version if version.is_prerelease else version.__replace__(dev=0, local=None)
-            return FIRST, before(bound)
-        case "~=":
-            prefix = version.__replace__(release=version.release[:-1])
-            return at, _first_of(prefix, 1)
-        case _:
-            return at, after_builds(version)
-
-
-def _first_of(prefix: PypiVersion, step: int) -> Cut:
-    """The cut before all versions of which the release begins like `prefix`, or the next one."""
-    *rest, last = prefix.release
-    return (prefix.epoch, trimmed((*rest, last + step))), BEFORE
-
-
-def _above(version: PypiVersion) -> Cut:
-    """After a version, its local builds and, unless it is one itself, its post-releases."""
-    epoch, release, pre, post, dev = _public_key(version)
-    if version.dev is None and version.post is None:
-        return (epoch, release, pre, _ALL_POSTS), BEFORE
-    return (epoch, release, pre, post, dev, _ALL_LOCALS), BEFORE
+    return (version, AFTER) if isinstance(version, tuple) else after_local_builds(version)
 
 
 @dataclass(frozen=True, slots=True)

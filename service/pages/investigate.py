@@ -8,8 +8,8 @@ from quart import Blueprint, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
-from analytics.model.rows import Ecosystem
 from service.access.roles import Capability
 from service.audit import saved_searches
 from service.audit.query_service import find_entry

@@ -1,9 +1,9 @@
 """The page about the install proxy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from quart import Blueprint, url_for
 
@@ -12,26 +12,23 @@ from service.access.roles import Capability
 from service.audit.tenant_log import open_log
 from service.ci.providers import CiProvider
 from service.core.errors import Invalid, StoreUnavailable
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.answers import UpstreamHealth
-from service.packages.proxy.caches import PackageCaches
-from service.packages.proxy.circuit_breaker import CircuitState
-from service.packages.proxy.clients import (
-    PackageManager,
+from service.packages.clients import (
     ProxyAddress,
     Snippet,
     client_snippet,
     exchange_snippet,
     job_snippet,
-    project_snippet,
 )
+from service.packages.ecosystem import EcosystemFacts
+from service.packages.ecosystems import CLIENTS, ECOSYSTEMS
+from service.packages.proxy.answers import UpstreamHealth
+from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.disk_cache import Usage
+from service.packages.proxy.registries import PackageCaches, PackageRegistry
 from service.packages.proxy.services import ProxyServices
-from service.packages.proxy.upstream import Upstream
 from service.pages.display_names import ago
 from service.pages.navigation import may
 from service.pages.page import Page, View
-from service.pages.policy.policy_page import ECOSYSTEM_WORDS
 from service.pages.services import DashboardServices
 from service.pages.state import State
 from service.pages.streaming import Later
@@ -48,22 +45,6 @@ WINDOW: Final = "24h"
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _UNIT: Final = 1024
 
-CLIENT_WORDS: Final[dict[str, str]] = {
-    "pip": "pip",
-    "uv": "uv",
-    "poetry": "Poetry",
-    "pdm": "pdm",
-    "npm": "npm",
-    "pnpm": "pnpm",
-    "yarn-1": "Yarn 1",
-    "yarn": "Yarn 4",
-    "bun": "bun",
-}
-"""The package managers as addresses and people name them."""
-
-_CLIENTS: Final[dict[str, PackageManager]] = {
-    client.replace(" ", "-"): client for client in PackageManager
-}
 _PROVIDERS: Final = {provider.facts.name: provider for provider in CiProvider}
 _OTHER: Final = "Another provider"
 
@@ -73,6 +54,7 @@ class UpstreamStatus:
     """One ecosystem's registry, without its credentials; `url` is None if none is configured."""
 
     words: str
+    address: str
     setting: str
     url: str | None = None
     has_credentials: bool = False
@@ -115,23 +97,21 @@ async def proxy_page(call: Call[DashboardServices], query: ProxyQuery) -> View:
     """The proxy's registries, cache and installs, and how clients are set up. Raises Invalid."""
     services, org, now = call.services, call.org, call.services.clock()
     address = ProxyAddress(services.settings.public_url, org.slug)
-    client = _chosen("client", query.client, _CLIENTS)
+    client = _chosen("client", query.client, CLIENTS)
     provider = _chosen("provider", query.provider, _PROVIDERS)
     state = _installs_of(org)
     installs = None
     if may(call.caller, Capability.AUDIT_READ, org):
         log = await open_log(services.store, services.audit.lake, org, now)
         installs = Later(lambda: load_groups(services.store, log, state, ["ecosystem"], now))
-    proxy = group_of(ProxyServices)
-    pypi, npm = proxy.pypi.public, proxy.npm.public
+    registries = group_of(ProxyServices).registries
+    upstreams = [
+        _upstream(facts, address, registries[ecosystem].public, now)
+        for ecosystem, facts in ECOSYSTEMS.items()
+    ]
     return {
-        "is_configured": pypi is not None or npm is not None,
-        "pypi_url": address.pypi,
-        "npm_url": address.npm,
-        "upstreams": [
-            _upstream(Ecosystem.PYPI, None if pypi is None else pypi.upstream, now),
-            _upstream(Ecosystem.NPM, None if npm is None else npm.upstream, now),
-        ],
+        "is_configured": any(upstream.url for upstream in upstreams),
+        "upstreams": upstreams,
         "cache": Later(lambda: _cache_usage(services)),
         "installs": installs,  # None for callers who may not read the audit log
         "all_installs": state,
@@ -145,15 +125,20 @@ def _installs_of(org: Organisation) -> State:
     return State({"last": (WINDOW,), "decision": ("ALLOWED", "BLOCKED")}, path)
 
 
-def _upstream(ecosystem: Ecosystem, upstream: Upstream | None, now: datetime) -> UpstreamStatus:
-    words = ECOSYSTEM_WORDS[ecosystem]
-    setting = f"COUNTERSIGN_PROXY_{ecosystem.upper()}_UPSTREAM"
-    if upstream is None:
-        return UpstreamStatus(words, setting)
+def _upstream(
+    facts: EcosystemFacts[Any],
+    address: ProxyAddress,
+    public: PackageRegistry[Any] | None,
+    now: datetime,
+) -> UpstreamStatus:
+    setting = f"COUNTERSIGN_PROXY_{facts.ecosystem.upper()}_UPSTREAM"
+    status = UpstreamStatus(facts.label, facts.address(address), setting)
+    if public is None:
+        return status
+    upstream = public.upstream
     registry, health = upstream.registry, upstream.health
-    return UpstreamStatus(
-        words,
-        setting,
+    return replace(
+        status,
         url=registry.url,
         has_credentials=registry.authorization is not None,
         file_origins=sorted(map(str, registry.file_origins)),
@@ -212,9 +197,10 @@ def _chosen(name: str, text: str, known: Mapping[str, object]) -> str:
 
 def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_name: str) -> View:
     """The lines for one client and one provider, and the others to choose from."""
-    client, provider = _CLIENTS[client_name], _PROVIDERS[provider_name]
-    project = project_snippet(client, address)
-    once = [] if project is None else [_snippet("In the project’s pyproject.toml", project)]
+    client, provider = CLIENTS[client_name], _PROVIDERS[provider_name]
+    once = []
+    if client.project is not None:
+        once = [_snippet("In the project’s pyproject.toml", client.project(address))]
     product = f", {provider.facts.product}" if provider is not CiProvider.OTHER else ""
     job = _snippet(f"The job{product}", job_snippet(client, provider, address, audience))
 
@@ -225,8 +211,8 @@ def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_nam
 
     return {
         "clients": [
-            choice(words, name, provider_name, is_current=name == client_name)
-            for name, words in CLIENT_WORDS.items()
+            choice(each.label, name, provider_name, is_current=each is client)
+            for name, each in CLIENTS.items()
         ],
         "providers": [
             choice(
@@ -240,7 +226,7 @@ def _set_up(address: ProxyAddress, audience: str, client_name: str, provider_nam
         "with_command": [*once, job],
         "without_command": [
             _snippet("Get the job’s token", exchange_snippet(provider, address, audience)),
-            _snippet(f"Install with {CLIENT_WORDS[client_name]}", client_snippet(client, address)),
+            _snippet(f"Install with {client.label}", client_snippet(client, address)),
         ],
     }
 

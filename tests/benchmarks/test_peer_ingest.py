@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.ingest_validation import INGESTIBLE, read_items
 from analytics.model.row_validation import AcceptedInterval
-from analytics.model.rows import AuditContext, Ecosystem, VerdictSource
+from analytics.model.rows import AuditContext, VerdictSource
 from benchmarks.bench_ingest import ENUMS, items
 from benchmarks.peer_ingest import COLUMNS, ITEMS_MAX, Sender, read_rows
 

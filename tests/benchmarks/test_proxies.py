@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.proxies import packages
 from benchmarks.proxies.registry import content
-from service.packages.proxy.npm.packument import parse_package
+from service.packages.npm.packument import parse_package
 from service.packages.proxy.origins import Origins
-from service.packages.proxy.pypi.simple_json import parse_json
+from service.packages.pypi.listing import parse_json
 
 URL = "http://127.0.0.1:1"
 ORIGINS = Origins({"registry": URL})

@@ -6,6 +6,7 @@ import msgspec
 
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.filters import parse_query
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
@@ -18,11 +19,10 @@ from service.orgs.api_keys import issue_api_key
 from service.orgs.members import add_member
 from service.orgs.projects import create_project
 from service.orgs.teams import create_team, set_team_admin
-from service.packages.ecosystems import Ecosystem
-from service.packages.policy.changes import set_policy
+from service.packages.ecosystem import Release
 from service.packages.policy.document import parse_policy
 from service.packages.policy.exceptions import request_exception
-from service.packages.release import Release
+from service.packages.policy.repository import set_policy
 from service.store.journal import append
 from service.store.organisations import get_member, get_org
 from service.store.store import UnitOfWork

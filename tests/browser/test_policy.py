@@ -9,9 +9,8 @@ from playwright.sync_api import Page, expect
 
 from service.app.composition import Services
 from service.packages.policy.blocklist import BlocklistImporter
-from service.packages.policy.changes import set_policy
 from service.packages.policy.document import DOCUMENT_EXAMPLE, parse_policy
-from service.packages.policy.repository import contents_of, find_current_import
+from service.packages.policy.repository import contents_of, find_current_import, set_policy
 from service.store.organisations import get_org
 from tests.browser.accessible import expect_no_violations, in_every_light
 from tests.browser.chromium import needs_chromium, with_and_without_scripts

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from tests.clients.managers import (
     FOLDER,
     NPM,

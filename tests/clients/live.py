@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from tests.clients.managers import NPM, Manager, Project, documented
 from tests.clients.stands import Stand, serve_stand
 from tests.issuers.fixtures import IssuerProcess

@@ -11,15 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.settings import REPOSITORY
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import (
-    PackageManager,
-    ProxyAddress,
-    npmrc,
-    project_snippet,
-    variables,
-)
+from service.packages.clients import PackageManager, ProxyAddress
+from service.packages.npm.clients import BUN, NPM_CLIENT, PNPM, YARN, YARN_1
+from service.packages.pypi.clients import PDM, PIP, POETRY, UV
 from tests.polling import HANG_S
 
 FOLDER: Final = Path(os.environ.get("CLIENTS") or REPOSITORY / ".clients")
@@ -57,11 +53,8 @@ class Carrier:
 
 def documented(client: PackageManager, address: ProxyAddress, token: str) -> Carrier:
     """The way that the documentation and `countersign ci exec` have."""
-    own = npmrc(address, token, is_for_yarn_1=client is PackageManager.YARN_1)
-    return Carrier(variables(client, address, token), own if client in _OF_NPMRC else "")
-
-
-_OF_NPMRC: Final = {PackageManager.NPM, PackageManager.PNPM, PackageManager.YARN_1}
+    own = "" if client.npmrc is None else client.npmrc(address, token)
+    return Carrier(client.variables(address, token), own)
 
 
 @dataclass
@@ -145,10 +138,10 @@ class Manager:
     @property
     def ecosystem(self) -> Ecosystem:
         is_python = self.client in {
-            PackageManager.PIP,
-            PackageManager.UV,
-            PackageManager.POETRY,
-            PackageManager.PDM,
+            PIP,
+            UV,
+            POETRY,
+            PDM,
         }
         return Ecosystem.PYPI if is_python else Ecosystem.NPM
 
@@ -187,7 +180,7 @@ class Manager:
 
 
 class Pip(Manager):
-    client = PackageManager.PIP
+    client = PIP
     lock = "requirements.txt"
 
     def __init__(
@@ -212,7 +205,7 @@ class Pip(Manager):
 class Uv(Manager):
     """Its own projects. `uv pip` reads the same variables, and its `pip install` is `UvPip`."""
 
-    client = PackageManager.UV
+    client = UV
     lock = "uv.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -229,7 +222,7 @@ class Uv(Manager):
 class UvPip(Pip):
     """`uv pip`, where pip's files are used with uv."""
 
-    client = PackageManager.UV
+    client = UV
 
     def __init__(self, *, has_cache: bool = False) -> None:
         super().__init__((_PYTHON / "uv", "pip"), has_cache=has_cache)
@@ -274,7 +267,7 @@ class Pipx(Pip):
 
 
 class Poetry(Manager):
-    client = PackageManager.POETRY
+    client = POETRY
     lock = "poetry.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -289,7 +282,7 @@ class Poetry(Manager):
 
 
 class Pdm(Manager):
-    client = PackageManager.PDM
+    client = PDM
     lock = "pdm.lock"
 
     def prepare(self, project: Project, *requirements: str) -> None:
@@ -305,8 +298,9 @@ class Pdm(Manager):
 
 
 class Npm(Manager):
-    client = PackageManager.NPM
+    client = NPM_CLIENT
     lock = "package-lock.json"
+    adds = "install"
 
     def prepare(self, project: Project, *_: str) -> None:
         _write_package(project)
@@ -316,10 +310,11 @@ class Npm(Manager):
         return (NPM or "npm",)
 
     def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self.program, "install", *requirements)
+        return (*self.program, self.adds, *requirements)
 
     def locked_command(self) -> Sequence[str | Path]:
-        return (*self.program, "ci")
+        """The command of the documentation."""
+        return (*self.program, *self.client.command.split()[1:])
 
 
 class Npm11(Npm):
@@ -337,14 +332,9 @@ class Npm12(Npm):
 
 
 class Pnpm(Npm):
-    client = PackageManager.PNPM
+    client = PNPM
     lock = "pnpm-lock.yaml"
-
-    def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self.program, "add", *requirements)
-
-    def locked_command(self) -> Sequence[str | Path]:
-        return (*self.program, "install", "--frozen-lockfile")
+    adds = "add"
 
     @property
     def program(self) -> Sequence[str | Path]:
@@ -358,14 +348,9 @@ class Pnpm10(Pnpm):
 
 
 class Bun(Npm):
-    client = PackageManager.BUN
+    client = BUN
     lock = "bun.lock"
-
-    def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self.program, "add", *requirements)
-
-    def locked_command(self) -> Sequence[str | Path]:
-        return (*self.program, "install", "--frozen-lockfile")
+    adds = "add"
 
     @property
     def program(self) -> Sequence[str | Path]:
@@ -373,19 +358,14 @@ class Bun(Npm):
 
 
 class Yarn1(Npm):
-    client = PackageManager.YARN_1
+    client = YARN_1
     lock = "yarn.lock"
+    adds = "add"
 
     def prepare(self, project: Project, *_: str) -> None:
         _write_package(project)
         # root's cache would be one for all projects
         project.settings = {"YARN_CACHE_FOLDER": str(project.home / "yarn-cache")}
-
-    def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self.program, "add", *requirements)
-
-    def locked_command(self) -> Sequence[str | Path]:
-        return (*self.program, "install", "--frozen-lockfile")
 
     @property
     def program(self) -> Sequence[str | Path]:
@@ -393,20 +373,15 @@ class Yarn1(Npm):
 
 
 class Yarn(Npm):
-    client = PackageManager.YARN
+    client = YARN
     lock = "yarn.lock"
+    adds = "add"
 
     def prepare(self, project: Project, *_: str) -> None:
         _write_package(project)
         (project.folder / self.lock).touch()  # which makes the folder a project
         # The linker that has the files of packages on the disk.
         project.settings = {"YARN_NODE_LINKER": "node-modules", "YARN_ENABLE_TELEMETRY": "0"}
-
-    def command(self, *requirements: str) -> Sequence[str | Path]:
-        return (*self.program, "add", *requirements)
-
-    def locked_command(self) -> Sequence[str | Path]:
-        return (*self.program, "install", "--immutable")
 
     @property
     def program(self) -> Sequence[str | Path]:
@@ -454,10 +429,11 @@ CLIENTS: Final[dict[str, Callable[[], Manager]]] = {
 def _write_pyproject(project: Project, requirements: Sequence[str]) -> None:
     """With the source that the documentation has for poetry, which uv does not read."""
     wanted = json.dumps(list(requirements))
-    source = project_snippet(PackageManager.POETRY, project.address)
+    assert POETRY.project is not None
+    source = POETRY.project(project.address).text
     (project.folder / "pyproject.toml").write_text(
         f'[project]\nname = "app"\nversion = "1.0.0"\nrequires-python = ">=3.11"\n'
-        f"dependencies = {wanted}\n\n{source.text if source else ''}"
+        f"dependencies = {wanted}\n\n{source}"
     )
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from service.packages.proxy.blocked import segment_of, words_of
+from service.packages.npm.document import words_of
+from service.packages.proxy.blocked import segment_of
 
 
 class Text(StrEnum):

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from analytics.model.ecosystems import Ecosystem
 from service.access.roles import Capability
 from service.app.composition import Services
 from service.orgs.api_keys import issue_api_key
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import ProxyAddress
+from service.packages.clients import ProxyAddress
 from service.store.organisations import get_org
 from tests.clients.managers import FOLDER
 from tests.conftest import BY_OPERATOR, binding_body, bindings_path

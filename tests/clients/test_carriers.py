@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.settings import REPOSITORY
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import USER, PackageManager, ProxyAddress, variables
+from service.packages.clients import USER, PackageManager, ProxyAddress
+from service.packages.npm.clients import NPM_CLIENT, PNPM, YARN, YARN_1, registry_url
+from service.packages.pypi.clients import PIP, POETRY, UV, index_url
 from tests.budgets import only_full
 from tests.clients.managers import Carrier, Manager, Project
 from tests.clients.stands import RUN_ID, Key, Stand
@@ -27,13 +29,13 @@ class Login:
 
 
 SAYS_REFUSED = {
-    PackageManager.PIP: "No matching distribution found",
-    PackageManager.UV: "No solution found",
-    PackageManager.POETRY: "Authorization error",
-    PackageManager.NPM: "E401",
-    PackageManager.PNPM: "(401 )",
-    PackageManager.YARN_1: "missing or invalid credentials",
-    PackageManager.YARN: "Invalid authentication",
+    PIP: "No matching distribution found",
+    UV: "No solution found",
+    POETRY: "Authorization error",
+    NPM_CLIENT: "E401",
+    PNPM: "(401 )",
+    YARN_1: "missing or invalid credentials",
+    YARN: "Invalid authentication",
 }
 """What the log has; pip and uv look for versions and find none."""
 
@@ -54,34 +56,36 @@ def basic(client: PackageManager, address: ProxyAddress, login: Login) -> Carrie
     """Basic authentication as each client is told to use it."""
     pair = f"{login.user}:{login.password}"
     encoded = base64.b64encode(pair.encode()).decode()
-    scheme, _, rest = address.pypi.partition("://")
-    own = variables(client, address, "unused")
-    if client is PackageManager.PIP:
+    scheme, _, rest = index_url(address).partition("://")
+    own = client.variables(address, "unused")
+    if client is PIP:
         return Carrier(own | {"PIP_INDEX_URL": f"{scheme}://{pair}@{rest}"})
-    if client is PackageManager.UV:
+    if client is UV:
         return Carrier({"UV_DEFAULT_INDEX": f"{scheme}://{pair}@{rest}"})
-    if client is PackageManager.POETRY:
+    if client is POETRY:
         prefix = "POETRY_HTTP_BASIC_COUNTERSIGN_"
         login_of = {f"{prefix}USERNAME": login.user, f"{prefix}PASSWORD": login.password}
         return Carrier(own | login_of)
-    if client is PackageManager.YARN:
+    if client is YARN:
         del own["YARN_NPM_AUTH_TOKEN"]
         return Carrier(own | {"YARN_NPM_AUTH_IDENT": pair})
-    registry = address.npm.partition(":")[2]
-    lines = [f"registry={address.npm}", f"{registry}:_auth={encoded}"]
-    if client is PackageManager.YARN_1:
+    registry = registry_url(address).partition(":")[2]
+    lines = [f"registry={registry_url(address)}", f"{registry}:_auth={encoded}"]
+    if client is YARN_1:
         lines.append(f"{registry}:always-auth=true")
     return Carrier(own, "".join(f"{line}\n" for line in lines))
 
 
 def bearer(client: PackageManager, address: ProxyAddress, token: str) -> Carrier:
     """A bearer token, which the clients of npm send."""
-    own = variables(client, address, token)
-    if client is PackageManager.YARN:
+    own = client.variables(address, token)
+    if client is YARN:
         return Carrier(own)
-    registry = address.npm.partition(":")[2]
-    always = f"{registry}:always-auth=true\n" if client is PackageManager.YARN_1 else ""
-    return Carrier(own, f"registry={address.npm}\n{registry}:_authToken={token}\n{always}")
+    registry = registry_url(address).partition(":")[2]
+    always = f"{registry}:always-auth=true\n" if client is YARN_1 else ""
+    return Carrier(
+        own, f"registry={registry_url(address)}\n{registry}:_authToken={token}\n{always}"
+    )
 
 
 @pytest.mark.parametrize("way", LOGINS)

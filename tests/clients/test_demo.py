@@ -11,18 +11,11 @@ from typing import Any
 import pytest
 
 from service.cli.demo.installs import KEY_NAME
-from service.packages.proxy.clients import ProxyAddress
+from service.packages.clients import ProxyAddress
 from tests.budgets import only_full
 from tests.clients.managers import Carrier, Done, Project
-from tests.processes.homes import (
-    DEADLINE_S,
-    Home,
-    Server,
-    add_acme,
-    all_entries,
-    eventually,
-    owner_cookie,
-)
+from tests.polling import eventually
+from tests.processes.homes import DEADLINE_S, Home, Server, add_acme, all_entries, owner_cookie
 from tests.processes.package_registry import running_packages
 
 pytestmark = pytest.mark.slow

@@ -5,14 +5,15 @@ import re
 
 import pytest
 
-from service.packages.proxy.clients import PackageManager
+from service.packages.npm.clients import NPM_CLIENT, YARN_1
+from service.packages.pypi.clients import PIP, POETRY, UV
 from tests.budgets import only_full
 from tests.clients.managers import Manager, Project, UvPip, documented
 from tests.clients.stands import Key, Stand
 
 pytestmark = [pytest.mark.slow, only_full]
 
-NAMES_PROXY = {PackageManager.UV, PackageManager.POETRY, PackageManager.NPM, PackageManager.YARN_1}
+NAMES_PROXY = {UV, POETRY, NPM_CLIENT, YARN_1}
 
 _SHA256 = re.compile(r"(?<=sha256:)[0-9a-f]{64}")
 _SHA512 = re.compile(r"(?<=sha512-)[A-Za-z0-9+/=]{88}")
@@ -23,7 +24,7 @@ def lock(stand: Stand, project: Project, manager: Manager) -> Key:
     """Lock left-pad 1.1.0, and use another key from now on, with empty caches."""
     first, second = stand.key(), stand.key()
     project.use(documented(manager.client, stand.address, first.secret))
-    if manager.client is PackageManager.PIP or isinstance(manager, UvPip):
+    if manager.client is PIP or isinstance(manager, UvPip):
         manager.prepare(project)
         digest = sha256_of(stand, first)
         text = f"left-pad==1.1.0 --hash=sha256:{digest}\n"

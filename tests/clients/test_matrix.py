@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.clients import PackageManager
+from analytics.model.ecosystems import Ecosystem
+from service.packages.npm.clients import PNPM, YARN_1
 from tests.budgets import only_full
 from tests.clients.managers import Done, Manager, Project, documented
 from tests.clients.stands import RULES, RUN_ID, Key, Stand
@@ -11,7 +11,7 @@ from tests.processes.package_registry import PackageRegistry
 
 pytestmark = [pytest.mark.slow, only_full]
 
-HIDES_ADDRESS = {PackageManager.PNPM, PackageManager.YARN_1}
+HIDES_ADDRESS = {PNPM, YARN_1}
 """They do not print where they were sent, and so no audit row."""
 
 
@@ -75,7 +75,7 @@ def test_a_release_in_its_cooldown_fails_the_install_if_it_is_pinned(
     assert done.code != 0, done.log
     assert manager.version(project, "fresh") is None
     assert (row["decision"], row["event"]) == ("BLOCKED", "cooldown_active")
-    texts = {PackageManager.YARN_1: "too new: published", PackageManager.PNPM: "too-new-published"}
+    texts = {YARN_1: "too new: published", PNPM: "too-new-published"}
     assert_says(done, manager, texts.get(manager.client, "too+new:+published"), row["id"])
 
 
@@ -147,7 +147,7 @@ def assert_says(done: Done, manager: Manager, reason: str, audit_id: object) -> 
     address answers 403: the reason is in that.
     """
     log = done.log
-    if manager.client is PackageManager.PNPM:
+    if manager.client is PNPM:
         assert "[WARN] deprecated" in log, log
         log = "".join(line.strip() for line in log.splitlines())  # which pnpm breaks
         assert "HTTP 403" in log

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from tests.clients.managers import NPM, Manager, Npm, Pip, Project, documented
 from tests.clients.stands import RULES, Stand
 from tests.processes.package_registry import PackageRegistry

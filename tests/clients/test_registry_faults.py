@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from tests.clients.managers import NPM, Manager, Npm, Pip, Project, documented
 from tests.clients.stands import Stand, build_stand
 from tests.issuers.fixtures import IssuerProcess
-from tests.processes.homes import Home, add_acme, eventually
+from tests.polling import eventually
+from tests.processes.homes import Home, add_acme
 from tests.processes.package_registry import FAULTS, PackageRegistry, running_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from tests.budgets import only_full
 from tests.clients.managers import (
     CLIENTS,

@@ -133,6 +133,76 @@ run_url = "https://ci.example/{repository}/{run_id}"
         },
     ),
     Change(
+        "Add an ecosystem",
+        {
+            "analytics/model/ecosystems.py": {'    NPM = "npm"\n': '    EXAMPLE = "example"\n'},
+            "service/core/settings.py": {
+                "    proxy_npm_file_origins: tuple[str, ...] = ()\n": """\
+    proxy_example_upstream: str = ""
+    proxy_example_file_origins: tuple[str, ...] = ()
+"""
+            },
+            "service/packages/ecosystems.py": {
+                "from service.packages.npm.ecosystem import NPM\n": (
+                    "from service.packages.example.ecosystem import EXAMPLE\n"
+                ),
+                "facts.ecosystem: facts for facts in (PYPI, NPM": ", EXAMPLE",
+            },
+            "service/app/application.py": {
+                "from service.packages.npm.routes import blueprint as proxy_npm\n": (
+                    "from service.packages.example.routes import blueprint as proxy_example\n"
+                ),
+                "    proxy_npm,\n": "    proxy_example,\n",
+            },
+            "service/packages/example/__init__.py": {NEW_FILE: ""},
+            "service/packages/example/ecosystem.py": {
+                NEW_FILE: """
+from dataclasses import replace
+
+from analytics.model.ecosystems import Ecosystem
+from service.packages.clients import PackageManager
+from service.packages.npm.ecosystem import NPM
+
+EXAMPLE = replace(
+    NPM,
+    ecosystem=Ecosystem.EXAMPLE,
+    label="Example",
+    osv_name="example.io",
+    address=lambda address: address.registry(Ecosystem.EXAMPLE),
+    clients=(
+        PackageManager(
+            name="get",
+            label="Get",
+            command="get all",
+            variables=lambda address, token: {"GET_TOKEN": token},
+        ),
+    ),
+)
+"""
+            },
+            "service/packages/example/routes.py": {
+                NEW_FILE: """
+from quart import Blueprint, request
+
+from service.packages.example.ecosystem import EXAMPLE
+from service.packages.proxy.services import ProxyServices
+from service.web.dependencies import receives
+from service.web.responses import json_answer
+
+blueprint = Blueprint("proxy_example", __name__)
+
+
+@blueprint.get("/proxy/<slug>/example/<name>")
+@receives(ProxyServices)
+async def versions(services, slug, name):
+    _, org = await services.authorize(request, slug)
+    located = await services.locate(EXAMPLE, org, name)
+    return json_answer(await located.read(lambda package: sorted(package.versions)))
+"""
+            },
+        },
+    ),
+    Change(
         "Add or change an export format",
         {
             "analytics/export/formats.py": {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from service.core.settings import REPOSITORY
-from service.packages.proxy.clients import INSTALL_COMMANDS
+from service.packages.ecosystems import CLIENTS
 from tests.docs.programs import add_jq, add_program
 from tests.docs.shell_blocks import Block
 from tests.interpreters import run_module, start_module
@@ -24,7 +24,7 @@ from tests.processes.homes import CLI, Server, free_port
 CURLRC: Final = "fail-with-body\nshow-error\n"
 """The reader's ~/.curlrc: an answer with an error status is an error of the block."""
 
-STAND_INS: Final = sorted({command.split()[0] for command in INSTALL_COMMANDS.values()})
+STAND_INS: Final = sorted({client.command.split()[0] for client in CLIENTS.values()})
 """Package managers of a CI job, which tests/clients/ runs with the same lines."""
 
 KEY_SCOPES: Final = ("packages:install", "audit:r", "audit:export", "oidc:r")

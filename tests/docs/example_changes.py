@@ -9,6 +9,7 @@ from sqlalchemy import text
 from analytics.export.formats import ExportFormat
 from analytics.export.writers import FileForm, export_pieces
 from analytics.imports.items import ITEM_COLUMNS, PLAIN_COLUMNS
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import ADMIN_EVENTS
 from analytics.model.ingest_validation import INGESTIBLE
 from analytics.model.labels import EVENT_LABELS
@@ -20,7 +21,14 @@ from service.ci.issuers.issuers import load_issuers
 from service.ci.issuers.run_links import run_link
 from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY, IdentityProviderName, Settings
-from service.packages.proxy.clients import PackageManager, ProxyAddress, job_snippet
+from service.packages.clients import ProxyAddress, job_snippet
+from service.packages.ecosystem import Release
+from service.packages.ecosystems import all_variables
+from service.packages.names import canonical_name
+from service.packages.npm.clients import NPM_CLIENT
+from service.packages.policy.document import parse_policy
+from service.packages.policy.evaluation import CompiledPolicy
+from service.packages.policy.osv import parse_record
 from service.pages.audit_page import FILTERS
 from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
@@ -52,7 +60,7 @@ def test_a_ci_provider_has_issuers_links_and_snippets() -> None:
 
     assert link == "https://ci.example/acme/app/7"
     assert ci_words("oidc_example") == "Example"
-    assert "npm ci" in job_snippet(PackageManager.NPM, CiProvider["EXAMPLE"], address).text
+    assert "npm ci" in job_snippet(NPM_CLIENT, CiProvider["EXAMPLE"], address).text
 
 
 def test_an_identity_provider_can_be_configured(tmp_path: Path) -> None:
@@ -63,6 +71,29 @@ def test_an_identity_provider_can_be_configured(tmp_path: Path) -> None:
     assert "example" in get_args(IdentityProviderName)
     assert LABELS["example"] == "Example"
     assert [one.label for one in load_providers(settings).values()] == ["Example"]
+
+
+def test_an_ecosystem_is_judged_by_its_own_names_versions_and_records() -> None:
+    example = Ecosystem("example")
+    policy = {"deny": [{"ecosystem": "example", "package": "one", "versions": "<2"}]}
+    record = b"""{"id": "MAL-1", "affected": [
+        {"package": {"ecosystem": "Example.io", "name": "one"}, "versions": ["3.0.0"]}]}"""
+    judged = CompiledPolicy(parse_policy(policy)).on(example, canonical_name(example, "one"))
+
+    assert judged.decide(Release(example, "one", "1.0.0"), NOON).is_blocked
+    assert not judged.decide(Release(example, "one", "2.0.0"), NOON).is_blocked
+    assert list(parse_record(record).packages) == [(example, "one")]
+
+
+async def test_an_ecosystem_has_clients_and_a_registry_in_the_proxy(world: World) -> None:
+    settings = Settings(data_dir=Path(), proxy_example_upstream="https://packages.example/")
+    address = ProxyAddress("https://audit.example", "acme")
+    refused = await world.client.get("/proxy/acme/example/one")
+
+    assert all_variables(address, "csi_1")["GET_TOKEN"] == "csi_1"
+    assert str(settings.package_registry("example").origin) == "https://packages.example"
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"]
 
 
 def test_rows_are_exported_in_a_format_with_a_column() -> None:

@@ -25,6 +25,7 @@ FILES_MAX = {
     "Add an API endpoint": 1,
     "Add an API endpoint with a command": 2,
     "Add an API endpoint with a page's form": 3,
+    "Add an ecosystem": 5,
 }
 BESIDE = {
     "analytics/model/log_envelopes.py": "analytics/model/envelopes.py",
@@ -36,13 +37,22 @@ BESIDE = {
 }
 """Files that a row names by the folder that they are in, or by one like them."""
 
+PACKAGES = {"service/packages/example": "service/packages/npm/"}
+"""New packages, which a row names by one like them."""
+
+
+def homes(change: Change) -> set[str]:
+    """The files that the change touches, as its row names them; a new package is one."""
+    folders = {file: str(Path(file).parent) for file in change.files}
+    return {BESIDE.get(file, PACKAGES.get(folder, file)) for file, folder in folders.items()}
+
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.task)
 def test_a_change_touches_the_files_of_its_row_alone(change: Change) -> None:
     named = named_files(rows_by_task()[change.task])
 
-    assert {BESIDE.get(file, file) for file in change.files} <= set(named)
-    assert len(change.files) <= FILES_MAX[change.task]
+    assert homes(change) <= set(named)
+    assert len(homes(change)) <= FILES_MAX[change.task]
 
 
 def changed_copy(folder: Path) -> None:
@@ -54,6 +64,7 @@ def changed_copy(folder: Path) -> None:
         for name, added in change.lines.items():
             is_new = NEW_FILE in added
             assert (folder / name).exists() != is_new, name
+            (folder / name).parent.mkdir(exist_ok=True)
             code = "" if is_new else (folder / name).read_text()
             for before, lines in added.items():
                 assert is_new or code.count(before) == 1, f"{name} has {before!r} not exactly once"

@@ -5,8 +5,10 @@ from typing import Final
 
 from service.core.settings import REPOSITORY
 
-ROWS: Final = 19
+ROWS: Final = 20
 FILES_MAX: Final = 3
+MORE: Final = {"Add an ecosystem": 7}
+"""A change of seven places: its package and six files."""
 
 
 def rows_by_task() -> dict[str, str]:
@@ -26,11 +28,12 @@ def named_files(cell: str) -> list[str]:
     return [name for name in re.findall(r"`([^`]+)`", cell) if "/" in name]
 
 
-def test_the_table_names_nineteen_changes_and_one_to_three_files_for_each() -> None:
-    rows = table_rows()
+def test_the_table_names_twenty_changes_and_few_files_for_each() -> None:
+    rows = rows_by_task()
 
     assert len(rows) == ROWS
-    assert all(1 <= len(named_files(row)) <= FILES_MAX for row in rows)
+    for task, row in rows.items():
+        assert 1 <= len(named_files(row)) <= MORE.get(task, FILES_MAX)
 
 
 def test_every_file_named_in_the_table_exists() -> None:

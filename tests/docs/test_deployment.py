@@ -19,18 +19,18 @@ import httpx2
 import pytest
 
 from service.app.hypercorn_server import LAST_S
-from service.app.supervisor import KILL_AFTER_S
+from service.app.process_end import KILL_AFTER_S
 from service.core.errors import BodyTooLarge
 from service.core.settings import PREFIX, REPOSITORY, Settings, load_settings
-from service.packages.proxy.npm.audit_queries import QUERY_BYTES_MAX
+from service.packages.npm.audit_queries import QUERY_BYTES_MAX
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN
 from tests.docs.programs import add_countersign
 from tests.docs.shell_blocks import shell_blocks
 from tests.nginx import NGINX, running_nginx
-from tests.polling import HANG_S
+from tests.polling import HANG_S, eventually
 from tests.processes.command_line import invoke
-from tests.processes.homes import Home, Server, eventually, free_port, owner_cookie
+from tests.processes.homes import Home, Server, free_port, owner_cookie
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +83,8 @@ def test_the_example_serves_packages_of_both_ecosystems() -> None:
     """Without an upstream the install proxy refuses every install."""
     settings = example()
 
-    assert settings.pypi_registry is not None
-    assert settings.npm_registry is not None
+    assert settings.package_registry("pypi") is not None
+    assert settings.package_registry("npm") is not None
 
 
 def test_the_run_book_copies_the_database_of_the_example() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.ci.providers import CiProvider
-from service.packages.proxy.clients import ProxyAddress, exchange_snippet
+from service.packages.clients import ProxyAddress, exchange_snippet
 from tests.conftest import binding_body, bindings_path
 from tests.docs.programs import add_jq, add_program
 from tests.docs.test_ci import REQUEST_TOKEN, token_endpoint

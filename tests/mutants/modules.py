@@ -241,15 +241,13 @@ _TESTS: Final = {
     "service/packages/install_tokens/authorization.py": "test_authorization",
     "service/packages/install_tokens/exchange.py": "test_exchange",
     "service/packages/install_tokens/tokens.py": "test_exchange",
-    "service/packages/intervals.py": "test_intervals test_pypi_versions",
+    "service/packages/intervals.py": "test_intervals service/packages/pypi/test_versions",
     "service/packages/names.py": (
-        "test_names service/packages/policy/test_evaluation "
-        "service/packages/proxy/npm/test_audit_queries"
+        "test_names service/packages/policy/test_evaluation service/packages/npm/test_audit_queries"
     ),
     "service/packages/policy/advisories.py": "test_evaluation",
     "service/packages/policy/blocklist_generations.py": "test_blocklist",
     "service/packages/policy/blocklist_loading.py": "test_blocklist_feeds",
-    "service/packages/policy/changes.py": "test_routes",
     "service/packages/policy/document.py": (
         "test_document test_evaluation test_routes service/pages/policy/test_edits"
     ),
@@ -263,7 +261,7 @@ _TESTS: Final = {
     "service/packages/policy/preview.py": (
         "test_preview_steps service/packages/proxy/test_preview_dates"
     ),
-    "service/packages/policy/repository.py": "test_exceptions",
+    "service/packages/policy/repository.py": "test_exceptions test_routes",
     "service/packages/policy/sbom.py": "test_blocklist_api",
     "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
     "service/packages/proxy/artifacts.py": "test_changed_artifacts",
@@ -285,22 +283,26 @@ _TESTS: Final = {
     "service/packages/proxy/installs.py": (
         "test_install_log test_pypi_routes test_changed_artifacts"
     ),
-    "service/packages/proxy/npm/audit_queries.py": (
+    "service/packages/npm/audit_queries.py": (
         "test_audit_queries service/packages/proxy/test_npm_routes"
     ),
-    "service/packages/proxy/npm/packument.py": "test_packument",
-    "service/packages/proxy/npm/tags.py": "test_tags",
+    "service/packages/npm/packument.py": "test_packument",
+    "service/packages/npm/tags.py": "test_tags",
     "service/packages/proxy/origins.py": "test_origins",
-    "service/packages/proxy/pypi/html.py": "test_html",
-    "service/packages/proxy/pypi/listing.py": "test_simple_json",
-    "service/packages/proxy/pypi/metadata.py": "test_metadata",
-    "service/packages/proxy/pypi/project.py": "test_simple_json",
-    "service/packages/proxy/pypi/routes.py": "service/packages/proxy/test_pypi_routes",
+    "service/packages/pypi/html.py": "test_html",
+    "service/packages/pypi/listing.py": "test_simple_json",
+    "service/packages/pypi/metadata.py": "test_metadata",
+    "service/packages/pypi/project.py": "test_simple_json",
+    "service/packages/pypi/routes.py": "service/packages/proxy/test_pypi_routes",
     "service/packages/proxy/registries.py": "test_first_party",
-    "service/packages/proxy/services.py": "test_pypi_routes test_first_party test_npm_routes",
+    "service/packages/proxy/services.py": "test_ecosystems test_pypi_routes test_first_party",
     "service/packages/proxy/upstream.py": "test_upstream test_limits",
+    "service/packages/pypi/versions.py": (
+        "service/packages/pypi/test_versions service/packages/policy/test_evaluation"
+    ),
     "service/packages/versions.py": (
-        "test_npm_versions test_pypi_versions service/packages/policy/test_document"
+        "service/packages/npm/test_versions service/packages/pypi/test_versions "
+        "service/packages/policy/test_document"
     ),
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",

@@ -17,6 +17,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
+from tests.package_documents import (
+    SIMPLE,
+    integrity,
+    npm_version,
+    packument,
+    simple_file,
+    simple_page,
+    wheel_name,
+)
+
 OLD = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -122,7 +132,7 @@ class PackageRegistry:
         """The content type and body at `path`."""
         parts = unquote(path).strip("/").split("/")
         if parts[0] == "simple" and len(parts) == 2 and parts[1] in self.wheels:
-            return "application/vnd.pypi.simple.v1+json", self._project(parts[1])
+            return SIMPLE, self._project(parts[1])
         if parts[0] == "wheels":
             return "application/zip", self.wheels[parts[1]][parts[2]][0]
         if parts[0] == "tarballs":
@@ -133,52 +143,35 @@ class PackageRegistry:
 
     def _project(self, name: str) -> bytes:
         files = [
-            {
-                "filename": (filename := f"{_escaped(name)}-{version}-py3-none-any.whl"),
-                "url": f"/wheels/{name}/{version}/{filename}",
-                "hashes": {"sha256": hashlib.sha256(body).hexdigest()},
-                "size": len(body),
-                "upload-time": at.isoformat(),
-            }
+            simple_file(f"/wheels/{name}/{version}/{wheel_name(name, version)}", body, at)
             for version, (body, at) in self.wheels[name].items()
         ]
-        page = {"meta": {"api-version": "1.1"}, "name": name, "files": files}
-        return json.dumps({**page, "versions": list(self.wheels[name])}).encode()
+        return simple_page(name, files, versions=list(self.wheels[name]))
 
     def _signed(self, name: str, version: str, tarball: Tarball) -> dict[str, Any]:
         if self.sign is None:
             return {}
-        return {"signatures": [self.sign(f"{name}@{version}:{_integrity(tarball.body)}")]}
+        return {"signatures": [self.sign(f"{name}@{version}:{integrity(tarball.body)}")]}
 
     def _packument(self, name: str) -> bytes:
-        versions = {
-            version: {
-                "name": name,
-                "version": version,
-                "main": "index.js",
-                **tarball.more,
-                "dist": {
-                    "tarball": f"{self.url}/tarballs/{name}/{version}/package.tgz",
-                    "integrity": _integrity(tarball.body),
+        versions = [
+            npm_version(
+                name,
+                version,
+                f"{self.url}/tarballs/{name}/{version}/package.tgz",
+                tarball.body,
+                {
                     "shasum": hashlib.sha1(tarball.body, usedforsecurity=False).hexdigest(),
                     **self._signed(name, version, tarball),
                 },
-            }
+                main="index.js",
+                **tarball.more,
+            )
             for version, tarball in self.tarballs[name].items()
-        }
-        time = {
-            version: tarball.published_at.isoformat()
-            for version, tarball in self.tarballs[name].items()
-        }
-        latest = list(versions)[-1]
-        tags = {"latest": latest}
-        return json.dumps(
-            {"name": name, "dist-tags": tags, "versions": versions, "time": time}
-        ).encode()
-
-
-def _integrity(content: bytes) -> str:
-    return f"sha512-{_base64(hashlib.sha512(content))}"
+        ]
+        return packument(
+            name, versions, {v: t.published_at for v, t in self.tarballs[name].items()}
+        )
 
 
 def _record(files: dict[str, str]) -> str:
@@ -192,10 +185,6 @@ def _record(files: dict[str, str]) -> str:
 def _escaped(name: str) -> str:
     """The name as file names of wheels have it."""
     return name.replace("-", "_")
-
-
-def _base64(digest: Any) -> str:
-    return base64.b64encode(digest.digest()).decode()
 
 
 def _urlsafe(digest: Any) -> str:

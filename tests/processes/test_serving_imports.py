@@ -55,7 +55,7 @@ def test_pages_and_files_are_served_without_what_few_requests_need(quiet_home: H
 
     assert served.returncode == 0, served.stderr.decode()
     modules = set(json.loads(served.stdout.splitlines()[-1]))
-    assert {"service.packages.proxy.pypi.routes", "pyarrow"} <= modules
+    assert {"service.packages.pypi.routes", "pyarrow"} <= modules
     assert LATE & modules == set()
 
 

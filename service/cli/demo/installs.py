@@ -11,9 +11,9 @@ from service.cli.demo.install_policy import install_policy
 from service.cli.demo.profile import load_profile
 from service.cli.demo.registry import HELLO, LOOK_ALIKE, LOOK_ALIKE_VERSION
 from service.orgs.api_keys import issue_api_key, revoke_api_key
-from service.packages.policy.changes import set_policy
-from service.packages.policy.repository import find_revision
-from service.packages.proxy.clients import ProxyAddress
+from service.packages.clients import ProxyAddress
+from service.packages.policy.repository import find_revision, set_policy
+from service.packages.pypi.clients import index_with
 from service.store.organisations import is_live, list_api_keys
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
@@ -56,5 +56,5 @@ def install_lines(address: ProxyAddress, secret: str, *, has_upstream: bool) -> 
     """The lines for pip. `has_upstream`: the proxy asks a configured index, not the demo's own."""
     allowed, blocked = _OF_PUBLIC_INDEX if has_upstream else _OF_OUR_INDEX
     # A folder of their own: what is installed here must not touch what the machine has.
-    start = ("pip", "install", "--target", _TARGET, "--index-url", address.pypi_with(secret))
+    start = ("pip", "install", "--target", _TARGET, "--index-url", index_with(address, secret))
     return InstallLines(shlex.join((*start, allowed)), shlex.join((*start, blocked)))

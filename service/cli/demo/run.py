@@ -21,7 +21,7 @@ from service.core.clock import utc_now
 from service.core.secrets import current_admin_token
 from service.core.settings import Settings, load_settings
 from service.orgs.members import issue_sign_in
-from service.packages.proxy.clients import ProxyAddress
+from service.packages.clients import ProxyAddress
 from service.store.organisations import get_org, list_members
 
 _WELCOME = """

@@ -28,7 +28,7 @@ from service.orgs.organisations import create_org
 from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
 from service.orgs.teams import create_team, set_team_admin
-from service.packages.policy.changes import set_policy
+from service.packages.policy.repository import set_policy
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Binding, Member, Organisation, Origin, Project, Team
 from service.trust.bindings.changes import add_binding, revoke_binding

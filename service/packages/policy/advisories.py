@@ -7,12 +7,11 @@ from typing import Final, Self
 
 import msgspec
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidVersion, Version
 from service.packages.intervals import FIRST, LAST, Cut, Interval, IntervalIndex
 from service.packages.versions import (
     ExactVersions,
-    InvalidVersion,
-    Version,
     after_builds,
     before,
     folded,
@@ -163,8 +162,8 @@ class PackageAdvisories:
                 self._by_digest.setdefault(digest, number)
             for text in advisory.versions.unreadable:
                 self._by_text.setdefault(text, number)
-        told = sorted((advisory.advisory_id, advisory.fingerprint) for advisory in advisories)
-        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+        contents = sorted((advisory.advisory_id, advisory.fingerprint) for advisory in advisories)
+        self.fingerprint = hashlib.sha256(repr(contents).encode()).hexdigest()
         """Changes whenever an advisory does."""
 
     def __bool__(self) -> bool:

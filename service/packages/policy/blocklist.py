@@ -19,11 +19,11 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.policy_envelopes import BlocklistImported
 from analytics.model.rows import AuditContext
 from service.core.errors import Invalid, NotFound
 from service.core.threads import run_uncancellable
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import (
     OSV,
     Archive,

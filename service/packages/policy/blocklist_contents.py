@@ -9,8 +9,8 @@ from typing import Final, Self
 
 import msgspec
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.ecosystems import Ecosystem
 
 OSV: Final = "osv"
 """The feed of imports that name none, and of all that older versions imported."""

@@ -8,17 +8,13 @@ import msgspec
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict
 from service.core.text_rules import printable
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import NOTHING, BlocklistContents, Scope
-from service.packages.policy.blocklist_loading import (
-    BATCH_ROWS,
-    ImportOvertaken,
-    OngoingImport,
-)
+from service.packages.policy.blocklist_loading import BATCH_ROWS, ImportOvertaken, OngoingImport
 from service.packages.policy.repository import contents_of, find_current_import
 from service.store.store import Store, UnitOfWork
 from service.store.tables import AdvisoryEntry, BlocklistImport

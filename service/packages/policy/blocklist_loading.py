@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, cast
 import msgspec
 from sqlalchemy import Table, and_, bindparam, insert, select, tuple_, update
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Conflict, Invalid
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.blocklist_contents import Scope, own_id
 from service.packages.policy.osv import OsvRecord
 from service.packages.policy.osv_zip import ReadRecord

@@ -1,25 +1,32 @@
 """The question "would this be allowed, and why": its form, and its answer."""
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Final
 
+from msgspec import Meta
+
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import CooldownActive
 from analytics.model.instants import parse_instant
 from service.core.errors import Invalid
 from service.core.text_rules import is_encodable
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.ecosystem import InvalidPackageName, Release
+from service.packages.ecosystems import ECOSYSTEMS
+from service.packages.names import canonical_name
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import Decision
-from service.packages.release import Release
 from service.packages.versions import VERSION_MAX
 
 PACKAGE_MAX: Final = 512
-_FIELDS: Final = ("ecosystem", "package", "version", "published_at")
-_PYPI_SPEC: Final = re.compile(r"(?P<name>[^\[=@\s]+)\s*(?:\[[^\]]*\])?\s*={2,3}\s*(?P<version>.+)")
-_NPM_SPEC: Final = re.compile(r"(?P<name>@?[^@]+)@(?P<version>.+)")
+
+PackageSpec = Annotated[
+    str,
+    Meta(
+        description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
+        extra_json_schema={"minLength": 1, "maxLength": PACKAGE_MAX},
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +39,14 @@ class CheckResult:
     reason: str
 
 
-def parse_check(body: dict[str, Any]) -> Release:
-    """The release that a request asks about. Raises Invalid.
+def parse_release(
+    ecosystem_text: str, package: str, version: str | None, published_at: str | None
+) -> Release:
+    """The release that these texts name. Raises Invalid.
 
     The version is in `version`, or follows the name as users of each client write it:
     `requests==2.32.3`, `left-pad@1.3.0`.
     """
-    for field in body:
-        if field not in _FIELDS:
-            raise Invalid(f"unknown field: {field[:64]}", field=field[:64])
-    for field in ("ecosystem", "package"):
-        if not isinstance(body.get(field), str):
-            raise Invalid(f"{field} is required (string)", field=field)
-    for field in ("version", "published_at"):
-        if not isinstance(body.get(field), str | None):
-            raise Invalid(f"{field} must be a string", field=field)
-    return parse_release(
-        body["ecosystem"], body["package"], body.get("version"), body.get("published_at")
-    )
-
-
-def parse_release(
-    ecosystem_text: str, package: str, version: str | None, published_at: str | None
-) -> Release:
-    """The release that these texts name. Raises Invalid."""
     if ecosystem_text not in set(Ecosystem):
         raise Invalid(f"ecosystem must be one of {', '.join(Ecosystem)}", field="ecosystem")
     ecosystem = Ecosystem(ecosystem_text)
@@ -75,12 +66,11 @@ def parse_release(
 
 
 def _split(ecosystem: Ecosystem, package: str) -> tuple[str, str]:
-    form = _PYPI_SPEC if ecosystem is Ecosystem.PYPI else _NPM_SPEC
-    match = form.fullmatch(package.strip())
+    facts = ECOSYSTEMS[ecosystem]
+    match = facts.specifier.fullmatch(package.strip())
     if match is None:
-        example = "requests==2.32.3" if ecosystem is Ecosystem.PYPI else "left-pad@1.3.0"
         raise Invalid(
-            f"version is required: give it, or a package such as {example}", field="version"
+            f"version is required: give it, or a package such as {facts.example}", field="version"
         )
     return match["name"], match["version"]
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Meta, Struct
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
 from service.core.text_rules import is_encodable
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import NAME_MAX, InvalidPackageName, parse_pattern
+from service.packages.ecosystem import InvalidPackageName, InvalidRange
+from service.packages.names import NAME_MAX, parse_pattern
 from service.packages.policy.model import (
     Cooldown,
     FirstParty,
@@ -23,7 +24,7 @@ from service.packages.policy.model import (
     PackagePattern,
     ReleaseRule,
 )
-from service.packages.versions import VERSION_MAX, InvalidRange, parse_range
+from service.packages.versions import VERSION_MAX, parse_range
 from service.store.postgres.faults import NOT_STORABLE_TEXT
 
 RULES_MAX: Final = 300

@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import Final, TypeVar
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.events import Event
 from analytics.model.instants import format_ms
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidVersion, Release, Version
 from service.packages.intervals import IntervalIndex
 from service.packages.names import NamePattern, PatternIndex
 from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
@@ -24,8 +25,7 @@ from service.packages.policy.model import (
     PackagePattern,
     ReleaseRule,
 )
-from service.packages.release import Release
-from service.packages.versions import InvalidVersion, Version, parse_version, sort_key
+from service.packages.versions import parse_version, sort_key
 
 _SETS_KEPT: Final = 64
 """Different sets of a policy's rules that are kept merged: rules with globs are on many packages.
@@ -52,8 +52,8 @@ class Rules:
     def __init__(self, rules: Sequence[ReleaseRule]) -> None:
         self._rules = rules
         self._index = IntervalIndex([list(rule.intervals()) for rule in rules])
-        told = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
-        self.fingerprint = hashlib.sha256(repr(told).encode()).hexdigest()
+        contents = [(rule.rule_id, rule.texts, rule.reason) for rule in rules]
+        self.fingerprint = hashlib.sha256(repr(contents).encode()).hexdigest()
 
     def __bool__(self) -> bool:
         """True if there is any."""

@@ -9,6 +9,7 @@ from msgspec import Meta
 from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms, optional_ms
 from analytics.model.policy_envelopes import PolicyExceptionDecided, PolicyExceptionRequested
 from analytics.model.rows import AuditContext
@@ -16,10 +17,9 @@ from service.access.roles import Capability
 from service.core.errors import Conflict, Invalid, NotFound, parse_both
 from service.core.ids import new_id
 from service.core.threads import in_thread
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidRange, InvalidVersion, Release
 from service.packages.names import parse_pattern
-from service.packages.policy.changes import set_policy
-from service.packages.policy.check import PACKAGE_MAX, parse_release
+from service.packages.policy.check import PackageSpec, parse_release
 from service.packages.policy.document import (
     REASON_MAX,
     check_line,
@@ -28,15 +28,9 @@ from service.packages.policy.document import (
     to_json,
 )
 from service.packages.policy.model import NO_POLICY, InstallPolicy, PackagePattern, ReleaseRule
-from service.packages.policy.repository import find_revision
-from service.packages.policy.services import PolicyServices
-from service.packages.release import Release
-from service.packages.versions import (
-    InvalidRange,
-    InvalidVersion,
-    parse_range,
-    parse_version,
-)
+from service.packages.policy.policy_api import PolicyServices
+from service.packages.policy.repository import find_revision, set_policy
+from service.packages.versions import parse_range, parse_version
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
 from service.web.documentation import Tag
@@ -81,13 +75,7 @@ class ExceptionRequest(Request):
     """A release that should be let through before its cooldown ends, and why."""
 
     ecosystem: Ecosystem
-    package: Annotated[
-        str,
-        Meta(
-            description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
-            extra_json_schema={"minLength": 1, "maxLength": PACKAGE_MAX},
-        ),
-    ]
+    package: PackageSpec
     reason: Reason
     version: str | None = None
 
@@ -148,7 +136,7 @@ class ExceptionList(Answer):
     exceptions: list[ExceptionForm]
 
 
-class AskedRelease(NamedTuple):
+class RequestedRelease(NamedTuple):
     """A release that an exception is requested for, and why."""
 
     release: Release
@@ -162,10 +150,10 @@ class ExceptionOutcome(NamedTuple):
     reason: str | None
 
 
-def parse_request(given: dict[str, Any]) -> AskedRelease:
+def parse_request(given: dict[str, Any]) -> RequestedRelease:
     """The release and the reason in a request's body. Raises Invalid."""
     # Apart, so that a form shows what is wrong with either at once.
-    return AskedRelease(*parse_both(partial(_asked_release, given), partial(_reason, given)))
+    return RequestedRelease(*parse_both(partial(_asked_release, given), partial(_reason, given)))
 
 
 def parse_decision(given: dict[str, Any]) -> ExceptionOutcome:
@@ -217,7 +205,7 @@ async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> Excep
     status=201,
     refuses=[EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS, TOO_MANY_OWN_EXCEPTIONS],
 )
-async def ask(call: WriteCall[PolicyServices], asked: AskedRelease) -> ExceptionForm:
+async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> ExceptionForm:
     """Ask for a release to be let through before its cooldown ends; every member may."""
     return ExceptionForm.of(
         await request_exception(call.work, call.org, asked.release, asked.reason, call.by)

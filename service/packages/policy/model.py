@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import ArtifactChanged, BlocklistHit, CooldownActive
 from analytics.model.events import Envelope, Event
-from service.packages.ecosystems import Ecosystem
 from service.packages.intervals import EVERYTHING, Interval
 from service.packages.names import NamePattern
 from service.packages.versions import parse_range

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidPackageName
+from service.packages.ecosystems import ECOSYSTEMS
+from service.packages.names import canonical_name
 from service.packages.policy.advisories import Advisory, AdvisorySpec, Boundary, UnreadableRange
 
 ADVISORY_ID_MAX: Final = 200
@@ -24,7 +26,7 @@ DIGESTS_MAX: Final = 10_000
 _DEPTH_MAX: Final = 8
 """How deeply digests may be nested in the members that a database adds to a record."""
 
-_ECOSYSTEMS: Final = {"pypi": Ecosystem.PYPI, "npm": Ecosystem.NPM}
+_BY_OSV_NAME: Final = {facts.osv_name: facts.ecosystem for facts in ECOSYSTEMS.values()}
 _ADVISORY_ID: Final = re.compile(r"[\x21-\x7e]+")
 _KINDS: Final = ("introduced", "fixed", "last_affected", "limit")
 _ORDERED_RANGES: Final = frozenset({"SEMVER", "ECOSYSTEM"})
@@ -160,7 +162,7 @@ def _ecosystem(affected: _Affected) -> Ecosystem | None:
     if affected.package is None:
         return None
     # A suffix names a release of a distribution, such as `Debian:12`; ours have none.
-    return _ECOSYSTEMS.get(affected.package.ecosystem.split(":")[0].lower())
+    return _BY_OSV_NAME.get(affected.package.ecosystem.split(":")[0].lower())
 
 
 def _package(affected: _Affected) -> tuple[Ecosystem, str] | None:

@@ -1,16 +1,21 @@
 """The endpoints for install policies."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms, format_us
+from service.access.authorization import Authorizer
 from service.access.roles import Capability
+from service.audit.lake import Lake
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import open_log
-from service.packages.ecosystems import Ecosystem
-from service.packages.policy.changes import set_policy
-from service.packages.policy.check import PACKAGE_MAX, CheckResult, check_release, parse_check
+from service.audit.worker_process import WorkerProcess
+from service.core.clock import Clock
+from service.packages.ecosystem import Release
+from service.packages.policy.check import CheckResult, PackageSpec, check_release, parse_release
 from service.packages.policy.document import (
     DOCUMENT_EXAMPLE,
     PolicyDocument,
@@ -19,11 +24,11 @@ from service.packages.policy.document import (
     to_document,
 )
 from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
-from service.packages.policy.preview import TOP, Preview, preview_policy
-from service.packages.policy.repository import find_revision
-from service.packages.policy.services import PolicyServices
+from service.packages.policy.policy_cache import PolicyCache
+from service.packages.policy.preview import TOP, Preview, ReleaseDates, preview_policy
+from service.packages.policy.repository import find_revision, set_policy
 from service.packages.refusals import REVISION_MISSING, REVISION_NOT_FOUND, PolicyMoved
-from service.packages.release import Release
+from service.store.store import Store
 from service.store.tables import PolicyRevision
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
@@ -31,7 +36,22 @@ from service.web.models import Answer, Parsed, Precondition, Request
 from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
 
 PREVIEW_MAX_S: Final = 10.0
+
 _ETAG: Final = {"etag": "The revision, for `If-Match`."}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyServices:
+    """Dependencies for reading, changing and trying policies."""
+
+    clock: Clock
+    access: Authorizer
+    store: Store
+    lake: Lake
+    policies: PolicyCache
+    dates: ReleaseDates
+    worker: WorkerProcess
+
 
 resource = Resource("policy", "/policy", Tag.POLICY, PolicyServices)
 
@@ -78,29 +98,28 @@ class PolicyForm(Answer):
         return str(self.revision)
 
 
-class CheckRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+class CheckRequest(Request):
     """A release."""
 
     ecosystem: Ecosystem
-    package: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=PACKAGE_MAX,
-            description="A name, or with its version `requests==2.32.3`, `left-pad@1.3.0`.",
-        ),
-    ]
+    package: PackageSpec
     version: str | None = None
     published_at: (
         Annotated[
             str,
             Meta(
-                pattern=f"^{INSTANT_PATTERN}$",
                 description="For the cooldown, which depends on it.",
+                extra_json_schema={"pattern": f"^{INSTANT_PATTERN}$"},
             ),
         ]
         | None
     ) = None
+
+
+def parse_check(given: dict[str, Any]) -> Release:
+    """The release that a request asks about. Raises Invalid."""
+    body = CheckRequest.parse(given)
+    return parse_release(body.ecosystem, body.package, body.version, body.published_at)
 
 
 class CheckForm(Answer):

@@ -5,9 +5,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
+from analytics.model.ecosystems import Ecosystem
 from service.core.single_flight import SingleFlight
 from service.core.threads import in_thread
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy.advisories import PackageAdvisories
 from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy

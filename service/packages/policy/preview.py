@@ -11,19 +11,19 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, Protocol
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.filters import Query, literal, parse_query
 from analytics.model.instants import format_us
 from analytics.query.aggregates import Group
 from service.audit.tenant_log import TenantLog
 from service.audit.worker_process import WorkerProcess
 from service.core.fair_queue import Length
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.ecosystem import InvalidPackageName, InvalidVersion, Release, Version
+from service.packages.names import canonical_name
 from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import InstallPolicy
-from service.packages.release import Release
-from service.packages.versions import InvalidVersion, Version, parse_version
+from service.packages.versions import parse_version
 
 WINDOW: Final = timedelta(days=30)
 RELEASES_MAX: Final = 10_000

@@ -12,14 +12,14 @@ from urllib.parse import unquote
 
 import msgspec
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Conflict, Invalid
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.ecosystem import InvalidPackageName, Release
+from service.packages.names import canonical_name
 from service.packages.policy.advisories import Advisory, PackageAdvisories
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import NO_POLICY
 from service.packages.policy.repository import decode_advisories, find_in_force, load_advisories
-from service.packages.release import Release
 from service.store.transaction import Transaction
 
 BLOCKLIST_EMPTY: Final = Conflict.of(

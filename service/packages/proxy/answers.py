@@ -3,11 +3,6 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
-
-import pyarrow as pa
-
-_CODEC: Final = pa.Codec("zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +62,6 @@ class Document:
     def size(self) -> int:
         """The length of the body."""
         return sum(map(len, self.pieces))
-
-
-@dataclass(frozen=True, slots=True)
-class CompressedDocument:
-    """A document on its way to another process; `body_bytes` is the length of its body.
-
-    Pickling 20 MB is one call that holds the interpreter's lock for 10 to 20 ms, in which no
-    request is answered. The compressor releases the lock, and leaves a tenth or less to pickle.
-    """
-
-    url: str
-    content_type: str
-    validators: Validators
-    body_bytes: int
-    compressed: bytes
-
-    @classmethod
-    def of(cls, document: Document) -> Self:
-        """`document` in a form that is quick to pickle."""
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            for piece in document.pieces:
-                stream.write(piece)
-        compressed = sink.getvalue().to_pybytes()
-        return cls(
-            document.url, document.content_type, document.validators, document.size, compressed
-        )
-
-    def document(self) -> Document:
-        """The document, with its body in one piece."""
-        body = _CODEC.decompress(self.compressed, self.body_bytes, asbytes=True)
-        return Document(self.url, self.content_type, (body,), self.validators)
 
 
 @dataclass(frozen=True, slots=True)

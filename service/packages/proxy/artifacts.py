@@ -4,7 +4,6 @@ Only the operator can accept another one, by the endpoints that are declared her
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Final, NamedTuple, Self, cast
@@ -23,14 +22,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict, NotFound
 from service.orgs.services import OrgServices
-from service.packages.ecosystems import Ecosystem
-from service.packages.proxy.file_keys import FileKey, parse_file_key
-from service.packages.release import Release
+from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Artifact
@@ -104,36 +102,6 @@ class ArtifactName(NamedTuple):
     def bound(self) -> dict[str, str]:
         """The parameters of the statements."""
         return {f"of_{name}": str(value) for name, value in self._asdict().items()}
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFile:
-    """The file that was first served under a name."""
-
-    version: str
-    key: FileKey
-    sha256: str | None
-    published_at: datetime | None
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Its digests that are known, by algorithm."""
-        digests = {self.key.algorithm: self.key.hex}
-        return digests if self.sha256 is None else digests | {"sha256": self.sha256}
-
-    def is_same(self, offered: frozenset[str]) -> bool:
-        """True if a file with these digests (`algorithm:hex`) is this one, as far as they say.
-
-        Without a digest of the same algorithm that cannot be shown, so it counts as another file.
-        """
-        stated = dict(digest.split(":", 1) for digest in offered)
-        shared = self.digests.keys() & stated.keys()
-        return bool(shared) and all(self.digests[name] == stated[name] for name in shared)
-
-    def release(self, offered: Release) -> Release:
-        """What policy decides on for this file, instead of `offered` under the same name."""
-        digests = frozenset(f"{name}:{value}" for name, value in self.digests.items())
-        return Release(offered.ecosystem, offered.name, self.version, self.published_at, digests)
 
 
 class Artifacts:

@@ -1,21 +1,42 @@
-"""The address that explains a refused install: package managers print it."""
+"""The proxy's answers apart from registries: why an install was refused, and to unknown paths."""
 
+import json
 import re
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
 from urllib.parse import quote, unquote_plus
 
-from quart import Response, redirect
+from quart import Blueprint, Response, redirect, request
 from quart.typing import ResponseReturnValue
 
+from analytics.model.ecosystems import Ecosystem
+from analytics.model.envelopes import BlocklistHit
+from analytics.model.errors import StoreFault
 from analytics.model.events import Event
+from analytics.model.schema import parse_audit_id
+from service.access.callers import is_allowed
+from service.access.roles import Capability
+from service.audit.query_service import find_entry
+from service.audit.refusals import AuditRowNotFound
+from service.audit.services import AuditServices
+from service.audit.tenant_log import open_log
+from service.core.errors import MethodNotAllowed, NotFound, Refusal
 from service.core.text_rules import visible
+from service.orgs.members import list_owners
+from service.packages.ecosystem import InvalidPackageName
+from service.packages.names import canonical_name
 from service.packages.policy.model import BLOCKING_REASONS, Decision
+from service.packages.proxy.services import ProxyServices
+from service.packages.refusals import PUBLISHING_NOT_SUPPORTED
+from service.store.tables import Organisation
+from service.web.dependencies import receives
+from service.web.responses import error_answer
+from service.web.templates import render_template
 
 SEGMENT_CHARS_MAX: Final = 800
 """Of the reason in the address; characters that need escapes take up to twelve."""
 
-WORDS_CHARS_MAX: Final = 200
-_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9._]+")
 _UNESCAPED: Final = ",:;!()@='"
 """What a path may contain besides letters, digits and `-._~` (RFC 3986, 3.3) and is readable."""
 
@@ -27,6 +48,20 @@ single one, nginx takes the slashes of `../../..` for some of the path, and answ
 """
 
 _ELLIPSIS: Final = "..."
+
+OWNERS_MAX: Final = 3
+
+_COMPARED_CHARS: Final = 60
+"""Of a rule's id: the reason in an address may be cut, but not before that."""
+
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,255}")
+
+_STATUS: Final = 403
+"""Not 451: pnpm repeats that for minutes."""
+
+_READING: Final = ("GET", "HEAD")
+
+_WRITING: Final = ("DELETE", "PATCH", "POST", "PUT")
 
 
 def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
@@ -62,13 +97,184 @@ def event_of(reason: str) -> Event | None:
     return next(events, None)
 
 
-def words_of(reason: str) -> str:
-    """A reason as a segment of a URL that needs no escapes: `too-new`."""
-    return _NOT_PLAIN.sub("-", reason)[:WORDS_CHARS_MAX]
-
-
 def blocked_redirect(url: str) -> Response:
     """A redirect to `url`: package managers print the address, but hide the body of an error."""
     answer: ResponseReturnValue = redirect(url, 302)
     answer.headers["cache-control"] = "private, no-store"  # type: ignore[union-attr]
     return answer  # type: ignore[return-value]
+
+
+blueprint = Blueprint("proxy_blocked", __name__)
+
+
+@blueprint.get("/proxy/<slug>/blocked/<audit_id>/<path:rest>")
+@receives(AuditServices)
+async def blocked(
+    services: AuditServices, slug: str, audit_id: str, rest: str
+) -> ResponseReturnValue:
+    """Say which install was refused and where its audit row is.
+
+    No credentials are needed, because package managers do not send any here. So the page shows only
+    what its address says. Members who are signed in see more, as far as their role allows.
+    """
+    name, version, reason = _parts(rest)
+    if parse_audit_id(audit_id) is None:
+        raise NotFound
+    text = f"{name} {version} is blocked by the install policy of {slug}: {reason}"
+    if "text/html" not in request.accept_mimetypes.values():
+        return _uncached(error_answer(f"{text} (audit row {audit_id})", _STATUS))
+    page = await render_template(
+        "blocked.html",
+        slug=slug,
+        audit_id=audit_id,
+        name=name,
+        version=version,
+        reason=reason,
+        event=event_of(reason),
+        member=await load_member_view(services, slug, audit_id, name, version, reason),
+    )
+    return _uncached(Response(page, status=_STATUS, content_type="text/html; charset=utf-8"))
+
+
+def _parts(rest: str) -> tuple[str, str, str]:
+    """The package's name, its version, and the reason in words. Raises NotFound."""
+    parts = rest.split("/")
+    at = 2 if rest.startswith("@") else 1
+    name, version, *_ = ["/".join(parts[:at]), *parts[at:], ""]
+    reason = reason_in(parts[at + 1]) if len(parts) == at + 2 else None
+    # Anyone can make up such an address: only names, versions and reasons get onto our page.
+    if not _is_name(name) or not _VERSION.fullmatch(version) or reason is None:
+        raise NotFound
+    return name, version, reason
+
+
+def _is_name(text: str) -> bool:
+    for ecosystem in Ecosystem:
+        with suppress(InvalidPackageName):
+            canonical_name(ecosystem, text)
+            return True
+    return False
+
+
+def _uncached(answer: Response) -> Response:
+    answer.headers["cache-control"] = "private, no-store"
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedInstall:
+    """The parts of the install's row that the page shows.
+
+    `matches` is True if the row is a block of the package and version that the address names, for
+    the reason that it gives.
+    """
+
+    event: str
+    ecosystem: str | None
+    package: str | None
+    version: str | None
+    created_at: str
+    subject: str | None
+    reason: dict[str, Any]
+    matches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What a member sees: who could allow the install and, if they may read audit rows, the row.
+
+    Without a `row`, `is_missing` tells whether no row has this id.
+    """
+
+    owners: list[str]
+    may_see_policy: bool
+    may_read_rows: bool = False
+    row: RefusedInstall | None = None
+    is_missing: bool = False
+
+
+async def load_member_view(
+    services: AuditServices, slug: str, audit_id: str, name: str, version: str, reason: str
+) -> MemberView | None:
+    """The caller's view, or None for anyone outside the organisation.
+
+    Never refuses a caller: the page is public, and looks the same to all who are not members.
+    """
+    try:
+        caller, org = await services.access.authorize_member(slug)
+        async with services.store.read() as session:
+            owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
+    except Refusal:
+        return None
+    may_see_policy = is_allowed(caller.require, Capability.POLICY_READ, org)
+    if not is_allowed(caller.require, Capability.AUDIT_READ, org):
+        return MemberView(owners, may_see_policy)
+    try:
+        row = await _find_row(services, org, audit_id, name, version, reason)
+    except AuditRowNotFound:
+        return MemberView(owners, may_see_policy, may_read_rows=True, is_missing=True)
+    except (Refusal, StoreFault):
+        return MemberView(owners, may_see_policy, may_read_rows=True)
+    return MemberView(owners, may_see_policy, may_read_rows=True, row=row)
+
+
+async def _find_row(
+    services: AuditServices,
+    org: Organisation,
+    audit_id: str,
+    name: str,
+    version: str,
+    reason: str,
+) -> RefusedInstall:
+    log = await open_log(services.store, services.lake, org, services.clock())
+    entry = json.loads(await find_entry(log, audit_id))
+    envelope = _reason(entry["decision_reason"])
+    is_block = _is_reason_of(entry["event"], envelope, reason)
+    return RefusedInstall(
+        event=entry["event"],
+        ecosystem=entry["ecosystem"],
+        package=entry["packageName"],
+        version=entry["version"],
+        created_at=entry["created_at"],
+        subject=entry["subject"],
+        reason=envelope,
+        matches=is_block and (entry["packageName"], entry["version"]) == (name, version),
+    )
+
+
+def _is_reason_of(event: str, envelope: dict[str, Any], reason: str) -> bool:
+    """False if a reason, which anyone can put into an address, names another rule than the row."""
+    if event != event_of(reason):
+        return False
+    rule_id = visible(str(envelope.get("rule_id")))[:_COMPARED_CHARS]
+    return event != BlocklistHit.event or rule_id in reason
+
+
+def _reason(text: str | None) -> dict[str, Any]:
+    """The keys of a decision's envelope; empty for rows of imports that have none."""
+    try:
+        reason = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return {}
+    return reason if isinstance(reason, dict) else {}
+
+
+@blueprint.route("/proxy/<slug>/", methods=[*_READING, "OPTIONS", *_WRITING])
+@blueprint.route("/proxy/<slug>/<path:rest>", methods=[*_READING, "OPTIONS", *_WRITING])
+@receives(ProxyServices)
+async def fallback(services: ProxyServices, slug: str, rest: str = "") -> ResponseReturnValue:
+    """401 without credentials; else 404, or 405 for a method that does not read.
+
+    Package managers learn from the 401 of any path how to send credentials.
+    """
+    await services.authorize(request, slug)
+    if request.method in _READING:
+        raise NotFound
+    is_write = request.method in _WRITING and rest.partition("/")[0] in set(Ecosystem)
+    return _not_allowed(PUBLISHING_NOT_SUPPORTED if is_write else MethodNotAllowed)
+
+
+def _not_allowed(refusal: type[MethodNotAllowed]) -> Response:
+    answer = error_answer(refusal.text, refusal.status)
+    answer.headers["allow"] = ", ".join(_READING)  # RFC 9110, 15.5.6
+    return answer

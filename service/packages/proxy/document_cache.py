@@ -24,8 +24,15 @@ from service.core.clock import Clock
 from service.core.fair_queue import Length
 from service.core.single_flight import SingleFlight
 from service.packages.proxy.admission import Permit
-from service.packages.proxy.answers import CompressedDocument, Document
-from service.packages.proxy.document_files import DocumentFiles, StoredDocument, pack, unpack
+from service.packages.proxy.answers import Document
+from service.packages.proxy.document_files import (
+    CompressedDocument,
+    DocumentFiles,
+    StoredDocument,
+    pack,
+    unpack,
+)
+from service.packages.proxy.documents import Codec
 from service.packages.proxy.upstream import Upstream
 from service.packages.refusals import (
     ProxyBusy,
@@ -67,37 +74,6 @@ DECODED_PER_ENCODED: Final = 4
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Codec(Generic[_Value]):
-    """How one kind of document is requested, parsed and stored.
-
-    Large documents are parsed in another process, so `parse`, `is_empty` and `encode` must be
-    picklable.
-    """
-
-    accept: str
-    """The `Accept` header of requests."""
-
-    path: Callable[[str], str]
-    """The path of a name's document, relative to the registry and percent-encoded."""
-
-    parse: Callable[[Document, str], _Value]
-    """The value of a document, which must be the document of the given name."""
-
-    is_empty: Callable[[_Value], bool]
-    """True for a value without any file that does not say why; see EMPTIED_AFTER."""
-
-    invalid: type[Exception]
-    """What `parse` raises for documents that cannot be used; its text is for the log."""
-
-    encode: Callable[[_Value], bytes]
-    decode: Callable[[bytes], _Value]
-    """May raise anything for bytes written by another version: the document is fetched again."""
-
-    release: Callable[[_Value], object]
-    """Empties a value that is no longer used, entry by entry."""
 
 
 class DecodedDocuments(Generic[_Value]):
@@ -175,17 +151,6 @@ class _Known:
         return ENTRY_BYTES + len(compressed)
 
 
-@dataclass(slots=True)
-class DocumentCounts:
-    """How often each outcome occurred since this process started."""
-
-    hits: int = 0
-    confirmed: int = 0
-    fetched: int = 0
-    stale: int = 0
-    failed: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Ages:
     """How long a document is served without asking, and while the registry does not answer."""
@@ -212,8 +177,7 @@ class DocumentCache(Generic[_Value]):
         patience_s: float = PATIENCE_S,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`observe` gets the name of each count that rises, for metrics."""
-        self.counts = DocumentCounts()
+        """`observe` is for metrics: `hits`, `confirmed`, `fetched`, `stale` or `failed`."""
         self.patience_s = patience_s
         self._upstream = upstream
         self._codec = codec
@@ -258,7 +222,7 @@ class DocumentCache(Generic[_Value]):
         known = self._current(name)
         if known is None:
             return None
-        self._count("hits")
+        self._observe("hits")
         return self._document(known)
 
     def ttl_s(self, document: CachedDocument) -> int:
@@ -296,12 +260,8 @@ class DocumentCache(Generic[_Value]):
         if known.document is None:
             raise UpstreamMissing if known.failure is None else UpstreamFailed(known.failure)
         if known.document.is_stale:
-            self._count("stale")
+            self._observe("stale")
         return known.document
-
-    def _count(self, name: str) -> None:
-        setattr(self.counts, name, getattr(self.counts, name) + 1)
-        self._observe(name)
 
     def _key(self, name: str) -> str:
         # With the registry: a first-party name must never be answered from another registry's
@@ -394,7 +354,7 @@ class DocumentCache(Generic[_Value]):
                     raise  # not remembered: it is known at once that the registry is not asked
                 return self._keep(name, copy)
             except UpstreamFailed as failed:
-                self._count("failed")
+                self._observe("failed")
                 return self._keep(name, self._stale(known) or self._failed(failed.reason))
 
     async def _newest(self, name: str) -> _Known | None:
@@ -421,13 +381,13 @@ class DocumentCache(Generic[_Value]):
             self._codec.path(name), self._codec.accept, validators
         )
         if answer is None and known is not None and document is not None:
-            self._count("confirmed")
+            self._observe("confirmed")
             await self._files.confirm(self._key(name), now)
             confirmed = replace(document, confirmed_at=now, is_stale=False)
             return replace(known, document=confirmed, until=now + self._ages.fresh)
         if answer is None:
             raise UpstreamFailed("confirmed a document that was not named")
-        self._count("fetched")
+        self._observe("fetched")
         packed, stored = await self._pack(answer, name, org)
         if packed.is_empty and document is not None:
             await self._refuse_emptied(name, document, answer)

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
+
+from service.packages.proxy.answers import Document
 
 DOCUMENT_BYTES_MAX: Final = 64 << 20
 
@@ -17,6 +20,37 @@ CHUNK_BYTES: Final = 1 << 20
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """How one kind of document is requested, parsed and stored.
+
+    Large documents are parsed in another process, so `parse`, `is_empty` and `encode` must be
+    picklable.
+    """
+
+    accept: str
+    """The `Accept` header of requests."""
+
+    path: Callable[[str], str]
+    """The path of a name's document, relative to the registry and percent-encoded."""
+
+    parse: Callable[[Document, str], T]
+    """The value of a document, which must be the document of the given name."""
+
+    is_empty: Callable[[T], bool]
+    """True for a value without any file that does not say why; see `DocumentCache`."""
+
+    invalid: type[Exception]
+    """What `parse` raises for documents that cannot be used; its text is for the log."""
+
+    encode: Callable[[T], bytes]
+    decode: Callable[[bytes], T]
+    """May raise anything for bytes written by another version: the document is fetched again."""
+
+    release: Callable[[T], object]
+    """Empties a value that is no longer used, entry by entry."""
 
 
 class DocumentInvalid(Exception):

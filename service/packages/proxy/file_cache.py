@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -36,13 +36,7 @@ from service.packages.proxy.disk_cache import (
     identity_of,
     open_file,
 )
-from service.packages.proxy.downloads import (
-    ABANDONED_S,
-    Admit,
-    Download,
-    DownloadReader,
-    Expected,
-)
+from service.packages.proxy.downloads import ABANDONED_S, Admit, Download, DownloadReader, Expected
 from service.packages.proxy.file_keys import CacheKey
 from service.packages.proxy.upstream import AdmittedFile
 from service.packages.refusals import UpstreamFailed
@@ -73,18 +67,6 @@ class Verified(NamedTuple):
     sha256: str | None
 
 
-@dataclass(slots=True)
-class FileCounts:
-    """How often each outcome occurred since this process started."""
-
-    hits: int = 0
-    joined: int = 0
-    """Requests that shared the download of another request."""
-
-    downloads: int = 0
-    damaged: int = 0
-
-
 class FileCache:
     """The cached files of one data dir, for one process. Lives in one event loop."""
 
@@ -98,8 +80,11 @@ class FileCache:
         timer: Callable[[], float] = time.monotonic,
         observe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`observe` gets the name of each count that rises, for metrics."""
-        self.counts = FileCounts()
+        """`observe` gets what happened, for metrics: the same that `counts` counts.
+
+        `hits`, `joined` (a request that shared the download of another), `downloads`, `damaged`.
+        """
+        self.counts = Counter[str]()
         self._folder = DiskCache(root, bytes_max, free_bytes_min=free_bytes_min)
         self._observe = observe
         self._abandoned_s = abandoned_s
@@ -163,7 +148,7 @@ class FileCache:
         return self._joinable(key) if cached is None else cached
 
     def _count(self, name: str) -> None:
-        setattr(self.counts, name, getattr(self.counts, name) + 1)
+        self.counts[name] += 1
         self._observe(name)
 
     async def has(self, key: CacheKey) -> bool:

@@ -3,7 +3,10 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
+
+from service.packages.ecosystem import Release
 
 ALGORITHMS: Final = frozenset({"sha256", "sha512", "sha1"})
 """sha1 is for npm documents from before 2017, which state no other digest."""
@@ -74,3 +77,33 @@ def parse_file_key(text: str) -> FileKey:
     """The key that `sha256:<hex>` names. Raises ValueError."""
     algorithm, _, digest = text.partition(":")
     return FileKey(algorithm, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """The file that was first served under a name."""
+
+    version: str
+    key: FileKey
+    sha256: str | None
+    published_at: datetime | None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Its digests that are known, by algorithm."""
+        digests = {self.key.algorithm: self.key.hex}
+        return digests if self.sha256 is None else digests | {"sha256": self.sha256}
+
+    def is_same(self, offered: frozenset[str]) -> bool:
+        """True if a file with these digests (`algorithm:hex`) is this one, as far as they say.
+
+        Without a digest of the same algorithm that cannot be shown, so it counts as another file.
+        """
+        stated = dict(digest.split(":", 1) for digest in offered)
+        shared = self.digests.keys() & stated.keys()
+        return bool(shared) and all(self.digests[name] == stated[name] for name in shared)
+
+    def release(self, offered: Release) -> Release:
+        """What policy decides on for this file, instead of `offered` under the same name."""
+        digests = frozenset(f"{name}:{value}" for name, value in self.digests.items())
+        return Release(offered.ecosystem, offered.name, self.version, self.published_at, digests)

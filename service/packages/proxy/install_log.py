@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeVar, cast
 import msgspec
 import structlog
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import (
     ArtifactChanged,
     BlocklistHit,
@@ -31,18 +32,17 @@ from service.audit.sealer import Sealer, check_journal_room, is_large
 from service.core.errors import Refusal, StorageFull
 from service.core.metrics import Metrics
 from service.core.settings import Settings
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
 from service.packages.policy.model import Decision
 from service.packages.proxy.artifacts import (
     ArtifactName,
     Artifacts,
-    KnownFile,
     find_artifact,
     keep_artifact,
     keep_offered,
 )
-from service.packages.proxy.file_keys import FileKey
+from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.packages.proxy.install_marks import (
     Mark,
     count_cut,
@@ -52,7 +52,6 @@ from service.packages.proxy.install_marks import (
     remove_mark,
 )
 from service.packages.refusals import INSTALL_NOT_RECORDED, INSTALL_NOT_STORED, NotAsDocumented
-from service.packages.release import Release
 from service.store.group_commit import GroupCommit
 from service.store.journal import JournalSize
 from service.store.organisations import find_trust_revision

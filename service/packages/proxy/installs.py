@@ -9,19 +9,19 @@ from quart import Response, request
 
 from analytics.model.envelopes import ArtifactChanged
 from analytics.model.rows import CLIENT_MAX
+from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import FILE_CHANGED, Decision
-from service.packages.proxy.artifacts import ArtifactName, KnownFile
+from service.packages.proxy.artifacts import ArtifactName
 from service.packages.proxy.blocked import blocked_path, blocked_redirect
 from service.packages.proxy.downloads import Admit
 from service.packages.proxy.file_answer import file_answer, is_continuation, is_known
-from service.packages.proxy.file_keys import FileKey
+from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.packages.proxy.install_log import Install, RecordedInstall
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import AdmittedFile
 from service.packages.refusals import PACKAGE_FILE_MISSING
-from service.packages.release import Release
 from service.store.tables import Organisation
 
 # A product as RFC 9110 (10.1.5) defines it: a name, and a version behind a slash.

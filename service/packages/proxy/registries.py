@@ -1,50 +1,35 @@
 """The package registries behind the proxy, each with its documents and files."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, Final, Generic, TypeVar
 
 import httpx2
 
+from analytics.cache.lru import ByteCache
+from analytics.model.ecosystems import Ecosystem
+from service.audit.lake import Lake
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import EcosystemFacts, InvalidVersion, Version
+from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
-from service.packages.proxy.answers import Document
-from service.packages.proxy.caches import PackageCaches
-from service.packages.proxy.document_cache import Ages, Codec, DocumentCache
-from service.packages.proxy.documents import DocumentInvalid
-from service.packages.proxy.npm.document import (
-    NpmPackage,
-    decode_package,
-    encode_package,
-    is_empty_package,
-    release_package,
-)
-from service.packages.proxy.npm.packument import parse_package
+from service.packages.proxy.disk_cache import FREE_BYTES_MIN
+from service.packages.proxy.document_cache import Ages, DocumentCache
+from service.packages.proxy.document_files import DocumentFiles
+from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.origins import Origins
-from service.packages.proxy.pypi.html import parse_html
-from service.packages.proxy.pypi.project import (
-    PypiProject,
-    decode_project,
-    encode_project,
-    is_empty_project,
-    release_project,
-)
-from service.packages.proxy.pypi.simple_json import parse_json
 from service.packages.proxy.registries_file import FirstPartyRegistry
-from service.packages.proxy.upstream import Upstream
+from service.packages.proxy.upstream import AdmittedFile, Upstream
+from service.packages.versions import parse_version
 
 _KEY_CHARS: Final = 23
-_PYPI_ACCEPT: Final = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
-_NPM_ACCEPT: Final = "application/json"
 
 _Value = TypeVar("_Value")
 
@@ -54,29 +39,23 @@ class PackageRegistry(Generic[_Value]):
     """One registry. `origins` are where its files may come from, by the key in our URLs.
 
     `artifacts_url` is what its files are remembered under, see `service.packages.proxy.artifacts`.
+    `orgs` are the slugs of the organisations that may use it, None for a public one.
     """
 
     upstream: Upstream
     documents: DocumentCache[_Value]
     origins: dict[str, WebOrigin]
     artifacts_url: str
+    orgs: frozenset[str] | None
 
     @property
     def identity(self) -> str:
         """What its documents and files are cached under, see `Registry.identity`."""
         return self.upstream.registry.identity
 
-    def file_url(self, origin: str, path: str) -> str:
-        """The registry's URL of the file at `path` on the origin with this key."""
-        return f"{self.origins[origin]}{path}"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnRegistry(Generic[_Value]):
-    """A registry for first-party packages, and the slugs of the organisations that may use it."""
-
-    registry: PackageRegistry[_Value]
-    orgs: frozenset[str]
+    async def admit(self, origin: str, path: str, org: str) -> AdmittedFile:
+        """The file at `path` on the origin with this key, once the organisation may request it."""
+        return await self.upstream.admit_file(f"{self.origins[origin]}{path}", org)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +63,70 @@ class Registries(Generic[_Value]):
     """The registries of one ecosystem; `public` is None if none is configured."""
 
     public: PackageRegistry[_Value] | None
-    own: Mapping[str, OwnRegistry[_Value]]
+    own: Mapping[str, PackageRegistry[_Value]]
 
     def own_of(self, slug: str, name: str) -> PackageRegistry[_Value] | None:
         """The registry called `name` if it serves the organisation."""
         # Not for all: its packages and credentials are those of the listed organisations.
         own = self.own.get(name)
-        return own.registry if own is not None and slug in own.orgs else None
+        return own if own is not None and slug in (own.orgs or ()) else None
 
     def all(self) -> Iterator[PackageRegistry[_Value]]:
         """All registries, public and own."""
         if self.public is not None:
             yield self.public
-        for own in self.own.values():
-            yield own.registry
+        yield from self.own.values()
+
+
+DOCUMENTS_PART: Final = 16
+"""Documents have this part of the limit on disk: 640 MiB of 10 GiB, a thousand very large ones."""
+
+DOCUMENT_MEMORY_BYTES: Final = 32 * 2**20
+"""Compressed documents in memory, of all registries of a process."""
+
+DECODED_MEMORY_BYTES: Final = 12 * 2**20
+"""Decoded documents, for installs under way: each requests page, metadata and file in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageCaches:
+    """Everything that the proxy caches from its registries."""
+
+    files: FileCache
+    documents: DocumentFiles
+    memory: ByteCache
+    decoded: ByteCache
+
+    async def sweep(self) -> None:
+        """Remove what processes that died left behind, and what is over the limits.
+
+        Call it at the start and periodically: other processes fill the same folders.
+        """
+        await self.files.sweep()
+        await self.documents.sweep()
+
+    async def close(self) -> None:
+        """End all downloads."""
+        await self.files.close()
+
+
+def open_caches(
+    settings: Settings, lake: Lake, observe: Callable[[str], None] = lambda _: None
+) -> PackageCaches:
+    """The caches in the data dir of `settings`; nothing is read or created until they are used.
+
+    `observe` is called for each use of the files, see FileCache.
+    """
+    root, bytes_max = settings.package_cache_dir, settings.proxy_cache_bytes_max
+    for_documents = bytes_max // DOCUMENTS_PART
+    return PackageCaches(
+        files=FileCache(root / "files", bytes_max - for_documents, observe=observe),
+        documents=DocumentFiles(
+            root / "documents", for_documents, lake, free_bytes_min=FREE_BYTES_MIN
+        ),
+        memory=ByteCache(DOCUMENT_MEMORY_BYTES),
+        decoded=ByteCache(DECODED_MEMORY_BYTES),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,26 +169,21 @@ def registry_parts(
     )
 
 
-def pypi_registries(
-    public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
-) -> Registries[PypiProject]:
-    """The registries with PyPI's simple repository API: `public`, and those among `own`."""
-
-    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[PypiProject]:
-        return _registry(name, registry, parts, Ecosystem.PYPI, _pypi_codec)
-
-    return _registries(public, own, Ecosystem.PYPI, open_registry)
-
-
-def npm_registries(
-    public: Registry | None, own: Mapping[str, FirstPartyRegistry], parts: RegistryParts
-) -> Registries[NpmPackage]:
-    """The registries with npm's API: `public`, and those among `own`."""
-
-    def open_registry(name: str | None, registry: Registry) -> PackageRegistry[NpmPackage]:
-        return _registry(name, registry, parts, Ecosystem.NPM, _npm_codec)
-
-    return _registries(public, own, Ecosystem.NPM, open_registry)
+def open_registries(
+    facts: EcosystemFacts[_Value],
+    public: Registry | None,
+    own: Mapping[str, FirstPartyRegistry],
+    parts: RegistryParts,
+) -> Registries[_Value]:
+    """The registries of an ecosystem: `public`, and those among `own`."""
+    return Registries(
+        None if public is None else _registry(None, public, None, parts, facts),
+        {
+            name: _registry(name, entry.registry, entry.orgs, parts, facts)
+            for name, entry in own.items()
+            if entry.ecosystem is facts.ecosystem
+        },
+    )
 
 
 def origin_keys(registry: Registry) -> dict[str, WebOrigin]:
@@ -178,31 +202,15 @@ def _origin_key(origin: WebOrigin) -> str:
     return f"{host.strip('-')[:_KEY_CHARS].strip('-') or 'host'}-{digest}"
 
 
-def _registries(
-    public: Registry | None,
-    own: Mapping[str, FirstPartyRegistry],
-    ecosystem: Ecosystem,
-    open_registry: Callable[[str | None, Registry], PackageRegistry[_Value]],
-) -> Registries[_Value]:
-    return Registries(
-        None if public is None else open_registry(None, public),
-        {
-            name: OwnRegistry(open_registry(name, entry.registry), entry.orgs)
-            for name, entry in own.items()
-            if entry.ecosystem is ecosystem
-        },
-    )
-
-
 def _registry(
     name: str | None,
     registry: Registry,
+    orgs: frozenset[str] | None,
     parts: RegistryParts,
-    ecosystem: Ecosystem,
-    codec: Callable[[Origins], Codec[_Value]],
+    facts: EcosystemFacts[_Value],
 ) -> PackageRegistry[_Value]:
     """One registry; `name` is None for the public one."""
-    metrics = parts.metrics
+    metrics, ecosystem = parts.metrics, facts.ecosystem
     upstream = Upstream(
         parts.http,
         registry,
@@ -216,7 +224,7 @@ def _registry(
     origins = Origins({key: str(origin) for key, origin in keys.items()})
     documents = DocumentCache(
         upstream,
-        codec(origins),
+        facts.codec(origins),
         parts.caches.documents,
         parts.caches.memory,
         parts.caches.decoded,
@@ -228,51 +236,38 @@ def _registry(
     # Two first-party registries at one URL may have accounts that see different files: no
     # organisation may get those of another, so these are remembered by the registry's name, too.
     artifacts_url = registry.url if name is None else f"{registry.url}#{name}"
-    return PackageRegistry(upstream, documents, keys, artifacts_url)
+    return PackageRegistry(upstream, documents, keys, artifacts_url, orgs)
 
 
-def _pypi_codec(origins: Origins) -> Codec[PypiProject]:
-    return Codec(
-        _PYPI_ACCEPT,
-        _project_path,
-        partial(_parse_project, origins=origins),
-        is_empty_project,
-        DocumentInvalid,
-        encode_project,
-        decode_project,
-        release_project,
-    )
+class PublicationDates:
+    """When releases of public registries were published, as far as fetched documents tell.
 
+    No registry is asked.
+    """
 
-def _npm_codec(origins: Origins) -> Codec[NpmPackage]:
-    return Codec(
-        _NPM_ACCEPT,
-        _package_path,
-        partial(_parse_package, origins=origins),
-        is_empty_package,
-        DocumentInvalid,
-        encode_package,
-        decode_package,
-        release_package,
-    )
+    def __init__(self, registries: Mapping[Ecosystem, Registries[Any]]) -> None:
+        self._registries = registries
 
+    async def of(
+        self, ecosystem: Ecosystem, name: str, versions: Collection[Version]
+    ) -> dict[Version, datetime]:
+        """The dates of those of `versions` that are known; `name` is canonical.
 
-def _parse_project(document: Document, name: str, origins: Origins) -> PypiProject:
-    media_type = document.content_type.partition(";")[0].strip().lower()
-    if media_type.endswith("json"):
-        return parse_json(document.body, name, document.url, origins)
-    if media_type and "html" not in media_type:
-        raise DocumentInvalid("page is neither JSON nor HTML by its content type")
-    return parse_html(document.body, name, document.url, origins)
-
-
-def _parse_package(document: Document, name: str, origins: Origins) -> NpmPackage:
-    return parse_package(document.body, name, origins)
-
-
-def _project_path(name: str) -> str:
-    return f"{name}/"
-
-
-def _package_path(name: str) -> str:
-    return quote(name, safe="@")
+        A release is as old as its first file.
+        """
+        registry = self._registries[ecosystem].public
+        document = None if registry is None else await registry.documents.copy(name)
+        if registry is None or document is None:
+            return {}
+        # A list: the document may be emptied once it is read.
+        dates = ECOSYSTEMS[ecosystem].dates
+        listed = await registry.documents.read(document, lambda value: list(dates(value)))
+        found: dict[Version, datetime] = {}
+        for text, at in listed:
+            try:
+                version = parse_version(ecosystem, text)
+            except InvalidVersion:
+                continue
+            if version in versions:
+                found[version] = min(at, found.get(version, at))
+        return found

@@ -12,9 +12,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.origins import InvalidOrigin, Registry, parse_origin, parse_registry
 from service.core.settings import InvalidSetting
-from service.packages.ecosystems import Ecosystem
 
 _SETTING: Final = "COUNTERSIGN_PROXY_REGISTRIES_FILE"
 

@@ -1,27 +1,27 @@
 """Dependencies of the install proxy's endpoints."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from quart import Request, Response
+from quart import Request, Response, request
 
+from analytics.model.ecosystems import Ecosystem
 from service.audit.worker_process import WorkerProcess
 from service.core.clock import Clock
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
-from service.packages.names import InvalidPackageName, canonical_name
+from service.packages.names import canonical_name
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.proxy.admission import AnswerLimiter
-from service.packages.proxy.artifacts import ArtifactName, Artifacts, KnownFile
+from service.packages.proxy.artifacts import ArtifactName, Artifacts
 from service.packages.proxy.credentials import read_credentials
 from service.packages.proxy.document_cache import JUDGED_BYTES, CachedDocument
 from service.packages.proxy.file_cache import FileCache
+from service.packages.proxy.file_keys import KnownFile
 from service.packages.proxy.install_log import InstallLog
-from service.packages.proxy.npm.document import NpmPackage
-from service.packages.proxy.page_cache import PageCache
-from service.packages.proxy.pypi.project import PypiProject
+from service.packages.proxy.page_cache import PageCache, RenderedPage, page_answer
 from service.packages.proxy.registries import PackageRegistry, Registries
 from service.packages.refusals import ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, NO_PACKAGE_NAME
 from service.store.tables import Organisation
@@ -80,8 +80,7 @@ class ProxyServices:
     pages: PageCache
     files: FileCache
     worker: WorkerProcess
-    pypi: Registries[PypiProject]
-    npm: Registries[NpmPackage]
+    registries: Mapping[Ecosystem, Registries[Any]]
 
     async def authorize(self, request: Request, slug: str) -> tuple[InstallPrincipal, Organisation]:
         """Who installs, and in which organisation; the answer counts from now to its last byte.
@@ -93,73 +92,67 @@ class ProxyServices:
         self.answers.count(org.id, principal.key_id)
         return principal, org
 
-    async def project(self, org: Organisation, name: str) -> Located[PypiProject]:
-        """The project called `name`, in any spelling; raises as `_locate` does."""
-        return await self._locate(self.pypi, org, Ecosystem.PYPI, name)
+    def of(self, facts: EcosystemFacts[_Value]) -> Registries[_Value]:
+        """The registries of an ecosystem."""
+        return self.registries[facts.ecosystem]
 
-    async def package(self, org: Organisation, name: str) -> Located[NpmPackage]:
-        """The npm package called `name`; raises as `_locate` does."""
-        return await self._locate(self.npm, org, Ecosystem.NPM, name)
-
-    async def project_file(
-        self, org: Organisation, name: str, find: Callable[[PypiProject], _Entry]
-    ) -> tuple[Located[PypiProject], _Entry]:
-        """The project as `project` returns it, and what `find` finds in it."""
-        return await self._find(self.pypi, org, Ecosystem.PYPI, name, find)
-
-    async def package_file(
-        self, org: Organisation, name: str, find: Callable[[NpmPackage], _Entry]
-    ) -> tuple[Located[NpmPackage], _Entry]:
-        """The npm package as `package` returns it, and what `find` finds in it."""
-        return await self._find(self.npm, org, Ecosystem.NPM, name, find)
-
-    async def rendered(
+    async def page(
         self,
         located: Located[_Value],
-        render: Callable[[_Value, Mapping[str, KnownFile]], _Result],
-    ) -> _Result:
-        """The result of `render` on the document and on the files that were served before."""
+        content_type: str,
+        parts: tuple[Hashable, ...],
+        render: Callable[[_Value, Mapping[str, KnownFile]], RenderedPage],
+    ) -> Response:
+        """The page that `render` makes of the document and of the files that were served before.
+
+        `parts` is everything else that it depends on, except the time.
+        """
         policy, url = located.policy, located.registry.artifacts_url
-        known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
-        return await located.judge(lambda document: render(document, known))
+
+        async def make() -> RenderedPage:
+            known = await self.artifacts.of_package(policy.ecosystem, url, policy.name)
+            return await located.judge(lambda document: render(document, known))
+
+        accepted_at = await self.artifacts.last_accepted_at()
+        page = await self.pages.get((*located.identity, accepted_at, *parts), make)
+        return located.marked(page_answer(request, page, content_type))
 
     async def close(self) -> None:
         """Cancel requests to registries and rendering under way; record what was cut off."""
         await self.installs.close()
         await self.pages.close()
-        for python_registry in self.pypi.all():
-            await python_registry.documents.close()
-        for npm_registry in self.npm.all():
-            await npm_registry.documents.close()
+        for registries in self.registries.values():
+            for registry in registries.all():
+                await registry.documents.close()
 
     def circuits(self) -> dict[str, str]:
         """The state of the circuit of each public registry, by ecosystem: that of its worst origin.
 
         Not of an organisation's own registries: their names are not for everyone.
         """
-        public = {Ecosystem.PYPI: self.pypi.public, Ecosystem.NPM: self.npm.public}
         return {
-            str(ecosystem): str(registry.upstream.state)
-            for ecosystem, registry in public.items()
-            if registry is not None
+            str(ecosystem): str(registries.public.upstream.state)
+            for ecosystem, registries in self.registries.items()
+            if registries.public is not None
         }
 
     def base(self, slug: str, ecosystem: Ecosystem) -> str:
         """The URL of the organisation's proxied registry, without a trailing slash."""
         return f"{self.public_url}/proxy/{slug}/{ecosystem}"
 
-    async def _locate(
-        self, registries: Registries[_Value], org: Organisation, ecosystem: Ecosystem, name: str
+    async def locate(
+        self, facts: EcosystemFacts[_Value], org: Organisation, name: str
     ) -> Located[_Value]:
-        """The package with its document, and the policy as of the document's arrival.
+        """The package called `name`, in any spelling, with the policy as of its document's arrival.
 
         Raises NO_PACKAGE_NAME, ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, UpstreamMissing,
         UpstreamFailed and StoreUnavailable.
         """
+        ecosystem = facts.ecosystem
         canonical = _canonical(ecosystem, name)
         policy = await self.policies.of(org, ecosystem, canonical)
         while True:
-            registry = _registry(registries, org, policy)
+            registry = _registry(self.of(facts), org, policy)
             known = registry.documents.in_memory(canonical)
             # Nothing was awaited since the policy was read: it is the one in force.
             if known is not None:
@@ -170,22 +163,21 @@ class ProxyServices:
             if policy.registry == asked_for.registry:
                 return Located(policy, registry, document)
 
-    async def _find(
+    async def find(
         self,
-        registries: Registries[_Value],
+        facts: EcosystemFacts[_Value],
         org: Organisation,
-        ecosystem: Ecosystem,
         name: str,
         find: Callable[[_Value], _Entry],
     ) -> tuple[Located[_Value], _Entry]:
         """The package, with the policy as of now, and what `find` finds in its document."""
         while True:
-            located = await self._locate(registries, org, ecosystem, name)
+            located = await self.locate(facts, org, name)
             entry = await located.read(find)
             if not located.registry.documents.is_heavy(located.document):
                 return located, entry
             # Read again: rules may have changed while a thread read the document.
-            policy = await self.policies.of(org, ecosystem, located.policy.name)
+            policy = await self.policies.of(org, facts.ecosystem, located.policy.name)
             if policy.registry == located.policy.registry:
                 return replace(located, policy=policy), entry
 

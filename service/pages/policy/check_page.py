@@ -9,14 +9,15 @@ from quart import Blueprint
 from analytics.model.envelopes import CooldownActive, OssFirstParty
 from service.access.roles import Capability
 from service.core.errors import Invalid
+from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.policy.check import CheckResult, check_release, parse_release
 from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
 from service.packages.policy.model import NO_POLICY, Mode, ReleaseRule
+from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.repository import find_revision
-from service.packages.policy.services import PolicyServices
 from service.pages.page import Page, View
-from service.pages.policy.policy_page import ECOSYSTEM_WORDS, ECOSYSTEMS
+from service.pages.policy.policy_page import CHOICES
 from service.pages.services import DashboardServices
 from service.web.dependencies import group_of
 from service.web.endpoint import Call
@@ -66,7 +67,7 @@ class CheckQuery(Request):
 async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
     """Whether a release would be allowed, and why. Nothing is recorded. Raises StoreUnavailable."""
     texts = {name: (text or "").strip() for name, text in structs.asdict(query).items()}
-    view: dict[str, object] = {"typed": texts, "faults": {}, "ecosystems": ECOSYSTEMS}
+    view: dict[str, object] = {"typed": texts, "faults": {}, "ecosystems": CHOICES}
     if query.version is None:
         return view
     if not texts["package"]:
@@ -87,7 +88,7 @@ async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
 
 def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> Answer:
     release, decision = verdict.release, verdict.decision
-    what = f"{release.name} {release.version} ({ECOSYSTEM_WORDS[release.ecosystem]})"
+    what = f"{release.name} {release.version} ({ECOSYSTEMS[release.ecosystem].label})"
     is_audit = policy.mode is Mode.AUDIT
     if decision.kind == OssFirstParty.event:
         title = f"Not from a public registry: {what}"

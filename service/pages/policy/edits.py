@@ -8,14 +8,9 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.ecosystems import Ecosystem
-from service.packages.policy.document import (
-    MIN_AGE_DAYS_MAX,
-    entry_models,
-    parse_policy,
-    to_json,
-)
+from service.packages.policy.document import MIN_AGE_DAYS_MAX, entry_models, parse_policy, to_json
 from service.packages.policy.model import InstallPolicy
 from service.pages.form_auth import Form
 from service.web.request_parsing import parse_object

@@ -11,7 +11,7 @@ from service.packages.policy.exceptions import OPEN, ask, decide, list_exception
 from service.pages.display_names import find_names
 from service.pages.navigation import may
 from service.pages.page import Page, View
-from service.pages.policy.policy_page import ECOSYSTEMS
+from service.pages.policy.policy_page import CHOICES
 from service.pages.services import DashboardServices
 from service.store.tables import PolicyException
 from service.web.endpoint import Call
@@ -64,7 +64,7 @@ async def new_exception(call: Call[DashboardServices]) -> View:
     """Some owners who could allow an exception."""
     async with call.read() as session:
         owners = await list_owners(session, call.org, _OWNERS_MAX)
-    return {"owners": [owner.email for owner in owners], "ecosystems": ECOSYSTEMS}
+    return {"owners": [owner.email for owner in owners], "ecosystems": CHOICES}
 
 
 def _actors(listed: Sequence[PolicyException]) -> set[str]:

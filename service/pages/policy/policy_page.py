@@ -19,7 +19,7 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
 from service.core.errors import Invalid
 from service.core.threads import in_thread
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.policy.blocklist_contents import FeedState
 from service.packages.policy.document import DOCUMENT_BYTES_MAX, decode_document, to_json
 from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
@@ -31,7 +31,7 @@ from service.packages.policy.model import (
     PolicyDifference,
     difference,
 )
-from service.packages.policy.policy_api import PREVIEW_MAX_S, PolicyQuery, replace
+from service.packages.policy.policy_api import PREVIEW_MAX_S, PolicyQuery, PolicyServices, replace
 from service.packages.policy.preview import TOP, preview_policy
 from service.packages.policy.repository import (
     REVISIONS_KEPT,
@@ -39,7 +39,6 @@ from service.packages.policy.repository import (
     list_revisions,
     load_feed_states,
 )
-from service.packages.policy.services import PolicyServices
 from service.packages.refusals import REVISION_NOT_FOUND, PolicyMoved
 from service.pages.display_names import find_names
 from service.pages.form_auth import Form
@@ -59,8 +58,9 @@ blueprint = Blueprint("dashboard_policy", __name__, url_prefix="/admin/ui/orgs/<
 REPLACES: Final = "replaces"
 """The field with the revision that a form was shown with."""
 
-ECOSYSTEM_WORDS: Final = {Ecosystem.PYPI: "PyPI", Ecosystem.NPM: "npm"}
-ECOSYSTEMS: Final = [(str(ecosystem), words) for ecosystem, words in ECOSYSTEM_WORDS.items()]
+CHOICES: Final = [(str(ecosystem), facts.label) for ecosystem, facts in ECOSYSTEMS.items()]
+"""The ecosystems to choose from, with their names for people."""
+
 MODES: Final = [
     (str(Mode.ENFORCE), "enforce: refuse what is blocked"),
     (str(Mode.AUDIT), "audit: record what would be blocked, and serve it"),
@@ -131,12 +131,12 @@ async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View
         "revisions": revisions,
         "people": {head.changed_by: names.person(head.changed_by) for head in revisions},
         "feeds": _feed_views(feeds, services),
-        "without_feed": [words for name, words in ECOSYSTEM_WORDS.items() if name not in fed],
+        "without_feed": [label for name, label in CHOICES if name not in fed],
         "waiting": waiting,
         "rows": rows,  # None for callers who may not read the audit log
         "since_before": None if before is None else difference(_policy(before), policy),
         "may_change": may(call.caller, Capability.POLICY_WRITE, org),
-        "ecosystems": ECOSYSTEMS,
+        "ecosystems": CHOICES,
         "modes": MODES,
         "part_words": PART_LABELS,
         "document_bytes_max": DOCUMENT_BYTES_MAX,
@@ -148,7 +148,7 @@ async def policy_page(call: Call[DashboardServices], query: PolicyQuery) -> View
 def _feed_views(feeds: list[FeedState], services: DashboardServices) -> list[FeedView]:
     now, stale_after_s = services.clock(), services.settings.blocklist_stale_s
     return [
-        FeedView(state, ECOSYSTEM_WORDS[state.ecosystem], state.is_stale(now, stale_after_s))
+        FeedView(state, ECOSYSTEMS[state.ecosystem].label, state.is_stale(now, stale_after_s))
         for state in feeds
     ]
 

@@ -25,9 +25,10 @@ from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem
 from analytics.imports.readers import read_chunks
 from analytics.imports.validation import RowImporter
 from analytics.model.decision_reason import compact
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_us
 from analytics.model.row_validation import AcceptedInterval, RowRefused
-from analytics.model.rows import AuditRow, Ecosystem
+from analytics.model.rows import AuditRow
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, TENANT, sample_row, table_of

@@ -85,5 +85,5 @@ def test_an_ecosystem_without_an_upstream_is_off() -> None:
     """No public registry is a default: the operator says what is fetched from where."""
     settings = load_settings({PREFIX + "PROXY_PYPI_UPSTREAM": "https://packages.example/simple"})
 
-    assert settings.pypi_registry == parse_registry("https://packages.example/simple/")
-    assert settings.npm_registry is None
+    assert settings.package_registry("pypi") == parse_registry("https://packages.example/simple/")
+    assert settings.package_registry("npm") is None

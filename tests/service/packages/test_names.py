@@ -8,14 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 
-from service.packages.ecosystems import Ecosystem
-from service.packages.names import (
-    InvalidPackageName,
-    NamePattern,
-    PatternIndex,
-    canonical_name,
-    parse_pattern,
-)
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import InvalidPackageName
+from service.packages.names import NamePattern, PatternIndex, canonical_name, parse_pattern
 
 _PYPI_NAMES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,30}[A-Za-z0-9])?", fullmatch=True)
 _NPM_NAMES = st.from_regex(r"(@[a-z0-9-]{1,9}/)?[a-z0-9][a-z0-9._-]{0,20}", fullmatch=True)

@@ -12,14 +12,14 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import select
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
 from service.access.device_sign_in.grants import request_sign_in
 from service.access.refusals import CROSS_SITE, FOREIGN_FORM
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.policy.exceptions import request_exception
-from service.packages.release import Release
-from service.store.tables import Base
+from service.store.tables.base import Base
 from tests.conftest import BY_OPERATOR, World
 from tests.goldens.forms import Form, forms_of
 from tests.goldens.pages import TYPED

@@ -6,9 +6,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit
 from service.core.settings import Settings
-from service.packages.proxy.clients import PackageManager
+from service.packages.ecosystems import CLIENTS
 from service.pages.proxy import in_units
 from tests.budgets import sample
 from tests.conftest import SettableClock, World, grant, running_world
@@ -51,7 +52,7 @@ async def test_registries_are_shown_without_their_credentials(proxied: World):
 
 
 async def test_the_state_is_that_of_the_last_request(proxied: World):
-    registry = proxied.services.proxy.pypi.public
+    registry = proxied.services.proxy.registries[Ecosystem.PYPI].public
     assert registry is not None
     health, now = registry.upstream.health, proxied.clock.now
     health.answered_at = now - timedelta(hours=2)
@@ -106,7 +107,7 @@ async def test_the_cache_says_what_it_holds(world: World):
 
 
 @sample(12)
-@pytest.mark.parametrize("client", [client.replace(" ", "-") for client in PackageManager])
+@pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("provider", ["github", "gitlab", "circleci", "other"])
 async def test_each_client_and_provider_has_lines_for_this_organisation(
     world: World, client: str, provider: str

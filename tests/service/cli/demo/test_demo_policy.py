@@ -4,15 +4,15 @@ from datetime import timedelta
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, InstallAllowed
 from service.cli.demo.calendar import Calendar
-from service.cli.demo.history import open_markets
 from service.cli.demo.install_policy import install_policy
+from service.cli.demo.packages import open_markets
 from service.cli.demo.profile import load_profile
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import Decision
-from service.packages.release import Release
 from tests.issuers.issuer import START
 
 PROFILE = load_profile()

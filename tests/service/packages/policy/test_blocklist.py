@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.policy.blocklist import NOTHING_TO_IMPORT, BlocklistImporter, ImportResult
 from service.packages.policy.blocklist_contents import FeedState, Scope
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY, BlocklistGenerations
@@ -19,7 +20,6 @@ from service.packages.policy.blocklist_loading import ImportOvertaken
 from service.packages.policy.osv_zip import UnusableZip
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import, list_imports, load_feed_states
-from service.packages.release import Release
 from service.store.store import Store
 from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation
 from tests.budgets import only_full, sample

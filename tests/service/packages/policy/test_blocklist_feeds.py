@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.policy.blocklist import FEED_NOT_LISTED, NOTHING_TO_IMPORT, BlocklistImporter
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import
-from service.packages.release import Release
 from service.store.tables import AdvisoryEntry, BlocklistImport
 from tests.conftest import BY_OPERATOR, SCRAPER, SettableClock, World
 from tests.service.packages.policy.osv_files import osv_record, osv_zip

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from service.packages.policy.advisories import Advisory, AdvisorySpec
 from service.packages.policy.document import encode_document, parse_policy
 from service.packages.policy.policy_cache import _STORED_FACTOR

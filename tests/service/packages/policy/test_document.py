@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy import document, model
 from service.packages.policy.document import (
     DOCUMENT_EXAMPLE,

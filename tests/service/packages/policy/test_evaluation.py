@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.events import Event
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.names import canonical_name
 from service.packages.policy.advisories import Advisory, AdvisorySpec, PackageAdvisories
 from service.packages.policy.document import parse_policy
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
 from service.packages.policy.model import NO_POLICY, Decision, InstallPolicy
-from service.packages.release import Release
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=400)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from service.packages.policy.advisories import AdvisorySpec
 from service.packages.policy.osv import OsvRecord, UnreadableRecord, parse_record
 

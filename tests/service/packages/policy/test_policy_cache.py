@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from service.app.composition import Services, build_services
-from service.packages.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
 from service.packages.policy import policy_cache
-from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy
 from service.packages.policy.evaluation import CompiledPolicy
 from service.packages.policy.model import InstallPolicy
 from service.packages.policy.policy_cache import PolicyCache
-from service.packages.release import Release
+from service.packages.policy.repository import set_policy
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service.packages.ecosystems import Ecosystem
+from analytics.model.ecosystems import Ecosystem
 from service.packages.policy import preview
 from service.packages.policy.document import encode_document, parse_policy
 from service.packages.policy.preview import RELEASES_MAX, STEPS_MAX, judge_releases

@@ -214,7 +214,7 @@ async def test_a_first_party_name_and_audit_mode(world: World) -> None:
 
 async def test_a_wrong_question_names_the_field(world: World) -> None:
     for body, said in (
-        ({}, "ecosystem is required"),
+        ({}, "ecosystem must be one of pypi, npm"),
         ({"ecosystem": "gem", "package": "a==1"}, "ecosystem must be one of pypi, npm"),
         ({"ecosystem": "npm", "package": 1}, "package is required"),
         ({"ecosystem": "npm", "package": "left-pad"}, "version is required"),

@@ -1,8 +1,5 @@
 """A running service whose install proxy has a registry on loopback, and a key to install with."""
 
-import base64
-import hashlib
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,10 +13,18 @@ from service.app.application import create_app
 from service.app.background_jobs import seal_jobs
 from service.app.composition import EXTENSION
 from service.core.settings import Settings
-from service.packages.policy.changes import set_policy
 from service.packages.policy.document import parse_policy
+from service.packages.policy.repository import set_policy
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world
+from tests.package_documents import (
+    SIMPLE,
+    npm_version,
+    packument,
+    simple_file,
+    simple_page,
+    wheel_name,
+)
 from tests.service.gates import Gate
 from tests.service.packages.install_tokens.jobs import INSTALL, Key, bearer, new_key
 from tests.service.packages.proxy.registry import FakeRegistry
@@ -27,8 +32,6 @@ from tests.service.packages.proxy.registry import FakeRegistry
 OLD = START - timedelta(days=400)
 BIG = bytes(range(256)) * 4096
 """A megabyte: more than is held back until the digest is right."""
-
-_JSON = "application/vnd.pypi.simple.v1+json"
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,8 @@ class Published:
 
     def entry(self, registry: FakeRegistry) -> dict[str, Any]:
         """Its object in PEP 691's `files`."""
-        entry: dict[str, Any] = {
-            "filename": self.filename,
-            "url": f"{registry.url}/files/{self.filename}",
-            "hashes": {"sha256": hashlib.sha256(self.content).hexdigest()},
-            "size": len(self.content),
-        }
-        if self.at is not None:
-            entry["upload-time"] = self.at.isoformat()
-        return {**entry, **(self.says or {})}
+        url = f"{registry.url}/files/{self.filename}"
+        return simple_file(url, self.content, self.at) | (self.says or {})
 
 
 def wheel_of(
@@ -61,9 +57,8 @@ def wheel_of(
     **says: Any,
 ) -> Published:
     """A wheel; its bytes are none of a zip file unless they are given."""
-    filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     content = f"{name} {version}".encode() if content is None else content
-    return Published(filename, content, at, says)
+    return Published(wheel_name(name, version), content, at, says)
 
 
 @dataclass
@@ -81,13 +76,8 @@ class Proxied:
 
     def publishes(self, name: str, *files: Published) -> None:
         """Have the registry offer these files of a Python project, and no others."""
-        page = {
-            "meta": {"api-version": "1.1"},
-            "name": name,
-            "versions": [],
-            "files": [file.entry(self.registry) for file in files],
-        }
-        self.registry.says(f"/simple/{name}/", json.dumps(page).encode(), content_type=_JSON)
+        page = simple_page(name, [file.entry(self.registry) for file in files])
+        self.registry.says(f"/simple/{name}/", page, content_type=SIMPLE)
         for file in files:
             self.registry.says(f"/files/{file.filename}", file.content)
 
@@ -98,27 +88,23 @@ class Proxied:
 
         `at` is when they were published, by version.
         """
-        at = changes.pop("at", {})
-        document: dict[str, Any] = {"name": name, "dist-tags": {"latest": versions[-1]}}
-        document["versions"] = {
-            version: self._npm_version(name, version, content or npm_content(name, version))
+        at = dict.fromkeys(versions, OLD) | changes.pop("at", {})
+        offered = [
+            self._npm_version(name, version, content or npm_content(name, version))
             for version in versions
-        }
-        document["time"] = {v: at.get(v, OLD).isoformat() for v in versions}
+        ]
         path = name.replace("/", "%2F")
-        body = json.dumps({**document, **changes}).encode()
+        body = packument(name, offered, at, **changes)
         self.registry.says(f"/npm/{path}", body, content_type="application/json")
 
     def _npm_version(self, name: str, version: str, content: bytes) -> dict[str, Any]:
         path = f"/tarballs/{name}/{version}.tgz"
         self.registry.says(path, content)
-        digest = base64.b64encode(hashlib.sha512(content).digest()).decode()
-        dist = {"tarball": f"{self.registry.url}{path}", "integrity": f"sha512-{digest}"}
-        return {"name": name, "version": version, "dist": dist}
+        return npm_version(name, version, f"{self.registry.url}{path}", content)
 
     async def page(self, name: str, **headers: str) -> Any:
         """The page of a project as JSON."""
-        response = await self.get(f"pypi/simple/{name}/", accept=_JSON, **headers)
+        response = await self.get(f"pypi/simple/{name}/", accept=SIMPLE, **headers)
         assert response.status_code == 200, await response.get_data(as_text=True)
         return await response.get_json()
 

@@ -6,7 +6,7 @@ from analytics.cache.lru import ENTRY_BYTES
 from service.audit.lake import Lake
 from service.core.origins import parse_registry
 from service.core.settings import Settings
-from service.packages.proxy.caches import open_caches
+from service.packages.proxy.registries import open_caches
 from service.packages.proxy.upstream import Upstream
 from tests.service.packages.proxy.files import BIG, PATH, key_of, read
 

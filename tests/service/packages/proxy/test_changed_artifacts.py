@@ -10,21 +10,14 @@ import pytest
 from sqlalchemy import select, text
 
 from service.app.background_jobs import forget_old_artifacts
-from service.packages.proxy.artifacts import KEPT, KnownFile
-from service.packages.proxy.file_keys import FileKey
+from service.packages.proxy.artifacts import KEPT
+from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.store.tables import Artifact
 from tests.conftest import START
 from tests.databases import database_url
 from tests.processes.command_line import Ran, invoke
 from tests.service.packages.proxy.files import LARGE, held
-from tests.service.packages.proxy.proxied import (
-    BIG,
-    Proxied,
-    deny,
-    second_process,
-    shown,
-    wheel_of,
-)
+from tests.service.packages.proxy.proxied import BIG, Proxied, deny, second_process, shown, wheel_of
 from tests.service.packages.proxy.served import serving
 
 WHEEL = "foo-1.0-py3-none-any.whl"

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from service.packages.proxy.answers import CompressedDocument, Document, UpstreamLimits, Validators
+from service.packages.proxy.answers import Document, UpstreamLimits, Validators
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.document_cache import (
     EMPTIED_AFTER,
@@ -20,7 +20,7 @@ from service.packages.proxy.document_cache import (
     CachedDocument,
     _pack_document,
 )
-from service.packages.proxy.document_files import StoredDocument
+from service.packages.proxy.document_files import CompressedDocument, StoredDocument
 from service.packages.proxy.upstream import TRIALS_MAX, Upstream
 from service.packages.refusals import (
     ProxyBusy,
@@ -549,7 +549,7 @@ class TestHeavy:
         proxy = proxied.world.services.proxy
         document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
         assert CompressedDocument.of(document).document() == document
-        for codec in (proxy.pypi.public.documents._codec, proxy.npm.public.documents._codec):
+        for codec in (each.public.documents._codec for each in proxy.registries.values()):
             work = codec.parse, codec.is_empty, codec.encode
             sent = pickle.dumps((_pack_document, *work, CompressedDocument.of(document)))
             pack, *arguments = pickle.loads(sent)  # noqa: S301 - our own bytes

@@ -161,7 +161,7 @@ class TestServing:
 
         assert set(await asyncio.gather(*readers)) == {BIG}
         assert files.registry.times(PATH) == 1
-        assert (files.cache.counts.downloads, files.cache.counts.joined) == (1, 19)
+        assert (files.cache.counts["downloads"], files.cache.counts["joined"]) == (1, 19)
 
     async def test_bytes_are_passed_on_while_others_are_to_come(self, files):
         """A large wheel must not look like a server that hangs."""

@@ -1,7 +1,6 @@
 """A registry that hangs holds up nothing that is cached, and nothing for longer than it hangs."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,12 @@ from itertools import product
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from service.packages.proxy.answers import UpstreamLimits
 from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.upstream import Upstream
 from tests.budgets import budget
+from tests.package_documents import SIMPLE, simple_page
 from tests.polling import HANG_S, until
 from tests.service.packages.install_tokens.jobs import INSTALL, Key, new_key
 from tests.service.packages.proxy.proxied import Proxied, wheel_of
@@ -57,10 +58,8 @@ class Moody:
         await self.may_answer.wait()
         self.waiting -= 1
         name = asked.path.split("/")[2]
-        page = {"meta": {"api-version": "1.1"}, "name": name, "versions": [], "files": []}
-        body = json.dumps(page).encode()
-        kind = "application/vnd.pypi.simple.v1+json"
-        writer.write(head(content_type=kind, content_length=str(len(body))) + body)
+        body = simple_page(name)
+        writer.write(head(content_type=SIMPLE, content_length=str(len(body))) + body)
 
 
 @dataclass
@@ -117,7 +116,7 @@ async def clients(served: Served) -> Clients:
 
 
 def upstream_of(served: Served) -> Upstream:
-    public = served.services.proxy.pypi.public
+    public = served.services.proxy.registries[Ecosystem.PYPI].public
     assert public is not None
     return public.upstream
 

@@ -3,22 +3,14 @@
 import gzip
 import json
 import threading
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from service.packages.proxy.npm.audit_queries import AT_ONCE_BYTES, QUERY_BYTES_MAX
-from tests.conftest import START
+from service.packages.npm.audit_queries import AT_ONCE_BYTES, QUERY_BYTES_MAX
+from service.packages.npm.ecosystem import NPM
 from tests.service.packages.install_tokens.jobs import bearer
-from tests.service.packages.proxy.proxied import (
-    BIG,
-    Proxied,
-    deny,
-    npm_content,
-    second_process,
-    shown,
-)
+from tests.service.packages.proxy.proxied import Proxied, deny, npm_content, shown
 
 ABBREVIATED = "application/vnd.npm.install-v1+json"
 FIRST_PARTY = {"ecosystem": "npm", "package": "@acme/*", "registry": "internal"}
@@ -174,33 +166,6 @@ async def test_no_spelling_of_a_version_passes_a_rule(proxied: Proxied, version:
     assert version in (await blocked.get_json())["error"]
 
 
-async def test_the_cooldown_is_about_each_version(proxied: Proxied):
-    recent = START - timedelta(days=6, hours=23, minutes=59, seconds=55)
-    proxied.publishes_npm("left-pad", "1.0.0", "1.1.0", at={"1.1.0": recent})
-    await proxied.policy(cooldown={"min_age_days": 7})
-    before = await proxied.document("left-pad")
-    refused = await proxied.get("npm/left-pad/-/left-pad-1.1.0.tgz")
-    proxied.clock.advance(seconds=6)
-    after = await proxied.document("left-pad")
-    served = await proxied.get("npm/left-pad/-/left-pad-1.1.0.tgz")
-
-    assert [each["dist-tags"]["latest"] for each in (before, after)] == ["1.0.0", "1.1.0"]
-    assert deprecated(after)["1.1.0"] is None
-    assert (refused.status_code, served.status_code) == (302, 200)
-    assert await proxied.events() == ["cooldown_active", "install_allowed"]
-
-
-async def test_a_new_rule_holds_for_a_cached_tarball_in_every_process(proxied: Proxied):
-    proxied.publishes_npm("left-pad", "1.0.0")
-    path = "npm/left-pad/-/left-pad-1.0.0.tgz"
-    async with second_process(proxied) as other:
-        before = [(await each.get(path)).status_code for each in (proxied, other)]
-        await proxied.policy(deny=[deny("npm", "left-pad", id="r1")])
-        after = [(await each.get(path)).status_code for each in (proxied, other)]
-
-    assert (before, after) == ([200, 200], [302, 302])
-
-
 async def test_a_document_is_confirmed_and_compressed(proxied: Proxied):
     proxied.publishes_npm("left-pad", *(f"1.{minor}.0" for minor in range(20)), readme="text")
     etags = set()
@@ -237,17 +202,6 @@ async def test_only_what_the_document_lists_is_there(proxied: Proxied):
     assert await proxied.rows() == []
 
 
-async def test_a_tarball_with_another_digest_is_a_502(proxied: Proxied):
-    proxied.publishes_npm("left-pad", "1.0.0")
-    proxied.registry.says("/tarballs/left-pad/1.0.0.tgz", b"something else")
-    path = "npm/left-pad/-/left-pad-1.0.0.tgz"
-
-    assert (await shown(await proxied.get(path)))[0] == 502
-    proxied.publishes_npm("left-pad", "1.0.0", content=BIG)
-    proxied.clock.advance(hours=1)
-    assert await (await proxied.get(path)).get_data() == BIG
-
-
 async def test_small_questions_are_answered(proxied: Proxied):
     proxied.registry.says("/npm/-/npm/v1/keys", b'{"keys":[]}', content_type="application/json")
 
@@ -263,7 +217,7 @@ async def test_many_versions_are_judged_in_a_thread(proxied: Proxied):
     proxied.publishes_npm("many", *(f"1.0.{number}" for number in range(200)))
 
     async def thread(name: str) -> threading.Thread:
-        located = await proxied.world.services.proxy.package(proxied.world.acme, name)
+        located = await proxied.world.services.proxy.locate(NPM, proxied.world.acme, name)
         return await located.judge(lambda _: threading.current_thread())
 
     assert await thread("few") is threading.main_thread()

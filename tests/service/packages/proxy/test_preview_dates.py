@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.rows import audit_row
 from service.app.composition import Services, build_services
 from service.audit.tenant_log import open_log
-from service.packages.ecosystems import Ecosystem
 from service.packages.policy import preview as limits
 from service.packages.policy.document import parse_policy
 from service.packages.policy.preview import Preview, preview_policy

@@ -1,6 +1,5 @@
 """PyPI's simple repository API over HTTP: what is listed, served, marked and refused."""
 
-import gzip
 import io
 import json
 import zipfile
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from service.core.settings import Settings
 from tests.conftest import START, SettableClock
 from tests.replaced import replaced
@@ -137,50 +137,11 @@ async def test_marks_return_once_a_release_is_allowed(proxied: Proxied):
     assert str(after["foo-1.1-py3-none-any.whl"]).startswith("too new")
 
 
-async def test_in_audit_mode_nothing_is_marked(proxied: Proxied):
-    """What is served must be found as it would be without a policy."""
-    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "1.1"))
-    await proxied.policy(mode="audit", deny=[deny("pypi", "foo", "==1.0", id="r1")])
-
-    assert set((await marks(proxied)).values()) == {False}
-
-
-async def test_a_new_rule_holds_for_a_cached_file_in_every_process(proxied: Proxied):
-    proxied.publishes("foo", wheel_of("foo", "1.0"), wheel_of("foo", "2.0"))
-    path = await proxied.path_of("foo")
-    async with second_process(proxied) as other:
-        before = [(await each.get(path)).status_code for each in (proxied, other)]
-        etag = (await other.get("pypi/simple/foo/")).headers["etag"]
-        await proxied.policy(deny=[deny("pypi", "foo", "==1.0", id="r1")])
-        after = [(await each.get(path)).status_code for each in (proxied, other)]
-        page = await other.get("pypi/simple/foo/", if_none_match=etag)
-        known = await other.get(path, if_none_match=f'"sha256-{"0" * 64}"')
-
-    assert (before, after) == ([200, 200], [302, 302])
-    assert (page.status_code, known.status_code) == (200, 302)
-
-
-async def test_a_rule_saved_while_the_registry_answers_holds(proxied: Proxied):
-    """The registry may take a minute: the policy is asked again."""
-    proxied.publishes("foo", wheel_of("foo", "1.0"))
-    path = await proxied.path_of("foo")
-    answer = proxied.registry.answers["/simple/foo/"]
-
-    async def slowly(asked: Any, writer: Any) -> None:
-        await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
-        await answer(asked, writer)
-
-    proxied.registry.does("/simple/foo/", slowly)
-    proxied.clock.advance(hours=1)
-
-    assert (await proxied.get(path)).status_code == 302
-
-
 async def test_a_rule_saved_while_a_large_document_is_read_holds(proxied: Proxied):
     """A thread decodes it for as long as 100 ms: the policy is asked again."""
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     path = await proxied.path_of("foo")
-    documents = proxied.world.services.proxy.pypi.public.documents
+    documents = proxied.world.services.proxy.registries[Ecosystem.PYPI].public.documents
     run_in_thread = documents._files.run_in_thread
 
     async def slowly(work: Any) -> Any:
@@ -189,17 +150,6 @@ async def test_a_rule_saved_while_a_large_document_is_read_holds(proxied: Proxie
 
     with replaced((documents, "_heavy_bytes", 0), (documents._files, "run_in_thread", slowly)):
         assert (await proxied.get(path)).status_code == 302
-
-
-async def test_a_file_known_to_the_client_is_refused_all_the_same(proxied: Proxied):
-    """304 would say that it may be used."""
-    proxied.publishes("foo", wheel_of("foo", "1.0"))
-    path = await proxied.path_of("foo")
-    etag = (await proxied.get(path)).headers["etag"]
-    await proxied.policy(deny=[deny("pypi", "foo", id="r1")])
-
-    assert (await proxied.get(path, if_none_match=etag)).status_code == 302
-    assert await proxied.events() == ["install_allowed", "blocklist_hit"]
 
 
 async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Proxied):
@@ -217,40 +167,6 @@ async def test_a_late_wheel_of_an_old_release_is_too_new_by_itself(proxied: Prox
     refused = await proxied.get(await proxied.path_of("foo", late.filename))
     assert "/foo/1.0/too+new:+published+2026-03-02" in refused.headers["location"]
     assert await proxied.events() == ["cooldown_active"]
-
-
-async def test_time_alone_ends_a_cooldown(proxied: Proxied):
-    file = wheel_of("foo", "1.0", at=START - timedelta(days=6, hours=23, minutes=59, seconds=50))
-    proxied.publishes("foo", file, wheel_of("foo", "0.9"))
-    await proxied.policy(cooldown={"min_age_days": 7})
-    etags = []
-    for seconds in (0, 9.9, 0.2):
-        proxied.clock.advance(seconds=seconds)
-        etags.append((await proxied.get("pypi/simple/foo/")).headers["etag"])
-
-    assert etags[0] == etags[1] != etags[2]
-    assert set((await marks(proxied)).values()) == {False}
-    assert (await proxied.get(await proxied.path_of("foo"))).status_code == 200
-
-
-async def test_pages_are_confirmed_and_compressed(proxied: Proxied):
-    """A weak etag, because the same page is sent in two codings."""
-    proxied.publishes("foo", *(wheel_of("foo", f"1.{minor}") for minor in range(20)))
-    plain = await proxied.get("pypi/simple/foo/")
-    packed = await proxied.get("pypi/simple/foo/", accept_encoding="gzip")
-    etag = packed.headers["etag"]
-    known = await proxied.get("pypi/simple/foo/", if_none_match=etag, accept_encoding="gzip")
-    head = await proxied.send("HEAD", "pypi/simple/foo/")
-
-    assert packed.headers["content-encoding"] == "gzip"
-    assert "content-encoding" not in plain.headers
-    assert gzip.decompress(await packed.get_data()) == await plain.get_data()
-    assert etag == plain.headers["etag"] == head.headers["etag"]
-    assert etag.startswith('W/"')
-    assert (known.status_code, await known.get_data()) == (304, b"")
-    for answer in (plain, packed, known):
-        assert answer.headers["cache-control"] == "private, no-cache"
-        assert {"accept", "accept-encoding", "authorization"} <= answer.vary.as_set()
 
 
 async def test_a_file_is_sent_as_it_is(proxied: Proxied):
@@ -273,18 +189,6 @@ async def test_a_file_is_sent_as_it_is(proxied: Proxied):
     assert answer.headers["cache-control"] == "private, no-cache"
     assert "content-encoding" not in answer.headers
     assert timeouts == [None, None]  # Quart's minute would cut slow clients, of pages, too
-
-
-async def test_a_file_is_fetched_once(proxied: Proxied):
-    proxied.publishes("foo", wheel_of("foo", "1.0", BIG))
-    path = await proxied.path_of("foo")
-    await proxied.get(path)
-    proxied.registry.answers.clear()
-    async with second_process(proxied) as other:
-        served = [await (await each.get(path)).get_data() for each in (proxied, other)]
-
-    assert served == [BIG, BIG]
-    assert proxied.registry.times("/files/foo-1.0-py3-none-any.whl") == 1
 
 
 async def test_a_path_is_asked_for_as_the_registry_wrote_it(proxied: Proxied):
@@ -423,15 +327,6 @@ async def test_a_page_that_is_none_is_a_502(proxied: Proxied):
         path, content_type = f"/simple/foo{number}/", "application/vnd.pypi.simple.v1+json"
         proxied.registry.says(path, body, content_type=content_type)
         assert (await shown(await proxied.get(f"pypi/simple/foo{number}/")))[0] == 502, body
-
-
-async def test_without_an_upstream_nothing_is_served(settings: Settings, registry: FakeRegistry):
-    """And the text says why."""
-    async with running_proxy(settings, registry, proxy_pypi_upstream="") as proxied:
-        status, text = await shown(await proxied.get("pypi/simple/foo/"))
-
-    assert status == 404
-    assert text == ("this proxy serves no pypi packages: its operator has set no registry for them")
 
 
 async def test_a_file_of_a_public_registry_is_fetched_once_for_all_organisations(proxied: Proxied):

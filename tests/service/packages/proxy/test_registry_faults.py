@@ -216,4 +216,4 @@ async def test_too_many_requests_are_refused_for_now(proxied: Proxied):
 
 def public_registries(proxied: Proxied) -> list[PackageRegistry[Any]]:
     proxy = proxied.world.services.proxy
-    return [registry for registry in (proxy.pypi.public, proxy.npm.public) if registry is not None]
+    return [each.public for each in proxy.registries.values() if each.public is not None]

@@ -5,13 +5,7 @@ from itertools import product
 from tests.issuers.issuer import Issuer
 from tests.polling import until
 from tests.service.gates import Gate
-from tests.service.packages.install_tokens.jobs import (
-    INSTALL,
-    basic,
-    bearer,
-    exchanged,
-    new_key,
-)
+from tests.service.packages.install_tokens.jobs import INSTALL, basic, bearer, exchanged, new_key
 from tests.service.packages.proxy.proxied import Proxied, proxied_gate, shown, wheel_of
 from tests.service.packages.proxy.registry import FakeRegistry
 
@@ -184,7 +178,7 @@ async def test_a_file_in_memory_is_decided_on_and_recorded_like_any_other(proxie
     other = await new_key(proxied.world, INSTALL)
     answer = await proxied.bare(path, bearer(other.secret), ("range", "bytes=0-2"))
     assert (answer.status_code, await answer.get_data()) == (206, b"sho")
-    assert packages.files.counts.downloads == 1
+    assert packages.files.counts["downloads"] == 1
     assert await proxied.events() == ["install_allowed"] * 2
     await proxied.policy(deny=[{"ecosystem": "pypi", "package": "bar"}])
     assert (await proxied.get(path)).status_code == 302

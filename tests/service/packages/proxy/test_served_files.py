@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from analytics.model.ecosystems import Ecosystem
 from service.packages.proxy.answers import UpstreamLimits
 from tests.service.packages.proxy.files import LARGE, cut_after, held, unsized
 from tests.service.packages.proxy.proxied import BIG, Proxied, wheel_of
@@ -81,7 +82,7 @@ async def test_a_wheel_that_is_not_what_its_page_says_is_cut(served: Served, lie
     assert len(answer.body) < len(BIG)
     registry.says(WHEEL, BIG)
     assert (await served.get(path)).body == BIG
-    assert served.services.proxy.files.counts.damaged == 0
+    assert served.services.proxy.files.counts["damaged"] == 0
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ async def test_a_redirect_to_an_unknown_host_is_a_502(served: Served, elsewhere:
 
 
 async def test_a_registry_that_stops_sending_ends_in_a_cut(served: Served):
-    registry = served.services.proxy.pypi.public
+    registry = served.services.proxy.registries[Ecosystem.PYPI].public
     assert registry is not None
     registry.upstream.limits = UpstreamLimits(progress_s=0.3)
     path = await served.proxied.path_of("foo")

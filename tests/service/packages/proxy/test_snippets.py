@@ -6,20 +6,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analytics.model.ecosystems import Ecosystem
 from service.ci.providers import CiProvider
 from service.core.settings import REPOSITORY
-from service.packages.proxy.clients import (
-    INSTALL_COMMANDS,
+from service.packages.clients import (
     PackageManager,
     ProxyAddress,
-    all_variables,
     client_snippet,
     exchange_snippet,
     job_snippet,
-    npmrc,
-    project_snippet,
-    variables,
 )
+from service.packages.ecosystems import CLIENTS, all_variables
+from service.packages.npm.clients import NPM_CLIENT
 
 ADDRESS = ProxyAddress("https://audit.example.com", "acme")
 LOOPBACK = ProxyAddress("http://127.0.0.1:8080", "acme")
@@ -30,10 +28,10 @@ def test_the_page_has_every_snippet() -> None:
     """It is written from them; a change of one must reach the page."""
     page = (REPOSITORY / "docs" / "install-proxy.md").read_text()
     snippets = [
-        *(job_snippet(PackageManager.NPM, provider, ADDRESS) for provider in CiProvider),
+        *(job_snippet(NPM_CLIENT, provider, ADDRESS) for provider in CiProvider),
         *(exchange_snippet(provider, ADDRESS) for provider in CiProvider),
-        *(client_snippet(client, ADDRESS) for client in PackageManager),
-        *filter(None, (project_snippet(client, ADDRESS) for client in PackageManager)),
+        *(client_snippet(client, ADDRESS) for client in CLIENTS.values()),
+        *(client.project(ADDRESS) for client in CLIENTS.values() if client.project),
     ]
 
     for snippet in snippets:
@@ -43,16 +41,14 @@ def test_the_page_has_every_snippet() -> None:
 def test_the_quick_start_is_the_job_for_npm_on_github() -> None:
     page = (REPOSITORY / "README.md").read_text()
 
-    assert (
-        f"```yaml\n{job_snippet(PackageManager.NPM, CiProvider.GITHUB, ADDRESS).text}```\n" in page
-    )
+    assert f"```yaml\n{job_snippet(NPM_CLIENT, CiProvider.GITHUB, ADDRESS).text}```\n" in page
 
 
 @pytest.mark.parametrize(
     ("client", "provider"),
     [
         (client, provider)
-        for client in PackageManager
+        for client in CLIENTS.values()
         for provider in (CiProvider.GITHUB, CiProvider.GITLAB, CiProvider.CIRCLECI)
     ],
 )
@@ -63,7 +59,7 @@ def test_each_job_is_yaml_that_runs_the_client(
     job = yaml.safe_load(snippet.text)
 
     assert snippet.language == "yaml"
-    assert f"--org acme -- {INSTALL_COMMANDS[client]}" in str(job)
+    assert f"--org acme -- {client.command}" in str(job)
     if provider is CiProvider.GITHUB:
         assert job["permissions"] == {"contents": "read", "id-token": "write"}
         (_, step) = job["jobs"]["build"]["steps"]
@@ -74,11 +70,11 @@ def test_each_job_is_yaml_that_runs_the_client(
         assert '{"aud": "our-audience"}' in job["jobs"]["build"]["steps"][1]["run"]
 
 
-@pytest.mark.parametrize("client", PackageManager)
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_the_lines_for_a_client_set_what_the_command_line_sets(
     client: PackageManager, tmp_path: Path
 ) -> None:
-    program = tmp_path / INSTALL_COMMANDS[client].split()[0]
+    program = tmp_path / client.command.split()[0]
     file = '"$NPM_CONFIG_USERCONFIG"'
     program.write_text(f"#!/bin/sh\nenv\ntest -z {file} || cat {file}\n")
     program.chmod(0o755)
@@ -91,11 +87,10 @@ def test_the_lines_for_a_client_set_what_the_command_line_sets(
     )
     lines = set(done.stdout.splitlines())
 
-    given = variables(client, ADDRESS, TOKEN)
+    given = client.variables(ADDRESS, TOKEN)
     assert {f"{name}={value}" for name, value in given.items()} <= lines
-    if client in {PackageManager.NPM, PackageManager.PNPM, PackageManager.YARN_1}:
-        content = npmrc(ADDRESS, TOKEN, is_for_yarn_1=client is PackageManager.YARN_1)
-        assert set(content.splitlines()) <= lines
+    if client.npmrc is not None:
+        assert set(client.npmrc(ADDRESS, TOKEN).splitlines()) <= lines
 
 
 @pytest.mark.parametrize("provider", CiProvider)
@@ -118,4 +113,7 @@ def test_plain_http_is_allowed_to_yarn_on_this_machine_alone() -> None:
 
 
 def test_an_organisation_stands_in_a_path_as_it_is_written() -> None:
-    assert ProxyAddress("https://a.example", "a/b").npm == "https://a.example/proxy/a%2Fb/npm/"
+    assert (
+        ProxyAddress("https://a.example", "a/b").registry(Ecosystem.NPM)
+        == "https://a.example/proxy/a%2Fb/npm/"
+    )

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from service.packages.policy.changes import set_policy
 from service.packages.policy.document import decode_document, parse_policy, to_json
-from service.packages.policy.repository import find_revision
+from service.packages.policy.repository import find_revision, set_policy
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
 from tests.service.pages.page import ORG, Page, send

@@ -1,0 +1,96 @@
+"""What each ecosystem declares about itself: names, versions, its registry's documents, clients."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from packaging.version import Version as PypiVersion
+
+from analytics.model.ecosystems import Ecosystem
+from service.packages.clients import PackageManager, ProxyAddress
+from service.packages.intervals import Interval
+from service.packages.proxy.documents import Codec
+from service.packages.proxy.origins import Origins
+
+_Value = TypeVar("_Value")
+
+Version = PypiVersion | tuple[Any, ...]
+"""A version that can be hashed, compared and sorted: a tuple unless PyPI has a class for it."""
+
+
+class InvalidPackageName(ValueError):
+    """The text is not a name, or not a pattern of names, in its ecosystem."""
+
+
+class InvalidVersion(ValueError):
+    """The text is not a version in its ecosystem."""
+
+
+class InvalidRange(ValueError):
+    """The text is not a range of versions in its ecosystem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One file, or a whole version, of a package.
+
+    `name` is canonical, `version` as the registry spells it. `published_at` is None if the registry
+    does not say. `digests` are `sha256:<hex>`, `sha512:<hex>` or `sha1:<hex>`, in lower case.
+    """
+
+    ecosystem: Ecosystem
+    name: str
+    version: str
+    published_at: datetime | None = None
+    digests: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EcosystemFacts(Generic[_Value]):
+    """What there is to know about an ecosystem, apart from the routes of its registry's API.
+
+    `_Value` is what one of its registry's documents says about a package.
+    """
+
+    ecosystem: Ecosystem
+    """Its name in rows, policies, package URLs and addresses."""
+
+    label: str
+    """Its name for people."""
+
+    osv_name: str
+    """Its name in OSV's records, in lower case."""
+
+    canonical_name: Callable[[str], str]
+    """The one spelling of a name. Raises InvalidPackageName."""
+
+    piece: re.Pattern[str]
+    """What a glob of names may have between its wildcards."""
+
+    folded: Callable[[str], str]
+    """The spelling of a glob in which it matches canonical names."""
+
+    parse_version: Callable[[str], Version]
+    """Raises InvalidVersion."""
+
+    parse_range: Callable[[str], Iterable[Interval]]
+    """The versions in a range. Raises InvalidRange."""
+
+    specifier: re.Pattern[str]
+    """A `name` with its `version`, as users of its clients write it."""
+
+    example: str
+    """A specifier."""
+
+    codec: Callable[[Origins], Codec[_Value]]
+    """How its registry's documents are requested, parsed and stored."""
+
+    dates: Callable[[_Value], Iterable[tuple[str, datetime]]]
+    """The versions in a document with the dates of their files, as far as these are known."""
+
+    address: Callable[[ProxyAddress], str]
+    """Where its clients find its registry in the proxy."""
+
+    clients: tuple[PackageManager, ...]

@@ -1,0 +1,77 @@
+"""npm: its names, versions, documents and clients."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import Final
+from urllib.parse import quote
+
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
+from service.packages.npm.clients import BUN, NPM_CLIENT, PNPM, YARN, YARN_1, registry_url
+from service.packages.npm.document import (
+    NpmPackage,
+    decode_package,
+    encode_package,
+    is_empty_package,
+    release_package,
+)
+from service.packages.npm.packument import parse_package
+from service.packages.npm.versions import parse_npm_range, parse_npm_version
+from service.packages.proxy.answers import Document
+from service.packages.proxy.documents import Codec, DocumentInvalid
+from service.packages.proxy.origins import Origins
+
+# Old packages have capitals and the characters that a URL's path need not escape.
+_NAME: Final = re.compile(
+    r"(?:@[A-Za-z0-9_~!'()*-][\w.~!'()*-]*/[\w~!'()*-]|[A-Za-z0-9~!'()*-])[\w.~!'()*-]*", re.ASCII
+)
+_RESERVED: Final = frozenset({"node_modules", "favicon.ico"})
+
+
+def _canonical_name(name: str) -> str:
+    """`name` unchanged: names are case-sensitive."""
+    if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
+        raise InvalidPackageName("an npm name is such as left-pad or @scope/left-pad")
+    return name
+
+
+def _parse(document: Document, name: str, origins: Origins) -> NpmPackage:
+    return parse_package(document.body, name, origins)
+
+
+def _codec(origins: Origins) -> Codec[NpmPackage]:
+    return Codec(
+        accept="application/json",
+        path=partial(quote, safe="@"),
+        parse=partial(_parse, origins=origins),
+        is_empty=is_empty_package,
+        invalid=DocumentInvalid,
+        encode=encode_package,
+        decode=decode_package,
+        release=release_package,
+    )
+
+
+def _dates(package: NpmPackage) -> Iterator[tuple[str, datetime]]:
+    versions = package.versions.values()
+    return ((listed.version, listed.published_at) for listed in versions if listed.published_at)
+
+
+NPM: Final = EcosystemFacts(
+    ecosystem=Ecosystem.NPM,
+    label="npm",
+    osv_name="npm",
+    canonical_name=_canonical_name,
+    piece=re.compile(r"[\w.~!'()@/-]*", re.ASCII),
+    folded=str,
+    parse_version=parse_npm_version,
+    parse_range=parse_npm_range,
+    specifier=re.compile(r"(?P<name>@?[^@]+)@(?P<version>.+)"),
+    example="left-pad@1.3.0",
+    codec=_codec,
+    dates=_dates,
+    address=registry_url,
+    clients=(NPM_CLIENT, PNPM, YARN_1, YARN, BUN),
+)

@@ -1,0 +1,88 @@
+"""PyPI: its names, versions, documents and clients."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
+from service.packages.proxy.answers import Document
+from service.packages.proxy.documents import Codec, DocumentInvalid
+from service.packages.proxy.origins import Origins
+from service.packages.pypi.clients import PDM, PIP, POETRY, UV, index_url
+from service.packages.pypi.html import parse_html
+from service.packages.pypi.listing import parse_json
+from service.packages.pypi.project import (
+    PypiProject,
+    decode_project,
+    encode_project,
+    is_empty_project,
+    release_project,
+)
+from service.packages.pypi.versions import parse_pypi_range, parse_pypi_version
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_SEPARATORS: Final = re.compile(r"[-_.]+")
+
+
+def _folded(text: str) -> str:
+    """`text` in lower case, with runs of `-`, `_` and `.` as one hyphen (PEP 503)."""
+    return _SEPARATORS.sub("-", text).lower()
+
+
+def _canonical_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidPackageName(
+            "a PyPI name has letters, digits and inner '-', '_' and '.' (PEP 508)"
+        )
+    return _folded(name)
+
+
+def _parse(document: Document, name: str, origins: Origins) -> PypiProject:
+    media_type = document.content_type.partition(";")[0].strip().lower()
+    if media_type.endswith("json"):
+        return parse_json(document.body, name, document.url, origins)
+    if media_type and "html" not in media_type:
+        raise DocumentInvalid("page is neither JSON nor HTML by its content type")
+    return parse_html(document.body, name, document.url, origins)
+
+
+def _path(name: str) -> str:
+    return f"{name}/"
+
+
+def _codec(origins: Origins) -> Codec[PypiProject]:
+    return Codec(
+        accept="application/vnd.pypi.simple.v1+json, text/html;q=0.5",
+        path=_path,
+        parse=partial(_parse, origins=origins),
+        is_empty=is_empty_project,
+        invalid=DocumentInvalid,
+        encode=encode_project,
+        decode=decode_project,
+        release=release_project,
+    )
+
+
+def _dates(project: PypiProject) -> Iterator[tuple[str, datetime]]:
+    return ((file.version, file.published_at) for file in project.files if file.published_at)
+
+
+PYPI: Final = EcosystemFacts(
+    ecosystem=Ecosystem.PYPI,
+    label="PyPI",
+    osv_name="pypi",
+    canonical_name=_canonical_name,
+    piece=re.compile(r"[A-Za-z0-9._-]*"),
+    folded=_folded,
+    parse_version=parse_pypi_version,
+    parse_range=parse_pypi_range,
+    specifier=re.compile(r"(?P<name>[^\[=@\s]+)\s*(?:\[[^\]]*\])?\s*={2,3}\s*(?P<version>.+)"),
+    example="requests==2.32.3",
+    codec=_codec,
+    dates=_dates,
+    address=index_url,
+    clients=(PIP, UV, POETRY, PDM),
+)

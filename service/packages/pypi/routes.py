@@ -1,0 +1,205 @@
+"""PyPI's simple repository API for one organisation: pages of projects, files, metadata."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from quart import Blueprint, Response, request
+from quart.typing import ResponseReturnValue
+
+from analytics.model.ecosystems import Ecosystem
+from service.packages.ecosystem import Release
+from service.packages.policy.evaluation import PackagePolicy
+from service.packages.proxy.disk_cache import OpenedFile
+from service.packages.proxy.file_answer import file_answer
+from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
+from service.packages.proxy.installs import Installer, OfferedFile
+from service.packages.proxy.page_cache import RenderedPage, make_page
+from service.packages.proxy.registries import PackageRegistry
+from service.packages.proxy.services import ProxyServices
+from service.packages.pypi.ecosystem import PYPI
+from service.packages.pypi.filenames import DistributionKind, parse_filename
+from service.packages.pypi.metadata import MetadataUnavailable, extract_metadata
+from service.packages.pypi.project import (
+    METADATA_SUFFIX,
+    ProjectFile,
+    PypiProject,
+    as_served_before,
+    find_file,
+    find_named,
+    with_known,
+)
+from service.packages.pypi.render import PageForm, negotiate, render_html, render_json
+from service.packages.refusals import NO_ACCEPTABLE_FORM, PACKAGE_FILE_MISSING
+from service.store.tables import Organisation
+from service.web.dependencies import receives
+
+_INDEX: Final = "/proxy/<slug>/pypi"
+_DIGESTS: Final = ("sha256", "sha512")
+"""Digests by which a file can be verified, the preferred one first. Others prove nothing today."""
+
+blueprint = Blueprint("proxy_pypi", __name__)
+
+
+@blueprint.get(f"{_INDEX}/simple", strict_slashes=False)
+@blueprint.get(f"{_INDEX}/simple/")
+@receives(ProxyServices)
+async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
+    """The list of projects, which is empty."""
+    await services.authorize(request, slug)
+    form = _form()
+    return Response(render_root(form), content_type=_content_type(form))
+
+
+@blueprint.get(f"{_INDEX}/simple/<name>", strict_slashes=False)
+@blueprint.get(f"{_INDEX}/simple/<name>/")
+@receives(ProxyServices)
+async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
+    """The files of a project; those that would be refused are marked as yanked."""
+    _, org = await services.authorize(request, slug)
+    form = _form()
+    located = await services.locate(PYPI, org, name)
+    base = services.base(slug, Ecosystem.PYPI)
+    render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
+    return await services.page(located, _content_type(form), (base, form), render)
+
+
+@blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
+@receives(ProxyServices)
+async def file(services: ProxyServices, slug: str, origin: str, path: str) -> ResponseReturnValue:
+    """A file, once its install is recorded, or a redirect to the reason for its refusal."""
+    principal, org = await services.authorize(request, slug)
+    wanted = path.removesuffix(METADATA_SUFFIX)
+    distribution = parse_filename(wanted.rpartition("/")[2])
+    if distribution is None:
+        raise PACKAGE_FILE_MISSING
+    find = partial(_find, origin=origin, path=f"/{wanted}")
+    located, (listed, is_there) = await services.find(PYPI, org, distribution.project, find)
+    registry, policy = located.registry, located.policy
+    if listed is None:
+        raise PACKAGE_FILE_MISSING
+    before = await services.artifacts.find(located.artifact(listed.filename))
+    is_changed = before is not None and not before.is_same(listed.digests)
+    # Lock files have the address of the file that was served before.
+    if not (is_there or is_changed):
+        raise PACKAGE_FILE_MISSING
+    if wanted != path:
+        if before is not None and is_changed:
+            listed = as_served_before(listed, before)
+        return await _metadata(services, org, registry, policy, listed)
+    offered = OfferedFile(
+        located.artifact(listed.filename),
+        _release(policy, listed),
+        _key(listed),
+        registry.identity,
+        listed.size,
+        listed.hashes.get("sha256"),
+        partial(registry.admit, listed.origin, listed.path, org.id),
+    )
+    return located.marked(await Installer(services, org, principal, policy).serve(offered))
+
+
+async def _metadata(
+    services: ProxyServices,
+    org: Organisation,
+    registry: PackageRegistry[PypiProject],
+    policy: PackagePolicy,
+    listed: ProjectFile,
+) -> Response:
+    """The metadata of a wheel: upstream's, or extracted from the wheel. Records no install."""
+    digest = (listed.metadata_hashes or {}).get("sha256")
+    if digest is not None:
+        path = f"{listed.path}{METADATA_SUFFIX}"
+        admit = partial(registry.admit, listed.origin, path, org.id)
+        key = FileKey("sha256", digest).at(registry.identity)
+        return await file_answer(request, services.files, key, None, admit)
+    if listed.kind is not DistributionKind.WHEEL:
+        raise PACKAGE_FILE_MISSING
+    admit = partial(registry.admit, listed.origin, listed.path, org.id)
+    opened = await services.files.open(_key(listed).at(registry.identity), listed.size, admit)
+    wheel = opened if isinstance(opened, OpenedFile) else await opened.complete()
+    try:
+        extract = partial(extract_metadata, name=policy.name, version=listed.version)
+        metadata = await wheel.compute(extract)
+    except MetadataUnavailable as error:
+        raise PACKAGE_FILE_MISSING from error
+    finally:
+        await wheel.close()
+    answer = Response(metadata, content_type="application/octet-stream")
+    answer.headers["cache-control"] = "private, no-cache"
+    return answer
+
+
+def _find(project: PypiProject, origin: str, path: str) -> tuple[ProjectFile | None, bool]:
+    """The file at `path`, or else that of its name; and whether it is at `path`."""
+    listed = find_file(project, origin, path)
+    return listed or find_named(project, path), listed is not None
+
+
+def _render(
+    project: PypiProject,
+    known: Mapping[str, KnownFile],
+    policy: PackagePolicy,
+    base: str,
+    form: PageForm,
+    now: datetime,
+) -> RenderedPage:
+    project = with_known(project, known)
+    render = render_json if form.is_json else render_html
+    until = policy.next_change_at((listed.published_at for listed in project.files), now)
+    return make_page(render(project, base, _marks(project, policy, now)), until)
+
+
+def _marks(project: PypiProject, policy: PackagePolicy, now: datetime) -> dict[str, str]:
+    """Why files are marked as yanked, by file name: those that are refused, if others are left.
+
+    Clients that find only yanked files say that there is no version, and request none. Unmarked,
+    one is requested: its refusal is recorded and gives the reason.
+    """
+    marks = {}
+    is_any_left = False
+    for listed in project.files:
+        decision = policy.decide(_release(policy, listed), now)
+        if decision.is_refused:
+            marks[listed.filename] = decision.reason
+        elif listed.yanked is False:
+            is_any_left = True
+    return marks if is_any_left else {}
+
+
+def _release(policy: PackagePolicy, listed: ProjectFile) -> Release:
+    return Release(Ecosystem.PYPI, policy.name, listed.version, listed.published_at, listed.digests)
+
+
+def _key(listed: ProjectFile) -> FileKey:
+    """The digest to verify the file by. Raises PACKAGE_FILE_MISSING if it has none."""
+    for algorithm in _DIGESTS:
+        if algorithm in listed.hashes:
+            return parse_file_key(f"{algorithm}:{listed.hashes[algorithm]}")
+    raise PACKAGE_FILE_MISSING
+
+
+def _form() -> PageForm:
+    form = negotiate(request.headers.get("accept"))
+    if form is None:
+        raise NO_ACCEPTABLE_FORM
+    return form
+
+
+def _content_type(form: PageForm) -> str:
+    return form.value if form.is_json else f"{form.value}; charset=utf-8"
+
+
+_JSON: Final = b'{"meta":{"api-version":"1.0"},"projects":[]}'
+_HTML: Final = (
+    b'<!DOCTYPE html>\n<html>\n<head>\n<meta name="pypi:repository-version" content="1.0">\n'
+    b"<title>Simple index</title>\n</head>\n<body>\n"
+    b"<p>This index has no list of projects. Request a project by its name.</p>\n"
+    b"</body>\n</html>\n"
+)
+
+
+def render_root(form: PageForm) -> bytes:
+    """A valid list without projects."""
+    return _JSON if form.is_json else _HTML
