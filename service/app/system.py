@@ -14,12 +14,12 @@ from quart.typing import ResponseReturnValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.audit.lake import Lake
+from service.audit.stats import storage_stats_by_tenant
 from service.core.errors import StoreUnavailable, Unauthenticated
 from service.core.file_faults import file_fault
 from service.core.metrics import ListedFeed, Metrics
 from service.core.threads import in_thread
 from service.core.version import service_version
-from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 from service.store.verification import count_damaged
 from service.web.dependencies import receives

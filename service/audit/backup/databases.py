@@ -11,6 +11,7 @@ from analytics.storage.fsync import fsync
 from analytics.storage.segment_metadata import Segment
 from service.audit.backup.manifest import DATABASE, DUMP
 from service.audit.services import OperatorServices
+from service.audit.stats import storage_stats_by_tenant
 from service.core.settings import Settings
 from service.core.storage_stats import total_of
 from service.core.threads import run_uncancellable
@@ -18,7 +19,6 @@ from service.store.catalog import list_live_segments
 from service.store.engine_factory import create_engines
 from service.store.migrate import schema_version_of
 from service.store.sqlite.files import copy_database, file_of, url_of
-from service.store.storage_stats import storage_stats_by_tenant
 from service.store.store import Store
 
 

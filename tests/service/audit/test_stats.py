@@ -7,9 +7,8 @@ import pytest
 from sqlalchemy import event
 
 from analytics.model.instants import format_us
-from service.audit.stats import list_stats
+from service.audit.stats import list_stats, storage_stats_by_tenant
 from service.orgs.organisations import create_org
-from service.store.storage_stats import storage_stats_by_tenant
 from service.store.tables import JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over

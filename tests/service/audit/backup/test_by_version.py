@@ -15,9 +15,9 @@ from service.audit.backup.create import take_backup
 from service.audit.backup.manifest import NAME, Manifest, read_manifest
 from service.audit.backup.refusals import NO_VERSIONS, PREFIX_IN_USE, BackupDamaged, ObjectDiffers
 from service.audit.backup.restore import check_backup, restore_backup
+from service.audit.stats import storage_stats_by_tenant
 from service.core.settings import Settings
 from service.core.storage_stats import total_of
-from service.store.storage_stats import storage_stats_by_tenant
 from tests.budgets import only_full, sample
 from tests.conftest import settings_over
 from tests.power import PowerCut, at, power_cut
