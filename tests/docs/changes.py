@@ -203,6 +203,59 @@ async def versions(services, slug, name):
         },
     ),
     Change(
+        "Add a policy rule",
+        {
+            "service/packages/policy/model.py": {
+                """    deny: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Deny"})
+""": """\
+    example: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Example"})
+"""
+            },
+            "service/packages/policy/document.py": {
+                "    deny: list[RuleEntry] = []\n": "    example: list[RuleEntry] = []\n",
+                """\
+        deny=tuple(rule(f"deny[{number}]", entry) for number, entry in enumerate(parsed.deny)),
+""": """\
+        example=tuple(rule(f"example[{n}]", entry) for n, entry in enumerate(parsed.example)),
+""",
+                "        deny=[_rule_entry(rule) for rule in policy.deny],\n": (
+                    "        example=[_rule_entry(rule) for rule in policy.example],\n"
+                ),
+                '        ("deny", parsed.deny),\n': '        ("example", parsed.example),\n',
+            },
+            "service/packages/policy/evaluation.py": {
+                "        self._deny = _numbered(policy.deny)\n": (
+                    "        self._example = _numbered(policy.example)\n"
+                ),
+                "        mode, min_age = self._policy.mode, self._min_age(ecosystem, name)\n": """\
+        example = Rules(
+            [self._policy.example[number] for number in self._example[ecosystem].matches(name)]
+        )
+""",
+                "            deny.fingerprint,\n": "            example.fingerprint,\n",
+                "registry, deny, advisories, allow, min_age, version": ", example",
+                "    min_age: timedelta | None\n    version: str\n": "    example: Rules\n",
+                "            self._denied(version)\n": "            or self._exampled(version)\n",
+                "        if not (self.deny": " or self.example",
+                'source="operator"), rule.rule_id, text\n        )\n': """
+    def _exampled(self, version: Version | None) -> Decision | None:
+        rule = self.example.first_or_any(version)
+        if rule is None:
+            return None
+        hit = BlocklistHit(rule_id=rule.rule_id, source="operator")
+        return self._blocked(hit, rule.rule_id, f"{DENIED}{rule.rule_id}")
+""",
+            },
+            "templates/policy/policy.html": {
+                """ "for the person whose install is blocked") }}{% endif %}
+""": """\
+  {% if policy.example %}{{ rule_table("example", policy.example, "Example") }}{% endif %}
+  {{ rule_form("add_example", "Add an example", "for the example") }}
+"""
+            },
+        },
+    ),
+    Change(
         "Add or change an export format",
         {
             "analytics/export/formats.py": {

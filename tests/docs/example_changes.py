@@ -34,7 +34,7 @@ from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.conftest import World
 from tests.processes.command_line import invoke
-from tests.service.pages.people.desk import post, shown
+from tests.service.pages.people.desk import post, see, shown
 
 
 def test_a_column_is_stored_imported_indexed_and_shown() -> None:
@@ -124,6 +124,22 @@ async def test_an_endpoint_answers(world: World) -> None:
 
     assert await response.get_json() == {"org": "acme"}
     assert (await world.client.get(path)).status_code == 401
+
+
+async def test_a_policy_rule_decides_and_is_edited_on_its_page(world: World) -> None:
+    path = "/api/v1/admin/orgs/acme/policy"
+    rule = {"ecosystem": "npm", "package": "left-pad", "versions": ["<1.3.0"], "id": "old-pads"}
+    put = await world.client.put(
+        path, headers=world.admin | {"if-match": '"0"'}, json={"example": [rule]}
+    )
+    asked = {"ecosystem": "npm", "package": "left-pad", "version": "1.2.0"}
+    checked = await world.client.post(f"{path}/check", headers=world.admin, json=asked)
+    page = await see(world, "policy")
+
+    assert put.status_code == 200, await put.get_data()
+    assert (await checked.get_json())["rule_id"] == "old-pads"
+    assert "old-pads" in page.html
+    assert "Add an example" in page.html
 
 
 async def test_a_command_asks_its_endpoint(world: World) -> None:

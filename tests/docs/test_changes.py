@@ -19,6 +19,7 @@ FILES_MAX = {
     "Add an event": 1,
     "Add a CI provider": 2,
     "Add an identity provider for sign-in": 2,
+    "Add a policy rule": 4,
     "Add or change an export format": 2,
     "Change a retention tier": 1,
     "Add a migration": 2,
