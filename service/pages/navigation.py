@@ -10,7 +10,6 @@ from service.access.csrf import csrf_token
 from service.access.roles import Capability, Role
 from service.core.settings import Settings
 from service.store.tables import Organisation
-from service.web.templates import render_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +118,6 @@ def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[
         if isinstance(caller, MemberPrincipal)
         else None,
     }
-
-
-async def render_page(
-    settings: Settings,
-    caller: Caller,
-    org: Organisation,
-    template: str,
-    status: int = 200,
-    **values: Any,  # noqa: ANN401 - each template has its own
-) -> tuple[str, int]:
-    """The page of `template` with `values`, within the navigation of `org`; and its status."""
-    page = await render_template(template, **values, **page_context(settings, caller, org))
-    return page, status
 
 
 def _is_within(path: str) -> bool:

@@ -15,8 +15,8 @@ from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid
 from service.pages.form_auth import Form
-from service.pages.navigation import may, render_page
-from service.pages.page import Page, View, page_post
+from service.pages.navigation import may
+from service.pages.page import FormState, Page, View, page_post
 from service.pages.services import DashboardServices
 from service.pages.trust.binding_form import Choices, Typed, load_choices, typed_of
 from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings
@@ -85,7 +85,6 @@ blueprint = Blueprint(
     "dashboard_explain", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings/explain"
 )
 
-_TEMPLATE: Final = "binding_explain.html"
 PASTED: Final = "pasted"
 _PROJECT: Final = "project_id"
 _CHECKED_WHEN_SENT: Final = frozenset({"signature", "time"})
@@ -145,10 +144,10 @@ class ExplainView:
         return failure_of(explanation.code, explanation.detail)
 
 
-@Page(blueprint, "", _TEMPLATE, needs=Capability.OIDC_READ)
-async def explain_page(call: Call[DashboardServices]) -> View | ResponseReturnValue:
+@Page(blueprint, "", "binding_explain.html", needs=Capability.OIDC_READ)
+async def explain_page(call: Call[DashboardServices]) -> View:
     """The form that explains a token."""
-    return await explained_page(call, await explain_form(call))
+    return {"explain": await explain_form(call), "source": None, "rule_words": RULE_WORDS}
 
 
 @page_post(blueprint, "", needs=Capability.OIDC_READ)
@@ -161,16 +160,8 @@ async def explained_page(
     call: Call[DashboardServices], view: ExplainView, source: ShownRejection | None = None
 ) -> ResponseReturnValue:
     """The page of `view`, which explains a pasted token, or the rejected subject `source`."""
-    return await render_page(
-        call.services.settings,
-        call.caller,
-        call.org,
-        _TEMPLATE,
-        Invalid.status if view.faults else 200,
-        explain=view,
-        source=source,
-        rule_words=RULE_WORDS,
-    )
+    state = FormState(status=Invalid.status if view.faults else 200)
+    return await explain_page.show(call, state, {}, explain=view, source=source)
 
 
 async def explain_form(call: Call[DashboardServices]) -> ExplainView:
