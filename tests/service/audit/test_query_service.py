@@ -6,21 +6,14 @@ import pytest
 
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.samples import sample_row
-from tests.budgets import sample
 from tests.conftest import START, refused
 
 LIMIT_TEXT = "limit must be an integer from 1 to 1000"
 
 
-async def fill(audit, rows: int, *, seal_after: int = 0) -> None:
-    """`rows` rows a second apart, the first `seal_after` of them sealed."""
-    made = [
-        sample_row(START - timedelta(seconds=rows - n), package_name=f"p{n}") for n in range(rows)
-    ]
-    if seal_after:
-        await audit.accept(made[:seal_after])
-        assert await audit.seal() > 0
-    await audit.accept(made[seal_after:])
+async def fill(audit, rows: int) -> None:
+    """`rows` rows a second apart."""
+    await audit.accept([sample_row(START - timedelta(seconds=rows - n)) for n in range(rows)])
 
 
 async def test_a_page_says_whose_rows_how_to_go_on_and_how_far_back(audit):
@@ -124,19 +117,6 @@ async def test_a_plus_that_became_a_space_is_still_an_offset(audit):
     response = await audit.get(path)
 
     assert len((await response.get_json())["entries"]) == 1
-
-
-@sample(2)
-@pytest.mark.parametrize("order", ["desc", "asc"])
-@pytest.mark.parametrize("limit", [3, 50])
-async def test_pages_over_sealed_and_journalled_rows_equal_one_big_list(audit, order, limit):
-    await fill(audit, 120, seal_after=60)
-    whole = (await audit.page(order=order, limit=1000))["entries"]
-
-    assert await audit.pages(order=order, limit=limit) == whole
-    assert len(whole) >= 120
-    places = [(entry["created_at"], entry["id"]) for entry in whole]
-    assert places == sorted(places, reverse=order == "desc")
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
