@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.conftest import ISSUER, bindings_path
-from tests.processes.homes import PLATFORM, all_bindings, all_entries
+from tests.processes.homes import PLATFORM, all_entries
 
 pytestmark = pytest.mark.slow
 
@@ -163,33 +163,6 @@ def test_the_installed_command_is_this_one(home):
     ran = home.run("--version")
     assert (ran.code, ran.notes) == (0, [])
     assert ran.out.startswith("countersign")
-
-
-def test_a_compromised_repository_is_revoked_everywhere_by_one_command(home):
-    other = home.ask("org", "add", "other")
-    with home.serve(binding_slot="tenant").client() as client:
-        add = ("bindings", "add", *_TRUST)
-        tenant = {"binding_slot": "tenant"}
-        doomed = [
-            home.ask(*add, "66", "--org", slug, "--sub", f"repo:{sub}", **tenant)["id"]
-            for slug, sub in [("acme", "a"), ("acme", "b"), ("other", "a")]
-        ]
-        spared = home.ask(*add, "67", "--org", "other", "--sub", "repo:a", **tenant)["id"]
-
-        revoke = ("bindings", "revoke", "--repository-id", "66", "--reason", "leaked", "--yes")
-        revoke = (*revoke, "--issuer", ISSUER, "--all-orgs")
-        assert sorted(home.ask(*revoke, **tenant)["revoked"]) == sorted(doomed)
-        again = home.order(*revoke, **tenant)
-        assert again.code == REFUSED
-        assert again.refusal.startswith("no active binding of repository 66 of ")
-
-        for slug, ids in [("acme", doomed[:2]), ("other", doomed[2:])]:
-            rows = all_entries(client, slug, event="oidc_binding_revoked")
-            assert sorted(row["subject"] for row in rows) == sorted(ids)
-            assert {row["payload"]["revoked_reason"] for row in rows} == {"leaked"}
-            state = {b["id"]: b["revokedAt"] is None for b in all_bindings(client, slug)}
-            assert state == dict.fromkeys(ids, False) | ({spared: True} if slug == "other" else {})
-        assert {row["tenant_id"] for row in all_entries(client, "other")} == {other["id"]}
 
 
 def test_sealing_by_hand_beside_a_server_changes_nothing_that_is_seen(home):

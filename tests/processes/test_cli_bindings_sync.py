@@ -138,13 +138,8 @@ def test_an_origin_that_the_file_does_not_name_stays(home):
     [
         ("", "bindings.toml: Object missing required field `bindings`"),
         ("bindings = [", "bindings.toml: "),
-        (HEAD + entry("a b"), "binding 1 (a b): sub_pattern must be 1..1024 chars"),
         (entry(), "binding 1 (repo:acme/payments:ref:refs/heads/main): issuer is required"),
-        (HEAD + entry(project="none"), "Project not found for this org: none"),
-        (HEAD + entry(team="none"), "Team not found for this org: none"),
         (HEAD + entry(origin="owner"), "origin must be 'org_admin' or 'team_admin'"),
-        (HEAD + entry(events=["push"]), "unknown field `events`"),
-        (HEAD + entry() + entry(NEXT) + entry(), "binding 3 ("),
     ],
 )
 def test_a_faulty_file_is_refused_with_its_place(quiet_home, text, said):

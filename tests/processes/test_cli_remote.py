@@ -1,7 +1,6 @@
 """`countersign` on a server: as a member through a browser, with a key, with the admin token."""
 
 import json
-import re
 import signal
 import stat
 import subprocess
@@ -60,30 +59,6 @@ def test_a_denied_sign_in_stores_nothing(desk, server, ada):
     assert ran.code == REFUSED
     assert "the sign-in was denied in the browser" in ran.err
     assert not desk.logins.exists()
-
-
-def test_bindings_of_a_server_are_made_listed_shown_and_revoked(signed_in, server):
-    org = {"COUNTERSIGN_ORG": "acme"}
-    made = signed_in.ask("bindings", "add", "--event", "push", *_other("43"), **org)
-    assert (made["origin"], made["org"]) == ("org_admin", "acme")
-
-    (listed,) = signed_in.listed("bindings", "list", "--repository-id", "043", **org)
-    shown = signed_in.ask("bindings", "show", made["id"], **org)
-    assert listed == {name: shown[name] for name in listed}
-    assert shown["effective"] is True
-    assert shown["eventNames"] == ["push"]
-    people = signed_in.order("bindings", "show", made["id"], **org).out
-    assert re.search(r"^subPattern +repo:acme/payments", people, re.MULTILINE)
-    assert f"Bindings at {server.url}" in signed_in.order("bindings", "list", **org).out
-
-    revoked = signed_in.ask("bindings", "revoke", made["id"], "--reason", "old", **org)
-    assert revoked == {"revoked": [made["id"]]}
-    again = signed_in.order("bindings", "revoke", made["id"], **org)
-    assert (again.code, again.refusal) == (
-        REFUSED,
-        f"Binding not found for this org (or already revoked) (at {server.url})",
-    )
-    assert signed_in.ask("bindings", "show", made["id"], **org)["revokedReason"] == "old"
 
 
 def _other(repository_id: str) -> tuple[str, ...]:
