@@ -101,7 +101,8 @@ def test_a_project_may_be_named(bound):
     claims = claims_of(bound)
 
     assert bound.order(*EXPLAIN, "--claims", claims, "--project", "payments").code == 0
-    assert "proj" in bound.order(*EXPLAIN, "--claims", claims, "--project", "missing").refusal
+    missing = bound.order(*EXPLAIN, "--claims", claims, "--project", "missing")
+    assert "Project not found" in missing.refusal
 
 
 def test_what_cannot_be_explained_is_refused_in_one_line(bound):
