@@ -1,10 +1,13 @@
-"""Detects requests that another site made a member's browser send."""
+"""Detects requests that another site made a member's browser send, and forms of another session."""
 
+import hashlib
+import hmac
 from typing import Final
 
 from quart import Request
 
-from service.access.refusals import CROSS_SITE
+from service.access.refusals import CROSS_SITE, FOREIGN_FORM
+from service.core.secrets import derive_key
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # `none` is the user's own doing, such as a bookmark. Not `same-site`: other hosts of the domain may
@@ -40,3 +43,20 @@ def refuse_cross_site_form(request: Request, own_origin: str) -> None:
         is_form=True,
     ):
         raise CROSS_SITE
+
+
+FORM_TOKEN_FIELD = "csrf"  # noqa: S105 - a field's name
+
+
+def csrf_token(secret_key: str, session_id: str) -> str:
+    """The token in every form of this session."""
+    key = derive_key(secret_key, "form token")
+    return hmac.new(key, session_id.encode(), hashlib.sha256).hexdigest()
+
+
+def check_form_token(given: str | None, secret_key: str, session_id: str) -> None:
+    """Raise FOREIGN_FORM unless `given` is this session's form token."""
+    expected = csrf_token(secret_key, session_id)
+    # In constant time: otherwise the duration would tell how much of a guess is right.
+    if not hmac.compare_digest((given or "").encode(errors="replace"), expected.encode()):
+        raise FOREIGN_FORM

@@ -111,10 +111,9 @@ from service.trust.bindings.sync_api import resource as bindings_sync
 from service.trust.explain.explain_api import resource as explain
 from service.trust.rejected.rejected_api import resource as rejected
 from service.trust.reports.access_api import resource as reports
+from service.web.asgi import guarded, with_headers
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
-from service.web.headers import with_headers
-from service.web.request_validation import guarded
 from service.web.responses import error_answer
 from service.web.templates import TemplateEnvironment
 from service.web.turns import credentials_of, in_turns

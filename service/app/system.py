@@ -1,6 +1,7 @@
 """Endpoints about the service itself: health, readiness, metrics and the API's documentation."""
 
 import asyncio
+import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from quart import Blueprint, Request, Response, current_app, request
 from quart.typing import ResponseReturnValue
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from analytics.export.compression import Compression, compressed
 from service.audit.lake import Lake
 from service.audit.stats import storage_stats_by_tenant
 from service.core.errors import StoreUnavailable, Unauthenticated
@@ -22,12 +24,47 @@ from service.core.threads import in_thread
 from service.core.version import service_version
 from service.store.store import Store
 from service.store.verification import count_damaged
+from service.web.compression import content_coding
 from service.web.dependencies import receives
 from service.web.documentation import CiToken, Tag, documented
 from service.web.openapi import openapi_document
 from service.web.responses import JSON_TYPE, json_answer
-from service.web.static_responses import StaticResponse, cached
 from service.web.templates import render_template
+
+_EXTENSION: Final = "countersign.static_responses"
+_LOCK: Final = f"{_EXTENSION}.lock"
+
+
+class StaticResponse:
+    """Static content with an ETag, unencoded and in each content coding."""
+
+    def __init__(self, content: bytes, content_type: str) -> None:
+        self._bodies = {coding: compressed(content, coding) for coding in (None, *Compression)}
+        self._content_type = content_type
+        self._etag = hashlib.sha256(content).hexdigest()[:32]
+
+    async def to(self, request: Request) -> Response:
+        """The response to `request`: 304 if its client has the content (RFC 9110, 13.1.2)."""
+        coding = content_coding(request)
+        response = Response(self._bodies[coding], content_type=self._content_type)
+        if coding is not None:
+            response.headers["content-encoding"] = coding.value
+        response.vary.add("accept-encoding")
+        response.cache_control.no_cache = True  # cacheable, but must be revalidated
+        response.set_etag(f"{self._etag}-{coding or 'identity'}")
+        return await response.make_conditional(request)
+
+
+async def cached(name: str, make: Callable[[], Awaitable[StaticResponse]]) -> StaticResponse:
+    """The response that this app caches under `name`; `make` creates it on first use."""
+    cache: dict[str, StaticResponse] = current_app.extensions.setdefault(_EXTENSION, {})
+    if name not in cache:
+        # Made once, however many ask first: a flood would else occupy all threads for seconds.
+        async with current_app.extensions.setdefault(_LOCK, asyncio.Lock()):
+            if name not in cache:
+                cache[name] = await make()
+    return cache[name]
+
 
 blueprint = Blueprint("system", __name__)
 

@@ -60,7 +60,7 @@ from service.audit.services import AuditServices
 from service.core.errors import Invalid
 from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import ExportEntry
-from service.web.content_negotiation import content_coding
+from service.web.compression import content_coding
 from service.web.dependencies import receives
 from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource

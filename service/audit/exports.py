@@ -29,7 +29,7 @@ from service.core.ids import new_id
 from service.core.version import service_version
 from service.store.store import Store
 from service.store.tables import ExportEntry, Organisation
-from service.web.streams import begun
+from service.web.responses import begun
 
 INTERVAL_S: Final = 5.0
 """Must be well below `export_entries.SILENT_AFTER`."""

@@ -17,8 +17,8 @@ from service.access.refusals import SignInAgain
 from service.cli.logins import Credential
 from service.cli.target import parse_server
 from service.core.errors import Invalid, NotFound, Refusal
+from service.core.http_client import client_tls
 from service.core.origins import is_loopback
-from service.core.tls import client_tls
 from service.core.version import service_version
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""The HTTP clients that the service calls other servers with."""
+"""The HTTP clients that the service calls other servers with, and which servers they trust."""
 
+from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ssl import SSLContext
 from typing import Final
 
 import httpx2
-
-from service.core.tls import client_tls
 
 NO_NETWORK: Final = httpx2.AsyncBaseTransport()
 """Fails for every request: for processes that make none, and need not load what it takes."""
@@ -27,3 +27,12 @@ def outgoing_client(
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         limits=limits,
     )
+
+
+@cache
+def client_tls() -> SSLContext:
+    """The TLS settings of all HTTP clients, with `SSL_CERT_FILE` or `SSL_CERT_DIR` if set.
+
+    One for the process: reading a hundred certificates takes 30 ms, and none of them changes.
+    """
+    return httpx2.create_ssl_context()

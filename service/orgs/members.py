@@ -36,7 +36,6 @@ from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
 from service.core.settings import IdentityProviderName
 from service.core.text_rules import check_choice
-from service.orgs.lists import ListQuery, list_page
 from service.orgs.services import OrgServices
 from service.store.organisations import (
     find_member,
@@ -49,7 +48,7 @@ from service.store.tables import Member, Organisation, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request, SecretAnswer
-from service.web.paging import ListCursors
+from service.web.paging import ListCursors, PageQuery, list_page
 from service.web.parameter_types import TimestampMs
 
 EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
@@ -173,8 +172,8 @@ class MemberFacts:
         return self.member.identity_subject is not None
 
 
-@resource.get("list_members", needs=_ADMIN, query=ListQuery, returns=MemberList)
-async def list_(call: Call[OrgServices], query: ListQuery) -> MemberList:
+@resource.get("list_members", needs=_ADMIN, query=PageQuery, returns=MemberList)
+async def list_(call: Call[OrgServices], query: PageQuery) -> MemberList:
     """List the present members, by address."""
     cursors = ListCursors.of(call.services.settings, "members", call.org.id, query.find)
     async with call.read() as session:

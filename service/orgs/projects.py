@@ -12,7 +12,6 @@ from service.access.roles import Capability
 from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
-from service.orgs.lists import ListQuery, list_page
 from service.orgs.services import OrgServices
 from service.store.organisations import find_project, list_named_from
 from service.store.store import UnitOfWork
@@ -20,7 +19,7 @@ from service.store.tables import Organisation, Project
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
-from service.web.paging import ListCursors
+from service.web.paging import ListCursors, PageQuery, list_page
 from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
@@ -55,8 +54,8 @@ class ProjectList(Answer):
     next_cursor: str | None
 
 
-@resource.get("list_projects", needs=_ADMIN, query=ListQuery, returns=ProjectList)
-async def list_(call: Call[OrgServices], query: ListQuery) -> ProjectList:
+@resource.get("list_projects", needs=_ADMIN, query=PageQuery, returns=ProjectList)
+async def list_(call: Call[OrgServices], query: PageQuery) -> ProjectList:
     """List the organisation's projects, by name."""
     cursors = ListCursors.of(call.services.settings, "projects", call.org.id, query.find)
     async with call.read() as session:

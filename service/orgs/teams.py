@@ -15,7 +15,6 @@ from service.access.roles import Capability
 from service.core.errors import Conflict, NotFound
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
-from service.orgs.lists import ListQuery, list_page
 from service.orgs.members import managed_member
 from service.orgs.services import OrgServices
 from service.store.organisations import find_team, get_team, list_named_from, list_team_offices
@@ -24,7 +23,7 @@ from service.store.tables import Member, Organisation, Team, TeamAdmin
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
-from service.web.paging import ListCursors
+from service.web.paging import ListCursors, PageQuery, list_page
 from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
@@ -88,8 +87,8 @@ class TeamAdminChange(Answer):
     is_admin: bool
 
 
-@resource.get("list_teams", needs=_ADMIN, query=ListQuery, returns=TeamList)
-async def list_(call: Call[OrgServices], query: ListQuery) -> TeamList:
+@resource.get("list_teams", needs=_ADMIN, query=PageQuery, returns=TeamList)
+async def list_(call: Call[OrgServices], query: PageQuery) -> TeamList:
     """List the organisation's teams and who administers them, by name."""
     cursors = ListCursors.of(call.services.settings, "teams", call.org.id, query.find)
     async with call.read() as session:

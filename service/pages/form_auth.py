@@ -4,7 +4,7 @@ from quart import request
 from werkzeug.datastructures import MultiDict
 
 from service.access.callers import Caller, MemberPrincipal
-from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
+from service.access.cross_site import FORM_TOKEN_FIELD, check_form_token
 from service.core.settings import Settings
 
 Form = MultiDict[str, str]

@@ -45,7 +45,7 @@ from service.web.dependencies import group_of
 from service.web.endpoint import Call
 from service.web.models import ParsedQuery
 from service.web.request_parsing import refuse_head
-from service.web.streams import begun
+from service.web.responses import begun
 from service.web.templates import render_template
 
 blueprint = Blueprint("dashboard_live", __name__, url_prefix="/admin/ui/orgs/<slug>/audit/live")

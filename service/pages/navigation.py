@@ -6,7 +6,7 @@ from typing import Any, Final
 from quart import request, url_for
 
 from service.access.callers import Caller, MemberPrincipal, is_allowed
-from service.access.csrf import csrf_token
+from service.access.cross_site import csrf_token
 from service.access.roles import Capability, Role
 from service.core.settings import Settings
 from service.store.tables import Organisation

@@ -17,7 +17,6 @@ from quart.wrappers.response import IterableBody
 from analytics.export.compression import Compression, compressed, compressor
 from service.core.header_names import SESSION_COOKIE
 from service.core.threads import in_thread
-from service.web.content_negotiation import content_coding
 from service.web.responses import JSON_TYPE
 
 BYTES_MIN: Final = 1_024
@@ -102,3 +101,20 @@ def is_of_own_making(request: Request) -> bool:
     """
     site = request.headers.get("sec-fetch-site")
     return SESSION_COOKIE not in request.cookies if site is None else site in _OWN_SITE
+
+
+_PREFERRED: Final = (Compression.ZSTD, Compression.GZIP)
+"""The cheaper one first, for clients that weight both equally."""
+
+
+def content_coding(request: Request) -> Compression | None:
+    """The coding that this client prefers, or None to send the bytes unencoded.
+
+    A coding is used only if the client names it or `*`, with at least the quality of `identity`
+    if that is named. Anything that cannot be parsed is ignored.
+    """
+    qualities = {name.lower(): quality for name, quality in request.accept_encodings}
+    default = qualities.get("*", 0.0)
+    best = max(_PREFERRED, key=lambda coding: qualities.get(coding, default))
+    quality = qualities.get(best, default)
+    return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None

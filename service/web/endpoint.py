@@ -75,7 +75,7 @@ VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _OF_ORG: Final = (Forbidden, OrgNotFound)
 
 
-class Services(Protocol):
+class ResourceServices(Protocol):
     """What the services of each resource have among others."""
 
     @property
@@ -87,8 +87,8 @@ class Services(Protocol):
         """The database."""
 
 
-_S = TypeVar("_S", bound=Services)
-_S_co = TypeVar("_S_co", bound=Services, covariant=True)
+_S = TypeVar("_S", bound=ResourceServices)
+_S_co = TypeVar("_S_co", bound=ResourceServices, covariant=True)
 _Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
@@ -301,7 +301,7 @@ class Taken:
         return [*of_input, NOT_AN_OBJECT, UNKNOWN_PARAMETER, *of_callers, *own, *BODY_REFUSALS]
 
 
-class Endpoints:
+class EndpointGroup:
     """Registers handlers below one path."""
 
     def __init__(self, name: str, path: str, tag: Tag) -> None:
@@ -346,7 +346,7 @@ class Endpoints:
         self.blueprint.add_url_rule(path, handler.__name__, describe(route), methods=[method])
 
 
-class Resource(Endpoints, Generic[_S]):
+class Resource(EndpointGroup, Generic[_S]):
     """The endpoints below one path of an organisation; their handlers receive `services`."""
 
     def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
@@ -528,7 +528,7 @@ class _Changes(Generic[_S]):
 
 
 async def _authorized(
-    services: Services, slug: str, needs: Capability | None
+    services: ResourceServices, slug: str, needs: Capability | None
 ) -> tuple[Caller, Organisation]:
     """Who may make the change. Raises Unauthenticated, OrgNotFound, Forbidden, in this order."""
     if needs is None:

@@ -32,12 +32,12 @@ from service.store.store import UnitOfWork
 from service.web.dependencies import group_of
 from service.web.documentation import JSON, CiToken, Tag
 from service.web.endpoint import (
-    Endpoints,
+    EndpointGroup,
     Handler,
     Options,
     Reads,
     ReadsOf,
-    Services,
+    ResourceServices,
     Taken,
     answered,
 )
@@ -46,8 +46,8 @@ from service.web.request_parsing import spooled
 
 _CREDENTIALS: Final = ("adminToken",)
 
-_S = TypeVar("_S", bound=Services)
-_S_co = TypeVar("_S_co", bound=Services, covariant=True)
+_S = TypeVar("_S", bound=ResourceServices)
+_S_co = TypeVar("_S_co", bound=ResourceServices, covariant=True)
 _Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
@@ -95,7 +95,7 @@ class OperatorWriteCall(OperatorCall[_S_co]):
         return self.work.session
 
 
-class OperatorResource(Endpoints, Generic[_S]):
+class OperatorResource(EndpointGroup, Generic[_S]):
     """The endpoints below one path of the operator's; their handlers receive `services`.
 
     The handlers of `get`, `post_read` and those in steps open the transactions that they need:

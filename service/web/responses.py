@@ -1,8 +1,9 @@
-"""JSON responses."""
+"""JSON responses, and those that are streamed."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
 
 import msgspec
 from quart import Response
@@ -36,3 +37,25 @@ def error_answer(text: str, status: int) -> Response:
     body = json.dumps({"error": text}, ensure_ascii=False, separators=(",", ":"))
     # `text` may repeat a lone surrogate from a client: UTF-8 cannot encode it, JSON can escape it.
     return Response(body.encode(errors="backslashreplace"), status=status, content_type=JSON_TYPE)
+
+
+_Piece = TypeVar("_Piece", str, bytes)
+
+
+async def begun(pieces: AsyncGenerator[_Piece, None]) -> AsyncIterator[_Piece]:
+    """`pieces`, of which the first is produced before this returns.
+
+    So a failure at the start still gets an error status. A stream that has started is always
+    closed and its resources freed, even if the client disconnects before the first piece is sent.
+    """
+    return _from(await anext(pieces, None), pieces)
+
+
+async def _from(
+    first: _Piece | None, others: AsyncGenerator[_Piece, None]
+) -> AsyncIterator[_Piece]:
+    async with aclosing(others):
+        if first is not None:
+            yield first
+        async for piece in others:
+            yield piece

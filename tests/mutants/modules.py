@@ -131,7 +131,7 @@ _TESTS: Final = {
     "service/access/callers.py": (
         "service/packages/install_tokens/test_authorization test_credentials"
     ),
-    "service/access/csrf.py": "service/access/sign_in/test_signing_in",
+    "service/access/cross_site.py": "service/access/sign_in/test_signing_in",
     "service/access/device_sign_in/grants.py": "test_device_sign_in",
     "service/access/passkeys/ceremonies.py": "test_signing_in test_registering",
     "service/access/passkeys/changes.py": "test_registering",
@@ -386,7 +386,7 @@ _TESTS: Final = {
     "service/trust/rejected/subjects.py": "test_subjects",
     "service/trust/reports/access_report.py": "test_access_report",
     "service/web/compression.py": "test_compression service/packages/proxy/test_not_modified",
-    "service/web/headers.py": "service/packages/proxy/test_not_modified",
+    "service/web/asgi.py": "service/packages/proxy/test_not_modified",
     "service/web/turns.py": "service/core/test_loop_turns",
 }
 """Files in the folder of tests that mirrors the module's, or by their path in `tests`.

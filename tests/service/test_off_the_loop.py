@@ -19,7 +19,7 @@ from service.trust.bindings import cache
 from service.trust.explain import explain_api as explain
 from service.trust.reports import access_api as reports
 from service.trust.reports.access_report import AccessReport, report_access
-from service.web import bodies, compression, static_responses
+from service.web import bodies, compression
 from tests.conftest import World
 
 ORG = "/api/v1/admin/orgs/acme"
@@ -83,7 +83,7 @@ async def test_the_releases_of_a_preview_are_listed_in_a_thread(world: World, mo
 async def test_the_documentation_is_made_in_a_thread(world: World, monkeypatch, path):
     """It takes 50 ms, and is compressed in each coding."""
     threads = threads_of(monkeypatch, system, "openapi_document")
-    packed = threads_of(monkeypatch, static_responses, "compressed")
+    packed = threads_of(monkeypatch, system, "compressed")
     response = await world.client.get(path)
 
     assert response.status_code == 200

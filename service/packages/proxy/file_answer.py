@@ -16,7 +16,7 @@ from service.packages.proxy.downloads import Admit, DownloadReader
 from service.packages.proxy.file_cache import FileCache
 from service.packages.proxy.file_keys import CacheKey, FileKey
 from service.packages.refusals import NotAsDocumented, UpstreamFailed
-from service.web.streams import begun
+from service.web.responses import begun
 
 
 class Recorded(Protocol):

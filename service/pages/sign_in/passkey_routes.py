@@ -11,8 +11,7 @@ from quart import Blueprint, Response, request, url_for
 from quart.typing import ResponseReturnValue
 
 from service.access.callers import MemberPrincipal, RequestOrigin
-from service.access.cross_site import refuse_cross_site_form
-from service.access.csrf import FORM_TOKEN_FIELD, check_form_token
+from service.access.cross_site import FORM_TOKEN_FIELD, check_form_token, refuse_cross_site_form
 from service.access.passkeys.ceremonies import (
     Assertion,
     NotProved,

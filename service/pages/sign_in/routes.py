@@ -11,8 +11,12 @@ from werkzeug.wrappers import Response as BaseResponse
 from analytics.model.org_envelopes import LinkSignInSucceeded, OauthLoginSucceeded, SignInFailed
 from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
-from service.access.cross_site import refuse_cross_site_form
-from service.access.csrf import FORM_TOKEN_FIELD, check_form_token, csrf_token
+from service.access.cross_site import (
+    FORM_TOKEN_FIELD,
+    check_form_token,
+    csrf_token,
+    refuse_cross_site_form,
+)
 from service.access.refusals import (
     ACCOUNT_NOT_KNOWN,
     PROVIDER_DENIED,

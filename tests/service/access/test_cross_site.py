@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from service.access.csrf import csrf_token
+from service.access.cross_site import csrf_token
 from service.orgs.members import issue_sign_in
 from service.store.tables import Session
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused

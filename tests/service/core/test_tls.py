@@ -2,7 +2,7 @@
 
 import ssl
 
-from service.core.tls import client_tls
+from service.core.http_client import client_tls
 
 
 def test_names_and_certificates_are_checked():

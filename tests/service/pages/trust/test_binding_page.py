@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from analytics.model.errors import StoreFault
-from service.access.csrf import csrf_token
+from service.access.cross_site import csrf_token
 from service.audit.refusals import QueryTooSlow
 from service.core.errors import ReasonInvalid, StoreUnavailable
 from service.core.text_rules import REASON_MAX
