@@ -43,11 +43,9 @@ from service.core.process_metrics import METRICS_FOLDER
 from service.core.secrets import derive_key
 from service.core.settings import Settings
 from service.orgs.api_keys import count_expiring_keys
-from service.orgs.services import OrgServices
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.install_tokens.authorization import InstallAuthorizer
 from service.packages.install_tokens.exchange import InstallTokenIssuer
-from service.packages.policy.blocklist_api import BlocklistServices
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import load_feed_states
@@ -58,7 +56,6 @@ from service.packages.proxy.page_cache import PageCache
 from service.packages.proxy.registries import (
     PackageCaches,
     PublicationDates,
-    RegistryParts,
     open_caches,
     open_registries,
     registry_parts,
@@ -75,6 +72,7 @@ from service.store.store import Store
 from service.trust.bindings.cache import BindingCache
 from service.trust.bindings.services import BindingServices
 from service.trust.rejected.subjects import RejectedSubjects
+from service.web.dependencies import BaseServices
 
 _log = structlog.get_logger(__name__)
 
@@ -129,60 +127,41 @@ class Services:
 
     def groups(self) -> tuple[object, ...]:
         """The groups of which each route receives one."""
-        audit = AuditServices(
-            self.settings,
-            self.clock,
-            self.access,
-            self.store,
-            self.lake,
-            self.audit_queries,
-            self.exporter,
-        )
-        policy = PolicyServices(
-            self.clock,
-            self.access,
-            self.store,
-            self.lake,
-            self.policies,
-            self.release_dates,
-            self.worker,
-        )
+        shared = (self.settings, self.clock, self.access, self.store)
+        audit = AuditServices(*shared, self.lake, self.audit_queries, self.exporter)
+        policy = PolicyServices(*shared, self.lake, self.policies, self.release_dates, self.worker)
+        bindings = self.binding_services()
         return (
+            BaseServices(*shared),
             audit,
-            IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
-            self.binding_services(),
-            self.token_issuer,
-            OrgServices(self.settings, self.clock, self.access, self.store),
-            self.proxy,
             policy,
-            BlocklistServices(self.clock, self.access, self.store, self.settings.blocklist_stale_s),
+            bindings,
+            IngestServices(self.access, self.ingest, self.settings.ingest_bytes_max),
+            self.token_issuer,
+            self.proxy,
             self.sign_in,
-            SystemServices(
-                self.store,
-                self.lake,
-                Scrapes(
-                    self.store,
-                    self.metrics,
-                    load_feed_states,
-                    lambda session: count_expiring_keys(session, self.clock()),
-                    self.settings.metrics_max_age_s,
-                ),
-                None if self.settings.metrics_open else self.settings.metrics_token,
-                self.proxy.circuits,
-            ),
+            self._system_services(),
             DashboardServices(
-                self.settings,
-                self.clock,
-                self.access,
-                self.store,
+                *shared,
                 audit,
-                self.binding_services(),
+                bindings,
                 self.sign_in,
             ),
             self.live,
             self.packages,
             self.clock_guard,
         )
+
+    def _system_services(self) -> SystemServices:
+        scrapes = Scrapes(
+            self.store,
+            self.metrics,
+            load_feed_states,
+            lambda session: count_expiring_keys(session, self.clock()),
+            self.settings.metrics_max_age_s,
+        )
+        token = None if self.settings.metrics_open else self.settings.metrics_token
+        return SystemServices(self.store, self.lake, scrapes, token, self.proxy.circuits)
 
     @property
     def release_dates(self) -> PublicationDates:
@@ -192,12 +171,7 @@ class Services:
     def binding_services(self) -> BindingServices:
         """The group for bindings and explanations."""
         return BindingServices(
-            self.clock,
-            self.access,
-            self.store,
-            self.issuers,
-            self.keys.keys_for,
-            self.settings.audience,
+            self.settings, self.clock, self.access, self.store, self.issuers, self.keys.keys_for
         )
 
     async def flush(self) -> None:
@@ -236,31 +210,52 @@ def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
     )
 
 
-def _proxy(
+class _Installs(NamedTuple):
+    """What decides about packages, and serves them; fields of Services."""
+
+    installers: InstallAuthorizer
+    policies: PolicyCache
+    packages: PackageCaches
+    upstream_http: httpx2.AsyncClient
+    proxy: ProxyServices
+
+
+def _installs(
     settings: Settings,
-    parts: RegistryParts,
-    installers: InstallAuthorizer,
-    policies: PolicyCache,
-    artifacts: Artifacts,
-    installs: InstallLog,
-) -> ProxyServices:
+    store: Store,
+    lake: Lake,
+    clock: Clock,
+    metrics: Metrics,
+    trust: "_Trust",
+    worker: WorkerProcess,
+    recorder: tuple[GroupCommit, Sealer],
+    offline: httpx2.AsyncBaseTransport | None,
+) -> _Installs:
+    """`recorder` stores the audit rows of installs."""
+    group_commit, sealer = recorder
+    installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
+    policies = PolicyCache(store)
+    packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
+    upstream_http = upstream_client(settings.proxy_connections_max, offline)
+    parts = registry_parts(settings, upstream_http, packages, worker, clock, metrics)
+    artifacts = Artifacts(store)
     own_registries = load_registries(settings.proxy_registries_file)
-    return ProxyServices(
+    proxy = ProxyServices(
         public_url=settings.public_url,
-        clock=parts.clock,
+        clock=clock,
         installers=installers,
         answers=AnswerLimiter(
             settings.proxy_answers_per_org_max,
             settings.proxy_answers_per_key_max,
-            observe=parts.metrics.proxy_answers,
-            refused=parts.metrics.proxy_refused,
+            observe=metrics.proxy_answers,
+            refused=metrics.proxy_refused,
         ),
         policies=policies,
-        installs=installs,
+        installs=InstallLog(store, artifacts, group_commit, installers, sealer, settings, metrics),
         artifacts=artifacts,
-        pages=PageCache(parts.clock, partial(parts.metrics.package_cache_used, "pages")),
-        files=parts.caches.files,
-        worker=parts.worker,
+        pages=PageCache(clock, partial(metrics.package_cache_used, "pages")),
+        files=packages.files,
+        worker=worker,
         registries={
             ecosystem: open_registries(
                 facts, settings.package_registry(ecosystem), own_registries, parts
@@ -268,6 +263,7 @@ def _proxy(
             for ecosystem, facts in ECOSYSTEMS.items()
         },
     )
+    return _Installs(installers, policies, packages, upstream_http, proxy)
 
 
 class _Trust(NamedTuple):
@@ -357,6 +353,17 @@ def _segment_jobs(
     )
 
 
+def _lake(settings: Settings, store: Store, metrics: Metrics, loop_turns: LoopTurns) -> Lake:
+    return Lake(
+        settings,
+        metrics.segment_cache if settings.segments_url else None,
+        prefix_guard(settings, store),
+        metrics.query_turns,
+        metrics.export_turns,
+        loop_turns.have_several_tenants,
+    )
+
+
 def build_services(
     settings: Settings,
     clock: Clock,
@@ -373,32 +380,15 @@ def build_services(
     clock = store.clock  # what is compared with stored times is of the same clock
     metrics = Metrics(is_shared=METRICS_FOLDER in os.environ, is_serving=is_serving)
     loop_turns = LoopTurns(metrics.request_ended)
-    lake = Lake(
-        settings,
-        metrics.segment_cache if settings.segments_url else None,
-        prefix_guard(settings, store),
-        metrics.query_turns,
-        metrics.export_turns,
-        loop_turns.have_several_tenants,
-    )
+    lake = _lake(settings, store, metrics, loop_turns)
     offline = None if is_serving else NO_NETWORK
     http = outgoing_client(offline or transport)
     trust = _trust(settings, store, clock, http, metrics)
     jobs = _segment_jobs(settings, store, lake, clock, metrics)
     group_commit = GroupCommit(store)
     worker = WorkerProcess(lake, settings.ingest_processes)
-    installers = InstallAuthorizer(trust.authenticator, trust.access, trust.verifier, store, clock)
-    policies = PolicyCache(store)
-    packages = open_caches(settings, lake, partial(metrics.package_cache_used, "files"))
-    upstream_http = upstream_client(settings.proxy_connections_max, offline)
-    artifacts = Artifacts(store)
-    proxy = _proxy(
-        settings,
-        registry_parts(settings, upstream_http, packages, worker, clock, metrics),
-        installers,
-        policies,
-        artifacts,
-        InstallLog(store, artifacts, group_commit, installers, jobs.sealer, settings, metrics),
+    installs = _installs(
+        settings, store, lake, clock, metrics, trust, worker, (group_commit, jobs.sealer), offline
     )
     return Services(
         settings=settings,
@@ -407,7 +397,7 @@ def build_services(
         lake=lake,
         **trust._asdict(),
         **jobs._asdict(),
-        installers=installers,
+        **installs._asdict(),
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
@@ -418,10 +408,6 @@ def build_services(
         worker=worker,
         group_commit=group_commit,
         metrics=metrics,
-        policies=policies,
-        packages=packages,
-        proxy=proxy,
-        upstream_http=upstream_http,
         sign_in=SignInServices(
             settings, clock, store, trust.authenticator, trust.access, http, metrics
         ),

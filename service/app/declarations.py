@@ -17,7 +17,6 @@ from service.orgs.members import add_member, set_role
 from service.orgs.organisations import create_org, set_tier
 from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
-from service.orgs.services import OrgServices
 from service.orgs.teams import create_team, set_team_admin
 from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
@@ -31,6 +30,7 @@ from service.store.organisations import (
 )
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Parsed
 from service.web.operator_endpoint import OperatorResource, OperatorWriteCall
@@ -38,7 +38,7 @@ from service.web.operator_endpoint import OperatorResource, OperatorWriteCall
 DECLARATION_PATH: Final = "/api/v1/operator/declaration"
 DECLARATION_BYTES_MAX: Final = 4 * 2**20
 
-resource = OperatorResource("declaration", "/declaration", Tag.OPERATOR, OrgServices)
+resource = OperatorResource("declaration", "/declaration", Tag.OPERATOR, BaseServices)
 
 
 class DeclaredMember(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,7 +114,7 @@ def _tables(value: object) -> Iterator[tuple[str, dict[str, Any]]]:
     returns=AppliedDeclaration,
     refuses=[Conflict, NotFound],
 )
-async def apply(call: OperatorWriteCall[OrgServices], body: Declaration) -> AppliedDeclaration:
+async def apply(call: OperatorWriteCall[BaseServices], body: Declaration) -> AppliedDeclaration:
     """Create and change organisations as declared, all of it or nothing.
 
     The same declaration again changes nothing. Members and projects that it does not name stay;

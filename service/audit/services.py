@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.access.authorization import Authorizer
 from service.audit.exports import Exporter
 from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
@@ -11,16 +10,13 @@ from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
 from service.store.store import Store
+from service.web.dependencies import BaseServices
 
 
 @dataclass(frozen=True, slots=True)
-class AuditServices:
-    """Dependencies for queries and exports of audit rows."""
+class AuditServices(BaseServices):
+    """Also what reads and exports audit rows."""
 
-    settings: Settings
-    clock: Clock
-    access: Authorizer
-    store: Store
     lake: Lake
     queries: AuditQueryService
     exporter: Exporter

@@ -13,9 +13,9 @@ from analytics.model.rows import AuditContext
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.orgs.members import parse_provider
-from service.orgs.services import OrgServices
 from service.store.store import UnitOfWork
 from service.store.tables import AllowedDomain, Organisation
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer
@@ -25,7 +25,7 @@ _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)
 _DOMAIN_CHARS_MAX: Final = 190
 
-resource = Resource("domains", "/domains", Tag.ORGANISATION, OrgServices)
+resource = Resource("domains", "/domains", Tag.ORGANISATION, BaseServices)
 
 
 class DomainEntry(Answer):
@@ -44,7 +44,7 @@ class DomainList(Answer):
 
 
 @resource.get("list_domains", needs=Capability.ORG_ADMIN, returns=DomainList)
-async def list_(call: Call[OrgServices]) -> DomainList:
+async def list_(call: Call[BaseServices]) -> DomainList:
     """List the domains whose users need no invitation. Only the operator changes them."""
     async with call.read() as session:
         domains = await list_domains(session, call.org)

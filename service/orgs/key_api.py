@@ -21,9 +21,9 @@ from service.orgs.api_keys import (
     revoke_api_key,
     rotate_api_key,
 )
-from service.orgs.services import OrgServices
 from service.store.organisations import get_api_key, is_live, list_api_keys
 from service.store.tables import ApiKey
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, Request, SecretAnswer
@@ -34,7 +34,7 @@ from service.web.responses import encoded, json_answer
 _ADMIN: Final = Capability.ORG_ADMIN
 _MEMBERS: Final = frozenset({"name", "scopes", "project", "expires"})
 
-resource = Resource("api_keys", "/api-keys", Tag.KEYS, OrgServices)
+resource = Resource("api_keys", "/api-keys", Tag.KEYS, BaseServices)
 
 
 class NewApiKey(Request):
@@ -137,7 +137,7 @@ def _text(body: Mapping[str, object], name: str, default: str = "") -> str:
 
 
 @resource.get("list_api_keys", needs=_ADMIN, returns=ApiKeyList)
-async def list_(call: Call[OrgServices]) -> Response:
+async def list_(call: Call[BaseServices]) -> Response:
     """List the organisation's API keys, newest first."""
     now = call.services.clock()
     async with call.read() as session:
@@ -155,7 +155,7 @@ async def list_(call: Call[OrgServices]) -> Response:
     is_sensitive=True,
     refuses=[NotFound],
 )
-async def issue(call: WriteCall[OrgServices], asked: KeyRequest) -> IssuedApiKey:
+async def issue(call: WriteCall[BaseServices], asked: KeyRequest) -> IssuedApiKey:
     """Issue an API key; its secret is in this answer only."""
     terms = KeyTerms.of(call.services.settings)
     key, secret = await request_api_key(
@@ -175,7 +175,7 @@ async def issue(call: WriteCall[OrgServices], asked: KeyRequest) -> IssuedApiKey
     is_sensitive=True,
     refuses=[NotFound, Conflict],
 )
-async def rotate(call: WriteCall[OrgServices], overlap: timedelta, key_id: str) -> IssuedApiKey:
+async def rotate(call: WriteCall[BaseServices], overlap: timedelta, key_id: str) -> IssuedApiKey:
     """Issue a key in place of a live one, which still works for the overlap."""
     key = await get_api_key(call.session, call.org, key_id)
     terms = KeyTerms.of(call.services.settings)
@@ -188,7 +188,7 @@ async def rotate(call: WriteCall[OrgServices], overlap: timedelta, key_id: str) 
 @resource.delete(
     "revoke_api_key", "/<key_id>", needs=_ADMIN, returns=RevokedApiKey, refuses=[NotFound]
 )
-async def revoke(call: WriteCall[OrgServices], key_id: str) -> RevokedApiKey:
+async def revoke(call: WriteCall[BaseServices], key_id: str) -> RevokedApiKey:
     """Revoke an API key, with immediate effect."""
     key = await get_api_key(call.session, call.org, key_id)
     await revoke_api_key(call.work, call.org, key, call.by)

@@ -36,7 +36,6 @@ from service.core.errors import Conflict, Invalid, NotFound
 from service.core.ids import new_id
 from service.core.settings import IdentityProviderName
 from service.core.text_rules import check_choice
-from service.orgs.services import OrgServices
 from service.store.organisations import (
     find_member,
     get_member,
@@ -45,6 +44,7 @@ from service.store.organisations import (
 )
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, TeamAdmin
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request, SecretAnswer
@@ -60,7 +60,7 @@ _PROVIDERS: Final[dict[str, IdentityProviderName]] = {
     name: name for name in get_args(IdentityProviderName)
 }
 
-resource = Resource("members", "/members", Tag.ORGANISATION, OrgServices)
+resource = Resource("members", "/members", Tag.ORGANISATION, BaseServices)
 
 
 class Invitation(Request):
@@ -173,7 +173,7 @@ class MemberFacts:
 
 
 @resource.get("list_members", needs=_ADMIN, query=PageQuery, returns=MemberList)
-async def list_(call: Call[OrgServices], query: PageQuery) -> MemberList:
+async def list_(call: Call[BaseServices], query: PageQuery) -> MemberList:
     """List the present members, by address."""
     cursors = ListCursors.of(call.services.settings, "members", call.org.id, query.find)
     async with call.read() as session:
@@ -195,7 +195,7 @@ async def list_(call: Call[OrgServices], query: PageQuery) -> MemberList:
     is_sensitive=True,
     refuses=[Conflict],
 )
-async def invite(call: WriteCall[OrgServices], body: Invitation) -> MemberEntry:
+async def invite(call: WriteCall[BaseServices], body: Invitation) -> MemberEntry:
     """Invite a member, with a role within the caller's own. No email is sent."""
     call.caller.require_outranks(body.role, call.org)
     role = body.role.value
@@ -214,7 +214,7 @@ async def invite(call: WriteCall[OrgServices], body: Invitation) -> MemberEntry:
     is_sensitive=True,
     refuses=[NotFound],
 )
-async def give_role(call: WriteCall[OrgServices], body: NewRole, member_id: str) -> MemberEntry:
+async def give_role(call: WriteCall[BaseServices], body: NewRole, member_id: str) -> MemberEntry:
     """Change a member's role; neither the old nor the new one may exceed the caller's.
 
     If the new one allows more, they have to sign in again.
@@ -228,7 +228,7 @@ async def give_role(call: WriteCall[OrgServices], body: NewRole, member_id: str)
 @resource.delete(
     "remove_member", "/<member_id>", needs=_ADMIN, returns=MemberEntry, refuses=[Invalid, NotFound]
 )
-async def remove(call: WriteCall[OrgServices], member_id: str) -> MemberEntry:
+async def remove(call: WriteCall[BaseServices], member_id: str) -> MemberEntry:
     """End a membership, its sessions, sign-in links and team admin roles."""
     member = await managed_member(call, member_id)
     await remove_member(call.work, call.org, member, call.by)
@@ -242,7 +242,7 @@ async def remove(call: WriteCall[OrgServices], member_id: str) -> MemberEntry:
     returns=EndedSessions,
     refuses=[NotFound],
 )
-async def sign_out(call: WriteCall[OrgServices], member_id: str) -> EndedSessions:
+async def sign_out(call: WriteCall[BaseServices], member_id: str) -> EndedSessions:
     """End all sessions of a member, and the sign-in links they have not used."""
     member = await managed_member(call, member_id)
     ended = await end_sessions(call.work, call.org, member, call.by)
@@ -257,7 +257,7 @@ async def sign_out(call: WriteCall[OrgServices], member_id: str) -> EndedSession
     is_sensitive=True,
     refuses=[NotFound],
 )
-async def remove_passkeys(call: WriteCall[OrgServices], member_id: str) -> RemovedPasskeys:
+async def remove_passkeys(call: WriteCall[BaseServices], member_id: str) -> RemovedPasskeys:
     """Remove all passkeys of a member. Their sessions stay active."""
     member = await managed_member(call, member_id)
     removed = await remove_all_passkeys(call.work, member, call.by)
@@ -273,7 +273,7 @@ async def remove_passkeys(call: WriteCall[OrgServices], member_id: str) -> Remov
     is_sensitive=True,
     refuses=[NotFound],
 )
-async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink:
+async def issue_link(call: WriteCall[BaseServices], member_id: str) -> SignInLink:
     """Issue a link that signs in as the member, once, within ten minutes."""
     member = await managed_member(call, member_id)
     token = await issue_sign_in(call.work, call.org, member, call.by)
@@ -288,7 +288,7 @@ async def issue_link(call: WriteCall[OrgServices], member_id: str) -> SignInLink
     returns=MemberSessions,
     refuses=[NotFound],
 )
-async def list_member_sessions(call: Call[OrgServices], member_id: str) -> MemberSessions:
+async def list_member_sessions(call: Call[BaseServices], member_id: str) -> MemberSessions:
     """List a member's live sessions, most recently used first."""
     lifetimes = SessionLifetimes.of(call.services.settings)
     async with call.read() as session:
@@ -435,7 +435,7 @@ def parse_provider(idp: str) -> IdentityProviderName:
     return provider
 
 
-async def managed_member(call: WriteCall[OrgServices], name: str) -> Member:
+async def managed_member(call: WriteCall[BaseServices], name: str) -> Member:
     """The member with this id or address, if the caller may manage them.
 
     Raises NotFound, Forbidden. Changes get members only here, so that none skips the check.

@@ -13,9 +13,9 @@ from service.orgs.domains import set_domain
 from service.orgs.holds import HOLD_REASON_MISSING, hold, release
 from service.orgs.members import IssuedSession, issue_cookie
 from service.orgs.organisations import SLUG_PATTERN, create_org, set_tier
-from service.orgs.services import OrgServices
 from service.store.organisations import get_member, get_org, list_orgs
 from service.store.tables import Organisation
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
@@ -32,7 +32,7 @@ Reason = Annotated[
 ]
 
 
-resource = OperatorResource("organisations", "/orgs", Tag.OPERATOR, OrgServices)
+resource = OperatorResource("organisations", "/orgs", Tag.OPERATOR, BaseServices)
 
 
 class NewOrg(Request):
@@ -151,7 +151,7 @@ class DomainAllowed(Answer):
 
 
 @resource.get("list_orgs", returns=OrgList)
-async def list_(call: OperatorCall[OrgServices]) -> OrgList:
+async def list_(call: OperatorCall[BaseServices]) -> OrgList:
     """List all organisations."""
     async with call.read() as session:
         return OrgList(organisations=[OrgEntry.of(org) for org in await list_orgs(session)])
@@ -165,7 +165,7 @@ async def list_(call: OperatorCall[OrgServices]) -> OrgList:
     status=201,
     refuses=[Conflict],
 )
-async def create(call: OperatorWriteCall[OrgServices], body: NewOrg) -> CreatedOrg:
+async def create(call: OperatorWriteCall[BaseServices], body: NewOrg) -> CreatedOrg:
     """Create an organisation."""
     org = await create_org(call.work, body.slug, body.tier, call.by)
     return CreatedOrg(id=org.id, slug=org.slug, tier=Tier(org.tier))
@@ -179,7 +179,7 @@ async def create(call: OperatorWriteCall[OrgServices], body: NewOrg) -> CreatedO
     returns=OrgTier,
     refuses=[OrgNotFound],
 )
-async def put_tier(call: OperatorWriteCall[OrgServices], body: NewTier, slug: str) -> OrgTier:
+async def put_tier(call: OperatorWriteCall[BaseServices], body: NewTier, slug: str) -> OrgTier:
     """Move an organisation to another tier, which its audit log shows at once."""
     org = await get_org(call.session, slug)
     await set_tier(call.work, org, body.tier, call.by)
@@ -194,7 +194,7 @@ async def put_tier(call: OperatorWriteCall[OrgServices], body: NewTier, slug: st
     returns=OrgHold,
     refuses=[HOLD_REASON_MISSING, OrgNotFound],
 )
-async def put_hold(call: OperatorWriteCall[OrgServices], body: NewHold, slug: str) -> OrgHold:
+async def put_hold(call: OperatorWriteCall[BaseServices], body: NewHold, slug: str) -> OrgHold:
     """Put an organisation under a legal hold; again replaces the reason, not the hold's start."""
     org = await get_org(call.session, slug)
     await hold(call.work, org, body.reason, call.by)
@@ -205,7 +205,7 @@ async def put_hold(call: OperatorWriteCall[OrgServices], body: NewHold, slug: st
     "release_org", f"{_ONE}/hold", query=ReleaseQuery, returns=OrgHold, refuses=[OrgNotFound]
 )
 async def delete_hold(
-    call: OperatorWriteCall[OrgServices], query: ReleaseQuery, slug: str
+    call: OperatorWriteCall[BaseServices], query: ReleaseQuery, slug: str
 ) -> OrgHold:
     """Release an organisation from its legal hold, if it is under one."""
     org = await get_org(call.session, slug)
@@ -221,7 +221,7 @@ async def delete_hold(
     refuses=[OrgNotFound, NotFound],
 )
 async def post_session(
-    call: OperatorWriteCall[OrgServices], slug: str, member_id: str
+    call: OperatorWriteCall[BaseServices], slug: str, member_id: str
 ) -> IssuedSession:
     """Start a session of a member, for scripts."""
     org = await get_org(call.session, slug)
@@ -240,7 +240,7 @@ async def post_session(
     refuses=[OrgNotFound],
 )
 async def post_domain(
-    call: OperatorWriteCall[OrgServices], body: DomainRule, slug: str
+    call: OperatorWriteCall[BaseServices], body: DomainRule, slug: str
 ) -> DomainAllowed:
     """Let users of a domain sign in without an invitation, or no longer.
 

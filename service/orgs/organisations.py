@@ -11,10 +11,10 @@ from service.access.roles import Capability
 from service.core.errors import Conflict, Invalid
 from service.core.ids import new_id
 from service.core.text_rules import check_choice
-from service.orgs.services import OrgServices
 from service.store.organisations import find_org
 from service.store.store import UnitOfWork
 from service.store.tables import FormerTier, Organisation
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer
@@ -23,7 +23,7 @@ from service.web.parameter_types import TimestampMs
 SLUG_PATTERN: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?"
 _SLUG: Final = re.compile(SLUG_PATTERN, re.ASCII)
 
-resource = Resource("organisation", "", Tag.ORGANISATION, OrgServices)
+resource = Resource("organisation", "", Tag.ORGANISATION, BaseServices)
 
 
 class OrganisationEntry(Answer):
@@ -39,7 +39,7 @@ class OrganisationEntry(Answer):
 
 
 @resource.get("get_organisation", needs=Capability.ORG_ADMIN, returns=OrganisationEntry)
-async def show(call: Call[OrgServices]) -> OrganisationEntry:
+async def show(call: Call[BaseServices]) -> OrganisationEntry:
     """Show the organisation's tier and legal hold. Only the operator changes them."""
     org = call.org
     return OrganisationEntry(

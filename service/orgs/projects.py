@@ -12,10 +12,10 @@ from service.access.roles import Capability
 from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
-from service.orgs.services import OrgServices
 from service.store.organisations import find_project, list_named_from
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, Project
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
@@ -24,7 +24,7 @@ from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
 
-resource = Resource("projects", "/projects", Tag.ORGANISATION, OrgServices)
+resource = Resource("projects", "/projects", Tag.ORGANISATION, BaseServices)
 
 
 class NewProject(Request):
@@ -55,7 +55,7 @@ class ProjectList(Answer):
 
 
 @resource.get("list_projects", needs=_ADMIN, query=PageQuery, returns=ProjectList)
-async def list_(call: Call[OrgServices], query: PageQuery) -> ProjectList:
+async def list_(call: Call[BaseServices], query: PageQuery) -> ProjectList:
     """List the organisation's projects, by name."""
     cursors = ListCursors.of(call.services.settings, "projects", call.org.id, query.find)
     async with call.read() as session:
@@ -74,7 +74,7 @@ async def list_(call: Call[OrgServices], query: PageQuery) -> ProjectList:
     status=201,
     refuses=[Conflict],
 )
-async def create(call: WriteCall[OrgServices], body: NewProject) -> ProjectEntry:
+async def create(call: WriteCall[BaseServices], body: NewProject) -> ProjectEntry:
     """Create a project."""
     return ProjectEntry.of(await create_project(call.work, call.org, body.name, call.by))
 

@@ -10,9 +10,9 @@ from analytics.model.rows import AuditContext
 from service.access.roles import ROLE_DEFAULTS, Capability, Role
 from service.core.errors import Conflict
 from service.core.text_rules import check_choice
-from service.orgs.services import OrgServices
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
@@ -25,7 +25,7 @@ _CapabilityName = Annotated[
     str, Meta(extra_json_schema={"enum": [capability.value for capability in Capability]})
 ]
 
-resource = Resource("roles", "/roles", Tag.ORGANISATION, OrgServices)
+resource = Resource("roles", "/roles", Tag.ORGANISATION, BaseServices)
 
 
 class Grants(Request):
@@ -64,7 +64,7 @@ class RoleList(Answer):
 
 
 @resource.get("list_roles", needs=_ADMIN, returns=RoleList)
-async def list_(call: Call[OrgServices]) -> RoleList:
+async def list_(call: Call[BaseServices]) -> RoleList:
     """List the roles, and what each may do."""
     return RoleList(org=call.org.slug, roles=[RoleEntry.of(role, call.org) for role in Role])
 
@@ -79,7 +79,7 @@ async def list_(call: Call[OrgServices]) -> RoleList:
     is_sensitive=True,
     refuses=[Conflict],
 )
-async def grant(call: WriteCall[OrgServices], body: Grants, role: str) -> RoleEntry:
+async def grant(call: WriteCall[BaseServices], body: Grants, role: str) -> RoleEntry:
     """Grant a role these capabilities beyond its defaults; they replace its earlier grants.
 
     Neither the role nor a capability may exceed the caller's own.

@@ -16,10 +16,10 @@ from service.core.errors import Conflict, NotFound
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
 from service.orgs.members import managed_member
-from service.orgs.services import OrgServices
 from service.store.organisations import find_team, get_team, list_named_from, list_team_offices
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Team, TeamAdmin
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Request
@@ -28,7 +28,7 @@ from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
 
-resource = Resource("teams", "/teams", Tag.ORGANISATION, OrgServices)
+resource = Resource("teams", "/teams", Tag.ORGANISATION, BaseServices)
 
 
 class NewTeam(Request):
@@ -88,7 +88,7 @@ class TeamAdminChange(Answer):
 
 
 @resource.get("list_teams", needs=_ADMIN, query=PageQuery, returns=TeamList)
-async def list_(call: Call[OrgServices], query: PageQuery) -> TeamList:
+async def list_(call: Call[BaseServices], query: PageQuery) -> TeamList:
     """List the organisation's teams and who administers them, by name."""
     cursors = ListCursors.of(call.services.settings, "teams", call.org.id, query.find)
     async with call.read() as session:
@@ -111,7 +111,7 @@ async def list_(call: Call[OrgServices], query: PageQuery) -> TeamList:
     status=201,
     refuses=[Conflict],
 )
-async def create(call: WriteCall[OrgServices], body: NewTeam) -> TeamEntry:
+async def create(call: WriteCall[BaseServices], body: NewTeam) -> TeamEntry:
     """Create a team."""
     return TeamEntry.of(await create_team(call.work, call.org, body.name, call.by))
 
@@ -127,7 +127,7 @@ async def create(call: WriteCall[OrgServices], body: NewTeam) -> TeamEntry:
     refuses=[NotFound],
 )
 async def appoint(
-    call: WriteCall[OrgServices], body: NewTeamAdmin, team_id: str
+    call: WriteCall[BaseServices], body: NewTeamAdmin, team_id: str
 ) -> TeamAdminChange:
     """Make a member an admin of a team; their role must not exceed the caller's."""
     return await _set_admin(call, team_id, body.member, is_admin=True)
@@ -140,7 +140,7 @@ async def appoint(
     returns=TeamAdminChange,
     refuses=[NotFound],
 )
-async def dismiss(call: WriteCall[OrgServices], team_id: str, member_id: str) -> TeamAdminChange:
+async def dismiss(call: WriteCall[BaseServices], team_id: str, member_id: str) -> TeamAdminChange:
     """Remove an admin of a team. They stay a member, and the team's bindings stay active."""
     return await _set_admin(call, team_id, member_id, is_admin=False)
 
@@ -198,7 +198,7 @@ def _listed(team: Team, admins: Sequence[Member]) -> ListedTeam:
 
 
 async def _set_admin(
-    call: WriteCall[OrgServices], team_id: str, name: str, *, is_admin: bool
+    call: WriteCall[BaseServices], team_id: str, name: str, *, is_admin: bool
 ) -> TeamAdminChange:
     team = await get_team(call.session, call.org, team_id)
     member = await managed_member(call, name)

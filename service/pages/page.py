@@ -37,13 +37,13 @@ from service.pages.streaming import streamed
 from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
 from service.store.tables import Member
-from service.web.dependencies import group_of
-from service.web.endpoint import VARIABLE, Action, Call, ResourceServices, Taken
+from service.web.dependencies import BaseServices, group_of
+from service.web.endpoint import VARIABLE, Action, Call, Taken
 from service.web.models import Answer, Query, Request, form_values, model_of
 from service.web.request_parsing import all_parameters
 from service.web.templates import render_template
 
-_S = TypeVar("_S", bound=ResourceServices)
+_S = TypeVar("_S", bound=BaseServices)
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Row = TypeVar("_Row")

@@ -1,16 +1,32 @@
-"""Dependency injection for routes: a route receives only the group of services that it names."""
+"""Dependency injection: a route receives only the group of services that it names."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from quart import Quart, current_app
+
+from service.access.authorization import Authorizer
+from service.core.clock import Clock
+from service.core.settings import Settings
+from service.store.store import Store
 
 _EXTENSION: Final = "countersign.groups"
 
 _Group = TypeVar("_Group")
 _Parameters = ParamSpec("_Parameters")
 _Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseServices:
+    """What the endpoints of every resource work with; a room's group adds what is its own."""
+
+    settings: Settings
+    clock: Clock
+    access: Authorizer
+    store: Store
 
 
 def provide(app: Quart, groups: Iterable[object]) -> None:

@@ -20,7 +20,6 @@ from typing import (
     Final,
     Generic,
     ParamSpec,
-    Protocol,
     Required,
     TypeAlias,
     TypedDict,
@@ -33,14 +32,13 @@ from quart import Blueprint, Response, request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.rows import AuditContext, VerdictSource
-from service.access.authorization import Authorizer
 from service.access.callers import ApiKeyPrincipal, Caller
 from service.access.refusals import KEY_CANNOT_CHANGE, SignInAgain
 from service.access.roles import KEY_SCOPES, Capability
 from service.core.errors import BodyTooLarge, Forbidden, OrgNotFound, Refusal
-from service.store.store import Store, UnitOfWork
+from service.store.store import UnitOfWork
 from service.store.tables import Organisation
-from service.web.dependencies import group_of
+from service.web.dependencies import BaseServices, group_of
 from service.web.documentation import JSON, MEMBERS, READERS, CiToken, MediaTypes, Tag, documented
 from service.web.models import (
     Answer,
@@ -75,20 +73,8 @@ VARIABLE: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _OF_ORG: Final = (Forbidden, OrgNotFound)
 
 
-class ResourceServices(Protocol):
-    """What the services of each resource have among others."""
-
-    @property
-    def access(self) -> Authorizer:
-        """Authorises requests."""
-
-    @property
-    def store(self) -> Store:
-        """The database."""
-
-
-_S = TypeVar("_S", bound=ResourceServices)
-_S_co = TypeVar("_S_co", bound=ResourceServices, covariant=True)
+_S = TypeVar("_S", bound=BaseServices)
+_S_co = TypeVar("_S_co", bound=BaseServices, covariant=True)
 _Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
@@ -528,7 +514,7 @@ class _Changes(Generic[_S]):
 
 
 async def _authorized(
-    services: ResourceServices, slug: str, needs: Capability | None
+    services: BaseServices, slug: str, needs: Capability | None
 ) -> tuple[Caller, Organisation]:
     """Who may make the change. Raises Unauthenticated, OrgNotFound, Forbidden, in this order."""
     if needs is None:

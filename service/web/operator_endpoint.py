@@ -29,7 +29,7 @@ from analytics.model.rows import AuditContext
 from service.access.callers import Operator
 from service.access.refusals import OPERATOR_ONLY
 from service.store.store import UnitOfWork
-from service.web.dependencies import group_of
+from service.web.dependencies import BaseServices, group_of
 from service.web.documentation import JSON, CiToken, Tag
 from service.web.endpoint import (
     EndpointGroup,
@@ -37,7 +37,6 @@ from service.web.endpoint import (
     Options,
     Reads,
     ReadsOf,
-    ResourceServices,
     Taken,
     answered,
 )
@@ -46,8 +45,8 @@ from service.web.request_parsing import spooled
 
 _CREDENTIALS: Final = ("adminToken",)
 
-_S = TypeVar("_S", bound=ResourceServices)
-_S_co = TypeVar("_S_co", bound=ResourceServices, covariant=True)
+_S = TypeVar("_S", bound=BaseServices)
+_S_co = TypeVar("_S_co", bound=BaseServices, covariant=True)
 _Call = TypeVar("_Call")
 _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)

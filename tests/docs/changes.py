@@ -312,7 +312,7 @@ def upgrade() -> None:
         "Add an API endpoint",
         {
             "service/orgs/teams.py": {
-                'resource = Resource("teams", "/teams", Tag.ORGANISATION, OrgServices)\n': """
+                'resource = Resource("teams", "/teams", Tag.ORGANISATION, BaseServices)\n': """
 
 class ExampleEntry(Answer):
     \"\"\"An example.\"\"\"
@@ -321,7 +321,7 @@ class ExampleEntry(Answer):
 
 
 @resource.get("find_example", "/example", needs=_ADMIN, returns=ExampleEntry)
-async def find_example(call: Call[OrgServices]) -> ExampleEntry:
+async def find_example(call: Call[BaseServices]) -> ExampleEntry:
     \"\"\"An example.\"\"\"
     return ExampleEntry(org=call.org.slug)
 """
@@ -332,7 +332,7 @@ async def find_example(call: Call[OrgServices]) -> ExampleEntry:
         "Add an API endpoint with a command",
         {
             "service/orgs/domains.py": {
-                'resource = Resource("domains", "/domains", Tag.ORGANISATION, OrgServices)\n': """
+                'resource = Resource("domains", "/domains", Tag.ORGANISATION, BaseServices)\n': """
 
 class ExampleEntry(Answer):
     \"\"\"An example.\"\"\"
@@ -341,7 +341,7 @@ class ExampleEntry(Answer):
 
 
 @resource.get("find_example", "/example", needs=Capability.ORG_ADMIN, returns=ExampleEntry)
-async def find_example(call: Call[OrgServices]) -> ExampleEntry:
+async def find_example(call: Call[BaseServices]) -> ExampleEntry:
     \"\"\"An example.\"\"\"
     return ExampleEntry(org=call.org.slug)
 """
@@ -362,7 +362,7 @@ async def org_example(client: Client, slug: str) -> Answer:
         "Add an API endpoint with a page's form",
         {
             "service/orgs/projects.py": {
-                'resource = Resource("projects", "/projects", Tag.ORGANISATION, OrgServices)\n': """
+                '"/projects", Tag.ORGANISATION, BaseServices)\n': """
 
 class ExampleName(Request):
     \"\"\"An example.\"\"\"
@@ -385,7 +385,7 @@ class Renamed(Answer):
     returns=Renamed,
     refuses=[Conflict],
 )
-async def rename_example(call: WriteCall[OrgServices], body: ExampleName) -> Renamed:
+async def rename_example(call: WriteCall[BaseServices], body: ExampleName) -> Renamed:
     \"\"\"An example.\"\"\"
     if body.name == "old":
         raise Conflict("the example is old already", field="name")

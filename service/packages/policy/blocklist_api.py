@@ -1,7 +1,6 @@
 """The operator's endpoints for the blocklist: importing feeds, what is in force, removing one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, BinaryIO, Final, Literal, Self
@@ -9,8 +8,6 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, Self
 from msgspec import Meta, Struct
 
 from analytics.model.instants import format_ms, optional_ms
-from service.access.authorization import Authorizer
-from service.core.clock import Clock
 from service.core.errors import Invalid
 from service.packages.policy.blocklist import (
     FEED_NOT_LISTED,
@@ -25,8 +22,8 @@ from service.packages.policy.blocklist_loading import EcosystemChange, ImportOve
 from service.packages.policy.osv_zip import UnusableZip
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
-from service.store.store import Store
 from service.store.tables import BlocklistImport
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Raw, Request, Upload
 from service.web.operator_endpoint import OperatorCall, OperatorResource
@@ -45,17 +42,7 @@ SENT_SBOM_BYTES_MAX: Final = 16 * 2**20
 """Of a bill of materials that is sent; the command on the machine reads longer ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlocklistServices:
-    """Dependencies of the endpoints; a feed is stale after `stale_after_s`."""
-
-    clock: Clock
-    access: Authorizer
-    store: Store
-    stale_after_s: float
-
-
-resource = OperatorResource("blocklist", "/blocklist", Tag.OPERATOR, BlocklistServices)
+resource = OperatorResource("blocklist", "/blocklist", Tag.OPERATOR, BaseServices)
 
 
 class FeedEntry(Answer):
@@ -300,13 +287,13 @@ class SbomComparison(Answer):
 
 
 @resource.get("get_blocklist", returns=BlocklistStatus)
-async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
+async def status(call: OperatorCall[BaseServices]) -> BlocklistStatus:
     """Show what is in force of each feed, and the last imports."""
     async with call.read() as session:
         feeds = await load_feed_states(session)
         imports = await list_imports(session, IMPORTS_LISTED)
     services = call.services
-    return BlocklistStatus.of(feeds, imports, services.clock(), services.stale_after_s)
+    return BlocklistStatus.of(feeds, imports, services.clock(), services.settings.blocklist_stale_s)
 
 
 @resource.post_in_steps(
@@ -318,7 +305,7 @@ async def status(call: OperatorCall[BlocklistServices]) -> BlocklistStatus:
     refuses=[UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken],
 )
 async def import_(
-    call: OperatorCall[BlocklistServices], query: ImportQuery, archive: BinaryIO
+    call: OperatorCall[BaseServices], query: ImportQuery, archive: BinaryIO
 ) -> ImportOutcome:
     """Replace a feed's part of the blocklist by an archive, OSV's bulk format (a zip).
 
@@ -343,7 +330,7 @@ async def import_(
     returns=RemovedFeed,
     refuses=[Invalid, FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken],
 )
-async def remove(call: OperatorCall[BlocklistServices], feed: str) -> RemovedFeed:
+async def remove(call: OperatorCall[BaseServices], feed: str) -> RemovedFeed:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""
     importer = BlocklistImporter(call.services.store)
     return RemovedFeed.of(await importer.remove_feed(feed, call.by, lambda changes: True))
@@ -357,7 +344,7 @@ async def remove(call: OperatorCall[BlocklistServices], feed: str) -> RemovedFee
     returns=SbomComparison,
     refuses=[BLOCKLIST_EMPTY],
 )
-async def check(call: OperatorCall[BlocklistServices], content: bytes) -> SbomComparison:
+async def check(call: OperatorCall[BaseServices], content: bytes) -> SbomComparison:
     """Compare a software bill of materials with the blocklist. Nothing is recorded."""
     services = call.services
     compare = partial(compare_sbom, content=content, now=services.clock())

@@ -7,13 +7,11 @@ from msgspec import Meta, Struct
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.instants import format_ms, format_us
-from service.access.authorization import Authorizer
 from service.access.roles import Capability
 from service.audit.lake import Lake
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import open_log
 from service.audit.worker_process import WorkerProcess
-from service.core.clock import Clock
 from service.packages.ecosystem import Release
 from service.packages.policy.check import CheckResult, PackageSpec, check_release, parse_release
 from service.packages.policy.document import (
@@ -28,8 +26,8 @@ from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.preview import TOP, Preview, ReleaseDates, preview_policy
 from service.packages.policy.repository import find_revision, set_policy
 from service.packages.refusals import REVISION_MISSING, REVISION_NOT_FOUND, PolicyMoved
-from service.store.store import Store
 from service.store.tables import PolicyRevision
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, Precondition, Request
@@ -41,12 +39,9 @@ _ETAG: Final = {"etag": "The revision, for `If-Match`."}
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyServices:
-    """Dependencies for reading, changing and trying policies."""
+class PolicyServices(BaseServices):
+    """Also what reads, changes and tries policies."""
 
-    clock: Clock
-    access: Authorizer
-    store: Store
     lake: Lake
     policies: PolicyCache
     dates: ReleaseDates

@@ -27,12 +27,12 @@ from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict, NotFound
-from service.orgs.services import OrgServices
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
 from service.store.tables import Artifact
 from service.store.transaction import Transaction
+from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
@@ -276,7 +276,7 @@ async def accept_artifact(
     return artifact
 
 
-resource = OperatorResource("artifacts", "/artifacts", Tag.OPERATOR, OrgServices)
+resource = OperatorResource("artifacts", "/artifacts", Tag.OPERATOR, BaseServices)
 
 
 class ArtifactEntry(Answer):
@@ -326,7 +326,7 @@ class AcceptedFile(Request):
 
 
 @resource.get("list_changed_artifacts", returns=ArtifactList)
-async def list_(call: OperatorCall[OrgServices]) -> ArtifactList:
+async def list_(call: OperatorCall[BaseServices]) -> ArtifactList:
     """List files that are refused because their registry served others under their names."""
     async with call.read() as session:
         changed = await list_changed(session)
@@ -341,7 +341,7 @@ async def list_(call: OperatorCall[OrgServices]) -> ArtifactList:
     returns=ArtifactEntry,
     refuses=[ARTIFACT_NOT_OFFERED, ARTIFACT_AMBIGUOUS],
 )
-async def accept(call: OperatorWriteCall[OrgServices], body: AcceptedFile) -> ArtifactEntry:
+async def accept(call: OperatorWriteCall[BaseServices], body: AcceptedFile) -> ArtifactEntry:
     """Take the file that a registry offers now, in every organisation."""
     return ArtifactEntry.of(
         await accept_artifact(call.work, body.file_name, body.digest, body.registry, call.by)

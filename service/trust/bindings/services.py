@@ -2,20 +2,14 @@
 
 from dataclasses import dataclass
 
-from service.access.authorization import Authorizer
 from service.ci.issuers.issuers import Issuers
 from service.ci.issuers.key_source import KeysFor
-from service.core.clock import Clock
-from service.store.store import Store
+from service.web.dependencies import BaseServices
 
 
 @dataclass(frozen=True, slots=True)
-class BindingServices:
-    """Dependencies for bindings and token matching. `audience` is the required `aud` claim."""
+class BindingServices(BaseServices):
+    """Also what tokens are matched with."""
 
-    clock: Clock
-    access: Authorizer
-    store: Store
     issuers: Issuers
     keys_for: KeysFor
-    audience: str

@@ -270,7 +270,7 @@ async def explain_input(
     active = active_terms(bindings, token.unverified_claims.text("sub"))
     context = VerificationContext(
         issuers=services.issuers,
-        audience=services.audience,
+        audience=services.settings.audience,
         candidates=candidates_of(active),
         project_id=source.project_id,
     )

@@ -109,7 +109,7 @@ async def explain_rejected(
     """The explanation of the row's claims as if sent now; None if a binding would not help it."""
     if not is_resolvable(row, services.issuers):
         return None
-    claims = _claims_of(row, services.issuers, services.audience)
+    claims = _claims_of(row, services.issuers, services.settings.audience)
     unsigned = ExplainInput.from_claims(json.dumps(claims).encode(), row.project_id)
     return await explain_input(services, unsigned, org)
 
