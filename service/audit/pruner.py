@@ -63,14 +63,18 @@ class Pruner:
         self._store = store
         self._lease = lease
         self._clock_guard = clock_guard
-        self._metrics = metrics
+        self._is_refused = metrics.gauge(
+            "countersign_prune_refused",
+            "1 while the last pruning run of a process was refused because of the clock.",
+            mode="livemax",
+        )
 
     async def prune_in_background(self) -> None:
         """`prune` for all organisations, in the service's name; also tells of a refused clock."""
         try:
             await self.prune(service_context(self._settings.platform_tenant_id))
         except ClockNotTrusted as refusal:
-            self._metrics.prune_refused(is_refused=True)
+            self._is_refused.set(1)
             _log.error(
                 "prune_refused",
                 reason=refusal.reason,
@@ -79,7 +83,7 @@ class Pruner:
                 last_run_at=optional_us(refusal.last_run_at),
             )
             raise
-        self._metrics.prune_refused(is_refused=False)
+        self._is_refused.set(0)
 
     async def prune(
         self, by: AuditContext, *, slug: str | None = None, is_clock_accepted: bool = False

@@ -97,7 +97,14 @@ class Scrubber:
         self._lake = lake
         self._lease = lease
         self._clock = clock
-        self._metrics = metrics
+        self._verified_bytes = metrics.counter(
+            "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
+        )
+        self._damaged = metrics.counter(
+            "countersign_scrub_damage",
+            "Damaged files that the verification of what is stored found, by what is wrong.",
+            "kind",
+        )
         self.pace = Pace(settings.scrub_mb_per_s * 1e6)
         self._journal_began_at: datetime | None = None
         self._journal_seq = 0
@@ -155,7 +162,7 @@ class Scrubber:
         try:
             for segment in due:
                 found.append((segment, *await self._lake.verify(segment, self.pace)))
-                self._metrics.scrubbed(segment.size + segment.index_size)
+                self._verified_bytes.inc(segment.size + segment.index_size)
                 left -= segment.size + segment.index_size
                 if left <= 0:
                     break
@@ -182,7 +189,7 @@ class Scrubber:
             self._report("index_damaged", fault, None)
 
     def _report(self, event: str, fault: Finding, path: Path | None) -> None:
-        self._metrics.damage_found(fault.kind)
+        self._damaged.labels(fault.kind).inc()
         _log.error(
             event,
             organisation=fault.tenant_id,
@@ -246,7 +253,7 @@ class Scrubber:
     async def _verify_copy(self, copy: CachedFile, segment: Segment | None) -> None:
         # One that the catalog does not know any more is dropped by another job.
         if segment is not None and not await self._lake.verify_copy(copy, segment, self.pace):
-            self._metrics.damage_found("damaged_copy")
+            self._damaged.labels("damaged_copy").inc()
             _log.warning("copy_damaged", path=str(copy.path), segment=segment.segment_id)
-        self._metrics.scrubbed(copy.size)
+        self._verified_bytes.inc(copy.size)
         self._copies[copy.path] = self._clock()

@@ -5,10 +5,9 @@ mode, which the environment variable PROMETHEUS_MULTIPROC_DIR turns on before th
 that a scrape of one of them shows all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import product
 from operator import attrgetter
 from typing import Final, Literal, Protocol
 
@@ -26,7 +25,8 @@ _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
-_VERIFIED: Final = {True: "true", False: "false"}
+
+Mode = Literal["max", "livemax", "livemin", "livesum"]
 
 
 class SegmentCacheMetrics:
@@ -186,8 +186,10 @@ class Metrics:
         """`is_shared` with other processes; one that does not serve verifies no token."""
         self._registry = CollectorRegistry()
         self._is_shared = is_shared
-        self._is_serving = is_serving
-        self._requests = self._counter(
+        self.is_serving = is_serving
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._requests = self.counter(
             "countersign_http_requests", "Requests answered.", "method", "route", "status"
         )
         self._latency = Histogram(
@@ -216,38 +218,23 @@ class Metrics:
         for collector in self._alike:
             self._registry.register(collector)
         # Not `job`, which Prometheus gives to every series of a target, by the name of its scrape.
-        self._succeeded_at = self._gauge(
+        self._succeeded_at = self.gauge(
             "countersign_maintenance_last_success_timestamp_seconds",
             "When a background job last ran without failing.",
             "task",
             mode="max",
         )
-        self._intervals = self._gauge(
+        self._intervals = self.gauge(
             "countersign_maintenance_interval_seconds",
             "Seconds from one run of a background job to the next one.",
             "task",
             mode="max",
         )
-        self._failures = self._counter(
+        self._failures = self.counter(
             "countersign_maintenance_failures",
             "Runs of a background job that failed.",
             "task",
         )
-        self._prune_refused = Gauge(
-            "countersign_prune_refused",
-            "1 while the last pruning run of a process was refused because of the clock.",
-            registry=self._registry,
-            multiprocess_mode="livemax",
-        )
-        self._scrubbed_bytes = self._counter(
-            "countersign_scrub_read_bytes", "Bytes of stored files that were verified."
-        )
-        self._damage_found = self._counter(
-            "countersign_scrub_damage",
-            "Damaged files that the verification of what is stored found, by what is wrong.",
-            "kind",
-        )
-        self._add_token_metrics()
         self._add_proxy_metrics()
         self.segment_cache = SegmentCacheMetrics(self._registry)
         turns = TurnMetrics(self._registry)
@@ -255,54 +242,9 @@ class Metrics:
         self.query_turns = TurnsAt(turns, "short query", "long query")
         self.export_turns = TurnsAt(turns, "export", "export")
 
-    def _add_token_metrics(self) -> None:
-        """What is counted of CI tokens, and of the keys they are verified with."""
-        self._keys_fetched_at = self._gauge(
-            "countersign_issuer_keys_fetched_timestamp_seconds",
-            "When an issuer's keys were last fetched, by the process with the oldest; 0 for never.",
-            "issuer",
-            mode="livemin",
-        )
-        self._key_fetches = self._counter(
-            "countersign_issuer_key_fetches",
-            "Times that fetching an issuer's keys began.",
-            "issuer",
-        )
-        self._key_fetch_failures = self._counter(
-            "countersign_issuer_key_fetch_failures",
-            "Times that an issuer's keys could not be fetched.",
-            "issuer",
-        )
-        self._uses_dropped = self._counter(
-            "countersign_binding_uses_dropped",
-            "Uses of bindings that were not counted: too many waited to be written.",
-        )
-        self._rejections_dropped = self._counter(
-            "countersign_rejections_dropped",
-            "Rejected tokens that were not remembered: too many waited to be written.",
-            "verified",
-        )
-        for verified in _VERIFIED.values():
-            self._rejections_dropped.labels(verified)
-
-        self._attributed = self._counter(
-            "countersign_ci_requests_attributed",
-            "Requests that a verified CI token attributed.",
-            "provider",
-        )
-        self._auth_failures = self._counter(
-            "countersign_auth_failures", "CI tokens that were rejected.", "code"
-        )
-
     def _add_proxy_metrics(self) -> None:
         """What is counted of the install proxy."""
-        self._installs = self._counter(
-            "countersign_proxy_installs",
-            "Installs recorded by the proxy, by what was decided.",
-            "ecosystem",
-            "event",
-        )
-        self._package_caches = self._counter(
+        self._package_caches = self.counter(
             "countersign_proxy_cache_uses",
             "Uses of the proxy's caches, by what came of them.",
             "cache",
@@ -316,42 +258,48 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self._registry,
         )
-        self._circuits_open = Gauge(
+        self._circuits_open = self.gauge(
             "countersign_proxy_circuit_open",
             "1 while a process does not ask a registry's origin, because it did not answer.",
-            ["registry", "origin"],
-            registry=self._registry,
-            multiprocess_mode="livemax",
+            "registry",
+            "origin",
+            mode="livemax",
         )
-        self._upstream_requests = Gauge(
+        self._upstream_requests = self.gauge(
             "countersign_proxy_upstream_requests",
             "Requests to package registries that are under way or wait for a place.",
-            ["tenant", "state"],
-            registry=self._registry,
-            multiprocess_mode="livesum",
+            "tenant",
+            "state",
+            mode="livesum",
         )
         self._upstream_requests_of = cache(self._upstream_requests.labels)
-        self._proxy_answers = Gauge(
+        self._proxy_answers = self.gauge(
             "countersign_proxy_answers",
             "Answers to package managers that are under way.",
-            ["tenant"],
-            registry=self._registry,
-            multiprocess_mode="livesum",
+            "tenant",
+            mode="livesum",
         )
         self._proxy_answers_of = cache(self._proxy_answers.labels)
-        self._proxy_refused = self._counter(
+        self._proxy_refused = self.counter(
             "countersign_proxy_refused",
             "Requests of package managers, or their requests to registries, that got a 429.",
             "tenant",
             "reason",
         )
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        """The counter of this name: what counts declares it."""
+        if name not in self._counters:
+            self._counters[name] = Counter(name, text, labels, registry=self._registry)
+        return self._counters[name]
 
-    def _gauge(self, name: str, text: str, label: str, *, mode: Literal["max", "livemin"]) -> Gauge:
-        # `mode` says which of several processes' values is shown.
-        return Gauge(name, text, [label], registry=self._registry, multiprocess_mode=mode)
+    def gauge(self, name: str, text: str, *labels: str, mode: Mode) -> Gauge:
+        """The gauge of this name; `mode` says which of several processes' values is shown."""
+        if name not in self._gauges:
+            self._gauges[name] = Gauge(
+                name, text, labels, registry=self._registry, multiprocess_mode=mode
+            )
+        return self._gauges[name]
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request. `route` is the pattern, not the path."""
@@ -374,30 +322,6 @@ class Metrics:
     def keys_expire(self, by_tenant: Mapping[str, int]) -> None:
         """Show how many API keys end soon, for each tenant id that has any."""
         self._keys.by_tenant = by_tenant
-
-    def verifies(self, providers: Iterable[str], codes: Iterable[str]) -> None:
-        """Show the counters below from now on: the first count must be seen as an increase."""
-        for provider in providers:
-            self._attributed.labels(provider)
-        for code in codes:
-            self._auth_failures.labels(code)
-
-    def attributed(self, provider: str) -> None:
-        """Count a request whose token was verified."""
-        self._attributed.labels(provider).inc()
-
-    def auth_failed(self, code: str) -> None:
-        """Count a request whose token was rejected."""
-        self._auth_failures.labels(code).inc()
-
-    def installs(self, ecosystems: Iterable[str], events: Iterable[str]) -> None:
-        """Show the counters below from now on."""
-        for ecosystem, event in product(ecosystems, events):
-            self._installs.labels(ecosystem, event)
-
-    def installed(self, ecosystem: str, event: str) -> None:
-        """Count a row of the install proxy."""
-        self._installs.labels(ecosystem, event).inc()
 
     def package_cache_used(self, name: str, result: str) -> None:
         """Count a use of one of the proxy's caches."""
@@ -433,49 +357,9 @@ class Metrics:
         """Note that `job` has run."""
         self._succeeded_at.labels(job).set(at.timestamp())
 
-    def scrubbed(self, size: int) -> None:
-        """Count bytes that were verified."""
-        self._scrubbed_bytes.inc(size)
-
-    def damage_found(self, kind: str) -> None:
-        """Count a damaged file."""
-        self._damage_found.labels(kind).inc()
-
     def maintenance_failed(self, job: str) -> None:
         """Count a failure of `job`."""
         self._failures.labels(job).inc()
-
-    def prune_refused(self, *, is_refused: bool) -> None:
-        """Show whether the last pruning run was refused because of the clock."""
-        self._prune_refused.set(is_refused)
-
-    def keeps_keys_of(self, issuer: str) -> None:
-        """Show `issuer`, by its name in the issuers file, from now on."""
-        if not self._is_serving:
-            return  # that it never fetched its keys would hide when the others did
-        self._keys_fetched_at.labels(issuer).set(0)
-        self._key_fetches.labels(issuer)
-        self._key_fetch_failures.labels(issuer)
-
-    def fetched_keys(self, issuer: str, at: datetime) -> None:
-        """Note that `issuer`'s keys were fetched."""
-        self._keys_fetched_at.labels(issuer).set(at.timestamp())
-
-    def fetching_keys(self, issuer: str) -> None:
-        """Count a fetch of `issuer`'s keys."""
-        self._key_fetches.labels(issuer).inc()
-
-    def key_fetch_failed(self, issuer: str) -> None:
-        """Count a fetch of `issuer`'s keys that failed."""
-        self._key_fetch_failures.labels(issuer).inc()
-
-    def uses_dropped(self, count: int) -> None:
-        """Count uses of bindings that were dropped."""
-        self._uses_dropped.inc(count)
-
-    def rejections_dropped(self, count: int, *, is_verified: bool) -> None:
-        """Count rejections that were dropped."""
-        self._rejections_dropped.labels(_VERIFIED[is_verified]).inc(count)
 
     def exposition(self) -> bytes:
         """Everything, in Prometheus' text format."""

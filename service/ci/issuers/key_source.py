@@ -173,11 +173,29 @@ class KeySource:
     ) -> None:
         self._http = http
         self._clock = clock
-        self._metrics = metrics
+        self._fetched_at = metrics.gauge(
+            "countersign_issuer_keys_fetched_timestamp_seconds",
+            "When an issuer's keys were last fetched, by the process with the oldest; 0 for never.",
+            "issuer",
+            mode="livemin",
+        )
+        self._fetches = metrics.counter(
+            "countersign_issuer_key_fetches",
+            "Times that fetching an issuer's keys began.",
+            "issuer",
+        )
+        self._fetch_failures = metrics.counter(
+            "countersign_issuer_key_fetch_failures",
+            "Times that an issuer's keys could not be fetched.",
+            "issuer",
+        )
         self._held = {url: _IssuerKeys(issuer) for url, issuer in issuers.items()}
         self._is_closed = False
-        for held in self._held.values():
-            metrics.keeps_keys_of(held.issuer.name)
+        # In a process that never fetches keys, 0 would hide when the others did.
+        for held in self._held.values() if metrics.is_serving else ():
+            self._fetched_at.labels(held.issuer.name).set(0)
+            self._fetches.labels(held.issuer.name)
+            self._fetch_failures.labels(held.issuer.name)
 
     async def keys_for(self, issuer: KeyOwner, unverified_kid: str | None) -> SigningKeys:
         """The keys of `issuer`, including `unverified_kid` if the issuer publishes it.
@@ -260,13 +278,13 @@ class KeySource:
 
     async def _renew(self, held: _IssuerKeys) -> None:
         name = held.issuer.name
-        self._metrics.fetching_keys(name)
+        self._fetches.labels(name).inc()
         try:
             held.keys = await fetch_keys(held.issuer, self._http)
             held.renewed_at, held.failed_at = self._clock(), None
             # Keys that no token asks for until the next renewal are not renewed in advance.
             held.was_asked_for = False
-            self._metrics.fetched_keys(name, held.renewed_at)
+            self._fetched_at.labels(name).set(held.renewed_at.timestamp())
         except Exception as error:  # the cached keys stay in use after any failure
             reason = str(error) if isinstance(error, KeyFault) else repr(error)
             self._record_failure(held, reason[:REASON_CHARS_MAX])
@@ -276,7 +294,7 @@ class KeySource:
     def _record_failure(self, held: _IssuerKeys, reason: str) -> None:
         held.keys = replace(held.keys, fault=reason)
         held.failed_at = self._clock()
-        self._metrics.key_fetch_failed(held.issuer.name)
+        self._fetch_failures.labels(held.issuer.name).inc()
         _log.warning("issuer_keys_unavailable", issuer=held.issuer.name, reason=reason)
 
     def _current(self, held: _IssuerKeys) -> SigningKeys:

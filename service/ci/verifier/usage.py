@@ -37,7 +37,10 @@ class BindingUse:
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self._metrics = metrics
+        self._dropped = metrics.counter(
+            "countersign_binding_uses_dropped",
+            "Uses of bindings that were not counted: too many waited to be written.",
+        )
         self._pending: dict[str, _Uses] = {}
 
     def record(self, binding_id: str, at: datetime) -> None:
@@ -68,7 +71,7 @@ class BindingUse:
         elif len(self._pending) < PENDING_USES_MAX:
             self._pending[binding_id] = _Uses(count, last_at)
         else:
-            self._metrics.uses_dropped(count)
+            self._dropped.inc(count)
 
 
 # Incremented in the database, because other processes count too.

@@ -86,10 +86,21 @@ class Verifier:
         self._keys = keys
         self._use = use
         self._record_rejection = record_rejection
-        self._metrics = metrics
+        self._attributed = metrics.counter(
+            "countersign_ci_requests_attributed",
+            "Requests that a verified CI token attributed.",
+            "provider",
+        )
+        self._failures = metrics.counter(
+            "countersign_auth_failures", "CI tokens that were rejected.", "code"
+        )
         self._clock = clock
         self._tokens = VerifiedTokenCache()
-        metrics.verifies(tuple(CI_LABELS), FailureCode)
+        # Shown from now on: the first count must be seen as an increase.
+        for provider in CI_LABELS:
+            self._attributed.labels(provider)
+        for code in FailureCode:
+            self._failures.labels(code)
 
     async def attribute(self, values: Sequence[str], request: TokenRequest) -> Attribution | None:
         """The CI job that the token in header `values` proves, or None; logs rejections."""
@@ -153,7 +164,7 @@ class Verifier:
 
     def _record_use(self, attribution: Attribution) -> None:
         self._use.record(attribution.binding_id, self._clock())
-        self._metrics.attributed(attribution.issuer.provider)
+        self._attributed.labels(attribution.issuer.provider).inc()
 
     def _read(self, compact: str) -> _ParsedToken:
         seen = self._tokens.find(compact, self._clock())
@@ -191,7 +202,7 @@ class Verifier:
     ) -> None:
         """Log, count and record the rejection; the token itself is not stored."""
         claims = parsed.unverified_claims if parsed else UnverifiedClaims({})
-        self._metrics.auth_failed(rejection.code)
+        self._failures.labels(rejection.code).inc()
         log_rejection(rejection, values, claims, request.org.id)
         self._record_rejection(
             Rejection.of(

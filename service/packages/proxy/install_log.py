@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import product
 from typing import Final, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -185,8 +186,14 @@ class InstallLog:
         self._sealer = sealer
         self._journal_rows_max = settings.ingest_journal_rows_max
         self._seal_rows = settings.seal_rows
-        self._metrics = metrics
-        metrics.installs(Ecosystem, _EVENTS)
+        self._installs = metrics.counter(
+            "countersign_proxy_installs",
+            "Installs recorded by the proxy, by what was decided.",
+            "ecosystem",
+            "event",
+        )
+        for ecosystem, event in product(Ecosystem, _EVENTS):  # shown from now on
+            self._installs.labels(ecosystem, event)
         self._cuts: set[asyncio.Task[None]] = set()
 
     async def record(
@@ -276,7 +283,7 @@ class InstallLog:
         if committed.is_seal_due:
             self._sealer.wanted.set()
         if committed.is_new:
-            self._metrics.installed(install.release.ecosystem, event)
+            self._installs.labels(install.release.ecosystem, event).inc()
         return committed.mark
 
     def _commit(

@@ -50,7 +50,12 @@ class RejectedSubjects:
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self._metrics = metrics
+        dropped = metrics.counter(
+            "countersign_rejections_dropped",
+            "Rejected tokens that were not remembered: too many waited to be written.",
+            "verified",
+        )
+        self._dropped = {True: dropped.labels("true"), False: dropped.labels("false")}
         self._pending: dict[str, _Pending] = {}
         self._size = 0
 
@@ -98,7 +103,7 @@ class RejectedSubjects:
             entries[record.identity] = record
             self._size += 1
         else:
-            self._dropped(record)
+            self._count_dropped(record)
 
     def _has_room(self, pending: _Pending) -> bool:
         return len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX
@@ -114,11 +119,11 @@ class RejectedSubjects:
             return False
         _, record = pending.unverified.popitem()
         self._size -= 1
-        self._dropped(record)
+        self._count_dropped(record)
         return True
 
-    def _dropped(self, record: RejectionRecord) -> None:
-        self._metrics.rejections_dropped(record.count, is_verified=record.is_verified)
+    def _count_dropped(self, record: RejectionRecord) -> None:
+        self._dropped[record.is_verified].inc(record.count)
 
 
 def is_cut(sub: str) -> bool:
