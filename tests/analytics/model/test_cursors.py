@@ -127,6 +127,7 @@ def test_the_same_query_continues_however_it_is_written(written, again):
         ({"package": ["a*"]}, {"package": [r"a\*"]}),
         ({"package": ["!a"]}, {"package": [r"\!a"]}),
         ({"package": ["a"]}, {"package": ["!a"]}),
+        ({"package": ["a"]}, {"package": ["a*"]}),
         ({"package": ["a"]}, {"package": ["A"]}),
         ({"package": ["a"]}, {"actor": ["a"]}),
         ({"package": ["a"], "actor": ["b"]}, {"package": ["b"], "actor": ["a"]}),
