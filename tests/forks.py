@@ -13,13 +13,17 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-from typing import Any, Final
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any, Final
 
 from service.core.settings import REPOSITORY
 
@@ -34,24 +38,130 @@ _ending: list[BaseException] = []
 """How a fork's module ended, unless it ended without an exception."""
 
 
-class ForkedProcess(subprocess.Popen[Any]):
-    """`python -m module arguments`, given as `[module, *arguments]`, forked and not executed."""
+class ForkedProcess:
+    """`python -m module arguments`, given as `[module, *arguments]`, forked and not executed.
 
-    def _execute_child(self, args: Any, *options: Any) -> None:
-        # The order of these is the same from Python 3.11 to 3.14.
-        _, _, _, _, cwd, env, _, _, _, *pipes = options[:15]
-        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = pipes
-        files = [p2cread, c2pwrite, errwrite]
+    It offers what tests use of `subprocess.Popen`, which offers no way to fork another process.
+    """
+
+    def __init__(
+        self,
+        args: list[str],
+        *,
+        cwd: Path | str = ".",
+        env: dict[str, str] | None = None,
+        stdin: Any = None,
+        stdout: Any = None,
+        stderr: Any = None,
+        text: bool = False,
+    ) -> None:
+        self.args = args
+        self.returncode: int | None = None
+        self._reaping = threading.Lock()
+        self._talking: list[threading.Thread] = []
+        self._said: dict[str, Any] = {}
+        binary = "" if text else "b"
         order = {
-            "arguments": list(args),
-            "cwd": str(cwd or "."),
+            "arguments": args,
+            "cwd": str(cwd),
             "env": dict(os.environ if env is None else env),
         }
-        self.pid = _Nursery.get().fork(
-            order, [own if file == -1 else file for own, file in enumerate(files)]
-        )
-        self._child_created = True
-        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)
+        with ExitStack() as theirs:
+            self.stdin, first = _connected(stdin, 0, f"w{binary}", theirs)
+            self.stdout, second = _connected(stdout, 1, f"r{binary}", theirs)
+            self.stderr, third = _connected(stderr, 2, f"r{binary}", theirs)
+            self.pid = _Nursery.get().fork(order, [first, second, third])
+
+    def __enter__(self) -> "ForkedProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """How it ended; None while it runs."""
+        with self._reaping:
+            if self.returncode is None:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """How it ended, once it has. Raises TimeoutExpired."""
+        with suppress(ProcessLookupError):  # another thread has waited for it
+            if self.poll() is None:
+                ended = select.poll()
+                ended.register(handle := os.pidfd_open(self.pid))
+                try:
+                    ended.poll(None if timeout is None else 1000 * timeout)
+                finally:
+                    os.close(handle)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002 - as `subprocess` calls it
+        """Send `input`, and what it has said once it has ended. Raises TimeoutExpired."""
+        ends_at = time.monotonic() + (threading.TIMEOUT_MAX if timeout is None else timeout)
+        if not self._talking:
+            self._talking = [
+                threading.Thread(target=self._read, args=(name,), daemon=True)
+                for name in ("stdout", "stderr")
+            ] + [threading.Thread(target=self._write, args=(input,), daemon=True)]
+            for thread in self._talking:
+                thread.start()
+        for thread in self._talking:
+            thread.join(max(0.0, ends_at - time.monotonic()))
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if timeout is None else max(0.0, ends_at - time.monotonic()))
+        return self._said["stdout"], self._said["stderr"]
+
+    def _read(self, name: str) -> None:
+        stream = getattr(self, name)
+        self._said[name] = None
+        if stream is not None:
+            with stream:
+                self._said[name] = stream.read()
+
+    def _write(self, content: Any) -> None:
+        if self.stdin is not None:
+            with suppress(BrokenPipeError):
+                if content:
+                    self.stdin.write(content)
+                self.stdin.close()
+
+
+def _connected(given: Any, own: int, mode: str, theirs: ExitStack) -> tuple[IO[Any] | None, int]:
+    """Our end of a pipe, if it is asked for, and the file that the process has as its `own`."""
+    if given is None:
+        return None, own
+    if given == subprocess.DEVNULL:
+        null = os.open(os.devnull, os.O_RDWR)
+        theirs.callback(os.close, null)
+        return None, null
+    if given != subprocess.PIPE:
+        return None, given if isinstance(given, int) else given.fileno()
+    reader, writer = os.pipe()
+    ours, other = (writer, reader) if mode.startswith("w") else (reader, writer)
+    theirs.callback(os.close, other)
+    return os.fdopen(ours, mode), other
 
 
 class _Nursery:

@@ -4,11 +4,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from service.core.settings import REPOSITORY
 from tests.forks import ForkedProcess
 from tests.tiers import IS_FULL
+
+Process: TypeAlias = subprocess.Popen[Any] | ForkedProcess
 
 
 def find_program(name: str) -> str | None:
@@ -16,9 +18,7 @@ def find_program(name: str) -> str | None:
     return str(beside) if beside.is_file() else shutil.which(name)
 
 
-def start_module(
-    module: str, *arguments: str, is_fresh: bool = IS_FULL, **options: Any
-) -> subprocess.Popen[Any]:
+def start_module(module: str, *arguments: str, is_fresh: bool = IS_FULL, **options: Any) -> Process:
     """`python -m module arguments`, under way. Options are those of `subprocess.Popen`.
 
     One that `is_fresh` is a new interpreter, and any other one a fork that has loaded everything.

@@ -19,8 +19,6 @@ OFFERED: Final = frozenset({"_asdict", "_exit", "_get_current_object", "_mapping
 TOLERATED: Final = {
     "_conn": "aiosqlite offers no other way to its connection",
     "_execute": "aiosqlite offers no other way to run something in its thread",
-    "_execute_child": "subprocess offers no other way to fork another process than one's own",
-    "_close_pipe_fds": "the same",
     "_split_scope": "what pytest-xdist's own schedulers override",
     "_transport": "asyncpg offers no other way to its socket",
     "_tx": "to ask whether aiosqlite's queue is empty",

@@ -25,7 +25,7 @@ from tests.goldens.command_cases import (
 from tests.goldens.fixed import CLOCK, MINUTES, START
 from tests.goldens.shown import shown_command
 from tests.goldens.world import ADMIN_TOKEN, Installation
-from tests.interpreters import start_module
+from tests.interpreters import Process, start_module
 from tests.polling import eventually
 from tests.processes.command_line import Ran, invoke
 from tests.processes.command_tree import every_command
@@ -80,7 +80,7 @@ class Bench:
     folder: Path
     ports: list[int] = field(default_factory=list)
     _copy: Installation | None = None
-    _server: subprocess.Popen[bytes] | None = None
+    _server: Process | None = None
 
     def close(self) -> None:
         self.renew()

@@ -29,7 +29,7 @@ from service.store.tables import Session
 from tests.budgets import IS_FULL
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, METRICS_TOKEN
 from tests.databases import database_url
-from tests.interpreters import run_module, start_module
+from tests.interpreters import Process, run_module, start_module
 from tests.polling import HANG_S, eventually
 from tests.processes.command_line import Ran, invoke
 from tests.talking import PLAIN
@@ -52,7 +52,7 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    process: subprocess.Popen[bytes]
+    process: Process
     port: int
     log: Path
 
@@ -186,14 +186,12 @@ class Home:
         done = run_module(CLI, *arguments, env=env, input=given, timeout=DEADLINE_S)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def begin(self, *arguments: str, stdin: int | None = None) -> subprocess.Popen[bytes]:
+    def begin(self, *arguments: str, stdin: int | None = None) -> Process:
         """`countersign` with `arguments`, under way; the caller has to end it."""
         pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return start_module(CLI, *arguments, env=self.environment(), **pipes)
 
-    def stop_midway(
-        self, *arguments: str, is_midway: Callable[[], object]
-    ) -> subprocess.Popen[bytes]:
+    def stop_midway(self, *arguments: str, is_midway: Callable[[], object]) -> Process:
         """As `begin`, standing still (SIGSTOP) as soon as `is_midway`."""
         process = self.begin(*arguments)
 
@@ -258,7 +256,7 @@ class Home:
             print(f"--- {server.log.name}, exit {code}\n{shown}")  # noqa: T201 - pytest shows it
 
 
-def _mark_end(process: "subprocess.Popen[bytes]", terminal: int) -> None:
+def _mark_end(process: Process, terminal: int) -> None:
     """Write _END to the terminal once the process has ended, or hangs."""
     try:
         process.wait(DEADLINE_S)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tests.interpreters import start_module
+from tests.interpreters import Process, start_module
 from tests.processes.command_line import Ran
 from tests.processes.homes import CLI, DEADLINE_S
 
@@ -15,7 +15,7 @@ from tests.processes.homes import CLI, DEADLINE_S
 class Terminal:
     """A command under way, whose questions and answers are on a terminal."""
 
-    def __init__(self, ours: int, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, ours: int, process: Process) -> None:
         self.process = process
         self._ours = ours
         self._shown = b""

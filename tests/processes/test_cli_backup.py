@@ -2,7 +2,6 @@
 
 import resource
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from service.audit.backup.manifest import DATABASE, DUMP
 from tests.budgets import only_full
 from tests.conftest import bindings_path
 from tests.databases import IS_POSTGRESQL
-from tests.interpreters import run_module
+from tests.interpreters import Process, run_module
 from tests.processes.homes import CLI, DEADLINE_S, Home, all_bindings, left_over
 
 pytestmark = pytest.mark.slow
@@ -169,7 +168,7 @@ def test_the_data_dir_of_a_running_service_is_not_moved_from_under_it(home):
     assert home.listed("bindings", "list", "--org", "acme") == []
 
 
-def stopped_midway(home: Home, *words: str, folder: Path) -> subprocess.Popen[bytes]:
+def stopped_midway(home: Home, *words: str, folder: Path) -> Process:
     """A command that is suspended with some segments copied into an unfinished `folder`."""
     segments = f".{folder.name}.*.part/audit/*/*/*.parquet"
     process = home.stop_midway(*words, is_midway=lambda: any(folder.parent.glob(segments)))

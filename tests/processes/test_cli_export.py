@@ -2,7 +2,6 @@
 
 import hashlib
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from analytics.export.compression import Compression
 from tests.analytics.readers import as_read, decompressed, read_file
 from tests.budgets import only_full
+from tests.interpreters import Process
 from tests.processes.exports import DAYS, ROWS_A_DAY
 from tests.processes.homes import DEADLINE_S, PLATFORM, Home, left_over
 
@@ -124,7 +124,7 @@ def test_a_terminal_shows_how_far_it_is(home):
     assert b"1/1" in shown
 
 
-def stopped_midway(home: Home) -> subprocess.Popen[bytes]:
+def stopped_midway(home: Home) -> Process:
     """An export to `audit.json` that is suspended with some bytes written."""
     path = home.folder / "audit.json"
 
