@@ -19,10 +19,12 @@ from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 from quart import Blueprint, redirect, request, url_for
 from quart.typing import ResponseReturnValue
+from werkzeug.datastructures import MultiDict
 
 from analytics.model.filters import only
 from analytics.model.rows import VerdictSource
 from service.access.callers import Caller, MemberPrincipal, is_allowed
+from service.access.cross_site import FORM_TOKEN_FIELD, check_form_token
 from service.access.refusals import NotOrgAdmin, NotTeamAdmin, SignInAgain
 from service.access.roles import Capability
 from service.access.sign_in.completion import consume
@@ -30,7 +32,6 @@ from service.access.sign_in.signed_cookie import SignedValue, Signer, expiry
 from service.core.errors import Conflict, Invalid, NotFound, Refusal
 from service.core.secrets import new_token
 from service.core.settings import Settings
-from service.pages.form_auth import Form, own_form
 from service.pages.navigation import page_context
 from service.pages.services import DashboardServices
 from service.pages.streaming import streamed
@@ -48,6 +49,7 @@ _Parsed = TypeVar("_Parsed")
 _Answer = TypeVar("_Answer", bound=Answer)
 _Row = TypeVar("_Row")
 
+Form = MultiDict[str, str]
 View = Mapping[str, object]
 Fields = Callable[[Form], dict[str, Any]]
 """Makes what an action receives of a form whose fields are not those of its model."""
@@ -495,7 +497,7 @@ def page_post(
             call = await access.call(slug)
             if is_limited:
                 call.services.sign_in.attempts.admit(call.caller.origin.source_ip)
-            form = await own_form(call.services.settings, call.caller)
+            form = await _own_form(call.services.settings, call.caller)
             return await handler(call, form, **variables)
 
         blueprint.add_url_rule(path, name or handler.__name__, submit, methods=["POST"])
@@ -523,6 +525,17 @@ def bind_form(
     ) -> ResponseReturnValue:
         answer = await action.run(call.caller, call.org, read(form), variables)
         return redirect(target(call.org.slug, answer), 303)
+
+
+async def _own_form(settings: Settings, caller: Caller) -> Form:
+    """The form of the current request. Raises FOREIGN_FORM unless it was shown to this session.
+
+    The admin token needs no form token: browsers do not send its header by themselves.
+    """
+    form: Form = await request.form
+    if isinstance(caller, MemberPrincipal):
+        check_form_token(form.get(FORM_TOKEN_FIELD), settings.secret_key, caller.session_id)
+    return form
 
 
 def _own_part(path: str) -> str:

@@ -13,8 +13,7 @@ from service.access.passkeys.repository import list_passkeys
 from service.access.refusals import SignInAgain
 from service.access.sessions import list_sessions, revoke_sessions
 from service.access.sign_in.flow import own_page
-from service.pages.form_auth import Form
-from service.pages.page import OwnCall, Page, View, page_post
+from service.pages.page import Form, OwnCall, Page, View, page_post
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Session
 from service.web.models import Request

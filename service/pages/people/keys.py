@@ -14,8 +14,7 @@ from service.core.header_names import API_KEY_HEADER
 from service.orgs.api_keys import NEVER, OVERLAP_DEFAULT, KeyTerms, expires_soon
 from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
 from service.pages.display_names import Person, find_names
-from service.pages.form_auth import Form
-from service.pages.page import IssuedSecret, Page, View, list_part
+from service.pages.page import Form, IssuedSecret, Page, View, list_part
 from service.pages.services import DashboardServices
 from service.store.organisations import (
     find_replaced,

@@ -9,9 +9,8 @@ from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.callers import Caller
 from service.access.roles import ROLE_DEFAULTS, Capability, Role, granted
 from service.orgs.roles import grant, granted_beyond
-from service.pages.form_auth import Form
 from service.pages.navigation import may, may_decide_over
-from service.pages.page import Page, View
+from service.pages.page import Form, Page, View
 from service.pages.services import DashboardServices
 from service.store.tables import Organisation
 from service.web.endpoint import Call

@@ -12,7 +12,7 @@ from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
 from service.packages.policy.document import MIN_AGE_DAYS_MAX, entry_models, parse_policy, to_json
 from service.packages.policy.model import InstallPolicy
-from service.pages.form_auth import Form
+from service.pages.page import Form
 from service.web.request_parsing import parse_object
 
 FAULTS_MAX: Final = 10

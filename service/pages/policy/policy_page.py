@@ -41,9 +41,8 @@ from service.packages.policy.repository import (
 )
 from service.packages.refusals import REVISION_NOT_FOUND, PolicyMoved
 from service.pages.display_names import find_names
-from service.pages.form_auth import Form
 from service.pages.navigation import may, page_context
-from service.pages.page import FormState, Page, View, page_post
+from service.pages.page import Form, FormState, Page, View, page_post
 from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
 from service.pages.services import DashboardServices
 from service.pages.state import State

@@ -33,8 +33,7 @@ from service.access.refusals import (
 )
 from service.access.sign_in.services import SignInServices
 from service.core.errors import BodyTooLarge, Invalid, Refusal, UnsupportedMediaType
-from service.pages.form_auth import Form
-from service.pages.page import FormState, OwnCall, Page, View, page_post
+from service.pages.page import Form, FormState, OwnCall, Page, View, page_post
 from service.store.tables import DeviceSignIn, Member
 from service.web.dependencies import receives
 from service.web.documentation import FORM, Tag, documented

@@ -47,8 +47,7 @@ from service.access.sign_in.signed_cookie import SignedValue, expiry
 from service.core.errors import NotFound
 from service.core.paths import overview_path
 from service.orgs.members import add_member
-from service.pages.form_auth import Form
-from service.pages.page import OwnCall, page_post
+from service.pages.page import Form, OwnCall, page_post
 from service.store.organisations import get_org_by_id
 from service.store.store import UnitOfWork
 from service.web.dependencies import receives

@@ -14,9 +14,8 @@ from quart.typing import ResponseReturnValue
 from service.access.roles import Capability
 from service.ci.verifier.codes import Detail
 from service.core.errors import Invalid
-from service.pages.form_auth import Form
 from service.pages.navigation import may
-from service.pages.page import FormState, Page, View, page_post
+from service.pages.page import Form, FormState, Page, View, page_post
 from service.pages.services import DashboardServices
 from service.pages.trust.binding_form import Choices, Typed, load_choices, typed_of
 from service.pages.trust.binding_view import ShownBinding, may_create, may_revoke, show_bindings

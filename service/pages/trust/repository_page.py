@@ -10,8 +10,7 @@ from quart import Blueprint
 from service.access.roles import Capability
 from service.core.errors import Invalid
 from service.core.text_rules import parse_reason
-from service.pages.form_auth import Form
-from service.pages.page import ANYWHERE, FormState, Page, View
+from service.pages.page import ANYWHERE, Form, FormState, Page, View
 from service.pages.services import DashboardServices
 from service.pages.trust.binding_form import faults_of
 from service.pages.trust.binding_view import ShownBinding, may_revoke, show_bindings
