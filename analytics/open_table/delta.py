@@ -157,6 +157,7 @@ class DeltaLakeTable:
             oldest = old.version + 1
         if not oldest:
             return None
+        self._remove_unnamed_checkpoint(oldest)
         with self._faults():
             self._open(str(oldest)).create_checkpoint()
         # Durable before the commits that it stands for are removed: else a power loss would leave a
@@ -175,6 +176,16 @@ class DeltaLakeTable:
         names = self._files.names(self._log)
         parts = [name for name in names if name.startswith(f"{version:020}.checkpoint.")]
         return [*parts, _LAST_CHECKPOINT]
+
+    def _remove_unnamed_checkpoint(self, version: int) -> None:
+        """Remove the checkpoint of an expiry that was cut off before it wrote the pointer to it.
+
+        delta-rs would write neither again. No commit was removed yet for the checkpoint's sake.
+        """
+        pointer = self._files.read(f"{self._log}/{_LAST_CHECKPOINT}")
+        if not pointer or json.loads(pointer)["version"] != version:
+            for name in self._checkpoint_files(version)[:-1]:
+                self._files.delete(f"{self._log}/{name}")
 
     @reports_codes_only
     def sweep(self, head: Head, before: datetime) -> int:
