@@ -12,8 +12,8 @@ from tests.budgets import only_full
 from tests.conftest import settings_over
 from tests.interpreters import start_module
 from tests.power import order_for
-from tests.service.audit.open_table.conftest import LakeWorld, answers_of
-from tests.service.audit.open_table.test_crashes import assert_recovers, change
+from tests.service.audit.open_table.conftest import LakeWorld
+from tests.service.audit.open_table.test_crashes import OPERATIONS
 from tests.store_proxy import Answer, Request, StoreProxy, store_proxy
 
 pytestmark = [pytest.mark.slow, only_full, pytest.mark.timeout(900)]
@@ -62,47 +62,14 @@ async def kill_after_request(lake: LakeWorld, proxy: StoreProxy, work: str, numb
     return process.returncode == -signal.SIGKILL
 
 
-async def test_a_first_publication_killed_after_each_write_is_made_good(
-    filled: LakeWorld, proxy: StoreProxy
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [("first publication", "publish"), ("publication", "publish"), ("expiry", "expire")],
+)
+async def test_what_is_killed_after_any_write_is_made_good(
+    filled: LakeWorld, proxy: StoreProxy, name: str, work: str
 ):
-    for number in range(1, REQUESTS_MAX):
-        if not await kill_after_request(filled, proxy, "publish", number):
-            break
-        await assert_recovers(filled)
-        await filled.services.publisher.drop([filled.key()])
+    async def kill(number: int) -> bool:
+        return await kill_after_request(filled, proxy, work, number)
 
-    assert 1 < number < REQUESTS_MAX
-
-
-async def test_a_publication_killed_after_each_write_is_made_good(
-    filled: LakeWorld, proxy: StoreProxy
-):
-    """Its readers have the snapshot before or the new one, whose files are all there."""
-    await filled.publish()
-    for number in range(1, REQUESTS_MAX):
-        await change(filled)
-        before = answers_of(await filled.read())
-        was_killed = await kill_after_request(filled, proxy, "publish", number)
-        await filled.assert_no_file_is_missing()
-        assert answers_of(await filled.read()) in (before, await filled.sealed())
-        if not was_killed:
-            break
-        await assert_recovers(filled)
-
-    assert 1 < number < REQUESTS_MAX
-
-
-async def test_an_expiry_killed_after_each_write_is_made_good(filled: LakeWorld, proxy: StoreProxy):
-    await filled.publish()
-    for number in range(1, REQUESTS_MAX):
-        await change(filled)
-        await filled.publish()
-        filled.audit.clock.advance(hours=25)
-        if not await kill_after_request(filled, proxy, "expire", number):
-            break
-        await assert_recovers(filled)
-        await filled.services.publisher.expire()
-        await filled.services.garbage_collector.unlink_retired()
-        await filled.assert_published()
-
-    assert 1 < number < REQUESTS_MAX
+    await OPERATIONS[name].crash_at_each(filled, range(1, REQUESTS_MAX), kill)

@@ -1,6 +1,9 @@
 """A crash at any step of a publication or an expiry leaves a table that is right and readable."""
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import pytest
@@ -47,80 +50,91 @@ async def assert_recovers(lake: LakeWorld) -> None:
     await lake.assert_published()
 
 
-@only_full
-async def test_a_crash_at_any_step_of_a_first_publication_is_made_good(filled):
-    for step in range(0, STEPS_MAX, STRIDE):
+async def drop(lake: LakeWorld) -> None:
+    """There is no table yet."""
+    await lake.services.publisher.drop([lake.key()])
+
+
+async def add(lake: LakeWorld) -> None:
+    """Files are to be added to the table, and others to be removed from it."""
+    await lake.publish()
+    await change(lake)
+
+
+async def supersede(lake: LakeWorld) -> None:
+    """The snapshot before the last one is to expire."""
+    await add(lake)
+    await lake.publish()
+    lake.audit.clock.now += 25 * HOUR
+
+
+async def retire(lake: LakeWorld) -> None:
+    """Files are to be unlinked that no snapshot names any more."""
+    await merge(lake)
+    lake.audit.clock.now += HOUR
+    await lake.publish()
+    lake.audit.clock.now += 25 * HOUR
+    await lake.services.publisher.expire()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What changes a table or its files, and what comes before it."""
+
+    prepare: Callable[[LakeWorld], Awaitable[None]]
+    work: Callable[[LakeWorld], Awaitable[Any]]
+
+    async def crash_at_each(
+        self, lake: LakeWorld, numbers: range, crash: Callable[[int], Awaitable[bool]]
+    ) -> None:
+        """Cut the operation off by `crash` at each of `numbers`, until it ends before (False)."""
+        for number in numbers:
+            await self.prepare(lake)
+            before = None if self.prepare is drop else answers_of(await lake.read())
+            if not await crash(number):
+                break
+            if before is not None:
+                assert answers_of(await lake.read()) in (before, await lake.sealed())
+            await assert_recovers(lake)
+            await self.work(lake)
+            await lake.services.publisher.expire()
+            await unlink(lake)
+            await lake.assert_published()
+
+        assert numbers[0] < number < numbers[-1]
+
+
+OPERATIONS = {
+    "first publication": Operation(drop, LakeWorld.publish),
+    "publication": Operation(add, LakeWorld.publish),
+    "expiry": Operation(supersede, lambda lake: lake.services.publisher.expire()),
+    "sweep": Operation(retire, unlink),
+}
+
+
+@sample(3)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("first publication", marks=only_full),
+        "publication",
+        pytest.param("expiry", marks=only_full),
+        "sweep",
+    ],
+)
+async def test_a_crash_at_any_step_is_made_good(filled, name):
+    """Files are added and removed in one snapshot, or not at all, and those it names are there."""
+    operation = OPERATIONS[name]
+
+    async def cut_off(step: int) -> bool:
         try:
             with power_cut_after(step, filled.services.store):
-                await filled.publish()
+                await operation.work(filled)
         except PowerCut:
-            await assert_recovers(filled)
-            await filled.services.publisher.drop([filled.key()])
-        else:
-            break
+            return True
+        return False
 
-    assert STRIDE < step < STEPS_MAX
-
-
-async def test_a_crash_at_any_step_of_a_publication_is_made_good(filled):
-    """Files are added and removed in one snapshot, or not at all."""
-    await filled.publish()
-    for step in range(0, STEPS_MAX, STRIDE):
-        await change(filled)
-        before = answers_of(await filled.read())
-        try:
-            with power_cut_after(step, filled.services.store):
-                await filled.publish()
-        except PowerCut:
-            assert answers_of(await filled.read()) in (before, await filled.sealed())
-            await assert_recovers(filled)
-        else:
-            break
-
-    assert STRIDE < step < STEPS_MAX
-
-
-@only_full
-async def test_a_crash_at_any_step_of_an_expiry_is_made_good(filled):
-    await filled.publish()
-    for step in range(0, STEPS_MAX, STRIDE):
-        await change(filled)
-        await filled.publish()
-        filled.audit.clock.now += 25 * HOUR
-        try:
-            with power_cut_after(step, filled.services.store):
-                await filled.services.publisher.expire()
-        except PowerCut:
-            await assert_recovers(filled)
-        else:
-            break
-        await filled.services.publisher.expire()
-        await filled.services.garbage_collector.unlink_retired()
-        await filled.assert_published()
-
-    assert STRIDE < step < STEPS_MAX
-
-
-@sample(1)
-async def test_a_crash_of_the_sweeper_leaves_no_snapshot_without_its_files(filled):
-    """It unlinks what no snapshot names, so it does not matter how far it came."""
-    for step in range(0, STEPS_MAX, STRIDE):
-        await merge(filled)
-        filled.audit.clock.now += HOUR
-        await filled.publish()
-        filled.audit.clock.now += 25 * HOUR
-        await filled.services.publisher.expire()
-        try:
-            with power_cut_after(step, filled.services.store):
-                await unlink(filled)
-        except PowerCut:
-            await filled.assert_published()
-        else:
-            break
-        await unlink(filled)
-        await filled.assert_published()
-
-    assert STRIDE < step < STEPS_MAX
+    await operation.crash_at_each(filled, range(0, STEPS_MAX, STRIDE), cut_off)
 
 
 @sample(2)
@@ -202,3 +216,19 @@ async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(fill
     assert {path: synced.get(path) for path in checkpoint} == {
         path: path.stat().st_size for path in checkpoint
     }
+
+
+async def test_a_checkpoint_without_a_pointer_to_it_is_written_again(filled):
+    """An expiry was killed between the two: without the pointer no later one could end."""
+    if filled.format != "delta":
+        pytest.skip("Iceberg has no checkpoints")
+    await supersede(filled)
+    pointer = filled.services.settings.audit_dir / "_delta_log" / "_last_checkpoint"
+    filled.delta(version=2).create_checkpoint()
+    pointer.unlink()
+
+    (expired,) = await filled.services.publisher.expire()
+
+    assert expired.snapshots == 2
+    assert pointer.exists()
+    await filled.assert_published()
