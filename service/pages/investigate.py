@@ -1,7 +1,7 @@
 """The pages about one row, one CI run and one package."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from msgspec import Meta
 from quart import Blueprint, url_for
@@ -38,8 +38,6 @@ _Text = Annotated[str, Meta(min_length=1)]
 
 class PackageQuery(Request):
     """A package, of one ecosystem or of all that have it."""
-
-    texts: ClassVar = {"name": "name must be a package's name"}
 
     name: _Text
     ecosystem: Ecosystem | None = None
@@ -138,8 +136,6 @@ async def count_pivots(log: TenantLog, pivots: list[Pivot]) -> list[Pivot]:
 
 class RunQuery(Request):
     """A CI run; its id is unique within a repository."""
-
-    texts: ClassVar = {"run_id": "run_id must be the id of a CI run"}
 
     run_id: _Text
     repository_id: str = ""
