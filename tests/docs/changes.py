@@ -256,6 +256,19 @@ async def versions(services, slug, name):
         },
     ),
     Change(
+        "Add a metric",
+        {
+            "service/ci/verifier/usage.py": {
+                "        self._store = store\n": """\
+        metrics.counter("countersign_examples", "Examples, by kind.", "kind").labels("one").inc()
+"""
+            },
+            "docs/operations.md": {
+                "| `countersign_binding_uses_dropped_total`": ", `countersign_examples_total`"
+            },
+        },
+    ),
+    Change(
         "Add or change an export format",
         {
             "analytics/export/formats.py": {

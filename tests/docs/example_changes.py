@@ -32,7 +32,7 @@ from service.packages.policy.osv import parse_record
 from service.pages.audit_page import FILTERS
 from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
-from tests.conftest import World
+from tests.conftest import SCRAPER, World
 from tests.processes.command_line import invoke
 from tests.service.pages.people.desk import post, see, shown
 
@@ -116,6 +116,12 @@ async def test_a_database_is_migrated(world: World) -> None:
         former = await session.scalars(text("SELECT example FROM former_tiers"))
 
         assert (list(versions), set(former) <= {None}) == (["0024"], True)
+
+
+async def test_a_metric_is_shown(world: World) -> None:
+    shown = await (await world.client.get("/metrics", headers=SCRAPER)).get_data(as_text=True)
+
+    assert 'countersign_examples_total{kind="one"} 1.0' in shown
 
 
 async def test_an_endpoint_answers(world: World) -> None:

@@ -12,13 +12,14 @@ from service.core.settings import REPOSITORY
 from tests.docs.changes import CHANGES, NEW_FILE, Change
 from tests.docs.test_contributing import named_files, rows_by_task
 
-PARTS = ("analytics", "benchmarks", "data", "service", "templates", "tests")
+PARTS = ("analytics", "benchmarks", "data", "docs", "service", "templates", "tests")
 FILES_MAX = {
     "Add an audit column": 3,
     "Add an audit filter": 1,
     "Add an event": 1,
     "Add a CI provider": 2,
     "Add an identity provider for sign-in": 2,
+    "Add a metric": 2,
     "Add a policy rule": 4,
     "Add or change an export format": 2,
     "Change a retention tier": 1,
@@ -30,6 +31,7 @@ FILES_MAX = {
 }
 BESIDE = {
     "analytics/model/log_envelopes.py": "analytics/model/envelopes.py",
+    "service/ci/verifier/usage.py": "service/audit/scrubber.py",
     "service/cli/orgs.py": "service/cli/artifacts.py",
     "service/orgs/domains.py": "service/orgs/projects.py",
     "service/orgs/teams.py": "service/orgs/projects.py",
