@@ -183,7 +183,7 @@ class DeltaLakeTable:
         delta-rs would write neither again. No commit was removed yet for the checkpoint's sake.
         """
         pointer = self._files.read(f"{self._log}/{_LAST_CHECKPOINT}")
-        if not pointer or json.loads(pointer)["version"] != version:
+        if _version_in(pointer) != version:
             for name in self._checkpoint_files(version)[:-1]:
                 self._files.delete(f"{self._log}/{name}")
 
@@ -337,6 +337,15 @@ def _add(segment: Segment, path: str, at_ms: int) -> AddAction:
             ',"nullCount":{"seq":0,"created_at":0}}'
         ),
     )
+
+
+def _version_in(pointer: bytes | None) -> object:
+    """The version of the checkpoint that `pointer` names; None if it names none."""
+    try:
+        named = json.loads(pointer or b"")
+    except ValueError:  # cut off
+        return None
+    return named.get("version") if isinstance(named, dict) else None
 
 
 def _bounds(seq: int, created_at: datetime) -> str:

@@ -218,7 +218,8 @@ async def test_a_checkpoint_is_durable_before_what_it_stands_for_is_removed(fill
     }
 
 
-async def test_a_checkpoint_without_a_pointer_to_it_is_written_again(filled):
+@pytest.mark.parametrize("left", [None, b"", b'{"vers', b"[]"])
+async def test_a_checkpoint_without_a_pointer_to_it_is_written_again(filled, left):
     """An expiry was killed between the two: without the pointer no later one could end."""
     if filled.format != "delta":
         pytest.skip("Iceberg has no checkpoints")
@@ -226,6 +227,8 @@ async def test_a_checkpoint_without_a_pointer_to_it_is_written_again(filled):
     pointer = filled.services.settings.audit_dir / "_delta_log" / "_last_checkpoint"
     filled.delta(version=2).create_checkpoint()
     pointer.unlink()
+    if left is not None:
+        pointer.write_bytes(left)
 
     (expired,) = await filled.services.publisher.expire()
 
