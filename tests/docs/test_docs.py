@@ -111,6 +111,31 @@ async def test_every_endpoint_is_documented(world: World) -> None:
         assert shown in read("api.md"), path
 
 
+async def test_every_endpoint_has_a_line_to_paste(world: World) -> None:
+    document = await (await world.client.get("/openapi.json")).get_json()
+    pages = "".join(page.read_text() for page in DOCS.glob("*.md")).replace("\\\n", " ")
+    lines = re.findall(r"curl .*", pages)
+
+    missing = {
+        (method, path)
+        for path, operations in document["paths"].items()
+        for method in operations
+        if not any(asks(line, method, path) for line in lines)
+    }
+
+    assert missing == set()
+
+
+def asks(line: str, method: str, path: str) -> bool:
+    """Whether the command `line` sends such a request."""
+    command = line.partition(" | ")[0]
+    variables = re.sub(r"\\\{\w+\\\}", r"[^/?\"'\\s]+", re.escape(path))
+    named = re.search(r" -X (\w+)", command)
+    otherwise = "POST" if re.search(r" (-d|--data\S*) ", command) else "GET"
+    is_method = (named[1] if named else otherwise) == method.upper()
+    return is_method and re.search(rf"{variables}(?=[?\"'\s]|$)", command) is not None
+
+
 def test_every_role_and_capability_is_documented() -> None:
     for name in [*Role, *Capability]:
         assert f"`{name}`" in read("security-model.md")
