@@ -11,6 +11,7 @@ VERSIONS: Final = REPOSITORY / "service" / "store" / "migrations" / "versions"
 
 EXCEPTIONS: Final = {
     ("0023", "bulk_insert", ""): "the first schema: no older program uses it",
+    ("0023", "create_index", ""): "the first schema: no older program uses it",
 }
 """What a migration does besides adding, and why older programs go on working.
 
@@ -53,8 +54,8 @@ def only_adds(call: ast.Call, new_tables: set[str]) -> bool:
             return True
         case "create_index":
             # Older programs do not check uniqueness before they write.
-            table = ast.literal_eval(call.args[1])
-            return table in new_tables or not keyword(call, "unique")
+            is_of_new = isinstance(call.args[1], ast.Constant) and call.args[1].value in new_tables
+            return is_of_new or not keyword(call, "unique")
         case "add_column":
             # Older programs insert rows without the column.
             column = call.args[1]

@@ -203,7 +203,6 @@ async def _serve(
     on_signals(lambda *_: loop.call_soon_threadsafe(begin_stop))
     app = create_app(settings, jobs=lambda _: [])
     begin_collecting()
-    _log.info("serving", host=settings.host, port=settings.port, data_dir=str(settings.data_dir))
     serving()
     services: Services = app.extensions[EXTENSION]
     tasks = [
@@ -266,6 +265,9 @@ async def _answer(
     config.h11_max_incomplete_size = HEADER_BYTES_MAX
 
     async def stopped() -> None:
+        # Awaited as soon as connections are accepted.
+        place = str(settings.data_dir)
+        _log.info("serving", host=settings.host, port=settings.port, data_dir=place)
         await stop.wait()
         services.live.end()  # else these streams would use up the grace
 

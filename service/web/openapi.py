@@ -103,6 +103,8 @@ _TAGS: Final[Mapping[Tag, str]] = {
     Tag.OPERATOR: "What belongs to the operator of the service, and to no organisation.",
     Tag.SYSTEM: "Health and metrics of the service.",
 }
+_FILE: Final = {"type": "string", "format": "binary"}
+
 _LIMITS: Final = ("maxLength", "minLength", "pattern")
 """Limits of texts, in order."""
 
@@ -245,7 +247,10 @@ def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
         written["description"] = operation.description
     written["parameters"] = _parameters(operation, schemas)
     if declared.body:
-        content = _content(declared.body, schemas)
+        content = {
+            name: written or {"schema": _FILE}
+            for name, written in _content(declared.body, schemas).items()
+        }
         if declared.body_example is not None:
             next(iter(content.values()))["example"] = declared.body_example
         written["requestBody"] = {"required": True, "content": content}

@@ -84,8 +84,9 @@ def generated(
     made = run("sh", "-euc", lines, url=server.url, folder=tmp_path)
     told = made.stdout + made.stderr
     assert made.returncode == 0, told
-    # It knows no NDJSON, which is the other form of that body.
-    assert (told.count("WARNING"), told.count(" application/x-ndjson")) == (1, 1), told
+    # It knows no NDJSON, which is the other form of that body, and no archives.
+    unknown = (" application/x-ndjson", " application/zip")
+    assert (told.count("WARNING"), *map(told.count, unknown)) == (2, 1, 1), told
     monkeypatch.syspath_prepend(tmp_path / "countersign-client")
     clients = Generated(server.url)
     yield clients

@@ -156,14 +156,14 @@ def forked_from(server: Server) -> int:
 def test_processes_are_replaced_when_what_they_were_forked_from_is_killed(home: Home) -> None:
     """The supervisor learns of their ends from it: it must not watch them in vain."""
     server = home.serve(workers="2")
-    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
     before = listeners(server)
     killed = forked_from(server)
 
     os.kill(killed, signal.SIGKILL)
 
     eventually(lambda: have_ended(before), "the end of those that nothing watches")
-    eventually(lambda: server.logged().count("Running on") == 4, "two others that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 4, "two others that serve")
     with server.client() as client:
         assert client.get("/readyz").status_code == 200
     assert forked_from(server) != killed
@@ -177,13 +177,13 @@ def test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follo
 ) -> None:
     """Without them no process could be started any more. To it the supervisor seems to be gone."""
     server = home.serve(workers="2")
-    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
     before, folder = listeners(server), metrics_folder(server)
     files = {path.name for path in folder.iterdir()}
     late = min(before)
     os.kill(late, signal.SIGSTOP)
     os.kill(forked_from(server), signal.SIGKILL)
-    eventually(lambda: server.logged().count("Running on") == 4, "two others that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 4, "two others that serve")
 
     os.kill(late, signal.SIGCONT)
 
@@ -196,7 +196,7 @@ def test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follo
 def test_a_signal_to_all_processes_stops_them_in_order(home: Home) -> None:
     """As systemd sends it to each of a unit: the supervisor still waits for those that serve."""
     server = home.serve(workers="2")
-    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
     processes = descendants(server.process.pid)
     for process in (forked_from(server), *listeners(server), server.process.pid):
         os.kill(process, signal.SIGTERM)
@@ -423,7 +423,7 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(
 def test_a_stopped_process_is_replaced_and_the_others_serve_on(home: Home) -> None:
     server = home.serve(workers="2", stall_s="2")
     # A loop that has not begun to turn is not watched: a start may wait for its database.
-    eventually(lambda: server.logged().count("Running on") == 2, "two processes that serve")
+    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
     (stopped, _) = sorted(listeners(server))
     os.kill(stopped, signal.SIGSTOP)
 

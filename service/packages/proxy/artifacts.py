@@ -27,6 +27,7 @@ from analytics.model.instants import optional_ms
 from analytics.model.policy_envelopes import ArtifactAccepted
 from analytics.model.rows import AuditContext
 from service.core.errors import Conflict, NotFound
+from service.core.text_rules import is_encodable, printable
 from service.packages.proxy.file_keys import FileKey, KnownFile, parse_file_key
 from service.store.organisations import list_orgs
 from service.store.store import Store, UnitOfWork
@@ -245,6 +246,8 @@ async def accept_artifact(
     is what is accepted. Every organisation gets the row: its installs get another file. Raises
     ARTIFACT_NOT_OFFERED and ARTIFACT_AMBIGUOUS.
     """
+    if not all(map(is_encodable, (file_name, digest, registry_url or ""))):
+        raise ARTIFACT_NOT_OFFERED(value=printable(file_name))
     offered = select(Artifact).where(
         Artifact.file_name == file_name, Artifact.offered_digest == digest
     )

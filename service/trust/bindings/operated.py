@@ -14,7 +14,7 @@ from service.trust.bindings.changes import revoke_bindings
 from service.trust.bindings.listing import parse_as_of
 from service.trust.bindings.repository import BindingState, list_by_repository
 from service.trust.bindings.repository_revocation import Repository
-from service.trust.bindings.rules import parse_repository_id
+from service.trust.bindings.rules import REPOSITORY_ID_DIGITS_MAX, parse_repository_id
 from service.trust.bindings.services import BindingServices
 from service.trust.refusals import RepositoryChanged, RepositoryNotBound
 from service.web.documentation import Tag
@@ -25,12 +25,21 @@ from service.web.parameter_types import InstantOrDate
 resource = OperatorResource("operated_bindings", "/bindings", Tag.OPERATOR, BindingServices)
 
 
+# Its text of an error is that of all endpoints of bindings, so the pattern only documents.
+NumericId = Annotated[
+    str,
+    Meta(extra_json_schema={"pattern": "^0*[1-9][0-9]*$", "maxLength": REPOSITORY_ID_DIGITS_MAX}),
+]
+
+
 class RepositoryQuery(Request):
     """A repository, and which of its bindings."""
 
-    repository_id: Annotated[str, Meta(description="Its numeric id; ids differ by issuer.")]
+    repository_id: Annotated[NumericId, Meta(description="Its id; ids differ by issuer.")]
     issuer: Annotated[str, Meta(description="Only of this issuer.")] | None = None
-    state: Literal["active", "revoked"] = "active"
+    state: Annotated[
+        Literal["active", "revoked"], Meta(description="Only those in this state.")
+    ] = "active"
     asOf: (  # noqa: N815 - as in the list of an organisation's bindings
         Annotated[InstantOrDate, Meta(description="Those that were in `state` then; default now.")]
         | None
@@ -41,7 +50,7 @@ class RepositoryRevocation(Request):
     """The bindings to revoke: all active ones of a repository, which the caller was shown."""
 
     issuer: str
-    repository_id: str
+    repository_id: NumericId
     binding_ids: Annotated[list[str], Meta(description="Exactly these must be active.")]
     reason: Annotated[str, Meta(description="Why; stored with each binding.")] | None = None
 
