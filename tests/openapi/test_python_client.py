@@ -155,6 +155,8 @@ def has_every_operation(server: Server, generated: Generated) -> None:
         paths = client.get("/openapi.json").json()["paths"]
     for operations in paths.values():
         for described in operations.values():
+            if "application/zip" in described.get("requestBody", {}).get("content", {}):
+                continue  # of which it warns
             (tag,) = described["tags"]
             assert callable(generated.operation(tag, described["operationId"]).sync_detailed)
 
