@@ -99,8 +99,8 @@ def parse_declaration(tables: dict[str, Any]) -> Declaration:
         return msgspec.convert(tables, Declaration)
     except ValidationError as error:
         raise Invalid(str(error), field="orgs") from error
-    except UnicodeEncodeError as error:  # half of a surrogate pair in a name
-        raise Invalid("orgs must be Unicode text", field="orgs") from error
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise Invalid("orgs must be text in UTF-8", field="orgs") from error
 
 
 def _tables(value: object) -> Iterator[tuple[str, dict[str, Any]]]:

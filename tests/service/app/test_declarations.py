@@ -153,3 +153,10 @@ async def test_what_is_left_out_stays_as_it_is(world: World) -> None:
 
     assert await changes(world, new={"members": {ADA: {"idp": "github"}}}) == []
     assert await everything(world, "new") == before
+
+
+@pytest.mark.parametrize("orgs", ["\ud800", {"\ud800": "\ud800"}])
+async def test_half_a_surrogate_pair_is_refused(world: World, orgs: object) -> None:
+    status, text = await refused(await declare(world, {"orgs": orgs}))
+
+    assert (status, text) == (400, "orgs must be text in UTF-8")
