@@ -1,7 +1,9 @@
 """The endpoints that make an organisation's bindings match a declared list, by a plan."""
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -14,10 +16,10 @@ from service.core.errors import Conflict, Invalid, NotFound
 from service.core.errors import errors_at as at
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_project, get_team
-from service.store.tables import Origin
+from service.store.tables import Organisation, Origin, Project, Team
 from service.trust.bindings.changes import origins_of
-from service.trust.bindings.repository import BindingState, find_projects_and_teams, list_bindings
-from service.trust.bindings.rules import parse_binding
+from service.trust.bindings.repository import BindingState, list_bindings
+from service.trust.bindings.rules import ACTIVE_MAX, ProjectsAndTeams, parse_binding
 from service.trust.bindings.services import BindingServices
 from service.trust.bindings.sync import (
     Applied,
@@ -38,6 +40,9 @@ _Declared = TypeVar("_Declared", bound="DeclaredBindings")
 SYNC_BYTES_MAX: Final = 4 * 2**20
 SYNC_PATH: Final = "/oidc-bindings/sync"
 """How the paths of the endpoints end, or the path of a plan before `/plan`."""
+
+_TURN_BINDINGS: Final = 100
+"""After so many bindings other requests have their turn."""
 
 _EXAMPLE: Final = {
     "issuer": "https://token.actions.githubusercontent.com",
@@ -73,7 +78,7 @@ class DeclaredBinding(Struct, frozen=True, forbid_unknown_fields=True):
 class DeclaredBindings(Struct, frozen=True, forbid_unknown_fields=True):
     """The bindings to have. `issuer` is that of those that name none."""
 
-    bindings: list[DeclaredBinding]
+    bindings: Annotated[list[DeclaredBinding], Meta(max_length=ACTIVE_MAX)]
     issuer: str | None = None
     has_prune: Annotated[
         bool, Meta(description="Whether active bindings that are not declared are revoked.")
@@ -185,9 +190,12 @@ async def _plan(
     """The plan for the bindings that `session` sees. Raises Invalid naming the place."""
     found: dict[tuple[str | None, ...], int] = {}
     declared = []
+    names = _Names(session, call.org)
     for number, entry in enumerate(content.bindings, 1):
+        if number % _TURN_BINDINGS == 0:
+            await asyncio.sleep(0)
         with at(f"binding {number} ({entry.sub_pattern})"):
-            binding = await _declared(session, call, entry, content.issuer)
+            binding = await _declared(names, call, entry, content.issuer)
             first = found.setdefault(binding.identity, number)
             if first != number:
                 raise Invalid(f"the same issuer, sub_pattern and id as binding {first}")
@@ -196,12 +204,38 @@ async def _plan(
     return plan_sync(declared, active, has_prune=content.has_prune)
 
 
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The projects and teams that a list names, each read once.
+
+    A list may be long, and it is planned in the transaction that applies it, for which all other
+    changes wait.
+    """
+
+    session: AsyncSession
+    org: Organisation
+    _projects: dict[str, Project] = field(default_factory=dict)
+    _teams: dict[str, Team] = field(default_factory=dict)
+
+    async def project(self, name: str) -> Project:
+        """The project with this id or name. Raises NotFound."""
+        if name not in self._projects:
+            self._projects[name] = await get_project(self.session, self.org, name)
+        return self._projects[name]
+
+    async def team(self, name: str) -> Team:
+        """The team with this id or name. Raises NotFound."""
+        if name not in self._teams:
+            self._teams[name] = await get_team(self.session, self.org, name)
+        return self._teams[name]
+
+
 async def _declared(
-    session: AsyncSession, call: Call[BindingServices], entry: DeclaredBinding, issuer: str | None
+    names: _Names, call: Call[BindingServices], entry: DeclaredBinding, issuer: str | None
 ) -> DeclaredDraft:
-    org, caller = call.org, call.caller
-    project = await get_project(session, org, entry.project) if entry.project else None
-    team = await get_team(session, org, entry.team) if entry.team else None
+    caller = call.caller
+    project = await names.project(entry.project) if entry.project else None
+    team = await names.team(entry.team) if entry.team else None
     body = {
         "issuer": entry.issuer or issuer,
         "sub_pattern": entry.sub_pattern,
@@ -211,7 +245,10 @@ async def _declared(
         "project_id": project.id if project else None,
         "team_id": team.id if team else None,
     }
-    known = await find_projects_and_teams(session, org.id, body["project_id"], body["team_id"])
+    known = ProjectsAndTeams(
+        projects=frozenset({project.id} if project else ()),
+        teams=frozenset({team.id} if team else ()),
+    )
     draft = parse_binding(body, call.services.issuers, known, frozenset(Origin))
     if team is not None and draft.origin is not Origin.TEAM_ADMIN:
         raise Invalid("a team's binding has origin team_admin")

@@ -2,6 +2,12 @@
 
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from service.store.organisations import get_project
+from service.store.tables import Organisation, Project
+from service.trust.bindings import sync_api
+from service.trust.bindings.rules import ACTIVE_MAX
 from tests.conftest import ISSUER, World, bindings_path, refused
 from tests.service.trust.bindings.test_revoke_repository import active, created
 
@@ -123,3 +129,28 @@ async def test_a_repository_is_seen_and_revoked_in_every_organisation(world: Wor
     assert {each["revokedReason"] for each in await listed(state="revoked")} == {"leaked"}
     for slug in ("acme", "other"):
         assert len(await world.audit(slug, event="oidc_binding_revoked")) == 1
+
+
+async def test_a_longer_list_than_an_organisation_may_have_is_refused(world: World) -> None:
+    """It is planned in a transaction for which all other changes wait."""
+    entries = [{"sub_pattern": f"a{number}"} for number in range(ACTIVE_MAX + 1)]
+    status, text = await refused(await sync(world, bindings=entries, plan="none"))
+
+    assert (status, text) == (400, "Expected `array` of length <= 10000 - at `$.bindings`")
+
+
+async def test_names_are_read_once_for_a_whole_list(world: World, monkeypatch) -> None:
+    read = []
+
+    async def counted(session: AsyncSession, org: Organisation, name: str) -> Project:
+        read.append(name)
+        return await get_project(session, org, name)
+
+    monkeypatch.setattr(sync_api, "get_project", counted)
+    entry = {"repository_id": 42, "project": "payments"}
+    entries = [{**entry, "sub_pattern": f"a{number}"} for number in range(200)]
+
+    planned = await plan(world, bindings=entries)
+
+    assert len(planned["actions"]) == 200
+    assert read == ["payments"]
