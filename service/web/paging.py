@@ -1,7 +1,7 @@
 """Lists a page at a time: with `limit` and `cursor`, and `next_cursor` in the answer."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Self, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from service.web.refusals import INVALID_CURSOR
 class ListCursors:
     """The cursors of one list, `scope`: opaque, signed, and good for no other list."""
 
-    key: bytes
+    key: bytes = field(repr=False)
     scope: tuple[str, ...]
 
     @classmethod

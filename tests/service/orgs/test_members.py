@@ -4,6 +4,7 @@ import pytest
 
 from service.orgs.domains import set_domain
 from service.orgs.members import add_member
+from service.web.paging import ListCursors
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.access.passkeys.holders import Holder
 from tests.service.orgs.desk import answered, ask, last_row
@@ -239,3 +240,9 @@ async def test_domains_tier_and_hold_are_read(world: World) -> None:
     shown = await answered(world, "GET", "")
     assert (shown["slug"], shown["tier"], shown["held_since"]) == ("acme", "org", None)
     assert shown["retention_days"] == 365
+
+
+def test_the_key_of_cursors_is_in_no_text() -> None:
+    cursors = ListCursors(b"a key of cursors", ("members", "org_1"))
+
+    assert "a key" not in repr(cursors)
