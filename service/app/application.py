@@ -11,7 +11,6 @@ import structlog
 from quart import Quart, Request, Response, g, request
 from quart.globals import app_ctx, request_ctx
 from quart.typing import ResponseTypes
-from quart.wrappers.request import Body
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
@@ -112,6 +111,7 @@ from service.trust.explain.explain_api import resource as explain
 from service.trust.rejected.rejected_api import resource as rejected
 from service.trust.reports.access_api import resource as reports
 from service.web.asgi import guarded, with_headers
+from service.web.bodies import BodyReceiver, ObservedBody
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
 from service.web.responses import error_answer
@@ -282,6 +282,8 @@ _BLUEPRINTS: Final = (
 class App(Quart):
     """Quart with the defaults this service needs before the first route is added."""
 
+    asgi_http_class = BodyReceiver
+
     default_config = ImmutableDict(
         {
             **Quart.default_config,
@@ -310,17 +312,6 @@ _LONG_BODIES: Final = {
     DECLARATION_PATH: DECLARATION_BYTES_MAX,
 }
 """The bytes of a body at most, by the path that the operator sends it to."""
-
-
-class ObservedBody(Body):
-    """A request's body that knows whether all of it has arrived."""
-
-    is_complete = False
-
-    def set_complete(self) -> None:
-        """Called by Quart with the last byte, or when no more are accepted."""
-        self.is_complete = True
-        super().set_complete()
 
 
 def _request_class(settings: Settings) -> type[Request]:

@@ -9,9 +9,10 @@ from quart import Quart, Request
 from werkzeug.exceptions import HTTPException
 
 from service.access.callers import OPERATOR_SCOPE, Operator
-from service.app.application import ObservedBody, app_of
+from service.app.application import app_of
 from service.app.composition import Services
 from service.core.errors import Internal, MethodNotAllowed, NotFound, Refusal
+from service.web.bodies import ObservedBody
 from service.web.request_parsing import NO_LIMIT
 
 _OF_HTTP: Final[dict[int, type[Refusal]]] = {

@@ -201,13 +201,16 @@ class _Endpoints(Generic[_Call]):
 
         def register(handler: Handler) -> Handler:
             async def route(**variables: str) -> Response:
-                caller = await group_of(group).access.authorize_operator()
+                services = group_of(group)
+                caller = await services.access.authorize_operator()
                 async with AsyncExitStack() as stack:
                     sent = await takes.sent()
                     if isinstance(body, Upload):
                         sent += (
                             await stack.enter_async_context(
-                                spooled(request, body.media, body.bytes_max)
+                                spooled(
+                                    request, body.media, body.bytes_max, services.settings.temp_dir
+                                )
                             ),
                         )
                     return answered(await self.run(caller, handler, sent, variables), status)

@@ -1,19 +1,22 @@
 """Strict parsing of requests: anything unknown is rejected, never guessed."""
 
+import asyncio
 import json
 import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 from quart import Request
-from werkzeug.exceptions import MethodNotAllowed
+from werkzeug.exceptions import MethodNotAllowed, RequestTimeout
 
 from analytics.model.strict_json import DuplicateKey, unique_members
 from service.core.errors import BodyTooLarge, Invalid, UnsupportedMediaType
-from service.core.threads import in_thread
+from service.core.file_faults import file_fault
+from service.core.threads import run_uncancellable
 from service.web.bodies import read_body
 from service.web.refusals import (
     DUPLICATE_MEMBER,
@@ -63,23 +66,38 @@ async def json_bytes(request: Request, bytes_max: int) -> bytes:
 
 
 @asynccontextmanager
-async def spooled(request: Request, media: str, bytes_max: int) -> AsyncIterator[BinaryIO]:
+async def spooled(
+    request: Request, media: str, bytes_max: int, folder: Path
+) -> AsyncIterator[BinaryIO]:
     """The request's body, of this media type, in a file without a name: it ends with the process.
 
-    Raises WRONG_MEDIA_TYPE, BodyTooLarge.
+    The file is in `folder`: the system's may be memory. Raises WRONG_MEDIA_TYPE, BodyTooLarge,
+    RequestTimeout if the client stops sending, StoreUnavailable if the file cannot be written.
     """
     if request.mimetype != media:
         raise WRONG_MEDIA_TYPE(value=media)
     limit = body_limit(request, bytes_max)
-    with tempfile.TemporaryFile() as file:
-        size = 0
-        async for piece in request.body:
-            size += len(piece)
-            if size > limit:  # without a Content-Length this is not known before
-                raise BodyTooLarge
-            await in_thread(file.write, piece)
-        await in_thread(file.flush)
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(tempfile.TemporaryFile(dir=folder))
+            size = 0
+            while (piece := await _next_piece(request)) is not None:
+                size += len(piece)
+                if size > limit:  # without a Content-Length this is not known before
+                    raise BodyTooLarge
+                await run_uncancellable(file.write, piece)
+            await run_uncancellable(file.flush)
+        except OSError as error:
+            raise file_fault(error) from error
         yield file
+
+
+async def _next_piece(request: Request) -> bytes | None:
+    """The next bytes of the body, or None at its end. Raises RequestTimeout."""
+    try:
+        return await asyncio.wait_for(anext(request.body, None), request.body_timeout)
+    except TimeoutError as error:  # which is an OSError
+        raise RequestTimeout from error
 
 
 def body_limit(request: Request, bytes_max: int) -> int:

@@ -1,7 +1,11 @@
 """The operator's API of the blocklist: what is in force, comparing with it, and removing a feed."""
 
+import asyncio
+import errno
 import json
 import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from service.app import application
 from service.packages.policy import blocklist, sbom
 from service.packages.policy.blocklist_api import SENT_SBOM_BYTES_MAX
+from service.web import request_parsing
 from tests.conftest import World, refused
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist_feeds import import_records, in_force
@@ -277,3 +282,88 @@ async def test_an_archive_is_read_in_threads(world: World, monkeypatch) -> None:
     assert (await send(world, archive("one"))).status_code == 200
     assert threads
     assert threading.get_ident() not in threads
+
+
+def _sent(world: World, pieces: AsyncIterator[dict[str, Any]]) -> tuple[Any, Any, list[Any]]:
+    """A request's scope, how its body is received, and what is answered."""
+    headers = {**world.admin, "content-type": "application/zip", "host": "localhost"}
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": f"{BLOCKLIST}/imports",
+        "query_string": b"file=osv.zip",
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+
+    async def receive() -> Any:
+        return await anext(pieces)
+
+    return scope, receive, []
+
+
+async def _answer(world: World, pieces: AsyncIterator[dict[str, Any]]) -> int:
+    """The status of the answer to an archive that arrives in `pieces`."""
+    scope, receive, answered = _sent(world, pieces)
+
+    async def send(message: Any) -> None:
+        answered.append(message)
+
+    await world.app(scope, receive, send)
+    return int(answered[0]["status"])
+
+
+async def test_an_archive_is_received_no_faster_than_it_is_written(
+    world: World, monkeypatch
+) -> None:
+    """One of a gigabyte must not wait in memory for a slow disk."""
+    received, written, waiting = 0, 0, []
+
+    async def pieces() -> AsyncIterator[dict[str, Any]]:
+        nonlocal received
+        for _ in range(64):
+            received += 2**18
+            yield {"type": "http.request", "body": b"0" * 2**18, "more_body": True}
+        yield {"type": "http.request", "body": b"", "more_body": False}
+        await asyncio.Event().wait()
+
+    async def write(function: Any, *arguments: Any) -> Any:
+        nonlocal written
+        await asyncio.sleep(0)
+        written += sum(map(len, arguments))
+        waiting.append(received - written)
+        return function(*arguments)
+
+    monkeypatch.setattr(request_parsing, "run_uncancellable", write)
+
+    assert await _answer(world, pieces()) == 400  # it is no zip
+    assert written == 2**24
+    assert max(waiting) <= 2**21
+
+
+async def test_who_stops_sending_an_archive_is_answered(world: World) -> None:
+    world.app.config["BODY_TIMEOUT"] = 0.05
+
+    async def pieces() -> AsyncIterator[dict[str, Any]]:
+        yield {"type": "http.request", "body": b"PK", "more_body": True}
+        await asyncio.Event().wait()
+
+    assert await _answer(world, pieces()) == 408
+
+
+async def test_an_archive_is_kept_in_the_data_dir_and_a_full_disk_is_said(
+    world: World, monkeypatch
+) -> None:
+    folders = []
+
+    def full(dir: Path) -> Any:  # noqa: A002 - as the function is called
+        folders.append(dir)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(request_parsing.tempfile, "TemporaryFile", full)
+
+    assert (await refused(await send(world, b"PK")))[0] == 507
+    assert folders == [world.services.settings.temp_dir]
