@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,9 +58,6 @@ class Answer:
     sent: int | None = None
     end: str = ""
     is_endless: bool = False
-
-    def with_(self, **changes: Any) -> "Answer":
-        return replace(self, **changes)
 
 
 Fault = Callable[[Request, Callable[[], Answer]], Answer]

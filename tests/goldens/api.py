@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 from tests.goldens.shown import shown_answer
 from tests.goldens.world import METRICS_TOKEN, Answer, App, Copies
 
-_DOCUMENT: Final = "/openapi.json"
 _PREFIXES: Final = ("/api/", "/proxy/")
 _PARAMETER: Final = re.compile(r"<(?:\w+:)?(\w+)>")
 _JSON: Final = "application/json"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.issuers.server import DISCOVERY, KEYS, Outage
+from tests.issuers.server import KEYS, Outage
 from tests.talking import TalkingProcess
 
 
@@ -49,11 +49,6 @@ class IssuerProcess(TalkingProcess):
     def key_requests(self) -> int:
         """How often its keys were asked for."""
         return self.requests().get(KEYS, 0)
-
-    @property
-    def discoveries(self) -> int:
-        """How often its configuration was asked for."""
-        return self.requests().get(DISCOVERY, 0)
 
     def table(self, name: str = "github", **changes: str) -> str:
         """Its table for an issuers file, with the claims of GitHub's tokens.

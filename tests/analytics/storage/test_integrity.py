@@ -44,7 +44,6 @@ from tests.analytics.samples import (
 )
 
 ROWS = [sample_row(NOON + timedelta(seconds=second)) for second in range(10)]
-CUTOFF_S = 1_800_000_000.0
 
 
 @pytest.fixture

@@ -82,10 +82,6 @@ class LakeWorld:
         async with self.services.store.read() as session:
             return (await list_tables(session))[self.key(tenant_id)].version
 
-    async def read_head(self) -> Any:
-        """The table as the publisher reads it."""
-        return self.places.table(self.key()).read(await self.version())
-
     async def read(self, tenant_id: str = ALL_TENANTS) -> pa.Table:
         """The rows of the table, as its format's own library reads them."""
         if self.format == "iceberg":

@@ -17,13 +17,6 @@ ORIGINS = Origins({"pypi": FILES, "npm": INDEX})
 PAGE_URL = f"{INDEX}/simple/some-project/"
 FIRST_AT = datetime(2020, 1, 1, tzinfo=UTC)
 
-TAGS = (
-    "cp39-cp39-manylinux_2_17_x86_64.manylinux2014_x86_64",
-    "cp310-cp310-macosx_11_0_arm64",
-    "cp311-cp311-win_amd64",
-    "py3-none-any",
-)
-
 
 def published_at(number: int) -> datetime:
     """When version `number` was published."""
@@ -59,16 +52,6 @@ def simple_page(*files: Json, **changes: object) -> Json:
         "alternate-locations": [],
     }
     return {**page, **changes}
-
-
-def large_page(releases: int) -> bytes:
-    """A page with four wheels and an sdist of each release, about 2.6 kB."""
-    files = []
-    for number in range(releases):
-        stem = f"some_project-{number // 10}.{number % 10}"
-        names = [f"{stem}-{tags}.whl" for tags in TAGS]
-        files += [simple_file(name, number) for name in (*names, f"{stem}.tar.gz")]
-    return encoded(simple_page(*files))
 
 
 def html_page(*files: Json, head: str = "", relative: bool = False) -> bytes:
@@ -140,12 +123,6 @@ def packument(*versions: Json, **changes: object) -> Json:
         "license": "MIT",
     }
     return {**document, **changes}
-
-
-def large_packument(versions: int) -> bytes:
-    """A full document with as many versions, each about 1.2 kB."""
-    numbers = range(versions)
-    return encoded(packument(*(package_version(f"{n // 100}.{n % 100}.0") for n in numbers)))
 
 
 def encoded(document: object) -> bytes:

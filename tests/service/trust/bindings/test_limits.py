@@ -15,7 +15,6 @@ SUB_TEXT = "sub_pattern must be 1..1024 chars with no whitespace / control chara
 DIGITS_TEXT = "repository_id must be a positive integer string"
 EVENT_TEXT = "every event_names entry must be a non-whitespace 1..64-char string"
 MANY_TEXT = "event_names must have at most 64 entries"
-REASON_TEXT = "reason must be at most 1024 chars with no control characters"
 
 EMOJI = "🦊"
 COMBINED = "e\u0301"
