@@ -57,7 +57,7 @@ from service.audit.refusals import (
 )
 from service.audit.search import with_search
 from service.audit.services import AuditServices
-from service.core.errors import Invalid
+from service.core.errors import Forbidden, Invalid, OrgNotFound
 from service.store.lost_segments import count_rows, losses_within
 from service.store.tables import ExportEntry
 from service.web.compression import content_coding
@@ -66,7 +66,7 @@ from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
 from service.web.parameter_types import Cursor, Omittable, TimestampUs
-from service.web.refusals import INVALID_CURSOR, ORG_REFUSALS
+from service.web.refusals import INVALID_CURSOR, UNKNOWN_PARAMETER
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
 
@@ -281,7 +281,9 @@ _documented_export = partial(
     querystring=ExportQuery,
     refusals=[
         Invalid,
-        *ORG_REFUSALS,
+        UNKNOWN_PARAMETER,
+        Forbidden,
+        OrgNotFound,
         *QUERY_REFUSALS,
         TOO_MANY_EXPORTS,
         TOO_MANY_OWN_EXPORTS,

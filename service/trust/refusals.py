@@ -80,6 +80,7 @@ CREATE_REFUSALS: Final[tuple[type[Invalid], ...]] = (
 TOKEN_NOT_STRING: Final = Invalid.of("token must be a string", field="token")
 CLAIMS_NOT_OBJECT: Final = Invalid.of("claims must be a JSON object", field="claims")
 NEITHER_TOKEN_NOR_CLAIMS: Final = Invalid.of("give either token or claims")
+AS_OF_IN_FUTURE: Final = Invalid.of("asOf must not be in the future", field="asOf")
 BINDING_IDS_NOT_STRINGS: Final = Invalid.of(
     "binding_ids must be an array of strings", field="binding_ids"
 )

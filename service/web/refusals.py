@@ -4,9 +4,7 @@ from typing import Final
 
 from service.core.errors import (
     BodyTooLarge,
-    Forbidden,
     Invalid,
-    OrgNotFound,
     Refusal,
     UnsupportedMediaType,
 )
@@ -38,6 +36,3 @@ BODY_REFUSALS: Final[tuple[type[Refusal], ...]] = (
     UNKNOWN_ENCODING,
 )
 """What reading a JSON body refuses, besides NOT_AN_OBJECT."""
-
-ORG_REFUSALS: Final[tuple[type[Refusal], ...]] = (UNKNOWN_PARAMETER, Forbidden, OrgNotFound)
-"""What every endpoint of an organisation refuses, besides Unauthenticated."""

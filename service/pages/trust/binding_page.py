@@ -68,7 +68,7 @@ class BindingView:
     reads_form=True,
 )
 async def binding_page(call: Call[DashboardServices], state: FormState, binding_id: str) -> View:
-    """One binding and its history. Raises NoSuchBinding."""
+    """One binding and its history. Raises NO_SUCH_BINDING."""
     services, caller, org = call.services, call.caller, call.org
     async with call.read() as session:
         binding = await get_binding(session, org.id, binding_id)

@@ -15,6 +15,7 @@ from service.pages.services import DashboardServices
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX
+from service.trust.refusals import AS_OF_IN_FUTURE
 from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_bindings", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
@@ -61,7 +62,7 @@ class BindingsView:
 async def bindings_page(call: Call[DashboardServices], state: FormState) -> View:
     """Which CI jobs are trusted, or were at an earlier instant.
 
-    Raises Invalid, NoSuchBinding for parameters that its forms never send.
+    Raises Invalid, NO_SUCH_BINDING for parameters that its forms never send.
     """
     view = await load_bindings_view(call, state.typed)
     return {"page": view, "status": Invalid.status if view.faults else state.status}
@@ -111,7 +112,7 @@ def _as_of(text: str | None, now: datetime, faults: dict[str, str]) -> datetime 
         faults["asOf"] = error.text
         return None
     if as_of is not None and as_of > now:
-        faults["asOf"] = "asOf must not be in the future"
+        faults["asOf"] = AS_OF_IN_FUTURE.text
         return None
     return as_of
 

@@ -214,19 +214,11 @@ async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) 
     return BindingCounts(*(await session.execute(counts)).one())
 
 
-async def list_bindings(
-    session: AsyncSession,
-    tenant_id: str,
-    state: BindingState | None = None,
-    as_of: datetime | None = None,
-) -> Sequence[Binding]:
-    """The organisation's bindings, newest first, then by id.
-
-    With `as_of`, those that were in `state` (by default active) at that instant.
-    """
+async def list_active_bindings(session: AsyncSession, tenant_id: str) -> Sequence[Binding]:
+    """The organisation's active bindings, newest first, then by id."""
     query = (
         select(Binding)
-        .where(Binding.tenant_id == tenant_id, in_state(state, as_of))
+        .where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
         .order_by(Binding.added_at.desc(), Binding.id)
     )
     return (await session.scalars(query)).all()

@@ -12,13 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
 from service.access.roles import Capability
-from service.core.errors import Conflict, Invalid, NotFound
-from service.core.errors import errors_at as at
+from service.core.errors import Conflict, Invalid, NotFound, errors_at
 from service.core.text_rules import parse_reason
 from service.store.organisations import get_project, get_team
 from service.store.tables import Organisation, Origin, Project, Team
 from service.trust.bindings.changes import origins_of
-from service.trust.bindings.repository import BindingState, list_bindings
+from service.trust.bindings.repository import list_active_bindings
 from service.trust.bindings.rules import ACTIVE_MAX, ProjectsAndTeams, parse_binding
 from service.trust.bindings.services import BindingServices
 from service.trust.bindings.sync import (
@@ -158,7 +157,7 @@ async def plan(call: Call[BindingServices], declared: DeclaredBindings) -> SyncP
     """Show what would make the organisation's active bindings match a list. Nothing is changed."""
     async with call.read() as session:
         planned = await _plan(session, call, declared)
-    return _form(call.org.slug, planned, ())
+    return _answer(call.org.slug, planned, ())
 
 
 @resource.post(
@@ -181,7 +180,7 @@ async def sync(call: WriteCall[BindingServices], declared: BindingsToSync) -> Sy
     applied = await apply_plan(
         call.work, call.org, planned, call.caller, call.services.issuers, reason, origins
     )
-    return _form(call.org.slug, planned, applied)
+    return _answer(call.org.slug, planned, applied)
 
 
 async def _plan(
@@ -194,13 +193,13 @@ async def _plan(
     for number, entry in enumerate(content.bindings, 1):
         if number % _TURN_BINDINGS == 0:
             await asyncio.sleep(0)
-        with at(f"binding {number} ({entry.sub_pattern})"):
+        with errors_at(f"binding {number} ({entry.sub_pattern})"):
             binding = await _declared(names, call, entry, content.issuer)
             first = found.setdefault(binding.identity, number)
             if first != number:
                 raise Invalid(f"the same issuer, sub_pattern and id as binding {first}")
         declared.append(binding)
-    active = await list_bindings(session, call.org.id, BindingState.ACTIVE)
+    active = await list_active_bindings(session, call.org.id)
     return plan_sync(declared, active, has_prune=content.has_prune)
 
 
@@ -269,7 +268,7 @@ def _name_of(actions: Sequence[SyncAction]) -> str:
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
-def _form(slug: str, planned: Plan, applied: Sequence[Applied]) -> SyncPlan:
+def _answer(slug: str, planned: Plan, applied: Sequence[Applied]) -> SyncPlan:
     new_ids = [entry.new_id for entry in applied] or [None] * len(planned.actions)
     return SyncPlan(
         org=slug,

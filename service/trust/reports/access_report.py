@@ -31,6 +31,7 @@ from service.store.store import Store
 from service.store.tables import ApiKey, Binding, Member, Organisation, Team, TeamAdmin
 from service.store.tables.base import Base
 from service.trust.bindings.repository import BindingState, in_state
+from service.trust.refusals import AS_OF_IN_FUTURE
 
 RIGHTS_EVENTS: Final = (
     MemberRoleChanged.event,
@@ -302,7 +303,7 @@ async def report_access(
     """
     as_of = now if as_of is None else as_of
     if as_of > now:
-        raise Invalid("asOf must not be in the future", field="asOf")
+        raise AS_OF_IN_FUTURE
     if as_of < org.created_at:
         raise Invalid("asOf is before the organisation was created", field="asOf")
     # The tables first: the rows of changes that are committed meanwhile are undone like any other.
