@@ -71,7 +71,7 @@ PLAIN_COLUMNS: Final = tuple(
     for column in COLUMNS
     if column.wire in ITEM_COLUMNS and column.name not in _Ruled.__struct_fields__
 )
-"""The columns of an item that its row has as they are, if `check_column` accepts them."""
+"""The columns of an item that its row has as they are, once they are checked."""
 
 _TEXTS: Final = len(ITEM_COLUMNS) - len(_JSON)
 """The columns of an item that are text; they come first."""

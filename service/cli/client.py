@@ -66,7 +66,7 @@ _UNEXPECTED: Final = (
 
 
 class ServerRefusal(Refusal):
-    """The server refused a request, or none answered. `status` is None without an answer."""
+    """The server refused a request, or none answered: then `answered_status` is None."""
 
     status = 502
 
@@ -470,7 +470,7 @@ class Client:
     def _explained(self, text: str, response: httpx2.Response) -> str:
         """The server's error with what to do about it."""
         if response.status_code == httpx2.codes.UNAUTHORIZED and self._credential is not None:
-            return f"{_UNAUTHORIZED[self._credential.kind].format(server=self.server)}"
+            return _UNAUTHORIZED[self._credential.kind].format(server=self.server)
         if response.status_code == httpx2.codes.TOO_MANY_REQUESTS:
             wait = response.headers.get("retry-after", "")
             return f"{text}; try again in {wait} s" if wait.isdecimal() else text

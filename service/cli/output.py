@@ -178,7 +178,7 @@ def did_you_mean(text: str, name: str, known: Iterable[str]) -> str:
 def printable(value: object) -> str:
     """`value` with characters escaped that a terminal would not print but interpret."""
     if value is None:
-        return "–"
+        return NONE
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(printable, value))
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))

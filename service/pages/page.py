@@ -41,6 +41,7 @@ from service.store.tables import Member
 from service.web.dependencies import BaseServices, group_of
 from service.web.endpoint import VARIABLE, Action, Call, Taken
 from service.web.models import Answer, Query, Request, form_values, model_of
+from service.web.paging import FIND_CHARS_MAX
 from service.web.request_parsing import all_parameters
 from service.web.templates import render_template
 
@@ -78,9 +79,6 @@ ROWS_MAX: Final = 50
 
 PLACE: Final = ("find", "after")
 """The parameters that select the part of a list: what rows contain, and the row before them."""
-
-PLACE_CHARS_MAX: Final = 255
-"""No member's address is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,8 @@ def _here() -> dict[str, str]:
     """
     place = {name: request.args[name] for name in PLACE if request.args.get(name)}
     for name, value in place.items():
-        if len(value) > PLACE_CHARS_MAX:
-            raise Invalid(f"{name} must be at most {PLACE_CHARS_MAX} characters", field=name)
+        if len(value) > FIND_CHARS_MAX:
+            raise Invalid(f"{name} must be at most {FIND_CHARS_MAX} characters", field=name)
     return place
 
 

@@ -125,8 +125,8 @@ class ChangeOptions(Options, total=False):
     """Also of an endpoint that changes something.
 
     For callers with `needs`; None: for every member. A change that `is_sensitive` gives access: it
-    needs a recent sign-in. With `if_match`, the
-    handler finds in `call.replaces` the revision that the caller has seen.
+    needs a recent sign-in. With `if_match`, the handler finds in `call.replaces` the revision that
+    the caller has seen.
     """
 
     needs: Required[Capability | None]

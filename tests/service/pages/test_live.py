@@ -27,7 +27,7 @@ from tests.service.pages.page import AUDIT, Page, add_install, open_page
 
 LIVE = f"{AUDIT}/live"
 PATIENCE_S = 10
-"""Less than HANG_S: without their guards, which are taken out in tests, some events never come."""
+"""Less than HANG_S: if a mutant leaves a statement out, some events never come."""
 
 BLOCK = BlocklistHit(rule_id="MAL-1", source="osv")
 HOSTILE = """a\rdata: x\r\revent: ended\r\n\r\n</tr><script>alert(1)</script>"""
