@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from service.cli.client import Client, Form, given, org_path, retold
+from service.cli.client import Client, JsonObject, given, org_path, retold
 from service.cli.commands import api_command, current_run
 from service.cli.output import Answer, Table
 from service.cli.root import root
@@ -52,7 +52,7 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
     return Answer(form, list(_lines(form)), table)
 
 
-def _lines(form: Form) -> Iterator[str]:
+def _lines(form: JsonObject) -> Iterator[str]:
     """What follows the table of members."""
     for role in form["roles"]:
         yield f"{role['role']} may: {' '.join(role['capabilities']) or 'nothing'}"

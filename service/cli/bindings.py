@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from service.cli.asking import confirm, has_terminal, yes_option
-from service.cli.client import Client, Form, Parameters, given, org_path
+from service.cli.client import Client, JsonObject, Parameters, given, org_path
 from service.cli.commands import api_command
 from service.cli.output import Answer, Table, padded, printable
 from service.cli.root import root
@@ -192,10 +192,10 @@ async def bindings_revoke(
     return _revoked([(form["org"], form["id"]) for form in active])
 
 
-async def _list(client: Client, slug: str | None, asked: Parameters) -> list[Form]:
+async def _list(client: Client, slug: str | None, asked: Parameters) -> list[JsonObject]:
     """The bindings that are asked for, each with its organisation; without `slug`, of all."""
     if slug is None:
-        found: list[Form] = (await client.get(_ALL_ORGS, asked))["bindings"]
+        found: list[JsonObject] = (await client.get(_ALL_ORGS, asked))["bindings"]
         return found
     listed = await client.get(_path(slug), asked)
     return [{"org": slug, **form} for form in listed["bindings"]]
@@ -203,7 +203,7 @@ async def _list(client: Client, slug: str | None, asked: Parameters) -> list[For
 
 async def _active_of(
     client: Client, slug: str | None, repository_id: str, issuer: str
-) -> list[Form]:
+) -> list[JsonObject]:
     """The active bindings of a repository of `issuer`. Raises NotFound if there are none."""
     asked = given(repository_id=repository_id, issuer=issuer, state="active")
     active = await _list(client, slug, asked)

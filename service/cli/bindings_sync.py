@@ -9,7 +9,7 @@ import click
 
 from service.cli.asking import confirm, yes_option
 from service.cli.bindings import bindings
-from service.cli.client import Client, Form, given, org_path, retold
+from service.cli.client import Client, JsonObject, given, org_path, retold
 from service.cli.commands import api_command
 from service.cli.files import read_toml
 from service.cli.output import Answer, printable
@@ -64,7 +64,7 @@ async def bindings_sync(
     return Answer(done, [*(lines if is_sure else ()), said])
 
 
-def _plan_lines(slug: str, file: Path, plan: Form) -> Iterator[str]:
+def _plan_lines(slug: str, file: Path, plan: JsonObject) -> Iterator[str]:
     actions, unchanged = plan["actions"], plan["unchanged"]
     if actions:
         yield f"Plan for {slug} by {file.name}:"
@@ -80,7 +80,7 @@ def _plan_lines(slug: str, file: Path, plan: Form) -> Iterator[str]:
         yield f"{plan['unmanaged']} active, not in {file.name}: they stay (--prune revokes them)."
 
 
-def _words(action: Form) -> str:
+def _words(action: JsonObject) -> str:
     job = f"{printable(action['sub_pattern'])} ({action['repository_id'] or 'any id'})"
     if action["binding"] is None:
         return f"{action['action']} {job}"

@@ -8,7 +8,7 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, Form, Parameters, given, path_of
+from service.cli.client import Client, JsonObject, Parameters, given, path_of
 from service.cli.commands import api_command
 from service.cli.output import Answer, Table, printable
 from service.cli.progress import byte_progress
@@ -84,18 +84,18 @@ async def blocklist_import(
     return Answer(done, _lines(done), _table(done) if done["ecosystems"] else None, code=code)
 
 
-async def _sent(client: Client, file: Path, parameters: Parameters) -> Form:
+async def _sent(client: Client, file: Path, parameters: Parameters) -> JsonObject:
     """The outcome of importing `file`, which is sent once more to be compared if it is asked."""
     with byte_progress(f"Sending {file.name}") as show:
         return await client.upload(f"{_PATH}/imports", file, "application/zip", parameters, show)
 
 
-def _table(done: Form) -> Table:
+def _table(done: JsonObject) -> Table:
     rows = [{"ecosystem": name} | change for name, change in done["ecosystems"].items()]
     return Table.of(f"Advisories of the feed {done['feed']}", rows, _CHANGES)
 
 
-def _lines(done: Form) -> list[str]:
+def _lines(done: JsonObject) -> list[str]:
     if not done["ecosystems"]:
         return [f"Nothing to change: this file is in force ({done['advisories']} advisories)."]
     outcome = "Nothing was changed: this is a plan."
@@ -170,7 +170,7 @@ def _read_bill(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def feed_lines(feeds: Sequence[Form]) -> Iterator[str]:
+def feed_lines(feeds: Sequence[JsonObject]) -> Iterator[str]:
     """One line for each feed, and for each ecosystem without any."""
     yield from map(_feed_line, feeds)
     missing = [str(e) for e in Ecosystem if e not in {feed["ecosystem"] for feed in feeds}]

@@ -41,7 +41,7 @@ _OURS: Final = "req_"
 """Begins the `x-request-id` of every answer of this service."""
 
 Parameters = Mapping[str, str | int | Sequence[str]]
-Form = dict[str, Any]
+JsonObject = dict[str, Any]
 """An answer of the API: every one is a JSON object."""
 
 _HERE: Final = "http://localhost"
@@ -257,7 +257,7 @@ class Client:
     ) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, parameters: Parameters | None = None) -> Form:
+    async def get(self, path: str, parameters: Parameters | None = None) -> JsonObject:
         """The JSON answer to a GET. Raises ServerRefusal."""
         return await self._json("GET", path, params=_query(parameters))
 
@@ -275,21 +275,21 @@ class Client:
         path: str,
         body: bytes | Mapping[str, object],
         headers: Mapping[str, str] | None = None,
-    ) -> Form:
+    ) -> JsonObject:
         """The JSON answer to a POST of `body`, bytes of JSON or an object. Raises ServerRefusal."""
         return await self._send_json("POST", path, body, headers)
 
     async def put(
         self, path: str, body: Mapping[str, object], headers: Mapping[str, str] | None = None
-    ) -> Form:
+    ) -> JsonObject:
         """The JSON answer to a PUT of `body`. Raises ServerRefusal."""
         return await self._send_json("PUT", path, body, headers)
 
-    async def post_form(self, path: str, form: Mapping[str, str]) -> Form:
+    async def post_form(self, path: str, form: Mapping[str, str]) -> JsonObject:
         """The JSON answer to a POST of a form. Raises ServerRefusal."""
         return await self._json("POST", path, data=dict(form))
 
-    async def delete(self, path: str, parameters: Parameters | None = None) -> Form:
+    async def delete(self, path: str, parameters: Parameters | None = None) -> JsonObject:
         """The JSON answer to a DELETE. Raises ServerRefusal."""
         return await self._json("DELETE", path, params=_query(parameters))
 
@@ -300,7 +300,7 @@ class Client:
         media: str,
         parameters: Parameters,
         show: Callable[[int, int], None],
-    ) -> Form:
+    ) -> JsonObject:
         """The JSON answer to a POST of `file`, which may take long. Raises ServerRefusal.
 
         `show` is given the bytes that were sent, and all of them.
@@ -350,12 +350,12 @@ class Client:
 
     async def all_pages(
         self, path: str, member: str, parameters: Parameters | None = None
-    ) -> list[Form]:
+    ) -> list[JsonObject]:
         """All entries of a list that is answered in pages; `member` names them in an answer.
 
         Raises ServerRefusal after PAGES_MAX.
         """
-        entries: list[Form] = []
+        entries: list[JsonObject] = []
         cursor = None
         for _ in range(PAGES_MAX):
             page = await self.get(path, given(limit=_PAGE, cursor=cursor) | dict(parameters or {}))
@@ -393,12 +393,12 @@ class Client:
         path: str,
         body: bytes | Mapping[str, object],
         headers: Mapping[str, str] | None = None,
-    ) -> Form:
+    ) -> JsonObject:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"content-type": "application/json", **(headers or {})}
         return await self._json(method, path, content=content, headers=headers)
 
-    async def _json(self, method: str, path: str, **more: Any) -> Form:  # noqa: ANN401
+    async def _json(self, method: str, path: str, **more: Any) -> JsonObject:  # noqa: ANN401
         try:
             return await self._json_once(method, path, **more)
         except ServerRefusal as refusal:
@@ -408,7 +408,7 @@ class Client:
         self._credential = await sign_in()
         return await self._json_once(method, path, **more)
 
-    async def _json_once(self, method: str, path: str, **more: Any) -> Form:  # noqa: ANN401
+    async def _json_once(self, method: str, path: str, **more: Any) -> JsonObject:  # noqa: ANN401
         with _network_failures(self.server):
             response = await self._http.send(self._request(method, path, **more), stream=True)
             try:

@@ -6,7 +6,7 @@ import click
 
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
-from service.cli.client import Client, Form, given, operator_path, org_path
+from service.cli.client import Client, JsonObject, given, operator_path, org_path
 from service.cli.commands import api_command
 from service.cli.output import Answer, Table
 from service.cli.root import root
@@ -170,7 +170,7 @@ async def project_list(client: Client, slug: str) -> Answer:
     return Answer({"projects": rows}, table=Table.of(title, rows, ["name", "id"]))
 
 
-def _named(entry: Form) -> Form:
+def _named(entry: JsonObject) -> JsonObject:
     return {"id": entry["id"], "name": entry["name"]}
 
 

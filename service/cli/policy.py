@@ -10,7 +10,7 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, Form, given, org_path
+from service.cli.client import Client, JsonObject, given, org_path
 from service.cli.commands import api_command
 from service.cli.output import Answer, Table, printable
 from service.cli.root import root
@@ -111,7 +111,7 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-def _previewed(form: Form, changes: PolicyDifference) -> Answer:
+def _previewed(form: JsonObject, changes: PolicyDifference) -> Answer:
     lines = [*_difference_lines(changes), form["summary"]]
     lines += [
         f"  {entry['ecosystem']}:{entry['package']} {entry['installs']}"
@@ -189,7 +189,7 @@ def read_policy(file: Path) -> InstallPolicy:
         raise Invalid(f"{file.name}: {error}") from error
 
 
-def _policy_of(form: Form) -> InstallPolicy:
+def _policy_of(form: JsonObject) -> InstallPolicy:
     """The policy in an answer. Raises ValueError if it is none, for `expected_answers`."""
     try:
         return parse_policy(form["policy"])
@@ -262,7 +262,7 @@ async def exceptions_decline(
 
 async def _decide(
     client: Client, slug: str, exception_id: str, decision: str, reason: str | None
-) -> Form:
+) -> JsonObject:
     path = _path(slug, exception_id, "decide")
     return await client.post(path, given(decision=decision, reason=reason))
 
