@@ -35,8 +35,8 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
         if as_csv and not current_run().output.as_json:
             text = await client.get_text(path, asked | {"format": "csv"})
             return Answer(None, text.splitlines())
-        form = await client.get(path, asked)
-    teams = {team["id"]: team["name"] for team in form["teams"]}
+        answer = await client.get(path, asked)
+    teams = {team["id"]: team["name"] for team in answer["teams"]}
     members = [
         [
             member["email"],
@@ -45,25 +45,25 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
             ", ".join(teams[team_id] for team_id in member["administers"]) or None,
             member["since"],
         ]
-        for member in form["members"]
+        for member in answer["members"]
     ]
-    title = f"Members of {slug} as of {form['as_of']}"
+    title = f"Members of {slug} as of {answer['as_of']}"
     table = Table(title, ["member", "role", "may", "admin of", "since"], members)
-    return Answer(form, list(_lines(form)), table)
+    return Answer(answer, list(_lines(answer)), table)
 
 
-def _lines(form: JsonObject) -> Iterator[str]:
+def _lines(answer: JsonObject) -> Iterator[str]:
     """What follows the table of members."""
-    for role in form["roles"]:
+    for role in answer["roles"]:
         yield f"{role['role']} may: {' '.join(role['capabilities']) or 'nothing'}"
-    for key in form["api_keys"]:
+    for key in answer["api_keys"]:
         yield (
             f"API key {key['id']} ({key['name']}) may {' '.join(key['scopes']) or UNSCOPED_WORDS}"
             f" in {key['project_id'] or 'the whole organisation'} since {key['since']}"
         )
-    for binding in form["bindings"]:
+    for binding in answer["bindings"]:
         yield (
             f"Binding {binding['id']} trusts {binding['sub_pattern']} of {binding['issuer']}"
             f" since {binding['since']}"
         )
-    yield from form["notes"]
+    yield from answer["notes"]

@@ -69,8 +69,8 @@ def _issued(key: dict[str, Any]) -> Answer:
 @api_command(apikey, "list")
 async def apikey_list(client: Client, slug: str) -> Answer:
     """List API keys with owner, last use and expiry, ended ones included."""
-    form = await client.get(_path(slug))
-    keys = form["api_keys"]
+    answer = await client.get(_path(slug))
+    keys = answer["api_keys"]
     shown = [key | {"scopes": key["scopes"] or None, "note": _note(key)} for key in keys]
     table = Table.of(f"API keys of {slug}", shown, _COLUMNS, _COLUMNS[4:7])
     return Answer({"api_keys": keys}, table=table)

@@ -71,8 +71,8 @@ async def bindings_add(
         team_id=team,
     )
     created = await client.post(_path(slug), body)
-    form = {"org": slug, **await client.get(_path(slug, created["id"]))}  # with all its fields
-    return Answer(form, [f"{slug} now trusts {sub}: {form['id']}"])
+    binding = {"org": slug, **await client.get(_path(slug, created["id"]))}  # with all its fields
+    return Answer(binding, [f"{slug} now trusts {sub}: {binding['id']}"])
 
 
 def _origin(client: Client, team: str | None) -> Origin:
@@ -130,13 +130,13 @@ async def bindings_list(
 @click.argument("binding_id", metavar="ID")
 async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
     """Print one binding, active or revoked, with all its fields."""
-    form = {"org": slug, **await client.get(_path(slug, binding_id))}
+    binding = {"org": slug, **await client.get(_path(slug, binding_id))}
     lines = [
         f"{padded(name, _LABEL_WIDTH)}{printable(value)}"
-        for name, value in form.items()
+        for name, value in binding.items()
         if value is not None and value != []
     ]
-    return Answer(form, lines)
+    return Answer(binding, lines)
 
 
 @api_command(bindings, "revoke", changes=True, needs_org=False)
@@ -178,7 +178,7 @@ async def bindings_revoke(
         raise WrongUsage("--repository-id needs either --org or --all-orgs")
 
     active = await _active_of(client, slug, repository_id, issuer)
-    shown = [f"{form['id']} of {form['org']}: {form['subPattern']}" for form in active]
+    shown = [f"{binding['id']} of {binding['org']}: {binding['subPattern']}" for binding in active]
     noun = "binding" if len(active) == 1 else "bindings"
     confirm(f"Revoke {len(active)} {noun}?", is_sure=is_sure, shown=shown)
     # Exactly the bindings that were listed.
@@ -186,10 +186,10 @@ async def bindings_revoke(
         issuer=issuer,
         repository_id=repository_id,
         reason=reason,
-        binding_ids=[form["id"] for form in active],
+        binding_ids=[binding["id"] for binding in active],
     )
     await client.post(f"{_ALL_ORGS}/revoke" if slug is None else _path(slug, "revoke"), body)
-    return _revoked([(form["org"], form["id"]) for form in active])
+    return _revoked([(binding["org"], binding["id"]) for binding in active])
 
 
 async def _list(client: Client, slug: str | None, asked: Parameters) -> list[JsonObject]:
@@ -198,7 +198,7 @@ async def _list(client: Client, slug: str | None, asked: Parameters) -> list[Jso
         found: list[JsonObject] = (await client.get(_ALL_ORGS, asked))["bindings"]
         return found
     listed = await client.get(_path(slug), asked)
-    return [{"org": slug, **form} for form in listed["bindings"]]
+    return [{"org": slug, **binding} for binding in listed["bindings"]]
 
 
 async def _active_of(
@@ -259,8 +259,8 @@ async def bindings_replace(
         body["event_names"] = list(events)
     if project is not None or any_project:
         body["project_id"] = None if project is None else await client.project_id(slug, project)
-    form = {"org": slug, **await client.post(_path(slug, binding_id, "replace"), body)}
-    return Answer(form, [f"{form['id']} of {slug} replaces {binding_id}."])
+    binding = {"org": slug, **await client.post(_path(slug, binding_id, "replace"), body)}
+    return Answer(binding, [f"{binding['id']} of {slug} replaces {binding_id}."])
 
 
 async def _default_org(client: Client) -> str | None:

@@ -59,12 +59,14 @@ async def explain(
     if project is not None:
         project_id = await client.project_id(slug, project)
         body += b"," + _member("project_id", _json(project_id.encode()))
-    form = await client.post(org_path(slug, "oidc-bindings", "explain"), b"{" + body + b"}")
+    answer = await client.post(org_path(slug, "oidc-bindings", "explain"), b"{" + body + b"}")
     return Answer(
-        form,
-        list(_lines(slug, form)),
-        Table("Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in form["rules"]]),
-        code=ExitCode.DONE if form["passes"] else ExitCode.FAILED,
+        answer,
+        list(_lines(slug, answer)),
+        Table(
+            "Rules", ["rule", "name", "status", "found"], [_row(rule) for rule in answer["rules"]]
+        ),
+        code=ExitCode.DONE if answer["passes"] else ExitCode.FAILED,
     )
 
 
@@ -93,25 +95,25 @@ def _row(rule: dict[str, Any]) -> list[object]:
     return [rule["rule"], rule["name"], status, printable(rule["found"])]
 
 
-def _lines(slug: str, form: dict[str, Any]) -> Iterator[str]:
-    yield _verdict(form)
-    if form["reason"]:
-        yield f"  {printable(form['reason'])}"
-    for rule in form["rules"]:
+def _lines(slug: str, answer: dict[str, Any]) -> Iterator[str]:
+    yield _verdict(answer)
+    if answer["reason"]:
+        yield f"  {printable(answer['reason'])}"
+    for rule in answer["rules"]:
         if rule["status"] == "failed":
             yield ""
             yield f"Rule {rule['rule']} ({rule['name']}): {printable(rule['note'])}"
             yield from _comparison(rule["expected"], rule["found"], rule["difference"])
-    yield from _nearest(form)
-    if form["proposal"]:
+    yield from _nearest(answer)
+    if answer["proposal"]:
         yield ""
         yield "What would make it trusted:"
-        yield from proposal_lines(slug, form["proposal"])
+        yield from proposal_lines(slug, answer["proposal"])
 
 
-def _nearest(form: dict[str, Any]) -> Iterator[str]:
-    sub = form["rules"][_SUBJECT]["found"]
-    for near in form["nearest"]:
+def _nearest(answer: dict[str, Any]) -> Iterator[str]:
+    sub = answer["rules"][_SUBJECT]["found"]
+    for near in answer["nearest"]:
         yield ""
         yield f"Nearest: {near['id']} ({near['state']}). {printable(near['why'])}"
         difference = near["difference"]
@@ -120,11 +122,11 @@ def _nearest(form: dict[str, Any]) -> Iterator[str]:
             yield from _comparison(None, sub, difference)
 
 
-def _verdict(form: dict[str, Any]) -> str:
-    if not form["passes"]:
-        return f"Not trusted: {'/'.join(filter(None, (form['code'], form['detail'])))}"
-    unsigned = "" if form["signatureChecked"] else ", if the issuer has signed it"
-    return f"Trusted by {form['binding']}{unsigned}."
+def _verdict(answer: dict[str, Any]) -> str:
+    if not answer["passes"]:
+        return f"Not trusted: {'/'.join(filter(None, (answer['code'], answer['detail'])))}"
+    unsigned = "" if answer["signatureChecked"] else ", if the issuer has signed it"
+    return f"Trusted by {answer['binding']}{unsigned}."
 
 
 def _comparison(
@@ -202,10 +204,12 @@ async def bindings_rejected(
     """
     verified = None if is_verified is None else str(is_verified).lower()
     parameters = given(verified=verified, code=code, since=since, limit=limit)
-    form = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
-    rows = [_rejected_row(entry) for entry in form["rejected"]]
+    answer = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
+    rows = [_rejected_row(entry) for entry in answer["rejected"]]
     return Answer(
-        form, list(_proposals(slug, form)), Table("Rejected subjects", _COLUMNS, rows, ["lastAt"])
+        answer,
+        list(_proposals(slug, answer)),
+        Table("Rejected subjects", _COLUMNS, rows, ["lastAt"]),
     )
 
 
@@ -215,8 +219,8 @@ def _rejected_row(entry: dict[str, Any]) -> list[object]:
     return ["yes" if entry["verified"] else "no", code, *cells]
 
 
-def _proposals(slug: str, form: dict[str, Any]) -> Iterator[str]:
-    for entry in form["rejected"]:
+def _proposals(slug: str, answer: dict[str, Any]) -> Iterator[str]:
+    for entry in answer["rejected"]:
         if entry["proposal"] is not None:
             yield ""
             yield f"What would make {printable(entry['subject'])} trusted:"

@@ -32,19 +32,19 @@ def policy() -> None:
 async def policy_show(client: Client, slug: str, revision: int | None) -> Answer:
     """Show the policy in force. With --json its `policy` can be changed and set again."""
     try:
-        form = await client.get(org_path(slug, "policy"), given(revision=revision))
+        answer = await client.get(org_path(slug, "policy"), given(revision=revision))
     except Refusal as refusal:
         if REVISION_NOT_FOUND.text not in {refusal.text, getattr(refusal, "code", None)}:
             raise
         raise Invalid(f"{slug} has no revision {revision} of its policy") from refusal
-    if form["revision"] == 0:
+    if answer["revision"] == 0:
         lines = [f"{slug} has no policy: the blocklist alone is in force."]
     else:
         lines = [
-            f"Revision {form['revision']}, by {form['changed_by']} on {form['changed_at']}:",
-            *_policy_lines(_policy_of(form)),
+            f"Revision {answer['revision']}, by {answer['changed_by']} on {answer['changed_at']}:",
+            *_policy_lines(_policy_of(answer)),
         ]
-    return Answer(form, lines)
+    return Answer(answer, lines)
 
 
 @api_command(policy, "set", changes=True)
@@ -90,12 +90,12 @@ async def policy_set(
         confirm(question, is_sure=is_sure, shown=_difference_lines(changes))
         if revision is None:
             revision = shown["revision"]  # the one that the answer is about
-    form = await client.put(path, document, _if_match(revision))
-    data = form | {"is_changed": before != wanted, "difference": asdict(changes)}
+    answer = await client.put(path, document, _if_match(revision))
+    data = answer | {"is_changed": before != wanted, "difference": asdict(changes)}
     if before == wanted:
         return Answer(data, ["Nothing to change."])
     lines = _difference_lines(changes) if is_sure else []
-    return Answer(data, [*lines, f"Revision {form['revision']} is in force."])
+    return Answer(data, [*lines, f"Revision {answer['revision']} is in force."])
 
 
 def _if_match(revision: int | None) -> dict[str, str]:
@@ -111,23 +111,23 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-def _previewed(form: JsonObject, changes: PolicyDifference) -> Answer:
-    lines = [*_difference_lines(changes), form["summary"]]
+def _previewed(answer: JsonObject, changes: PolicyDifference) -> Answer:
+    lines = [*_difference_lines(changes), answer["summary"]]
     lines += [
         f"  {entry['ecosystem']}:{entry['package']} {entry['installs']}"
-        for entry in form["top_packages"]
+        for entry in answer["top_packages"]
     ]
-    lines += [f"  {printable(entry['name'])} {entry['installs']}" for entry in form["top_jobs"]]
-    if form["first_party"]:
+    lines += [f"  {printable(entry['name'])} {entry['installs']}" for entry in answer["top_jobs"]]
+    if answer["first_party"]:
         lines.append(
-            f"{form['first_party']} installs would have to come from an internal registry."
+            f"{answer['first_party']} installs would have to come from an internal registry."
         )
-    if form["undated"]:
+    if answer["undated"]:
         lines.append(
-            f"{form['undated']} installs would be subject to the cooldown: it is not known when"
+            f"{answer['undated']} installs would be subject to the cooldown: it is not known when"
             " their releases were published."
         )
-    return Answer(form | {"difference": asdict(changes)}, lines)
+    return Answer(answer | {"difference": asdict(changes)}, lines)
 
 
 @api_command(policy, "check")
@@ -160,17 +160,17 @@ async def policy_check(
     asked = given(
         ecosystem=ecosystem, package=package, version=release_version, published_at=published
     )
-    form = await client.post(org_path(slug, "policy", "check"), asked)
-    said = form["decision"] or "depends on its age"
-    is_served = form["decision"] == "BLOCKED" and not form["is_refused"]
+    answer = await client.post(org_path(slug, "policy", "check"), asked)
+    said = answer["decision"] or "depends on its age"
+    is_served = answer["decision"] == "BLOCKED" and not answer["is_refused"]
     note = " (audit mode: it is served)" if is_served else ""
     return Answer(
-        form,
+        answer,
         [
-            f"{form['package']} {printable(form['version'])}: {said}{note}",
-            f"  {printable(_of_options(form['reason']))}",
+            f"{answer['package']} {printable(answer['version'])}: {said}{note}",
+            f"  {printable(_of_options(answer['reason']))}",
         ],
-        code=ExitCode.FAILED if form["is_refused"] else ExitCode.DONE,
+        code=ExitCode.FAILED if answer["is_refused"] else ExitCode.DONE,
     )
 
 
@@ -189,10 +189,10 @@ def read_policy(file: Path) -> InstallPolicy:
         raise Invalid(f"{file.name}: {error}") from error
 
 
-def _policy_of(form: JsonObject) -> InstallPolicy:
+def _policy_of(answer: JsonObject) -> InstallPolicy:
     """The policy in an answer. Raises ValueError if it is none, for `expected_answers`."""
     try:
-        return parse_policy(form["policy"])
+        return parse_policy(answer["policy"])
     except Invalid as error:
         raise ValueError("policy") from error
 
@@ -232,9 +232,9 @@ async def exceptions_list(
     client: Client, slug: str, state: str | None, limit: int | None
 ) -> Answer:
     """List what members asked for, newest first."""
-    form = await client.get(_path(slug), given(state=state, limit=limit))
+    answer = await client.get(_path(slug), given(state=state, limit=limit))
     title = f"Exceptions{client.at_place}"
-    return Answer(form, table=Table.of(title, form["exceptions"], _COLUMNS, _TIMES))
+    return Answer(answer, table=Table.of(title, answer["exceptions"], _COLUMNS, _TIMES))
 
 
 @api_command(exceptions, "allow", changes=True)
@@ -244,9 +244,9 @@ async def exceptions_allow(
     client: Client, slug: str, exception_id: str, reason: str | None
 ) -> Answer:
     """Let the release of a request through: an allow rule under the request's id."""
-    form = await _decide(client, slug, exception_id, "allow", reason)
-    said = f"{form['package']} {form['version']} no longer waits for its cooldown in {slug}."
-    return Answer(form, [said])
+    answer = await _decide(client, slug, exception_id, "allow", reason)
+    said = f"{answer['package']} {answer['version']} no longer waits for its cooldown in {slug}."
+    return Answer(answer, [said])
 
 
 @api_command(exceptions, "decline", changes=True)
@@ -256,8 +256,8 @@ async def exceptions_decline(
     client: Client, slug: str, exception_id: str, reason: str | None
 ) -> Answer:
     """Decline a request; the policy stays as it is."""
-    form = await _decide(client, slug, exception_id, "decline", reason)
-    return Answer(form, [f"Declined: {form['package']} {form['version']}."])
+    answer = await _decide(client, slug, exception_id, "decline", reason)
+    return Answer(answer, [f"Declined: {answer['package']} {answer['version']}."])
 
 
 async def _decide(

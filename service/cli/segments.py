@@ -86,8 +86,8 @@ def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
     from service.audit.backup.segment_restore import Result
 
     count = {result: sum(each.result is result for each in outcomes) for result in Result}
-    forms = [_form(each, slugs) for each in outcomes if each.result is not Result.WHOLE]
-    lines = [line for form in forms for line in _lines(form)]
+    entries = [_entry(each, slugs) for each in outcomes if each.result is not Result.WHOLE]
+    lines = [line for entry in entries for line in _lines(entry)]
     lost = count[Result.LOST]
     rows = sum(each.segment.rows for each in outcomes if each.result is Result.LOST)
     lines.append(f"Restored {count[Result.RESTORED]} segments; {count[Result.WHOLE]} were whole.")
@@ -96,11 +96,11 @@ def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
             f"NOT RESTORED: {lost} segments with {rows} rows. Give --from with another backup or"
             " bucket. Until then requests that need these rows get a 503; all others are answered."
         )
-    data = {"segments": forms, **{result.value: number for result, number in count.items()}}
+    data = {"segments": entries, **{result.value: number for result, number in count.items()}}
     return Answer(data, lines, code=ExitCode.FAILED if lost else ExitCode.DONE)
 
 
-def _form(outcome: "Outcome", slugs: dict[str, str]) -> dict[str, Any]:
+def _entry(outcome: "Outcome", slugs: dict[str, str]) -> dict[str, Any]:
     segment = outcome.segment
     return {
         "result": outcome.result.value,
@@ -114,12 +114,13 @@ def _form(outcome: "Outcome", slugs: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _lines(form: dict[str, Any]) -> list[str]:
-    source = f" from {form['source']}" if form["source"] else ""
+def _lines(entry: dict[str, Any]) -> list[str]:
+    source = f" from {entry['source']}" if entry["source"] else ""
     return [
-        f"{form['result']}: {form['org']} {form['day']} {form['segment']} ({form['rows']} rows)"
-        f"{source}: {form['damage']}",
-        *(f"  not used: {reason}" for reason in form["not_used"]),
+        f"{entry['result']}: {entry['org']} {entry['day']} {entry['segment']}"
+        f" ({entry['rows']} rows)"
+        f"{source}: {entry['damage']}",
+        *(f"  not used: {reason}" for reason in entry["not_used"]),
     ]
 
 
