@@ -57,9 +57,7 @@ class Gate:
 
     async def bind(self, **changes: Any) -> str:
         """Create a binding with `changes`; its id."""
-        created = await self.world.create(**changes)
-        assert created.status_code == 201, await created.get_data(as_text=True)
-        return (await created.get_json())["id"]
+        return await self.world.bind(**changes)
 
     async def revoke(self, binding_id: str) -> None:
         """Revoke a binding of acme."""

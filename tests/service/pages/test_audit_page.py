@@ -123,7 +123,7 @@ async def test_a_ci_job_is_told_from_a_person(world):
 
 
 async def test_a_binding_is_a_link_for_those_who_may_look_at_it(world):
-    binding = (await (await world.create()).get_json())["id"]
+    binding = await world.bind()
     await add_install(world, actor_source="oidc_github", oidc_binding_id=binding)
     page = await open_page(world, "?actor_source=oidc_*")
     owner = await open_details(world, page, who="owner")

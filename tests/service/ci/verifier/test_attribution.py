@@ -189,11 +189,8 @@ async def test_a_binding_of_a_project_is_for_its_keys(gate: Gate):
 
 async def team_binding(gate: Gate, **changes: Any) -> str:
     """A binding of acme's team within the usual one; its id."""
-    created = await gate.world.create(
-        origin="team_admin", **{"team_id": gate.world.team.id, **changes}
-    )
-    assert created.status_code == 201, await created.get_data(as_text=True)
-    return (await created.get_json())["id"]
+    team = {"origin": "team_admin", "team_id": gate.world.team.id}
+    return await gate.bind(**team | changes)
 
 
 async def binding_of(gate: Gate, token: str) -> str | None:

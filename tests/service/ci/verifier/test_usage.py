@@ -43,7 +43,7 @@ def use(world) -> BindingUse:
 
 @pytest.fixture
 async def binding_id(world) -> str:
-    return (await (await world.create()).get_json())["id"]
+    return await world.bind()
 
 
 async def used(world: World) -> tuple[int, str | None]:

@@ -27,13 +27,6 @@ async def answered(response: Any, status: int) -> Page:
     return Page(text)
 
 
-async def bind(world: World, **changes: Any) -> str:
-    """The id of a new binding of acme, made with the admin token unless `headers` say otherwise."""
-    response = await world.create(**changes)
-    assert response.status_code == 201, await response.get_data(as_text=True)
-    return str((await response.get_json())["id"])
-
-
 async def revoke(world: World, binding_id: str, reason: str = "") -> None:
     response = await world.client.delete(
         bindings_path("acme", binding_id),

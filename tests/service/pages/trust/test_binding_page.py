@@ -11,7 +11,7 @@ from service.core.text_rules import REASON_MAX
 from service.store.tables import Session
 from tests.conftest import grant
 from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, fails, send_form
-from tests.service.pages.trust.pages import BINDINGS, SUB, answered, bind, revoke, see
+from tests.service.pages.trust.pages import BINDINGS, SUB, answered, revoke, see
 
 
 def path_of(binding_id: str) -> str:
@@ -34,8 +34,8 @@ async def press(world, binding_id, who="owner", by="owner", **fields):
 
 async def team_binding(world) -> str:
     """A binding of acme's team within an envelope."""
-    await bind(world)
-    return await bind(world, origin="team_admin", team_id=world.team.id)
+    await world.bind()
+    return await world.bind(origin="team_admin", team_id=world.team.id)
 
 
 async def state_of(world, binding_id):
@@ -45,7 +45,7 @@ async def state_of(world, binding_id):
 
 
 async def test_the_page_has_every_field_and_the_history(world):
-    binding_id = await bind(world, headers=world.session("owner"), event_names=["push", "schedule"])
+    binding_id = await world.bind(headers=world.session("owner"), event_names=["push", "schedule"])
     page = await see(world, path_of(binding_id))
 
     assert facts(page) == {
@@ -69,7 +69,7 @@ async def test_the_page_has_every_field_and_the_history(world):
 
 async def test_the_history_is_for_those_who_may_read_the_audit_log(world):
     await grant(world, "member", "oidc:r")
-    page = await see(world, path_of(await bind(world)), "member")
+    page = await see(world, path_of(await world.bind()), "member")
 
     assert "History" not in page.html
     assert "/audit?" not in page.html
@@ -80,7 +80,7 @@ async def test_the_history_is_for_those_who_may_read_the_audit_log(world):
 )
 async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkeypatch, error):
     """Damaged rows must not prevent revoking."""
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     fails(monkeypatch, "page", error)
     page = await see(world, path_of(binding_id))
 
@@ -89,7 +89,7 @@ async def test_a_binding_is_shown_where_its_history_cannot_be_read(world, monkey
 
 
 async def test_revoking_says_what_it_does_and_is_one_row(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     response = await press(world, binding_id, reason="moved to other/repo")
 
     assert response.status_code == 303
@@ -108,7 +108,7 @@ async def test_revoking_says_what_it_does_and_is_one_row(world):
 
 async def test_a_note_is_one_of_ours(world):
     """An address must not put words on the page."""
-    page = await see(world, f"{path_of(await bind(world))}?done=you%20were%20hacked")
+    page = await see(world, f"{path_of(await world.bind())}?done=you%20were%20hacked")
 
     assert "hacked" not in page.html
     assert not page.all("p", role="status")
@@ -116,7 +116,7 @@ async def test_a_note_is_one_of_ours(world):
 
 @pytest.mark.parametrize("reason", ["x" * (REASON_MAX + 1), "a\x00b", "a\nb"])
 async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     page = await answered(await press(world, binding_id, reason=reason), 400)
 
     assert page.one("p", id="hint-revoke-reason").text == ReasonInvalid.text
@@ -126,7 +126,7 @@ async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
 
 
 async def test_a_concurrent_revoke_was_first(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     page = await see(world, path_of(binding_id))
     await revoke(world, binding_id, "first")
     response = await send_form(world, page, f"{path_of(binding_id)}/revoke", reason="second")
@@ -164,7 +164,7 @@ async def test_the_button_is_for_those_who_may(world, who, role, granted, of_org
 
 
 async def test_to_change_bindings_is_not_to_read_them(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     token = csrf_token(world.services.settings.secret_key, await session_of(world, "admin"))
     await grant(world, "admin", "oidc:w")
 

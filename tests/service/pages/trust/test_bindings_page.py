@@ -16,7 +16,6 @@ from tests.service.pages.trust.pages import (
     SUB,
     add_team,
     answered,
-    bind,
     cells,
     revoke,
     see,
@@ -25,8 +24,8 @@ from tests.service.pages.trust.pages import (
 
 async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
     """Ids that people know by a name are shown by it."""
-    await bind(
-        world, headers=world.session("owner"), project_id=world.project.id, event_names=["push"]
+    await world.bind(
+        headers=world.session("owner"), project_id=world.project.id, event_names=["push"]
     )
     page = await see(world)
 
@@ -40,7 +39,7 @@ async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
 
 
 async def test_an_actor_that_is_no_member_here_keeps_its_own_name(world):
-    await bind(world)
+    await world.bind()
     foreign = f"github:{world.members['stranger'].id}"
     assert "system:admin-token" in cells(await see(world), "Added")[0]
 
@@ -53,8 +52,8 @@ async def test_an_actor_that_is_no_member_here_keeps_its_own_name(world):
 
 async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(world):
     """It is active by its row and trusted by no rule: the list must not hide that."""
-    envelope = await bind(world)
-    await bind(world, origin="team_admin", team_id=world.team.id)
+    envelope = await world.bind()
+    await world.bind(origin="team_admin", team_id=world.team.id)
     before = await see(world)
     await revoke(world, envelope)
     after = await see(world)
@@ -65,7 +64,7 @@ async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(
 
 
 async def test_a_revoked_binding_says_by_whom_and_why(world):
-    await revoke(world, await bind(world), "left the company")
+    await revoke(world, await world.bind(), "left the company")
 
     (state,) = cells(await see(world), "State")
     assert state == "✕ revoked revoked 2026-03-04 12:00 by system:admin-token: “left the company”"
@@ -73,7 +72,7 @@ async def test_a_revoked_binding_says_by_whom_and_why(world):
 
 async def test_an_unused_binding_is_told_after_a_day(world):
     """Needless trust, or a subject that no job has."""
-    await bind(world)
+    await world.bind()
     fresh = await see(world)
     world.clock.advance(days=1, seconds=1)
     old = await open_page(world, BINDINGS, **world.admin)
@@ -83,7 +82,7 @@ async def test_an_unused_binding_is_told_after_a_day(world):
 
 
 async def test_a_row_leads_to_its_audit_rows(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     links = {link.attributes["href"] for link in (await see(world)).all("a")}
     await grant(world, "member", "oidc:r")
     unread = await see(world, who="member")
@@ -107,8 +106,8 @@ async def test_a_row_leads_to_its_audit_rows(world):
 )
 async def test_the_list_is_narrowed_by_state_and_text(world, query, subjects):
     """A part of the subject or the repository id; nothing in it is a wildcard."""
-    gone = await bind(world, sub_pattern="repo:acme/payments:x")
-    await bind(world, sub_pattern="repo:acme/web:x", repository_id="777")
+    gone = await world.bind(sub_pattern="repo:acme/payments:x")
+    await world.bind(sub_pattern="repo:acme/web:x", repository_id="777")
     await revoke(world, gone)
     page = await see(world, f"{BINDINGS}?{query}")
 
@@ -121,7 +120,7 @@ async def test_a_long_text_is_looked_for_without_backtracking(world):
     said: list[str] = []
     reader = world.services.store._engines.reader.sync_engine
     event.listen(reader, "before_cursor_execute", lambda *call: said.append(call[2]))
-    await bind(world, sub_pattern=f"repo:acme/{'z' * 900}")
+    await world.bind(sub_pattern=f"repo:acme/{'z' * 900}")
 
     page = await see(world, f"{BINDINGS}?text={'Z' * 800}")
 
@@ -130,9 +129,9 @@ async def test_a_long_text_is_looked_for_without_backtracking(world):
 
 
 async def test_the_past_is_shown_as_the_past(world):
-    first = await bind(world, sub_pattern="repo:acme/first:x")
+    first = await world.bind(sub_pattern="repo:acme/first:x")
     world.clock.advance(hours=1)
-    await bind(world, sub_pattern="repo:acme/second:x")
+    await world.bind(sub_pattern="repo:acme/second:x")
     world.clock.advance(hours=1)
     await revoke(world, first, "moved")
     then = await see(world, f"{BINDINGS}?asOf=2026-03-04T12:30:00Z")
@@ -161,7 +160,7 @@ async def test_the_past_is_shown_as_the_past(world):
 )
 async def test_a_faulty_filter_is_named_beside_its_field(world, query, name, said):
     """And nothing is listed: a list that was not asked for would mislead."""
-    await bind(world)
+    await world.bind()
     path = f"{BINDINGS}?{query}&state=active"
     typed = parse_qs(query)[name]
     response = await world.client.get(path, headers=world.session("owner"))
@@ -186,7 +185,7 @@ async def test_pages_are_turned_both_ways_and_none_is_missed_by_revoking(world, 
     monkeypatch.setattr(listing, "PAGE_ROWS", 2)
     ids = []
     for number in range(5):
-        ids.append(await bind(world, sub_pattern=f"repo:acme/{number}:x"))
+        ids.append(await world.bind(sub_pattern=f"repo:acme/{number}:x"))
         world.clock.advance(minutes=number % 2)  # some in the same instant
     pages = [await see(world, f"{BINDINGS}?state=active")]
     await revoke(world, ids[4])
@@ -205,7 +204,7 @@ async def test_pages_are_turned_both_ways_and_none_is_missed_by_revoking(world, 
 
 
 async def test_another_organisations_bindings_are_not_there(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     other = world.session("stranger")
 
     page = await open_page(world, "/admin/ui/orgs/other/bindings", **other)
@@ -217,9 +216,9 @@ async def test_another_organisations_bindings_are_not_there(world):
 
 async def test_hostile_texts_are_texts(world):
     team = await add_team(world, HOSTILE_SUB)
-    await bind(world, sub_pattern=HOSTILE_SUB)
-    gone = await bind(
-        world, sub_pattern=HOSTILE_SUB, origin="team_admin", team_id=team.id, event_names=[]
+    await world.bind(sub_pattern=HOSTILE_SUB)
+    gone = await world.bind(
+        sub_pattern=HOSTILE_SUB, origin="team_admin", team_id=team.id, event_names=[]
     )
     await revoke(world, gone, HOSTILE_SUB)
 

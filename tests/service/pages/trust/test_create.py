@@ -29,7 +29,6 @@ from tests.service.pages.trust.pages import (
     NEW,
     SUB,
     answered,
-    bind,
     see,
 )
 
@@ -145,7 +144,7 @@ async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
 
 
 async def test_a_conflict_names_the_binding_in_the_way(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     page = await answered(await send(world), 409)
     alert = page.one("div", role="alert")
 
@@ -207,7 +206,7 @@ async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
     team = {"origin": "team_admin", "team_id": world.team.id}
     outside = await answered(await send(world, "team_admin", **team), 400)
     assert OUTSIDE_ENVELOPE.text in outside.one("div", role="alert").text
-    await bind(world)
+    await world.bind()
     assert (await send(world, "team_admin", **team)).status_code == 303
     for field, changes, refusal in (
         ("origin", {"sub_pattern": "repo:acme/other:x"}, NotOrgAdmin),

@@ -26,7 +26,6 @@ from tests.service.pages.trust.pages import (
     NEW,
     SUB,
     answered,
-    bind,
     revoke,
     see,
 )
@@ -103,7 +102,7 @@ async def test_a_token_becomes_a_binding_with_one_click(world, issuer):
 @pytest.mark.parametrize("has_signature", [True, False], ids=["token", "claims"])
 async def test_the_character_that_differs_is_marked_and_named(world, issuer, has_signature):
     """It cannot be seen by looking."""
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     changes = {"sub": SUB.replace("payments", "Payments")}
     pasted = issuer.sign(**changes) if has_signature else json.dumps(issuer.claims(**changes))
     page = await explained(world, pasted)
@@ -120,14 +119,14 @@ async def test_the_character_that_differs_is_marked_and_named(world, issuer, has
 
 async def test_a_revoked_binding_is_among_the_nearest(world, issuer):
     """With who revoked it and why: ask them first."""
-    await revoke(world, await bind(world), "leaked")
+    await revoke(world, await world.bind(), "leaked")
     page = await explained(world, issuer.sign())
 
     assert "by system:admin-token: leaked." in page.one("main").text
 
 
 async def test_a_misspelt_subject_is_replaced_or_added_beside(world, issuer):
-    binding_id = await bind(world, event_names=["schedule"], project_id=None)
+    binding_id = await world.bind(event_names=["schedule"], project_id=None)
     token = issuer.sign(sub=SUB.replace("payments", "Payments"))
     page = await explained(world, token)
 
@@ -153,7 +152,7 @@ async def test_a_misspelt_subject_is_replaced_or_added_beside(world, issuer):
 
 
 async def test_rules_that_passed_take_one_line_each(world, issuer):
-    await bind(world, event_names=["schedule"])
+    await world.bind(event_names=["schedule"])
     page = await explained(world, issuer.sign())
 
     lists = [one for one in page.all("li") if one.attributes.get("class") == "rule"]
@@ -172,7 +171,7 @@ async def test_rules_that_passed_take_one_line_each(world, issuer):
     ],
 )
 async def test_each_failure_is_told_in_words(world, issuer, changes, meaning):
-    await bind(world)
+    await world.bind()
     page = await explained(world, issuer.sign(**changes))
 
     assert meaning in page.one("div", role="status").text
@@ -190,7 +189,7 @@ async def test_what_is_no_token_is_said_to_be_none(shared_world, pasted):
 
 async def test_the_token_is_nowhere_afterwards(world, issuer, settings: Settings):
     """Neither in the page, the log, a row, the address, nor on the disk."""
-    await bind(world)
+    await world.bind()
     token = issuer.sign(padding="x" * 500)
     with capture_logs() as logs:
         page = await see(world, NEW)
@@ -210,7 +209,7 @@ async def test_the_token_is_nowhere_afterwards(world, issuer, settings: Settings
 
 async def test_an_explanation_can_be_for_one_projects_key(world, issuer):
     """A binding limited to a project is trusted with its keys alone."""
-    await bind(world, project_id=world.project.id)
+    await world.bind(project_id=world.project.id)
     without = await explained(world, issuer.sign())
     within = await explained(world, issuer.sign(), project_id=world.project.id)
 
@@ -246,7 +245,7 @@ async def test_a_reader_gets_the_explanation_and_no_form_to_create(world, issuer
 )
 async def test_hostile_claims_are_texts(world, issuer, claim):
     """What a stranger wrote into a token is shown to people who decide."""
-    await bind(world)
+    await world.bind()
     claims: dict[str, Any] = issuer.claims(**{claim: HOSTILE})
     page = await explained(world, json.dumps(claims))
 

@@ -16,7 +16,6 @@ from tests.service.pages.trust.pages import (
     SUB,
     add_team,
     answered,
-    bind,
     cells,
     see,
 )
@@ -149,9 +148,9 @@ async def test_where_no_binding_would_help_the_page_says_what_would(world, chang
 
 async def test_of_bindings_that_match_alike_all_but_one_have_to_go(world):
     """One more would not help."""
-    await bind(world)
+    await world.bind()
     for team in (world.team, await add_team(world, "second")):
-        await bind(world, origin="team_admin", team_id=team.id)
+        await world.bind(origin="team_admin", team_id=team.id)
     page = await shown(world, detail=Detail.BINDING_AMBIGUOUS)
 
     assert drafts(page) == []
@@ -240,7 +239,7 @@ async def test_hostile_claims_are_texts(world, name, is_verified):
 
 
 async def test_the_navigation_leads_there_for_those_who_may(world):
-    binding_id = await bind(world)
+    binding_id = await world.bind()
     auditor = await open_page(world)
     await remember(world, rejection(world.acme.id))
     overview = await see(world, ORG)

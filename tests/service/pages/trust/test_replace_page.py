@@ -14,7 +14,6 @@ from tests.service.pages.trust.pages import (
     NEW,
     SUB,
     answered,
-    bind,
     revoke,
     see,
 )
@@ -28,7 +27,7 @@ def path_of(binding_id: str) -> str:
 
 
 async def test_a_binding_is_replaced_from_its_page(world: World):
-    before = await bind(world, event_names=["push", "release"], project_id=world.project.id)
+    before = await world.bind(event_names=["push", "release"], project_id=world.project.id)
     own = await see(world, f"{BINDINGS}/{before}")
     page = await see(world, own.link("Replace this binding…"))
 
@@ -50,7 +49,7 @@ async def test_a_binding_is_replaced_from_its_page(world: World):
 
 async def test_an_emptied_field_is_not_taken_over(world: World):
     """The form shows all fields, so what is empty in it is meant to be."""
-    before = await bind(world, project_id=world.project.id)
+    before = await world.bind(project_id=world.project.id)
     page = await see(world, path_of(before))
 
     await press(world, page.html, REPLACE, project_id="", event_names="")
@@ -69,7 +68,7 @@ async def test_an_emptied_field_is_not_taken_over(world: World):
 async def test_a_fault_is_beside_its_field_and_changes_nothing(
     world: World, field: str, text: str, said: str
 ):
-    before = await bind(world)
+    before = await world.bind()
     page = await see(world, path_of(before))
 
     again = await answered(
@@ -81,7 +80,7 @@ async def test_a_fault_is_beside_its_field_and_changes_nothing(
 
 
 async def test_a_taken_slot_names_the_binding_in_the_way(world: World):
-    before, other = await bind(world), await bind(world, sub_pattern=BRANCH)
+    before, other = await world.bind(), await world.bind(sub_pattern=BRANCH)
     page = await see(world, path_of(before))
 
     again = await answered(await press(world, page.html, REPLACE, sub_pattern=BRANCH), 409)
@@ -93,7 +92,7 @@ async def test_a_taken_slot_names_the_binding_in_the_way(world: World):
 
 
 async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: World):
-    await bind(world, event_names=["schedule"])
+    await world.bind(event_names=["schedule"])
     fresh = await see(world, NEW)
     typed = {"sub_pattern": SUB, "repository_id": "123456789", "event_names": "push"}
     conflict = await answered(await press(world, fresh.html, "Create the binding", **typed), 409)
@@ -106,7 +105,7 @@ async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: W
 
 
 async def test_a_revoked_binding_cannot_be_replaced(world: World):
-    before = await bind(world)
+    before = await world.bind()
     page = await see(world, path_of(before))
     await revoke(world, before, "leaked")
 
@@ -136,8 +135,8 @@ async def test_the_operators_binding_becomes_the_organisations_own(world: World)
 
 
 async def test_the_page_is_for_those_who_may_revoke_and_create(world: World):
-    envelope = await bind(world)
-    team = await bind(world, origin="team_admin", team_id=world.team.id)
+    envelope = await world.bind()
+    team = await world.bind(origin="team_admin", team_id=world.team.id)
     await grant(world, "member", "oidc:r", "oidc:w")
 
     async def status(binding_id: str, who: str) -> int:

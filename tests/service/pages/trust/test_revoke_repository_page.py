@@ -10,7 +10,6 @@ from tests.service.pages.trust.pages import (
     BINDINGS,
     HOSTILE,
     answered,
-    bind,
     cells,
     see,
 )
@@ -22,14 +21,12 @@ OF_42 = f"{PATH}?issuer={ISSUER}&repository_id=42"
 
 async def bound(world: World, *names: str) -> list[str]:
     """The ids of new bindings of repository 42."""
-    return [
-        await bind(world, sub_pattern=f"repo:acme/{name}", repository_id="42") for name in names
-    ]
+    return [await world.bind(sub_pattern=f"repo:acme/{name}", repository_id="42") for name in names]
 
 
 async def test_three_actions_from_the_list_to_a_revoked_repository(world: World):
     ours = await bound(world, "a", "b")
-    await bind(world, repository_id="43")
+    await world.bind(repository_id="43")
     binding = await see(world, f"{BINDINGS}/{ours[0]}")
     page = await see(world, binding.link("Revoke repository 42…"))
     assert "2 active bindings of repository 42" in page.one("main").text
@@ -138,7 +135,7 @@ async def test_the_page_is_for_those_who_may_revoke(world: World):
 
 
 async def test_hostile_texts_are_texts(world: World):
-    await bind(world, sub_pattern=HOSTILE.replace(" ", "_"), repository_id="42")
+    await world.bind(sub_pattern=HOSTILE.replace(" ", "_"), repository_id="42")
     for path in (OF_42, f"{PATH}?issuer={HOSTILE}&repository_id=42".replace(" ", "%20")):
         response = await world.client.get(path, headers=world.session("owner") | OWN_PAGE)
         html = await response.get_data(as_text=True)

@@ -10,7 +10,7 @@ from tests.budgets import sample
 from tests.conftest import ISSUER, START, World, bindings_path
 from tests.service.pages.page import Page
 from tests.service.pages.pressing import press
-from tests.service.pages.trust.pages import REJECTED, SUB, add_team, bind, revoke, see
+from tests.service.pages.trust.pages import REJECTED, SUB, add_team, revoke, see
 from tests.service.trust.rejected.notes import rejection, remember
 
 RENAMED = SUB.replace("payments", "Payments")
@@ -24,42 +24,42 @@ async def nothing(world: World) -> None:
 
 async def unlike(world: World) -> None:
     """Another branch of the repository is trusted."""
-    await bind(world, sub_pattern="repo:acme/payments:ref:refs/heads/next")
+    await world.bind(sub_pattern="repo:acme/payments:ref:refs/heads/next")
 
 
 async def other_events(world: World) -> None:
-    await bind(world, event_names=["schedule", "release"])
+    await world.bind(event_names=["schedule", "release"])
 
 
 async def other_project(world: World) -> None:
-    await bind(world, project_id=world.project.id)
+    await world.bind(project_id=world.project.id)
 
 
 async def earlier_name(world: World) -> None:
-    await bind(world, sub_pattern=RENAMED, event_names=["schedule"])
+    await world.bind(sub_pattern=RENAMED, event_names=["schedule"])
 
 
 async def earlier_ids(world: World) -> None:
-    await bind(world, sub_pattern=QUALIFIED)
+    await world.bind(sub_pattern=QUALIFIED)
 
 
 async def other_repository(world: World) -> None:
-    await bind(world, repository_id="5")
+    await world.bind(repository_id="5")
 
 
 async def revoked(world: World) -> None:
-    await revoke(world, await bind(world))
+    await revoke(world, await world.bind())
 
 
 async def lost_envelope(world: World) -> None:
-    envelope = await bind(world)
-    await bind(world, origin="team_admin", team_id=world.team.id)
+    envelope = await world.bind()
+    await world.bind(origin="team_admin", team_id=world.team.id)
     await revoke(world, envelope)
 
 
 async def narrow_envelope(world: World) -> None:
-    await bind(world, event_names=["schedule"])
-    await bind(world, origin="team_admin", team_id=world.team.id, event_names=[])
+    await world.bind(event_names=["schedule"])
+    await world.bind(origin="team_admin", team_id=world.team.id, event_names=[])
 
 
 State = Callable[[World], Awaitable[None]]
@@ -133,10 +133,10 @@ async def test_two_clicks_from_rejected_to_trusted(world: World, state: State, l
 
 async def test_of_two_bindings_that_match_alike_one_is_revoked_on_the_card(world: World):
     """One more binding would not help; which of them stays is for a person to say."""
-    await bind(world)
-    kept = await bind(world, origin="team_admin", team_id=world.team.id)
+    await world.bind()
+    kept = await world.bind(origin="team_admin", team_id=world.team.id)
     second = await add_team(world, "second")
-    other = await bind(world, origin="team_admin", team_id=second.id)
+    other = await world.bind(origin="team_admin", team_id=second.id)
     await remember(world, rejection(world.acme.id, detail=Detail.BINDING_AMBIGUOUS))
     assert not await is_trusted(world)
 

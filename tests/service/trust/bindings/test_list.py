@@ -21,10 +21,6 @@ CREATED_KEYS = [
 ]
 
 
-async def create(world: World, repository_id: str) -> str:
-    return (await (await world.create(repository_id=repository_id)).get_json())["id"]
-
-
 async def listed(world: World, **query: str) -> list[str]:
     return [binding["repositoryId"] for binding in await world.bindings(**query)]
 
@@ -99,11 +95,11 @@ async def test_added_by_and_revoked_by_name_the_member_under_their_home_provider
 
 
 async def test_the_newest_binding_comes_first(world: World):
-    first = await create(world, "1")
+    first = await world.bind(repository_id="1")
     world.clock.advance(milliseconds=1)
-    await create(world, "2")
+    await world.bind(repository_id="2")
     world.clock.advance(days=1)
-    await create(world, "3")
+    await world.bind(repository_id="3")
     await revoke(world, first)
 
     assert await listed(world) == ["3", "2", "1"]
@@ -112,7 +108,7 @@ async def test_the_newest_binding_comes_first(world: World):
 async def test_bindings_of_one_millisecond_are_listed_by_id(world: World):
     """Timestamps show milliseconds; what they do not show must not decide the order."""
     for number in range(1, 9):
-        await create(world, str(number))
+        await world.bind(repository_id=str(number))
         world.clock.advance(microseconds=50)
 
     listing = await world.bindings()
@@ -121,7 +117,7 @@ async def test_bindings_of_one_millisecond_are_listed_by_id(world: World):
 
 
 async def test_an_organisation_lists_only_its_own(world: World):
-    await create(world, "1")
+    await world.bind(repository_id="1")
 
     response = await world.client.get(bindings_path("other"), headers=world.admin)
 
@@ -140,9 +136,9 @@ async def test_state_shows_one_of_the_two_and_counts_what_it_shows(
     world: World, query: dict[str, str], expected: list[str]
 ):
     """`count` is the number of bindings in the answer."""
-    gone = await create(world, "1")
+    gone = await world.bind(repository_id="1")
     world.clock.advance(seconds=1)
-    await create(world, "2")
+    await world.bind(repository_id="2")
     await revoke(world, gone)
 
     response = await world.client.get(bindings_path(), headers=world.admin, query_string=query)
@@ -174,7 +170,7 @@ async def test_as_of_shows_who_was_trusted_at_that_instant(
     world: World, as_of: str, active: list[str], revoked: list[str]
 ):
     """From the instant it was added until the instant it was revoked, as the list prints them."""
-    binding_id = await create(world, "1")
+    binding_id = await world.bind(repository_id="1")
     world.clock.advance(hours=1)
     await revoke(world, binding_id)
 
@@ -185,7 +181,7 @@ async def test_as_of_shows_who_was_trusted_at_that_instant(
 
 async def test_a_printed_added_at_read_back_finds_its_binding(world: World):
     """And a printed revokedAt is the first instant at which the trust was gone."""
-    binding_id = await create(world, "1")
+    binding_id = await world.bind(repository_id="1")
     world.clock.advance(microseconds=1_700)
     await revoke(world, binding_id)
     (binding,) = await world.bindings()
@@ -212,7 +208,7 @@ async def test_a_create_says_where_its_binding_is(world: World):
 
 async def test_a_revoked_binding_is_shown_with_its_end(world: World):
     """A row of the log may name it years later."""
-    binding_id = await create(world, "1")
+    binding_id = await world.bind(repository_id="1")
     await revoke(world, binding_id)
 
     shown = await world.client.get(bindings_path("acme", binding_id), headers=world.admin)
@@ -223,7 +219,7 @@ async def test_a_revoked_binding_is_shown_with_its_end(world: World):
 
 
 async def test_a_binding_of_another_organisation_is_not_there(world: World):
-    binding_id = await create(world, "1")
+    binding_id = await world.bind(repository_id="1")
     for slug, name in (("other", binding_id), ("acme", "obind_0000000000000000")):
         answer = await world.client.get(bindings_path(slug, name), headers=world.admin)
         assert await refused(answer) == (404, "Binding not found for this org")
@@ -231,9 +227,9 @@ async def test_a_binding_of_another_organisation_is_not_there(world: World):
 
 async def test_a_team_binding_without_its_envelope_says_that_it_matches_nothing(world: World):
     """It is active, so without a word a reader would believe that its jobs are trusted."""
-    envelope = await create(world, "1")
+    envelope = await world.bind(repository_id="1")
     team = {"origin": "team_admin", "team_id": world.team.id, "repository_id": "1"}
-    binding_id = (await (await world.create(**team)).get_json())["id"]
+    binding_id = await world.bind(**team)
     path = bindings_path("acme", binding_id)
 
     async def effect() -> tuple[bool, str | None]:
@@ -269,7 +265,7 @@ async def pages(world: World, **query: str) -> list[list[str]]:
 
 
 async def test_pages_are_the_list_in_parts(world: World):
-    ids = [await create(world, str(number)) for number in range(1, 6)]
+    ids = [await world.bind(repository_id=str(number)) for number in range(1, 6)]
     whole = await listed(world)
 
     assert [one for page in await pages(world, limit="2") for one in page] == whole
@@ -347,7 +343,7 @@ async def test_a_long_list_is_read_in_parts(
 ):
     """The same bindings in the same order, whole and in pages, however many are read at once."""
     for number in range(1, 6):
-        await create(world, str(number))
+        await world.bind(repository_id=str(number))
     whole = await listed(world)
     monkeypatch.setattr(listing, "PART_ROWS", rows)
 

@@ -32,10 +32,6 @@ async def replace(
     )
 
 
-async def created(world: World, **changes: Any) -> str:
-    return (await (await world.create(**changes)).get_json())["id"]
-
-
 async def one(world: World, binding_id: str) -> dict[str, Any]:
     """One of acme's bindings."""
     answer = await world.client.get(bindings_path("acme", binding_id), headers=world.admin)
@@ -48,7 +44,7 @@ async def binding_rows(world: World) -> list[dict[str, Any]]:
 
 async def test_a_successor_takes_over_what_is_not_given(world: World):
     """Only the subject changes: events and project stay as they were."""
-    before = await created(world, event_names=["push", "release"], project_id=world.project.id)
+    before = await world.bind(event_names=["push", "release"], project_id=world.project.id)
     world.clock.advance(seconds=5)
 
     answer = await replace(world, before, sub_pattern=BRANCH, reason="renamed")
@@ -68,7 +64,7 @@ async def test_a_successor_takes_over_what_is_not_given(world: World):
 
 
 async def test_each_of_the_two_changes_has_its_audit_row(world: World):
-    before = await created(world)
+    before = await world.bind()
 
     answer = await replace(world, before, event_names=["release"])
 
@@ -88,7 +84,7 @@ async def test_each_of_the_two_changes_has_its_audit_row(world: World):
 
 
 async def test_null_and_empty_mean_what_they_mean_in_a_create(world: World):
-    before = await created(world, project_id=world.project.id)
+    before = await world.bind(project_id=world.project.id)
 
     after = (await (await replace(world, before, project_id=None, event_names=[])).get_json())["id"]
 
@@ -122,7 +118,7 @@ async def test_a_refused_successor_leaves_the_binding_active(
     world: World, body: dict[str, Any], refusal: tuple[int, str]
 ):
     """The revocation comes first in the transaction, and goes with it."""
-    before = await created(world)
+    before = await world.bind()
 
     assert await refused(await replace(world, before, **body)) == refusal
 
@@ -132,7 +128,7 @@ async def test_a_refused_successor_leaves_the_binding_active(
 
 async def test_a_taken_slot_leaves_both_bindings_as_they_were(world: World):
     """The step between revoking and creating fails, and neither has happened."""
-    before, other = await created(world), await created(world, sub_pattern=BRANCH)
+    before, other = await world.bind(), await world.bind(sub_pattern=BRANCH)
 
     assert await refused(await replace(world, before, sub_pattern=BRANCH)) == TAKEN
 
@@ -142,7 +138,7 @@ async def test_a_taken_slot_leaves_both_bindings_as_they_were(world: World):
 
 
 async def test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced(world: World):
-    before = await created(world)
+    before = await world.bind()
     assert (await replace(world, before)).status_code == 201
 
     assert await refused(await replace(world, before)) == GONE
@@ -155,7 +151,7 @@ async def test_what_is_not_an_active_binding_of_the_organisation_is_not_replaced
 
 
 async def test_rights_are_those_of_a_revoke_and_a_create(world: World):
-    before = await created(world)
+    before = await world.bind()
     await grant(world, "member", "oidc:w")
 
     assert (await refused(await replace(world, before, world.session("auditor"))))[0] == 403
@@ -164,7 +160,7 @@ async def test_rights_are_those_of_a_revoke_and_a_create(world: World):
         "organisation-level bindings are changed by owners and admins only",
     )
     team = {"origin": "team_admin", "team_id": world.team.id}
-    own = await created(world, headers=world.session("team_admin"), **team)
+    own = await world.bind(headers=world.session("team_admin"), **team)
     answer = await replace(world, own, world.session("team_admin"), event_names=["push"])
     assert answer.status_code == 201
     successor = await one(world, (await answer.get_json())["id"])
@@ -174,8 +170,8 @@ async def test_rights_are_those_of_a_revoke_and_a_create(world: World):
 
 
 async def test_an_envelope_that_is_replaced_keeps_its_teams_bindings_effective(world: World):
-    envelope = await created(world)
-    team = await created(world, origin="team_admin", team_id=world.team.id)
+    envelope = await world.bind()
+    team = await world.bind(origin="team_admin", team_id=world.team.id)
 
     assert (await replace(world, envelope, event_names=["push", "release"])).status_code == 201
 
@@ -200,7 +196,7 @@ async def test_a_platform_binding_is_replaced_over_http_by_the_organisations_own
 
 
 async def test_of_many_replaces_of_one_binding_one_succeeds(world: World):
-    before = await created(world)
+    before = await world.bind()
     path = bindings_path("acme", before)
 
     answers = await asyncio.gather(

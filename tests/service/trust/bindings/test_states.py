@@ -13,15 +13,9 @@ async def revoke(world: World, binding_id: str, slug: str = "acme", **query: str
     )
 
 
-async def created_id(world: World, **changes: object) -> str:
-    response = await world.create(**changes)
-    assert response.status_code == 201, await response.get_data(as_text=True)
-    return (await response.get_json())["id"]
-
-
 async def test_a_delete_revokes_and_says_who_when_and_why(world: World):
     """The row stays, so that the history of trust can be replayed."""
-    binding_id = await created_id(world)
+    binding_id = await world.bind()
     before = (await world.bindings())[0]
     world.clock.advance(hours=1)
 
@@ -41,7 +35,7 @@ async def test_a_delete_revokes_and_says_who_when_and_why(world: World):
 
 async def test_a_second_delete_is_404_and_changes_nothing(world: World):
     """Who revoked first, when and why is history; a later call must not rewrite it."""
-    binding_id = await created_id(world)
+    binding_id = await world.bind()
     await revoke(world, binding_id, reason="first")
     before = await world.bindings()
     world.clock.advance(hours=1)
@@ -51,12 +45,12 @@ async def test_a_second_delete_is_404_and_changes_nothing(world: World):
 
 
 async def test_the_triple_is_free_again_after_a_revoke(world: World):
-    first = await created_id(world)
+    first = await world.bind()
     await revoke(world, first)
     (revoked,) = await world.bindings()
     world.clock.advance(seconds=1)
 
-    second = await created_id(world)
+    second = await world.bind()
 
     assert second != first
     listed = await world.bindings()
@@ -66,7 +60,7 @@ async def test_the_triple_is_free_again_after_a_revoke(world: World):
 
 
 async def test_of_many_concurrent_revokes_one_succeeds(world: World):
-    binding_id = await created_id(world)
+    binding_id = await world.bind()
 
     answers = await asyncio.gather(*(revoke(world, binding_id) for _ in range(20)))
 

@@ -86,12 +86,6 @@ async def only_entry(world: World, **changes: Any) -> dict[str, Any]:
     return entry
 
 
-async def create(world: World, **changes: Any) -> str:
-    response = await world.create(**changes)
-    assert response.status_code == 201, await response.get_data(as_text=True)
-    return (await response.get_json())["id"]
-
-
 async def follow(world: World, proposal: dict[str, Any]) -> None:
     """Do what is proposed, exactly as it stands there."""
     replaced = proposal["replaces"]
@@ -304,7 +298,7 @@ async def test_nothing_is_proposed_where_none_can_be_trusted_or_would_be_taken(w
 
 
 async def test_for_the_project_it_is_limited_to_the_binding_is_enough(world):
-    await create(world, project_id=world.project.id)
+    await world.bind(project_id=world.project.id)
 
     assert (await only_entry(world, project_id=world.project.id))["proposal"] is None
 
@@ -313,7 +307,7 @@ async def test_what_was_trusted_in_the_meantime_needs_no_proposal_until_it_is_re
     """A proposal is of the present bindings, not of those at the time."""
     assert (await only_entry(world))["proposal"]["body"] == DRAFT
 
-    binding_id = await create(world)
+    binding_id = await world.bind()
     assert (await listed(world))[0]["proposal"] is None
 
     await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
@@ -324,9 +318,9 @@ async def test_what_was_trusted_in_the_meantime_needs_no_proposal_until_it_is_re
 
 async def test_ambiguity_is_for_a_person_to_resolve(world):
     """One binding more would make it worse."""
-    await create(world)
+    await world.bind()
     for team_id in (world.team.id, await another_team(world)):
-        await create(world, origin="team_admin", team_id=team_id)
+        await world.bind(origin="team_admin", team_id=team_id)
 
     assert (await only_entry(world, detail=Detail.BINDING_AMBIGUOUS))["proposal"] is None
 
@@ -352,7 +346,7 @@ async def test_a_draft_is_compared_with_the_bindings_of_its_own_job(
     monkeypatch.setattr("service.trust.rejected.listing.candidates_of", counted)
     monkeypatch.setattr("service.trust.explain.proposals.candidates_of", counted)
     for number in range(20):
-        await create(world, repository_id=str(number + 1))
+        await world.bind(repository_id=str(number + 1))
     many = [rejection(world.acme.id, repository_id=str(number + 100)) for number in range(20)]
     await remember(world, *many)
 
