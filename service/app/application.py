@@ -53,7 +53,7 @@ from service.core.settings import REPOSITORY, Settings
 from service.orgs.domains import resource as domains
 from service.orgs.key_api import resource as api_keys
 from service.orgs.members import resource as members
-from service.orgs.operated import resource as organisations
+from service.orgs.operator_api import resource as organisations
 from service.orgs.organisations import resource as organisation
 from service.orgs.projects import resource as projects
 from service.orgs.roles import resource as roles
@@ -104,7 +104,7 @@ from service.pages.trust.explain_page import blueprint as dashboard_explain
 from service.pages.trust.rejected_page import blueprint as dashboard_rejected
 from service.pages.trust.repository_page import blueprint as dashboard_repository
 from service.trust.bindings.bindings_api import resource as bindings
-from service.trust.bindings.operated import resource as operated_bindings
+from service.trust.bindings.operator_api import resource as operator_bindings
 from service.trust.bindings.sync_api import SYNC_BYTES_MAX, SYNC_PATH
 from service.trust.bindings.sync_api import resource as bindings_sync
 from service.trust.explain.explain_api import resource as explain
@@ -224,7 +224,7 @@ _BLUEPRINTS: Final = (
     explain.blueprint,
     rejected.blueprint,
     bindings_sync.blueprint,
-    operated_bindings.blueprint,
+    operator_bindings.blueprint,
     policy.blueprint,
     policy_exceptions.blueprint,
     blocklist.blueprint,

@@ -22,7 +22,7 @@ from service.web.models import Answer, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
 from service.web.parameter_types import InstantOrDate
 
-resource = OperatorResource("operated_bindings", "/bindings", Tag.OPERATOR, BindingServices)
+resource = OperatorResource("operator_bindings", "/bindings", Tag.OPERATOR, BindingServices)
 
 
 # Its text of an error is that of all endpoints of bindings, so the pattern only documents.
