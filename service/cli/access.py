@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from service.cli.client import Client, JsonObject, given, org_path, retold
+from service.cli.client import Client, JsonObject, given, org_path, rephrased
 from service.cli.commands import api_command, current_run
 from service.cli.output import Answer, Table
 from service.cli.root import root
@@ -31,7 +31,7 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
     It is put together from what is stored and from the audit log, and says what is no longer known.
     """
     path, asked = org_path(slug, "access-report"), given(asOf=as_of)
-    with retold(lambda text: text.replace("asOf", "--as-of")):
+    with rephrased(lambda text: text.replace("asOf", "--as-of")):
         if as_csv and not current_run().output.as_json:
             text = await client.get_text(path, asked | {"format": "csv"})
             return Answer(None, text.splitlines())

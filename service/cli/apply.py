@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from service.cli.client import Client, retold
+from service.cli.client import Client, rephrased
 from service.cli.commands import api_command
 from service.cli.files import read_toml
 from service.cli.output import Answer
@@ -32,7 +32,7 @@ async def apply_file(client: Client, file: Path) -> Answer:
     teams.platform.admins = ["ada@acme.example"]
     policy.cooldown.min_age_days = 7
     """  # noqa: D301 - click reads the backspace
-    with retold(lambda text: f"{file.name}: {text}"):
+    with rephrased(lambda text: f"{file.name}: {text}"):
         done = await client.post("/api/v1/operator/declaration", read_toml(file))
     changes = done["changes"]
     said = [*changes, f"{len(changes)} changes."] if changes else ["Nothing to change."]

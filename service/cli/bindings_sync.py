@@ -9,7 +9,7 @@ import click
 
 from service.cli.asking import confirm, yes_option
 from service.cli.bindings import bindings
-from service.cli.client import Client, JsonObject, given, org_path, retold
+from service.cli.client import Client, JsonObject, given, org_path, rephrased
 from service.cli.commands import api_command
 from service.cli.files import read_toml
 from service.cli.output import Answer, printable
@@ -50,7 +50,7 @@ async def bindings_sync(
     """  # noqa: D301 - click reads the backspace
     if is_plan and is_sure:
         raise WrongUsage("give either --plan or --yes")
-    with retold(lambda text: f"{file.name}: {text}"):
+    with rephrased(lambda text: f"{file.name}: {text}"):
         declared = {**read_toml(file), "has_prune": has_prune}
         plan = await client.post(org_path(slug, "oidc-bindings", "sync", "plan"), declared)
     lines = list(_plan_lines(slug, file, plan))

@@ -122,16 +122,16 @@ def expected_answers(server: str) -> Iterator[None]:
 
 
 @contextmanager
-def retold(tell: Callable[[str], str]) -> Iterator[None]:
-    """Say of a wrong request in the block what `tell` makes of the API's text."""
+def rephrased(rephrase: Callable[[str], str]) -> Iterator[None]:
+    """Change the text of a refusal (400) of a request in the block by `rephrase`."""
     try:
         yield
     except Invalid as fault:
-        raise Invalid(tell(fault.text)) from fault
+        raise Invalid(rephrase(fault.text)) from fault
     except ServerRefusal as refusal:
         if refusal.answered_status != httpx2.codes.BAD_REQUEST:
             raise
-        raise ServerRefusal(tell(refusal.text), status=refusal.answered_status) from refusal
+        raise ServerRefusal(rephrase(refusal.text), status=refusal.answered_status) from refusal
 
 
 def _tls_fault(error: BaseException | None) -> str | None:
