@@ -143,7 +143,7 @@ async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     now = call.services.clock()
     return ExportList(
         org=call.org.slug,
-        exports=[export_form(entry, now) for entry in entries],
+        exports=[_exported_file(entry, now) for entry in entries],
         next_cursor=next_cursor,
     )
 
@@ -156,11 +156,11 @@ async def exports(call: Call[AuditServices], query: ExportsQuery) -> ExportList:
     returns=ExportedFile,
     refuses=[EXPORT_NOT_FOUND],
 )
-async def one_export(call: Call[AuditServices], export_id: str) -> ExportedFile:
+async def show_export(call: Call[AuditServices], export_id: str) -> ExportedFile:
     """One export: what was asked for, how far it is, what was sent."""
     async with call.read() as session:
         entry = await get_export(session, call.org.id, export_id)
-    return export_form(entry, call.services.clock())
+    return _exported_file(entry, call.services.clock())
 
 
 @resource.get(
@@ -198,7 +198,7 @@ async def _ended(call: Call[AuditServices], export_id: str) -> ExportEntry:
         await asyncio.sleep(_END_POLL_S)
 
 
-def export_form(entry: ExportEntry, now: datetime) -> ExportedFile:
+def _exported_file(entry: ExportEntry, now: datetime) -> ExportedFile:
     """`entry` as the API shows it at `now`."""
     return ExportedFile(
         **common_fields(entry),

@@ -31,8 +31,8 @@ from service.access.roles import Capability
 from service.audit.query_service import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
-    accepted_form,
-    page_form,
+    accepted_answer,
+    page_answer,
     parse_accepted_request,
     parse_page_request,
 )
@@ -81,7 +81,7 @@ class Window(Struct, kw_only=True):
     ] = UNSET
 
 
-def _value_form(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotated type
+def _value_type(parameter: FilterParameter) -> Any:  # noqa: ANN401 - an annotated type
     if parameter.is_sha256:
         return Annotated[str, Meta(pattern=r"^!?([0-9a-f]{64}|[0-9a-f]{0,64}\*)$")]
     if parameter.known is None:
@@ -97,7 +97,7 @@ def _filter_field(parameter: FilterParameter) -> tuple[str, Any, Any]:
         description=parameter.summary,
         examples=[[parameter.example]],
     )
-    values = GenericAlias(list, (_value_form(parameter),))
+    values = GenericAlias(list, (_value_type(parameter),))
     return parameter.name, Annotated[values, meta] | UnsetType, UNSET
 
 
@@ -218,7 +218,7 @@ async def page(call: Call[AuditServices], texts: Texts) -> Response:
     """Query the organisation's audit log, a page at a time, newest first."""
     wanted = parse_page_request(await _with_search(call, texts))
     shown = await call.services.queries.page(call.org, wanted, call.services.clock())
-    return json_answer(page_form(call.org.slug, shown))  # its entries are JSON already
+    return json_answer(page_answer(call.org.slug, shown))  # its entries are JSON already
 
 
 class PlannedScan(Struct, kw_only=True):
@@ -543,7 +543,7 @@ async def accepted(call: Call[AuditServices], texts: Texts) -> Response:
     """Follow the organisation's audit log: the rows accepted after a given one, oldest first."""
     wanted = parse_accepted_request(await _with_search(call, texts))
     rows = await call.services.queries.accepted(call.org, wanted, call.services.clock())
-    return json_answer(accepted_form(call.org.slug, rows))
+    return json_answer(accepted_answer(call.org.slug, rows))
 
 
 @resource.get(

@@ -93,7 +93,7 @@ def parse_page_request(parameters: Mapping[str, list[str]]) -> PageRequest:
     )
 
 
-def page_form(slug: str, page: RowPage) -> dict[str, Any]:
+def page_answer(slug: str, page: RowPage) -> dict[str, Any]:
     """A page in the API's representation."""
     return {
         "org": slug,
@@ -103,7 +103,7 @@ def page_form(slug: str, page: RowPage) -> dict[str, Any]:
     }
 
 
-def accepted_form(slug: str, accepted: Accepted) -> dict[str, Any]:
+def accepted_answer(slug: str, accepted: Accepted) -> dict[str, Any]:
     """Rows in the order of acceptance, in the API's representation."""
     entries = [Raw(entry) for entry in accepted.entries]
     return {"org": slug, "entries": entries, "last": accepted.last}

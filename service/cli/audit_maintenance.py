@@ -285,13 +285,13 @@ def _answer(past: Sequence[Pruned], *, is_dry: bool) -> Answer:
     ]
     columns = ["org", "days", "from", "to", "rows", "under a legal hold"]
     return Answer(
-        {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_form(org) for org in past]},
+        {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_entry(org) for org in past]},
         [f"{'Would drop' if is_dry else 'Dropped'} {rows} rows of {days} days."],
         Table("Past retention", columns, cells) if past else None,
     )
 
 
-def _form(org: Pruned) -> dict[str, Any]:
+def _entry(org: Pruned) -> dict[str, Any]:
     return {
         "org": org.slug,
         "held": org.is_held,

@@ -83,7 +83,7 @@ async def _backup(
     lines = [f"Backed up {_amount(manifest)} to {target}.", *_missing_lines(manifest)]
     if left_out and not has_secrets:
         lines.append(f"Not included: {', '.join(left_out)}. Save them, or use --with-secrets.")
-    data = {"path": str(target), **_form(manifest), "is_linked": is_linked}
+    data = {"path": str(target), **_summary(manifest), "is_linked": is_linked}
     return Answer(data, lines, code=_code(manifest))
 
 
@@ -140,7 +140,7 @@ def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: boo
         lines.append("The backup has no secrets: restore them, or new ones will be created.")
     data = {
         "data_dir": str(settings.data_dir),
-        **_form(manifest),
+        **_summary(manifest),
         "moved_to": None if moved_to is None else str(moved_to),
     }
     return Answer(data, lines, code=_code(manifest))
@@ -156,7 +156,7 @@ def _check(settings: Settings, source: Path) -> Answer:
         f"Checked {_amount(manifest)}: {len(findings) or 'no'} findings.",
         *_missing_lines(manifest),
     ]
-    data = {**_form(manifest), "findings": findings}
+    data = {**_summary(manifest), "findings": findings}
     return Answer(data, lines, code=ExitCode.FAILED if findings else _code(manifest))
 
 
@@ -186,7 +186,7 @@ def _missing_lines(manifest: Manifest) -> list[str]:
     ]
 
 
-def _form(manifest: Manifest) -> dict[str, object]:
+def _summary(manifest: Manifest) -> dict[str, object]:
     by_version = {"place": manifest.objects_place, "objects": len(manifest.object_versions)}
     return {
         **(by_version if manifest.objects_place else {}),

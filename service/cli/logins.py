@@ -180,7 +180,7 @@ def changed_logins() -> Iterator[list[Logins]]:
 def _store(logins: Logins) -> None:
     path = logins_path()
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    content = json.dumps(_form(logins), indent=2).encode() + b"\n"
+    content = json.dumps(_document(logins), indent=2).encode() + b"\n"
     # Readable by the owner alone from its first byte.
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -193,7 +193,7 @@ def _store(logins: Logins) -> None:
         part.unlink(missing_ok=True)
 
 
-def _form(logins: Logins) -> dict[str, Any]:
+def _document(logins: Logins) -> dict[str, Any]:
     return {
         "version": VERSION,
         "current": logins.current,

@@ -148,7 +148,7 @@ REQUESTS: Final = {
     "install_tokens.issue": Request(INSTALLING),
     "audit_export.export": Request("audit:export", query={"format": "json"}),
     "audit_export.dashboard_export": Request("audit:export", query={"format": "json"}),
-    **{f"exports.{one}": Request("audit:r") for one in ("exports", "one_export", "receipt")},
+    **{f"exports.{one}": Request("audit:r") for one in ("exports", "show_export", "receipt")},
     **{
         f"dashboard_exports.{one}": Request("audit:r")
         for one in ("exports_page", "export_page", "export_progress")
