@@ -31,7 +31,7 @@ from service.core.clock import Uptime
 from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash, with_secrets
 from service.core.settings import Settings
-from service.orgs.members import add_member, issue_cookie
+from service.orgs.members import add_member, issue_cookie, issue_sign_in
 from service.orgs.organisations import create_org
 from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
@@ -252,6 +252,11 @@ class World:
         response = await self.create(**changes)
         assert response.status_code == 201, await response.get_data(as_text=True)
         return str((await response.get_json())["id"])
+
+    async def sign_in_link(self, name: str = "owner") -> str:
+        """The token of a new sign-in link of a member."""
+        async with self.services.store.write() as work:
+            return await issue_sign_in(work, self.acme, self.members[name], BY_OPERATOR)
 
 
 PROXY_SCOPES = ("packages:install", "audit:ingest")

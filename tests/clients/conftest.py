@@ -1,5 +1,6 @@
 """One server for all clients: each test has a key, a project and caches of its own."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,16 @@ def stand(tmp_path_factory: pytest.TempPathFactory, packages: PackageRegistry) -
     finally:
         home.end()
         issuer.stop()
+
+
+@pytest.fixture(params=Ecosystem, scope="module")
+def common(request: pytest.FixtureRequest) -> Manager:
+    """The pip beside this interpreter, whichever version it is, and npm if it is there."""
+    if request.param is Ecosystem.PYPI:
+        return Pip((sys.executable, "-m", "pip"))
+    if NPM is None:
+        pytest.skip("no npm on this machine")
+    return Npm()
 
 
 @pytest.fixture

@@ -1,25 +1,13 @@
 """The clients that most machines have, pip and npm: what `make test` tries of the matrix."""
 
-import sys
-
 import pytest
 
 from analytics.model.ecosystems import Ecosystem
-from tests.clients.managers import NPM, Manager, Npm, Pip, Project, documented
+from tests.clients.managers import Manager, Project, documented
 from tests.clients.stands import RULES, Stand
 from tests.processes.package_registry import PackageRegistry
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(params=Ecosystem)
-def common(request: pytest.FixtureRequest) -> Manager:
-    """The pip beside this interpreter, whichever version it is, and npm if it is there."""
-    if request.param is Ecosystem.PYPI:
-        return Pip((sys.executable, "-m", "pip"))
-    if NPM is None:
-        pytest.skip("no npm on this machine")
-    return Npm()
 
 
 def test_an_install_is_decided_recorded_and_attributed(

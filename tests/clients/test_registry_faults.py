@@ -1,13 +1,12 @@
 """What is cached installs with any fault of the registry, in about the usual time."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from analytics.model.ecosystems import Ecosystem
-from tests.clients.managers import NPM, Manager, Npm, Pip, Project, documented
+from tests.clients.managers import Manager, Project, documented
 from tests.clients.stands import Stand, build_stand
 from tests.issuers.fixtures import IssuerProcess
 from tests.polling import eventually
@@ -46,15 +45,6 @@ def stand(tmp_path_factory: pytest.TempPathFactory, packages: PackageRegistry) -
     finally:
         home.end()
         issuer.stop()
-
-
-@pytest.fixture(params=Ecosystem, scope="module")
-def common(request: pytest.FixtureRequest) -> Manager:
-    if request.param is Ecosystem.PYPI:
-        return Pip((sys.executable, "-m", "pip"))
-    if NPM is None:
-        pytest.skip("no npm on this machine")
-    return Npm()
 
 
 def install(stand: Stand, folder: Path, manager: Manager) -> set[str]:

@@ -13,9 +13,8 @@ import pytest_asyncio
 
 from service.app import system
 from service.core.settings import REPOSITORY
-from service.orgs.members import issue_sign_in
 from tests.budgets import sample
-from tests.conftest import BY_OPERATOR, World, binding_body
+from tests.conftest import World, binding_body
 from tests.service.pages.page import AUDIT, AUDIT_SCRIPTS, ORG, Page, open_page
 from tests.service.pages.trust.pages import BINDINGS, EXPLAIN, NEW, REJECTED
 from tests.service.trust.rejected.notes import rejection, remember
@@ -38,11 +37,6 @@ PAGES = (
 )
 STATIC = REPOSITORY / "templates" / "static"
 BROWSER = {"origin": "http://localhost:8080", "sec-fetch-site": "same-origin"}
-
-
-async def issue_link(world: World, name: str) -> str:
-    async with world.services.store.write() as work:
-        return await issue_sign_in(work, world.acme, world.members[name], BY_OPERATOR)
 
 
 async def press_sign_in(world: World, token: str, headers: dict[str, str] = BROWSER) -> Any:
@@ -196,7 +190,7 @@ async def test_home_says_how_to_get_in(shared_world):
 
 
 async def test_the_button_signs_in(world):
-    response = await press_sign_in(world, await issue_link(world, "auditor"))
+    response = await press_sign_in(world, await world.sign_in_link("auditor"))
 
     assert response.status_code == 303
     assert response.headers["location"] == ORG
@@ -207,7 +201,7 @@ async def test_the_button_signs_in(world):
 
 async def test_looking_at_a_link_does_not_use_it_up(world):
     """Mail scanners and previews open links; the person comes after them."""
-    token = await issue_link(world, "auditor")
+    token = await world.sign_in_link("auditor")
     for _ in range(3):
         await open_page(world, f"/sign-in?token={token}")
 
@@ -215,7 +209,7 @@ async def test_looking_at_a_link_does_not_use_it_up(world):
 
 
 async def test_a_link_works_once(world):
-    token = await issue_link(world, "auditor")
+    token = await world.sign_in_link("auditor")
     await press_sign_in(world, token)
     response = await press_sign_in(world, token)
 
@@ -225,7 +219,7 @@ async def test_a_link_works_once(world):
 
 async def test_a_link_is_refused_once_it_is_old(world):
     """A link lives ten minutes; the page says how to go on."""
-    token = await issue_link(world, "auditor")
+    token = await world.sign_in_link("auditor")
     world.clock.advance(minutes=10)
     response = await press_sign_in(world, token, BROWSER | {"accept": "text/html"})
     page = Page(await response.get_data(as_text=True))
@@ -242,7 +236,7 @@ async def test_a_link_is_refused_once_it_is_old(world):
 )
 async def test_another_sites_button_does_not_sign_in(world, headers):
     """Otherwise a page could sign its visitor in as another person, and watch what they do."""
-    token = await issue_link(world, "auditor")
+    token = await world.sign_in_link("auditor")
 
     assert (await press_sign_in(world, token, headers)).status_code == 403
     assert (await press_sign_in(world, token)).status_code == 303

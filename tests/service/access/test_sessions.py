@@ -10,7 +10,7 @@ from werkzeug.datastructures import Headers
 from service.access.sessions import revoke_sessions
 from service.app.application import create_app
 from service.core.settings import Settings
-from service.orgs.members import issue_sign_in, remove_member
+from service.orgs.members import remove_member
 from service.store.tables import Member, Session, SignInLink
 from tests.conftest import BY_OPERATOR, World, bindings_path, refused
 from tests.service.pages.page import ORG, open_page
@@ -18,11 +18,6 @@ from tests.service.pages.page import ORG, open_page
 OWN = {"origin": "http://localhost:8080"}
 USED_UP = (401, "this sign-in link was already used, has expired or is invalid")
 UNAUTHENTICATED = (401, "missing or invalid credentials")
-
-
-async def fresh_link(world: World, name: str = "owner") -> str:
-    async with world.services.store.write() as work:
-        return await issue_sign_in(work, world.acme, world.members[name], BY_OPERATOR)
 
 
 async def sign_in(world: World, token: str, origin: dict[str, str] = OWN):
@@ -36,7 +31,7 @@ async def listed(world: World, name: str = "owner"):
 
 async def test_a_link_signs_in_once(world: World):
     """A link found later, in a log or a mailbox, is used up."""
-    token = await fresh_link(world)
+    token = await world.sign_in_link()
 
     first = await sign_in(world, token)
 
@@ -47,7 +42,7 @@ async def test_a_link_signs_in_once(world: World):
 
 async def test_opening_a_link_does_not_use_it_up(world: World):
     """Mail scanners and previews open links; a person presses the button."""
-    token = await fresh_link(world)
+    token = await world.sign_in_link()
     for _ in range(3):
         page = await world.client.get("/sign-in", query_string={"token": token})
         assert page.status_code == 200
@@ -58,7 +53,7 @@ async def test_opening_a_link_does_not_use_it_up(world: World):
 
 @pytest.mark.parametrize(("seconds", "status"), [(599, 303), (600, 401), (601, 401)])
 async def test_a_link_is_good_for_ten_minutes(world: World, seconds: int, status: int):
-    token = await fresh_link(world)
+    token = await world.sign_in_link()
     world.clock.advance(seconds=seconds)
 
     assert (await sign_in(world, token)).status_code == status
@@ -71,7 +66,7 @@ async def test_a_wrong_link_is_refused(shared_world: World, token: str):
 
 
 async def test_a_removed_members_link_is_refused(world: World):
-    token = await fresh_link(world, "auditor")
+    token = await world.sign_in_link("auditor")
     async with world.services.store.write() as work:
         member = await work.session.get_one(Member, world.members["auditor"].id)
         await remove_member(work, world.acme, member, BY_OPERATOR)
@@ -82,7 +77,7 @@ async def test_a_removed_members_link_is_refused(world: World):
 async def test_signing_in_and_out_leaves_one_row_each(world: World):
     owner = world.members["owner"]
     before = len(await world.audit())
-    signed_in = await sign_in(world, await fresh_link(world))
+    signed_in = await sign_in(world, await world.sign_in_link())
     await sign_in(world, "garbage")
 
     rows = await world.audit()
@@ -127,7 +122,7 @@ class TestTheCookie:
         self, world: World, base_url: str, is_secure: bool
     ):
         """Secure is off only for plain http on this machine, where browsers would drop it."""
-        answer = await sign_in(world, await fresh_link(world), {"origin": base_url})
+        answer = await sign_in(world, await world.sign_in_link(), {"origin": base_url})
 
         value, *attributes = answer.headers["set-cookie"].split("; ")
         assert re.fullmatch(r"admin_session=csess_[\w-]{43}", value, re.ASCII)
@@ -138,7 +133,7 @@ class TestTheCookie:
 
 
 async def test_the_cookie_of_a_sign_in_is_a_session(world: World):
-    answer = await sign_in(world, await fresh_link(world))
+    answer = await sign_in(world, await world.sign_in_link())
     cookie = answer.headers["set-cookie"].partition(";")[0]
 
     listing = await world.client.get(bindings_path(), headers={"cookie": cookie})
@@ -152,7 +147,7 @@ async def test_a_cookie_from_before_a_sign_in_is_not_adopted(world: World, who: 
     planted = world.cookies[who] if who else "planted"
     before = {"cookie": f"admin_session={planted}"}
 
-    answer = await sign_in(world, await fresh_link(world), OWN | before)
+    answer = await sign_in(world, await world.sign_in_link(), OWN | before)
 
     assert answer.headers["set-cookie"].partition(";")[0] != before["cookie"]
     listing = await world.client.get(bindings_path(), headers=before)
@@ -208,7 +203,7 @@ async def test_without_a_configured_admin_token_no_token_matches(world: World):
 
 async def test_a_link_that_is_no_longer_good_leaves_a_row_about_the_attempt(world: World):
     """An old link was used: its owner's organisation should be able to see that."""
-    token = await fresh_link(world)
+    token = await world.sign_in_link()
     await sign_in(world, token)
 
     await sign_in(world, token)
@@ -231,7 +226,7 @@ async def test_a_link_that_never_was_leaves_no_row(world: World):
 
 async def test_ending_all_sessions_ends_unused_links_too(world: World):
     """A member whose sessions were ended must not come back by a link from before."""
-    token = await fresh_link(world)
+    token = await world.sign_in_link()
     async with world.services.store.write() as work:
         await revoke_sessions(work.session, world.members["owner"].id, work.now)
 
@@ -251,10 +246,10 @@ async def stored(world: World) -> tuple[int, int]:
 
 async def test_ended_sessions_and_links_are_deleted_after_a_month(world: World):
     """They idle out after 12 hours; a database that is never cleared grows forever."""
-    await fresh_link(world)
+    await world.sign_in_link()
     sessions, _ = await stored(world)
     world.clock.advance(minutes=1)
-    await sign_in(world, await fresh_link(world))
+    await sign_in(world, await world.sign_in_link())
     for advance, left in (
         ({"days": 30}, (sessions + 1, 2)),
         ({"minutes": 10}, (sessions + 1, 0)),
@@ -279,7 +274,7 @@ async def test_a_session_that_was_revoked_lately_stays(world: World):
     sessions, _ = await stored(world)
     for _ in range(2):
         world.clock.advance(minutes=1)
-        assert (await sign_in(world, await fresh_link(world))).status_code == 303
+        assert (await sign_in(world, await world.sign_in_link())).status_code == 303
     async with world.services.store.write() as work:
         first = (
             await work.session.scalars(select(Session).order_by(Session.created_at.desc()))
