@@ -136,12 +136,11 @@ class ChangeOptions(Options, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[_S_co]):
-    """An authorised call of an endpoint: by whom, in which organisation."""
+class BaseCall(Generic[_S_co]):
+    """An authorised call of an endpoint, and by whom."""
 
     services: _S_co
     caller: Caller
-    org: Organisation
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         """One read transaction."""
@@ -151,6 +150,13 @@ class Call(Generic[_S_co]):
     def by(self) -> AuditContext:
         """The caller in audit rows."""
         return self.caller.audit_context
+
+
+@dataclass(frozen=True, slots=True)
+class Call(BaseCall[_S_co]):
+    """An authorised call of an endpoint: by whom, in which organisation."""
+
+    org: Organisation
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ for a change, call the handler, encode its answer. Audit rows of changes have th
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -25,13 +25,13 @@ from typing import (
 from quart import Response, request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.model.rows import AuditContext
 from service.access.callers import Operator
 from service.access.refusals import OPERATOR_ONLY
 from service.store.store import UnitOfWork
 from service.web.dependencies import BaseServices, group_of
 from service.web.documentation import JSON, CiToken, Tag
 from service.web.endpoint import (
+    BaseCall,
     EndpointGroup,
     Handler,
     Options,
@@ -66,20 +66,10 @@ class OperatorOptions(Options, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCall(Generic[_S_co]):
+class OperatorCall(BaseCall[_S_co]):
     """A call by the operator."""
 
-    services: _S_co
     caller: Operator
-
-    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """One read transaction."""
-        return self.services.store.read()
-
-    @property
-    def by(self) -> AuditContext:
-        """The operator in audit rows."""
-        return self.caller.audit_context
 
 
 @dataclass(frozen=True, slots=True)
