@@ -2,6 +2,9 @@
 
 import ast
 import re
+import subprocess
+import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -208,3 +211,30 @@ def test_one_module_sends_work_to_threads() -> None:
     ]
 
     assert users == ["service/core/threads.py"]
+
+
+EXTRA_PACKAGES = ("asyncpg", "deltalake", "obstore", "psycopg", "pyiceberg")
+"""What extras install: `make demo` and a plain `pip install` have none of it."""
+
+WITHOUT_EXTRAS = f"""
+import sys
+from importlib import import_module
+from pkgutil import walk_packages
+sys.modules |= dict.fromkeys({EXTRA_PACKAGES!r})
+import service.app.server
+import service.cli
+for module in walk_packages(service.cli.__path__, "service.cli."):
+    import_module(module.name)
+"""
+
+
+def test_service_and_commands_need_no_extra() -> None:
+    """Tests have all extras installed, so no other test meets such an import."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needs = [need for name in ("postgres", "lake", "s3") for need in extras[name]]
+    command = [sys.executable, "-c", WITHOUT_EXTRAS]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert {re.split(r"\W", need)[0] for need in needs} <= set(EXTRA_PACKAGES)
+    assert ran.returncode == 0, ran.stderr

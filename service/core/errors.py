@@ -239,6 +239,9 @@ class Internal(Refusal):
     text = "internal error"
 
 
+NOT_STORABLE_TEXT: Final = Invalid.of("text must not have half of a surrogate pair")
+
+
 class StoreUnavailable(Refusal):
     """The database or the audit folder does not respond. Nothing was changed; try again."""
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from analytics.model.ecosystems import Ecosystem
-from service.core.errors import Invalid
+from service.core.errors import NOT_STORABLE_TEXT, Invalid
 from service.core.text_rules import is_encodable
 from service.packages.ecosystem import InvalidPackageName, InvalidRange
 from service.packages.names import NAME_MAX, parse_pattern
@@ -25,7 +25,6 @@ from service.packages.policy.model import (
     ReleaseRule,
 )
 from service.packages.versions import VERSION_MAX, parse_range
-from service.store.postgres.faults import NOT_STORABLE_TEXT
 
 RULES_MAX: Final = 300
 """Entries in each list of a policy. Not in the schema: a longer one may be refused unread (413)."""

@@ -10,10 +10,9 @@ from sqlalchemy.dialects.postgresql import asyncpg as dialects
 from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import await_only
 
-from service.core.errors import StoreUnavailable
+from service.core.errors import NOT_STORABLE_TEXT, StoreUnavailable
 from service.store.postgres.connection import PostgresConnection
 from service.store.postgres.faults import (
-    NOT_STORABLE_TEXT,
     driver_faults,
     fault_of,
     is_text_refused,

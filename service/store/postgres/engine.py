@@ -21,7 +21,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from service.core.clock import Clock
-from service.core.errors import StorageBusy, StoreUnavailable
+from service.core.errors import NOT_STORABLE_TEXT, StorageBusy, StoreUnavailable
 from service.store.engines import CommitObserver, CommitWatch, Engines
 from service.store.postgres.connection import Connector, PostgresConnection
 from service.store.postgres.connection_url import driver_options
@@ -34,7 +34,6 @@ from service.store.postgres.direct import (
     given_up_on_failure,
 )
 from service.store.postgres.faults import (
-    NOT_STORABLE_TEXT,
     driver_error,
     fault_of,
     is_connection_unusable,

@@ -13,13 +13,10 @@ from sqlalchemy.exc import EmulatedDBAPIException
 from service.core.errors import (
     STORAGE_DAMAGED,
     STORAGE_READ_ONLY,
-    Invalid,
     StorageBusy,
     StorageFull,
     StoreUnavailable,
 )
-
-NOT_STORABLE_TEXT: Final = Invalid.of("text must not have half of a surrogate pair")
 
 _BY_CODE: Final[dict[str, type[StoreUnavailable]]] = {
     "25006": STORAGE_READ_ONLY,  # a standby, or default_transaction_read_only

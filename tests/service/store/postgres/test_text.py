@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import func, select, text
 
+from service.core.errors import NOT_STORABLE_TEXT
 from service.store.migrate import migrate
 from service.store.organisations import find_org
-from service.store.postgres.faults import NOT_STORABLE_TEXT
 from service.store.store import Store
 from service.store.tables import Base, Counter
 from tests.conftest import START
