@@ -29,7 +29,7 @@ READ_BYTES: Final = 1024 * 1024
 _SUFFIXES: Final = {".gz": Compression.GZIP, ".zst": Compression.ZSTD}
 
 
-Entry = tuple[int, ImportItem | RowRefused]
+ImportedRow = tuple[int, ImportItem | RowRefused]
 """A row of a file, by its number from 1: its item, or why it was refused."""
 
 
@@ -91,7 +91,7 @@ def file_kind(name: str, given: ImportFormat | None, *, is_raw: bool) -> FileKin
 class Chunk:
     """Some rows of a file, in its order. `position` is the number of bytes read so far."""
 
-    entries: list[Entry]
+    entries: list[ImportedRow]
     position: int
 
 

@@ -22,8 +22,8 @@ from analytics.imports.chunks import (
     READ_BYTES,
     ROWS_MAX,
     Chunk,
-    Entry,
     FileKind,
+    ImportedRow,
     ImportFormat,
     UnreadableFile,
     check_columns,
@@ -150,10 +150,10 @@ class _Unpacked:
 
 
 def _in_chunks(
-    entries: Iterator[tuple[Entry, int]], lines: Lines, tell: Callable[[], int]
+    entries: Iterator[tuple[ImportedRow, int]], lines: Lines, tell: Callable[[], int]
 ) -> Iterator[Chunk]:
     """`entries`, each with its bytes, in chunks; none of them is lost when reading fails."""
-    chunk: list[Entry] = []
+    chunk: list[ImportedRow] = []
     size = 0
     try:
         for entry, length in entries:
@@ -170,7 +170,7 @@ def _in_chunks(
     yield Chunk(chunk, tell())
 
 
-def _ndjson(lines: Lines, _: FileKind) -> Iterator[tuple[Entry, int]]:
+def _ndjson(lines: Lines, _: FileKind) -> Iterator[tuple[ImportedRow, int]]:
     for line in lines:
         if not line or line.isspace():
             continue
@@ -183,15 +183,15 @@ def _ndjson(lines: Lines, _: FileKind) -> Iterator[tuple[Entry, int]]:
 
 
 @dataclass(slots=True)
-class _Record:
+class _CsvRecord:
     """The CSV record being read: how long it is so far, and what is wrong with its bytes."""
 
     size: int = 0
     fault: str | None = None
 
 
-def _csv(lines: Lines, kind: FileKind) -> Iterator[tuple[Entry, int]]:
-    record = _Record()
+def _csv(lines: Lines, kind: FileKind) -> Iterator[tuple[ImportedRow, int]]:
+    record = _CsvRecord()
     # A cell may be as long as a record. The limit is the process's: only this module reads CSV.
     csv.field_size_limit(LINE_BYTES_MAX)
     reader = csv.reader(_csv_lines(lines, record), strict=True)
@@ -213,7 +213,7 @@ def _csv(lines: Lines, kind: FileKind) -> Iterator[tuple[Entry, int]]:
         raise UnreadableFile("the file has no header", 1)
 
 
-def _csv_lines(lines: Lines, record: _Record) -> Iterator[str]:
+def _csv_lines(lines: Lines, record: _CsvRecord) -> Iterator[str]:
     for line in lines:
         record.size += len(line) + 1
         if record.size > LINE_BYTES_MAX:
@@ -327,7 +327,7 @@ def _check_parquet_type(name: str, kind: pa.DataType) -> None:
         raise UnreadableFile(f"column {name} is of type {kind}, and must be text")
 
 
-def _parquet_entries(batch: pa.RecordBatch, first: int) -> list[Entry]:
+def _parquet_entries(batch: pa.RecordBatch, first: int) -> list[ImportedRow]:
     values = {
         name: _parquet_texts(column) for name, column in zip(batch.schema.names, batch, strict=True)
     }

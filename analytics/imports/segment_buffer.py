@@ -108,7 +108,7 @@ def _places_by_day(rows: Sequence[AuditRow]) -> dict[date, list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ImportStep:
     """The progress of an import: bytes read so far, and rows refused since the last step."""
 
     position: int
@@ -121,7 +121,7 @@ def import_steps(
     segment_buffer: SegmentBuffer,
     *,
     is_partial: bool,
-) -> Iterator[Step]:
+) -> Iterator[ImportStep]:
     """Gather the rows of a file, a chunk at a time; at the end all of them are in segments.
 
     Once a row was refused no other is kept, unless `is_partial`; all are checked nevertheless.
@@ -135,5 +135,5 @@ def import_steps(
             segment_buffer.discard()
         if is_kept:
             segment_buffer.add(rows)
-        yield Step(chunk.position, refused)
+        yield ImportStep(chunk.position, refused)
     segment_buffer.finish()

@@ -90,7 +90,7 @@ class IngestItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class ItemRejection:
     """Why the item at `index` (from 0) was not accepted."""
 
     index: int
@@ -117,14 +117,14 @@ _ENVELOPE_MARKS: Final[dict[str, int]] = {
 
 def read_items(
     items: Iterable[bytes | msgspec.Raw], audit_context: AuditContext, window: AcceptedInterval
-) -> tuple[list[AuditRow], list[Rejection]]:
+) -> tuple[list[AuditRow], list[ItemRejection]]:
     """The rows made from `items` (JSON), and why other items were rejected.
 
     `audit_context` names the sender. `window.now` is when they are received; an item without
     `created_at` happened then.
     """
     rows: list[AuditRow] = []
-    rejected: list[Rejection] = []
+    rejected: list[ItemRejection] = []
     for index, item in enumerate(items):
         try:
             rows.append(_row(bytes(item), audit_context, window))
@@ -133,12 +133,12 @@ def read_items(
         except msgspec.ValidationError as error:
             rejected.append(_rejected(index, describe(error)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            rejected.append(Rejection(index, NOT_JSON))
+            rejected.append(ItemRejection(index, NOT_JSON))
     return rows, rejected
 
 
-def _rejected(index: int, error: str) -> Rejection:
-    return Rejection(index, error[:ERROR_CHARS_MAX])
+def _rejected(index: int, error: str) -> ItemRejection:
+    return ItemRejection(index, error[:ERROR_CHARS_MAX])
 
 
 def _row(raw: bytes, audit_context: AuditContext, window: AcceptedInterval) -> AuditRow:

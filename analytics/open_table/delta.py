@@ -25,9 +25,9 @@ from analytics.open_table.table_format import (
     COMPLETE_THROUGH,
     SUMMARY_PREFIX,
     TENANT_COLUMN,
-    Change,
     FormatName,
-    Head,
+    SnapshotChange,
+    TableHead,
     TableMissing,
     TableOvertaken,
     segment_id_of,
@@ -76,7 +76,7 @@ class DeltaLakeTable:
         self._log = f"{location}/{TABLE_LOG}"
 
     @reports_codes_only
-    def read(self, version: str | None) -> Head | None:
+    def read(self, version: str | None) -> TableHead | None:
         """See `TableFormat`; the log itself says which version is current."""
         with self._faults():
             try:
@@ -92,7 +92,7 @@ class DeltaLakeTable:
                 raise TableMissing(self._log) from error
 
     @reports_codes_only
-    def write(self, head: Head | None, change: Change) -> Head:
+    def write(self, head: TableHead | None, change: SnapshotChange) -> TableHead:
         """See `TableFormat`."""
         with self._faults():
             # At the version that `change` was computed from: any commit since is a conflict.
@@ -119,7 +119,7 @@ class DeltaLakeTable:
             return self._after(head, change, version + 1)
 
     @reports_codes_only
-    def is_current(self, head: Head) -> bool:
+    def is_current(self, head: TableHead) -> bool:
         """See `TableFormat`: a log has no gaps."""
         names = self._files.names(self._log)
         last, next_one = (
@@ -128,11 +128,11 @@ class DeltaLakeTable:
         return last in names and next_one not in names
 
     @reports_codes_only
-    def announce(self, head: Head) -> None:
+    def announce(self, head: TableHead) -> None:
         """See `TableFormat`: all readers read the log."""
 
     @reports_codes_only
-    def named(self, head: Head, since: datetime) -> frozenset[str]:
+    def named(self, head: TableHead, since: datetime) -> frozenset[str]:
         """See `TableFormat`."""
         since_ms = _ms(since)
         removed = [
@@ -144,7 +144,7 @@ class DeltaLakeTable:
         return frozenset(head.files).union(*removed)
 
     @reports_codes_only
-    def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
+    def expire(self, head: TableHead, before: datetime, at: datetime) -> TableHead | None:
         """See `TableFormat`: the log begins with a checkpoint of the oldest version that is left.
 
         Versions that the publisher did not commit are kept.
@@ -188,7 +188,7 @@ class DeltaLakeTable:
                 self._files.delete(f"{self._log}/{name}")
 
     @reports_codes_only
-    def sweep(self, head: Head, before: datetime) -> int:
+    def sweep(self, head: TableHead, before: datetime) -> int:
         """See `TableFormat`: everything in the log is used."""
         return 0
 
@@ -233,7 +233,9 @@ class DeltaLakeTable:
         if missing:
             table.alter.add_columns(missing, commit_properties=_properties(at, {}))
 
-    def _actions(self, head: Head | None, change: Change) -> list[AddAction | RemoveAction]:
+    def _actions(
+        self, head: TableHead | None, change: SnapshotChange
+    ) -> list[AddAction | RemoveAction]:
         files = head.files if head else {}
         at_ms = _ms(change.at)
         return [
@@ -253,12 +255,12 @@ class DeltaLakeTable:
     def _commit_file(self, version: int) -> str:
         return f"{self._log}/{version:020d}.json"
 
-    def _head(self, table: DeltaTable) -> Head:
+    def _head(self, table: DeltaTable) -> TableHead:
         paths = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         version = table.version()
         content = self._files.read(self._commit_file(version))
         complete = None if content is None else _commit(version, content).complete_through_seq
-        return Head(
+        return TableHead(
             version=str(version),
             snapshot=str(version),
             files={segment_id_of(path): f"{self.location}/{path}" for path in paths},
@@ -266,13 +268,13 @@ class DeltaLakeTable:
             snapshots=self._count_commits(),
         )
 
-    def _after(self, head: Head | None, change: Change, version: int) -> Head:
+    def _after(self, head: TableHead | None, change: SnapshotChange, version: int) -> TableHead:
         """The table at `version`, which was committed as `change` of `head`."""
         files = dict(head.files) if head else {}
         for segment_id in change.removed:
             del files[segment_id]
         files |= {segment.segment_id: uri for segment, uri in change.added}
-        return Head(
+        return TableHead(
             version=str(version),
             snapshot=str(version),
             files=files,

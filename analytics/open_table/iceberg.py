@@ -37,15 +37,15 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
-from analytics.open_table.iceberg_manifests import Entry, ManifestFolder, new_entry
+from analytics.open_table.iceberg_manifests import DataFileEntry, ManifestFolder, new_entry
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, PARTITIONS, PROPERTIES
 from analytics.open_table.metadata_files import MetadataFiles
 from analytics.open_table.storage_faults import StorageFailed, reports_codes_only
 from analytics.open_table.table_format import (
     COMPLETE_THROUGH,
-    Change,
     FormatName,
-    Head,
+    SnapshotChange,
+    TableHead,
     TableMissing,
     segment_id_of,
 )
@@ -106,14 +106,14 @@ class IcebergTable:
         self._folders = (self._metadata, self._versions)
 
     @reports_codes_only
-    def read(self, version: str | None) -> Head | None:
+    def read(self, version: str | None) -> TableHead | None:
         """See `TableFormat`."""
         if version is None:
             return None
         return self._head(self._load(version))
 
     @reports_codes_only
-    def write(self, head: Head | None, change: Change) -> Head:
+    def write(self, head: TableHead | None, change: SnapshotChange) -> TableHead:
         """See `TableFormat`."""
         table = self._begin(change.at) if head is None else self._load(head.version, change.at)
         removed = {head.files[id_] for id_ in change.removed} if head else set()
@@ -129,7 +129,7 @@ class IcebergTable:
         return self._head(table, files)
 
     @reports_codes_only
-    def named(self, head: Head, since: datetime) -> frozenset[str]:
+    def named(self, head: TableHead, since: datetime) -> frozenset[str]:
         """See `TableFormat`; all snapshots that are not expired count."""
         metadata = self._load(head.version).metadata
         manifests = {
@@ -140,7 +140,7 @@ class IcebergTable:
         return frozenset(map(segment_id_of, self._uris(list(manifests.values()))))
 
     @reports_codes_only
-    def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
+    def expire(self, head: TableHead, before: datetime, at: datetime) -> TableHead | None:
         """See `TableFormat`."""
         table = self._load(head.version, at)
         old = _superseded(table.metadata, int(before.timestamp() * 1000))
@@ -151,12 +151,12 @@ class IcebergTable:
         return self._head(table, head.files)
 
     @reports_codes_only
-    def is_current(self, head: Head) -> bool:
+    def is_current(self, head: TableHead) -> bool:
         """See `TableFormat`: the catalog says it."""
         return True
 
     @reports_codes_only
-    def announce(self, head: Head) -> None:
+    def announce(self, head: TableHead) -> None:
         """See `TableFormat`."""
         number = _number(head.version)
         target = f"{self._metadata}/v{number}.metadata.json"
@@ -167,7 +167,7 @@ class IcebergTable:
             self._files.write_atomically(hint, str(number).encode())
 
     @reports_codes_only
-    def sweep(self, head: Head, before: datetime) -> int:
+    def sweep(self, head: TableHead, before: datetime) -> int:
         """See `TableFormat`."""
         kept = {
             head.version,
@@ -233,14 +233,14 @@ class IcebergTable:
         catalog = NoopCatalog("published") if at is None else _StagingCatalog(at)
         return Table(("countersign", "audit"), metadata, version, self._io, catalog)
 
-    def _head(self, table: Table, files: dict[str, str] | None = None) -> Head:
+    def _head(self, table: Table, files: dict[str, str] | None = None) -> TableHead:
         metadata = table.metadata
         snapshot = metadata.current_snapshot()
         if files is None:
             manifests = self._manifests(snapshot) if snapshot else []
             files = {segment_id_of(uri): uri for uri in self._uris(manifests)}
         summary = snapshot.summary if snapshot else None
-        return Head(
+        return TableHead(
             version=table.metadata_location,
             snapshot=str(snapshot.snapshot_id) if snapshot else None,
             files=files,
@@ -249,7 +249,7 @@ class IcebergTable:
         )
 
     def _snapshot(
-        self, metadata: TableMetadata, change: Change, removed: set[str]
+        self, metadata: TableMetadata, change: SnapshotChange, removed: set[str]
     ) -> list[TableUpdate]:
         """The updates that make `change` the current snapshot; its files are written."""
         parent = metadata.current_snapshot()
@@ -322,7 +322,10 @@ def _number(location: str) -> int:
 
 
 def _summary(
-    change: Change, added: Sequence[Entry], removed: Sequence[Entry], parent: Snapshot | None
+    change: SnapshotChange,
+    added: Sequence[DataFileEntry],
+    removed: Sequence[DataFileEntry],
+    parent: Snapshot | None,
 ) -> Summary:
     """The summary of a snapshot, in the terms of Iceberg's specification."""
     figures = {

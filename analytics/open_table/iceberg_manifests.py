@@ -58,7 +58,7 @@ _Partition = tuple[str, int]
 """A tenant and a day, counted since 1970."""
 
 
-class Entry(NamedTuple):
+class DataFileEntry(NamedTuple):
     """A data file in a manifest, and the snapshot that added it."""
 
     file: DataFile
@@ -84,7 +84,7 @@ class Entry(NamedTuple):
         return int(self.file.partition[_DAY])
 
 
-def new_entry(segment: Segment, uri: str, snapshot_id: int) -> Entry:
+def new_entry(segment: Segment, uri: str, snapshot_id: int) -> DataFileEntry:
     """The entry that adds the file of `segment` at `uri`, from what the catalog knows.
 
     Its partition is the tenant and the day. Bounds are those of `seq` and `created_at`, which the
@@ -102,7 +102,7 @@ def new_entry(segment: Segment, uri: str, snapshot_id: int) -> Entry:
         lower_bounds=_bounds(segment.min_seq, segment.min_created_at),
         upper_bounds=_bounds(segment.max_seq, segment.max_created_at),
     )
-    return Entry(file, snapshot_id)
+    return DataFileEntry(file, snapshot_id)
 
 
 def _bounds(seq: int, created_at: datetime) -> dict[int, bytes]:
@@ -117,7 +117,7 @@ class NextManifests:
     """The manifests of the next snapshot, and the entries of the files that it removes."""
 
     manifests: list[ManifestFile]
-    removed: list[Entry]
+    removed: list[DataFileEntry]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class ManifestFolder:
     io: FileIO
     schema: Schema
 
-    def entries(self, manifests: Sequence[ManifestFile]) -> Iterator[list[Entry]]:
+    def entries(self, manifests: Sequence[ManifestFile]) -> Iterator[list[DataFileEntry]]:
         """The files that each of `manifests` has."""
         for start in range(0, len(manifests), PARALLEL_MAX):
             yield from in_parallel(self._read, manifests[start : start + PARALLEL_MAX])
@@ -138,7 +138,7 @@ class ManifestFolder:
         self,
         current: Iterable[ManifestFile],
         snapshot_id: int,
-        added: list[Entry],
+        added: list[DataFileEntry],
         removed: set[str],
     ) -> NextManifests:
         """Write what the snapshot `snapshot_id` needs: `current` with `added`, without `removed`.
@@ -152,8 +152,8 @@ class ManifestFolder:
             # file.
             if manifest.has_added_files() or manifest.has_existing_files()
         ]
-        deleted: list[Entry] = []
-        groups: list[list[Entry]] = []
+        deleted: list[DataFileEntry] = []
+        groups: list[list[DataFileEntry]] = []
         touched = [
             manifest for manifest in kept if _may_have(manifest, set(map(partition_of, removed)))
         ]
@@ -174,7 +174,7 @@ class ManifestFolder:
         groups += _chunks([entry._replace(is_deleted=True) for entry in deleted], ENTRIES_MAX)
         return NextManifests(self._write(groups, snapshot_id) + kept, deleted)
 
-    def _read(self, manifest: ManifestFile) -> list[Entry]:
+    def _read(self, manifest: ManifestFile) -> list[DataFileEntry]:
         """The entries of `manifest` but those that it deletes. Raises StorageFailed."""
         try:
             entries = manifest.fetch_manifest_entry(self.io)
@@ -183,7 +183,7 @@ class ManifestFolder:
         except Exception as error:  # of any kind, since the bytes may be anything
             raise StorageFailed(f"{manifest.manifest_path}: the manifest is damaged") from error
         return [
-            Entry(
+            DataFileEntry(
                 entry.data_file,
                 entry.snapshot_id or 0,
                 entry.sequence_number,
@@ -192,7 +192,9 @@ class ManifestFolder:
             for entry in entries
         ]
 
-    def _write(self, groups: Sequence[Sequence[Entry]], snapshot_id: int) -> list[ManifestFile]:
+    def _write(
+        self, groups: Sequence[Sequence[DataFileEntry]], snapshot_id: int
+    ) -> list[ManifestFile]:
         commit = uuid.uuid4()
         written = in_parallel(
             lambda numbered: self._write_one(
@@ -203,7 +205,9 @@ class ManifestFolder:
         self.files.sync(manifest.manifest_path for manifest in written)
         return written
 
-    def _write_one(self, uri: str, entries: Sequence[Entry], snapshot_id: int) -> ManifestFile:
+    def _write_one(
+        self, uri: str, entries: Sequence[DataFileEntry], snapshot_id: int
+    ) -> ManifestFile:
         output = self.io.new_output(uri)
         with write_manifest(
             _FORMAT_VERSION, PARTITIONS, self.schema, output, snapshot_id, "deflate"
@@ -213,7 +217,7 @@ class ManifestFolder:
         return writer.to_manifest_file()
 
 
-def _written(entry: Entry, snapshot_id: int) -> ManifestEntry:
+def _written(entry: DataFileEntry, snapshot_id: int) -> ManifestEntry:
     """`entry` as a manifest of that snapshot has it: what others added is existing."""
     is_new = entry.sequence_number is None and entry.snapshot_id == snapshot_id
     status = ManifestEntryStatus.ADDED if is_new else ManifestEntryStatus.EXISTING
@@ -226,13 +230,13 @@ def _written(entry: Entry, snapshot_id: int) -> ManifestEntry:
     )
 
 
-def pack(entries: Iterable[Entry]) -> list[list[Entry]]:
+def pack(entries: Iterable[DataFileEntry]) -> list[list[DataFileEntry]]:
     """`entries` in groups of at most ENTRIES_MAX: those of a week together, ordered by tenant.
 
     Weeks that have few share a group.
     """
-    groups: list[list[Entry]] = []
-    shared: list[Entry] = []
+    groups: list[list[DataFileEntry]] = []
+    shared: list[DataFileEntry] = []
     ordered = sorted(entries, key=lambda entry: (_week(entry.day), entry.tenant_id, entry.day))
     for _, week in groupby(ordered, key=lambda entry: _week(entry.day)):
         found = list(week)
@@ -246,11 +250,11 @@ def pack(entries: Iterable[Entry]) -> list[list[Entry]]:
     return [*groups, shared] if shared else groups
 
 
-def _chunks(entries: list[Entry], size: int) -> list[list[Entry]]:
+def _chunks(entries: list[DataFileEntry], size: int) -> list[list[DataFileEntry]]:
     return [entries[start : start + size] for start in range(0, len(entries), size)]
 
 
-def _to_merge(kept: list[ManifestFile], groups: list[list[Entry]]) -> set[ManifestFile]:
+def _to_merge(kept: list[ManifestFile], groups: list[list[DataFileEntry]]) -> set[ManifestFile]:
     """Those of `kept` to be written again with `groups`, because there are too many small ones."""
     weeks = {_week(entry.day) for group in groups for entry in group}
     crowd = [manifest for manifest in kept if not weeks.isdisjoint(_weeks(manifest))]

@@ -34,7 +34,7 @@ class TableOvertaken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class TableHead:
     """The current snapshot of a table.
 
     `version` identifies it among all that the table ever had: a metadata file of Iceberg, a
@@ -49,7 +49,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SnapshotChange:
     """How the next snapshot differs.
 
     Segments in `added` with their URIs, ids of segments in `removed`. `at` is its time.
@@ -71,40 +71,40 @@ class TableFormat(Protocol):
     name: FormatName
     location: str
 
-    def read(self, version: str | None) -> Head | None:
+    def read(self, version: str | None) -> TableHead | None:
         """The table at `version` of the catalog; None if there is no table yet.
 
         Raises TableMissing.
         """
         ...
 
-    def write(self, head: Head | None, change: Change) -> Head:
+    def write(self, head: TableHead | None, change: SnapshotChange) -> TableHead:
         """`head` with `change` as one new snapshot; None begins a table.
 
         Raises TableOvertaken if the table is not at `head` any more.
         """
         ...
 
-    def is_current(self, head: Head) -> bool:
+    def is_current(self, head: TableHead) -> bool:
         """True if no other version followed `head`, which the catalog names."""
         ...
 
-    def announce(self, head: Head) -> None:
+    def announce(self, head: TableHead) -> None:
         """Show `head`, which is committed, to readers that do not ask the catalog."""
         ...
 
-    def named(self, head: Head, since: datetime) -> frozenset[str]:
+    def named(self, head: TableHead, since: datetime) -> frozenset[str]:
         """The ids of all segments in snapshots that were current at or after `since`."""
         ...
 
-    def expire(self, head: Head, before: datetime, at: datetime) -> Head | None:
+    def expire(self, head: TableHead, before: datetime, at: datetime) -> TableHead | None:
         """`head` without the snapshots superseded before `before`; None if there are none.
 
         `at` is now.
         """
         ...
 
-    def sweep(self, head: Head, before: datetime) -> int:
+    def sweep(self, head: TableHead, before: datetime) -> int:
         """Remove metadata files that no snapshot uses, written before `before`; return how many."""
         ...
 
@@ -118,7 +118,7 @@ def segment_id_of(uri: str) -> str:
     return uri.rpartition("/")[2].partition(".")[0]
 
 
-def difference(head: Head | None, wanted: Collection[str]) -> tuple[list[str], frozenset[str]]:
+def difference(head: TableHead | None, wanted: Collection[str]) -> tuple[list[str], frozenset[str]]:
     """The ids of segments to add to `head` and to remove from it, so that it has those `wanted`."""
     have = head.files if head else {}
     added = [segment_id for segment_id in wanted if segment_id not in have]

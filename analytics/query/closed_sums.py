@@ -37,7 +37,7 @@ _HEAD_BYTES: Final = 4_096
 _VALUE_BYTES: Final = 250
 
 Top = list[tuple[str, int]]
-TimeCounts = dict[tuple[datetime, str], int]
+DayCounts = dict[tuple[datetime, str], int]
 """Rows by the start of their day and by decision ("" for none)."""
 
 _Key = TypeVar("_Key")
@@ -155,7 +155,7 @@ class ClosedSum:
     """
 
     segments: dict[str, Segment] = field(default_factory=dict)
-    times: TimeCounts = field(default_factory=dict)
+    times: DayCounts = field(default_factory=dict)
     events: dict[str, int] = field(default_factory=dict)
     columns: dict[str, ClosedColumn] = field(
         default_factory=lambda: {name: ClosedColumn() for name in HEAD_COLUMNS}

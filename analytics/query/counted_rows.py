@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from analytics.cache.row_groups import Decoded
 from analytics.model.filters import Query, mask
 from analytics.model.instants import midnight, utc_day
-from analytics.query.closed_sums import TimeCounts, add_to
+from analytics.query.closed_sums import DayCounts, add_to
 from analytics.storage.journal_batches import JournalBatch
 from analytics.storage.segment_index import HEAD_COLUMNS
 from analytics.storage.segment_metadata import Segment
@@ -35,7 +35,7 @@ class CountedRows:
     query: Query
     segments: tuple[Segment, ...]
     batches: tuple[JournalBatch, ...] = ()
-    times: TimeCounts = field(default_factory=dict)
+    times: DayCounts = field(default_factory=dict)
     values: dict[str, dict[str, int]] = field(
         default_factory=lambda: {name: {} for name in ("event", *HEAD_COLUMNS)}
     )

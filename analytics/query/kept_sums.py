@@ -16,7 +16,7 @@ from analytics.cache.row_groups import Decoded
 from analytics.model.filters import Query
 from analytics.model.instants import utc_day
 from analytics.query.aggregates import TOP_MAX, top_of
-from analytics.query.closed_sums import ClosedSum, NotAtOnce, SumLost, TimeCounts, Top, add_to
+from analytics.query.closed_sums import ClosedSum, DayCounts, NotAtOnce, SumLost, Top, add_to
 from analytics.query.counted_rows import CountedRows
 from analytics.statistics.value_index import ValueIndex
 from analytics.storage.snapshot import Snapshot
@@ -34,7 +34,7 @@ class Sum:
     Those are None if they have to be counted. What is made of the sum may be kept in `made`.
     """
 
-    times: TimeCounts
+    times: DayCounts
     tops: Mapping[str, Top | None]
     made: dict[Hashable, Any] = field(default_factory=dict)
 

@@ -67,7 +67,7 @@ class StoredGroup:
         return self.segment.max_seq
 
 
-Block = StoredGroup | JournalRun
+RowBlock = StoredGroup | JournalRun
 """Rows in order, newest first."""
 
 
@@ -82,7 +82,7 @@ class RowGroupLookup:
     part: Snapshot
     query: Query
     estimate: int | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlock, ...]
     until: datetime | None
     after: Position | None = None
 
@@ -109,7 +109,7 @@ class RowGroupLookup:
             ordered = ordered.slice(0, _count_newer(ordered, self.until))
         return ordered.slice(0, limit)
 
-    def _has_all_of(self, block: Block) -> bool:
+    def _has_all_of(self, block: RowBlock) -> bool:
         """True if every row of the block is of the page, if it has the room."""
         query, after = self.query, self.after
         return (
@@ -134,10 +134,10 @@ def plan_newest(
     None if the newest row groups are known to hold too few rows, or if so few rows are wanted of
     so many row groups that searching their segments is quicker.
     """
-    queue = _Newest(decoded, snapshot, query, after, estimate)
+    queue = _NewestBlocks(decoded, snapshot, query, after, estimate)
     if _are_rare(queue.segments(), limit, estimate):
         return None
-    blocks: list[Block] = []
+    blocks: list[RowBlock] = []
     groups, reads, expected = GROUPS_MAX, READS_MAX, 0.0
     is_known = True
     for block in queue:
@@ -160,7 +160,7 @@ def plan_newest(
     return RowGroupLookup(_part_of(snapshot, blocks), query, estimated, tuple(blocks), until, after)
 
 
-def _part_of(snapshot: Snapshot, blocks: Sequence[Block]) -> Snapshot:
+def _part_of(snapshot: Snapshot, blocks: Sequence[RowBlock]) -> Snapshot:
     """What `blocks` are of, in the order of `snapshot`."""
     used = {block.segment.segment_id for block in blocks if isinstance(block, StoredGroup)}
     runs = [block for block in blocks if isinstance(block, JournalRun)]
@@ -197,7 +197,7 @@ def _are_rare(segments: Iterable[Segment], limit: int, estimate: CardinalityEsti
 
 
 def _expected_rows(
-    block: Block, query: Query, after: Position | None, estimate: CardinalityEstimate
+    block: RowBlock, query: Query, after: Position | None, estimate: CardinalityEstimate
 ) -> float | None:
     """How many rows of the page to expect in `block`; None if that is unknown."""
     is_cut = (
@@ -216,7 +216,7 @@ def _expected_rows(
 _Item = Segment | StoredGroup | JournalRun
 
 
-class _Newest:
+class _NewestBlocks:
     """The blocks of a snapshot, newest first; what is not reached is not opened or decoded."""
 
     def __init__(
@@ -258,11 +258,11 @@ class _Newest:
             self._pop()
         return None
 
-    def put_back(self, block: Block) -> None:
+    def put_back(self, block: RowBlock) -> None:
         """Return `block`, which the iteration then yields again."""
         self._push(block.max_created_at, block)
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[RowBlock]:
         while self._heap:
             item = self._pop()
             if not isinstance(item, Segment):
@@ -291,7 +291,7 @@ class _Newest:
             if self._estimate.may_be_in(segment, group.index):
                 self._push_if_wanted(StoredGroup(segment, group))
 
-    def _push_if_wanted(self, block: Block) -> None:
+    def _push_if_wanted(self, block: RowBlock) -> None:
         if (
             (self._query.since is None or block.max_created_at >= self._query.since)
             and (self._query.until is None or block.min_created_at < self._query.until)
@@ -303,7 +303,7 @@ class _Newest:
         heapq.heappush(self._heap, (_EPOCH - newest, next(self._number), item))
 
 
-def _rows(block: Block, resources: Resources, work: Work) -> pa.Table:
+def _rows(block: RowBlock, resources: Resources, work: Work) -> pa.Table:
     """All of the block, newest first."""
     decoded = resources.row_groups
     if decoded is None:

@@ -37,18 +37,18 @@ _ROW_BYTES: Final = 250
 _Days = dict[date, tuple[int, int, int]]
 """How many rows a day has, and their lowest and highest seq."""
 
-Place = tuple[int, int]
+RowPosition = tuple[int, int]
 """Where a row stands in the order: `created_at` in microseconds, and `seq`."""
 
-Row = tuple[Place, str]
+Row = tuple[RowPosition, str]
 """A place, and the row's JSON object."""
 
 
-def _place(at: datetime, seq: int) -> Place:
+def _place(at: datetime, seq: int) -> RowPosition:
     return (at - _EPOCH) // timedelta(microseconds=1), seq
 
 
-def _instant(place: Place) -> datetime:
+def _instant(place: RowPosition) -> datetime:
     return _EPOCH + timedelta(microseconds=place[0])
 
 
@@ -58,7 +58,7 @@ _NEWEST: Final = _place(datetime.max.replace(tzinfo=UTC), _SEQ_MAX)
 
 
 @dataclass(frozen=True, slots=True)
-class _Newest:
+class _NewestRows:
     """All `rows` from `reach` on, newest first, of a snapshot of so many `batches`.
 
     `days` tells of all its rows from the day of `reach` on.
@@ -68,7 +68,7 @@ class _Newest:
     batches: int
     watermark: int
     days: _Days
-    reach: Place
+    reach: RowPosition
     rows: Sequence[Row]
 
     @property
@@ -137,9 +137,9 @@ class NewestTexts:
         """The `rows` of a page, AUDIT_SCHEMA."""
         return list(zip(_places(rows), self._encode(rows, tenant_id), strict=True))
 
-    def _moved(self, snapshot: Snapshot) -> _Newest | None:
+    def _moved(self, snapshot: Snapshot) -> _NewestRows | None:
         """The newest rows of `snapshot`; None if they are not known, or not at once."""
-        newest: _Newest | None = self._kept.find(snapshot.tenant_id)[1]
+        newest: _NewestRows | None = self._kept.find(snapshot.tenant_id)[1]
         if newest is None or snapshot.watermark < newest.watermark:
             return None
         # Seqs follow commits: what came since has higher ones than there were.
@@ -163,7 +163,9 @@ class NewestTexts:
         rows = sorted([*newest.rows, *fresh], reverse=True)
         return self._keep(snapshot, newest.days, added, newest.reach, rows)
 
-    def _rows(self, tenant_id: str, batches: Iterable[JournalBatch], reach: Place) -> list[Row]:
+    def _rows(
+        self, tenant_id: str, batches: Iterable[JournalBatch], reach: RowPosition
+    ) -> list[Row]:
         """The newest rows of `batches` from `reach` on, ROWS_MAX + 1 at most. Raises StoreFault."""
         wanted = [b for b in batches if _place(b.max_created_at, _SEQ_MAX) >= reach]
         rows = pa.concat_tables([NO_ROWS, *map(self._decoded.batch_rows, wanted)])
@@ -177,13 +179,13 @@ class NewestTexts:
         snapshot: Snapshot,
         days: _Days,
         parts: Iterable[Segment | JournalBatch],
-        reach: Place,
+        reach: RowPosition,
         rows: Sequence[Row],
-    ) -> _Newest:
+    ) -> _NewestRows:
         if len(rows) > ROWS_MAX:
             rows = rows[:ROWS_MAX]
             reach = rows[-1][0]
-        newest = _Newest(
+        newest = _NewestRows(
             snapshot.segments,
             len(snapshot.batches),
             snapshot.watermark,
@@ -201,7 +203,7 @@ def position_of(row: Row, snapshot: Snapshot, after: Position | None) -> Positio
     return Position((after or snapshot).watermark, _instant(row[0]), row[0][1])
 
 
-def _places(rows: pa.Table) -> Iterable[Place]:
+def _places(rows: pa.Table) -> Iterable[RowPosition]:
     instants = rows["created_at"].cast(pa.int64()).to_pylist()
     return zip(instants, rows["seq"].to_pylist(), strict=True)
 
@@ -214,7 +216,7 @@ def _mark(snapshot: Snapshot, after: Position | None) -> int:
     return min(snapshot.watermark, (after or snapshot).watermark)
 
 
-def _ends(query: Query, after: Position | None) -> tuple[Place, Place]:
+def _ends(query: Query, after: Position | None) -> tuple[RowPosition, RowPosition]:
     """The place that all rows of a page come after, and the last that one may have."""
     start = _NEWEST if query.until is None else _place(query.until, -1)
     if after is not None:
@@ -222,7 +224,7 @@ def _ends(query: Query, after: Position | None) -> tuple[Place, Place]:
     return start, _OLDEST if query.since is None else _place(query.since, -1)
 
 
-def _tally(days: _Days, parts: Iterable[Segment | JournalBatch], reach: Place) -> _Days:
+def _tally(days: _Days, parts: Iterable[Segment | JournalBatch], reach: RowPosition) -> _Days:
     """`days` and the rows of `parts`, from the day of `reach` on."""
     first = utc_day(_instant(reach))
     tallied = {day: rows for day, rows in days.items() if day >= first}

@@ -15,7 +15,7 @@ TABLE_LOG: Final = "_delta_log"
 """The folder of a Delta table's log, which lies beside the segments."""
 
 
-class Role(StrEnum):
+class FileRole(StrEnum):
     """What a file is by its place and name, and by what the catalog says."""
 
     SEGMENT = "segment"
@@ -25,7 +25,7 @@ class Role(StrEnum):
     FOREIGN = "foreign"
 
 
-SWEPT: Final = frozenset({Role.ORPHAN, Role.UNFINISHED})
+SWEPT: Final = frozenset({FileRole.ORPHAN, FileRole.UNFINISHED})
 """What a crash leaves behind: a sweep removes it once it is past the grace."""
 
 
@@ -46,16 +46,16 @@ def list_files(root: Path, tenant_id: str | None = None) -> list[Path]:
     return found
 
 
-def role_of(root: Path, path: Path, places: Mapping[str, tuple[str, date]]) -> Role:
+def role_of(root: Path, path: Path, places: Mapping[str, tuple[str, date]]) -> FileRole:
     """What the file at `path` is. `places` has tenant and day of every segment in the catalog."""
     if is_swept(root, path, places):
         # A segment that is being written is in no catalog, so its pending file is unknown.
-        return Role.UNFINISHED if path.suffix == ".pending" else Role.ORPHAN
+        return FileRole.UNFINISHED if path.suffix == ".pending" else FileRole.ORPHAN
     path_of = _PATHS.get(path.suffix)
     if path_of is None or path.stem not in places:
-        return Role.FOREIGN
+        return FileRole.FOREIGN
     is_in_place = path == path_of(root, *places[path.stem], path.stem)
-    return Role.SEGMENT if is_in_place else Role.MISPLACED
+    return FileRole.SEGMENT if is_in_place else FileRole.MISPLACED
 
 
 def is_swept(root: Path, path: Path, known: Collection[str]) -> bool:

@@ -10,14 +10,14 @@ class InvalidPlace(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketPlace:
     """A bucket, and the prefix of our objects in it (no slash around it; "" for none)."""
 
     bucket: str
     prefix: str
 
 
-def parse_place(url: str) -> Place:
+def parse_place(url: str) -> BucketPlace:
     """The place that `s3://bucket/prefix` names. Raises InvalidPlace."""
     try:
         parts = urlsplit(url)
@@ -30,4 +30,4 @@ def parse_place(url: str) -> Place:
     is_prefix = re.fullmatch(r"[A-Za-z0-9_.=/-]*", prefix) and not re.search(r"//|\.\.", prefix)
     if parts.scheme != "s3" or not is_name or not is_prefix or parts.query or parts.fragment:
         raise InvalidPlace("must be s3://bucket/prefix, in letters, digits and ._=-/")
-    return Place(parts.netloc, prefix)
+    return BucketPlace(parts.netloc, prefix)

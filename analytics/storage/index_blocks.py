@@ -134,7 +134,7 @@ def _encoded(
     )
 
 
-class Block:
+class IndexBlock:
     """The lines of one block."""
 
     def __init__(self, lengths: Iterable[int], text: bytes, *numbers: Sequence[int]) -> None:
@@ -160,7 +160,7 @@ class Block:
         return self._text[self._ends[place] : self._ends[place + 1]]
 
 
-def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: int) -> Block:
+def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: int) -> IndexBlock:
     """A block that an index of this `version` has; raises DamagedIndex if it was changed since."""
     # Damaged bytes can decompress without an error, and would then count other rows.
     if zlib.crc32(data) != crc32:
@@ -172,7 +172,7 @@ def decode_block(data: bytes, lines: int, raw_size: int, crc32: int, version: in
         raise DamagedIndex("a block does not decompress") from error
 
 
-def _decoded(data: bytes, lines: int, raw_size: int) -> Block:
+def _decoded(data: bytes, lines: int, raw_size: int) -> IndexBlock:
     codes, frame_size = _HEADER.unpack_from(data)
     if codes.strip(_WIDTHS):
         raise ValueError("numbers of another type")
@@ -188,10 +188,10 @@ def _decoded(data: bytes, lines: int, raw_size: int) -> Block:
     for numbers, (start, end) in zip(columns, pairwise(accumulate(sizes, initial=0)), strict=True):
         _fill(numbers, raw[start:end])
     lengths, *rest_of_line = columns
-    return Block(lengths, text, *rest_of_line)
+    return IndexBlock(lengths, text, *rest_of_line)
 
 
-def _decoded_version_2(data: bytes, lines: int, raw_size: int) -> Block:
+def _decoded_version_2(data: bytes, lines: int, raw_size: int) -> IndexBlock:
     """Values front-coded, as bytes shared with the one before and the others; numbers in planes."""
     sizes = (4 * lines, 5 * lines, 8 * lines, raw_size - 17 * lines)
     if lines < 128:
@@ -215,7 +215,7 @@ def _decoded_version_2(data: bytes, lines: int, raw_size: int) -> Block:
             raise ValueError("a value is too long")
         at += length
         values.append(before)
-    return Block(map(len, values), b"".join(values), *columns[2:])
+    return IndexBlock(map(len, values), b"".join(values), *columns[2:])
 
 
 def _decompressed(frame: bytes, size: int) -> bytes:

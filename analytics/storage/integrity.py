@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.instants import format_us
 from analytics.model.schema import NewerSchema
-from analytics.storage.audit_files import SWEPT, Role, role_of
+from analytics.storage.audit_files import SWEPT, FileRole, role_of
 from analytics.storage.file_copy import PROCESS_FAULTS
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.journal_batches import JournalBatch, decode_batch
@@ -49,7 +49,7 @@ _PAGE_BITS: Final = 2048
 _FAULTS: Final = (StoreFault, OSError, ValueError, OverflowError, pa.ArrowException)
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What can be wrong."""
 
     MISSING_FILE = "missing_file"
@@ -73,43 +73,47 @@ class Kind(StrEnum):
     LOST_ROWS = "lost_rows"
 
 
-_KINDS: Final[dict[type[Exception], Kind]] = {
-    MissingValue: Kind.MISSING_VALUE,
-    SchemaMismatch: Kind.WRONG_SCHEMA,
-    OtherSchema: Kind.WRONG_SCHEMA,
-    NewerSchema: Kind.WRONG_SCHEMA,
-    WrongDay: Kind.WRONG_DAY,
-    WrongOrder: Kind.WRONG_ORDER,
-    WrongSize: Kind.WRONG_SIZE,
-    ObjectMissing: Kind.MISSING_FILE,
-    ObjectDamaged: Kind.WRONG_SHA256,
-    WrongDigest: Kind.WRONG_SHA256,
-    OtherSegment: Kind.MISPLACED_FILE,
+_KINDS: Final[dict[type[Exception], FaultKind]] = {
+    MissingValue: FaultKind.MISSING_VALUE,
+    SchemaMismatch: FaultKind.WRONG_SCHEMA,
+    OtherSchema: FaultKind.WRONG_SCHEMA,
+    NewerSchema: FaultKind.WRONG_SCHEMA,
+    WrongDay: FaultKind.WRONG_DAY,
+    WrongOrder: FaultKind.WRONG_ORDER,
+    WrongSize: FaultKind.WRONG_SIZE,
+    ObjectMissing: FaultKind.MISSING_FILE,
+    ObjectDamaged: FaultKind.WRONG_SHA256,
+    WrongDigest: FaultKind.WRONG_SHA256,
+    OtherSegment: FaultKind.MISPLACED_FILE,
 }
 
 _FILE_KINDS: Final = {
-    Role.MISPLACED: Kind.MISPLACED_FILE,
-    Role.UNFINISHED: Kind.UNFINISHED_FILE,
-    Role.ORPHAN: Kind.ORPHAN_FILE,
-    Role.FOREIGN: Kind.FOREIGN_FILE,
+    FileRole.MISPLACED: FaultKind.MISPLACED_FILE,
+    FileRole.UNFINISHED: FaultKind.UNFINISHED_FILE,
+    FileRole.ORPHAN: FaultKind.ORPHAN_FILE,
+    FileRole.FOREIGN: FaultKind.FOREIGN_FILE,
 }
 
 _OLD_BACKUP: Final = (
     "restore a backup taken before the fault elsewhere, and compare what it has of this day"
 )
 _REMEDIES: Final = {
-    Kind.WRONG_INDEX: "run `countersign audit reindex`",
-    Kind.WRONG_STATISTICS: _OLD_BACKUP,
-    Kind.DUPLICATE_SEQ: _OLD_BACKUP,
-    Kind.UNKNOWN_SEQ: "stop the service, and restore the database from a backup that is not older",
-    Kind.UNKNOWN_TENANT: "restore the database from a backup that has the organisation",
-    Kind.MISPLACED_FILE: "move it back; a copy may be deleted",
-    Kind.FOREIGN_FILE: "move it elsewhere",
-    Kind.ORPHAN_FILE: "none: the service removes it",
-    Kind.UNFINISHED_FILE: "none: the service removes it",
-    Kind.LOST_ROWS: "none: the operator gave the segment up",
-    Kind.WRONG_RECEIPT: "use the audit row audit_export_finished, not the receipt, and restore the"
-    " database from a backup",
+    FaultKind.WRONG_INDEX: "run `countersign audit reindex`",
+    FaultKind.WRONG_STATISTICS: _OLD_BACKUP,
+    FaultKind.DUPLICATE_SEQ: _OLD_BACKUP,
+    FaultKind.UNKNOWN_SEQ: (
+        "stop the service, and restore the database from a backup that is not older"
+    ),
+    FaultKind.UNKNOWN_TENANT: "restore the database from a backup that has the organisation",
+    FaultKind.MISPLACED_FILE: "move it back; a copy may be deleted",
+    FaultKind.FOREIGN_FILE: "move it elsewhere",
+    FaultKind.ORPHAN_FILE: "none: the service removes it",
+    FaultKind.UNFINISHED_FILE: "none: the service removes it",
+    FaultKind.LOST_ROWS: "none: the operator gave the segment up",
+    FaultKind.WRONG_RECEIPT: (
+        "use the audit row audit_export_finished, not the receipt, and restore the database from a"
+        " backup"
+    ),
 }
 """What to do; for all others to restore the segment, or the database with its journal."""
 
@@ -129,7 +133,7 @@ _STATISTICS: Final = (
 class Finding:
     """A fault, and where it is; `segment` is None for journal batches."""
 
-    kind: Kind
+    kind: FaultKind
     detail: str
     tenant_id: str | None
     day: date | None
@@ -184,10 +188,10 @@ def _runs(seq: pa.ChunkedArray) -> Iterator[tuple[int, int]]:
         yield first, end - start
 
 
-def _kind_of(error: Exception) -> Kind:
+def _kind_of(error: Exception) -> FaultKind:
     # What opens a file raises a StoreFault whose cause is the missing file.
     is_gone = FileNotFoundError in {type(error), type(error.__cause__)}
-    return _KINDS.get(type(error), Kind.MISSING_FILE if is_gone else Kind.UNREADABLE)
+    return _KINDS.get(type(error), FaultKind.MISSING_FILE if is_gone else FaultKind.UNREADABLE)
 
 
 def check_segment(
@@ -201,7 +205,7 @@ def check_segment(
     """
     findings: list[Finding] = []
 
-    def report(kind: Kind, detail: str) -> None:
+    def report(kind: FaultKind, detail: str) -> None:
         findings.append(
             Finding(kind, detail, segment.tenant_id, segment.day, segment=segment.segment_id)
         )
@@ -214,7 +218,7 @@ def check_segment(
                 report(kind, detail)
         # An index built from wrong rows differs, too: only right rows can show that it is wrong.
         if not findings and (fault := index_fault(root, segment, index)) is not None:
-            report(Kind.WRONG_INDEX, fault)
+            report(FaultKind.WRONG_INDEX, fault)
     except _FAULTS as error:
         report(_kind_of(error), str(error))
     return findings
@@ -233,7 +237,7 @@ def verify_stored(
     with store.as_stored(segment) as root:
         findings = check_segment(root, segment, SeqSet(), lambda rows: None)
     on_read(segment.size)
-    return next((each for each in findings if each.kind is not Kind.WRONG_INDEX), None)
+    return next((each for each in findings if each.kind is not FaultKind.WRONG_INDEX), None)
 
 
 def verify_stored_index(
@@ -241,7 +245,7 @@ def verify_stored_index(
 ) -> Finding | None:
     """As `verify_stored` for the index of `segment`, whose digest the catalog must have."""
     fault = _stored_fault(store, segment, index_file(store.root, segment), on_read)
-    return fault and replace(fault, kind=Kind.WRONG_INDEX)
+    return fault and replace(fault, kind=FaultKind.WRONG_INDEX)
 
 
 def _stored_fault(
@@ -262,11 +266,11 @@ def _stored_fault(
 
 def _check_contents(
     opened: SegmentFile, seen: SeqSet, index: IndexBuilder, on_rows: Callable[[pa.Table], object]
-) -> Iterator[tuple[Kind, str]]:
+) -> Iterator[tuple[FaultKind, str]]:
     segment = opened.segment
     if not opened.file.schema_arrow.equals(opened.schema):
         version = segment.schema_version
-        yield Kind.WRONG_SCHEMA, f"its columns are not those of schema version {version}"
+        yield FaultKind.WRONG_SCHEMA, f"its columns are not those of schema version {version}"
         return
     repeated: list[int] = []
     try:
@@ -282,9 +286,9 @@ def _check_contents(
         for name in _STATISTICS:
             said, is_so = getattr(segment, name), getattr(held, name)
             if said != is_so:
-                yield Kind.WRONG_STATISTICS, f"{name} is {is_so}, the catalog says {said}"
+                yield FaultKind.WRONG_STATISTICS, f"{name} is {is_so}, the catalog says {said}"
     if repeated:
-        yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
+        yield FaultKind.DUPLICATE_SEQ, _duplicates(repeated)
 
 
 def _read(
@@ -341,23 +345,23 @@ def check_batches(
 
 def _check_batch(
     batch: JournalBatch, seen: SeqSet, on_rows: Callable[[pa.Table], object]
-) -> Iterator[tuple[Kind, str]]:
+) -> Iterator[tuple[FaultKind, str]]:
     try:
         rows = decode_batch(batch)
         on_rows(rows)
         if repeated := seen.add(rows.column("seq")):
-            yield Kind.DUPLICATE_SEQ, _duplicates(repeated)
+            yield FaultKind.DUPLICATE_SEQ, _duplicates(repeated)
         check_rows(rows, batch.day)
         held = pc.min_max(rows.column("created_at")).as_py()
         if held["min"] < batch.min_created_at or held["max"] > batch.max_created_at:
             yield (
-                Kind.WRONG_STATISTICS,
+                FaultKind.WRONG_STATISTICS,
                 f"created_at from {format_us(held['min'])} to {format_us(held['max'])},"
                 f" stored as from {format_us(batch.min_created_at)}"
                 f" to {format_us(batch.max_created_at)}",
             )
     except _FAULTS as error:
-        yield _KINDS.get(type(error), Kind.UNREADABLE), str(error)
+        yield _KINDS.get(type(error), FaultKind.UNREADABLE), str(error)
 
 
 def check_files(
@@ -376,13 +380,13 @@ def check_files(
     for path in files:
         role = role_of(root, path, places)
         # The file may have been swept, or renamed into place, while the catalog was read.
-        if role is not Role.SEGMENT and is_there(path):
+        if role is not FileRole.SEGMENT and is_there(path):
             finding = _finding(root, path, _FILE_KINDS[role])
             (swept if role in SWEPT else staying).append(finding)
     return staying, swept
 
 
-def _finding(root: Path, path: Path, kind: Kind) -> Finding:
+def _finding(root: Path, path: Path, kind: FaultKind) -> Finding:
     """The finding, with the tenant and day that the file's folders name, if they do."""
     place = path.relative_to(root)
     folders = dict(part.split("=", 1) for part in place.parts[:-1] if "=" in part)

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
-from analytics.storage.bucket_place import Place
+from analytics.storage.bucket_place import BucketPlace
 from analytics.storage.segment_store import ObjectMissing
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 class ObjectClients:
     """Clients for the objects at `place`, one for each length of wait."""
 
-    def __init__(self, place: Place, endpoint: str, wait_s: float) -> None:
+    def __init__(self, place: BucketPlace, endpoint: str, wait_s: float) -> None:
         """`endpoint` is the address of the S3 API, "" for that of AWS or AWS_ENDPOINT_URL."""
         self._place = place
         self._endpoint = endpoint

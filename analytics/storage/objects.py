@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from analytics.model.errors import StoreFault, StoreUnreachable
-from analytics.storage.bucket_place import Place
+from analytics.storage.bucket_place import BucketPlace
 from analytics.storage.object_client import CHUNK_BYTES, ObjectClients
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 from analytics.storage.verified_files import no_wait
@@ -51,7 +51,7 @@ class ObjectEntry:
 class Objects:
     """The objects at `place`. Every method may raise StoreFault, within about `wait_s` seconds."""
 
-    def __init__(self, place: Place, endpoint: str, wait_s: float) -> None:
+    def __init__(self, place: BucketPlace, endpoint: str, wait_s: float) -> None:
         """`endpoint` is the address of the S3 API, "" for that of AWS or AWS_ENDPOINT_URL."""
         self._place = place
         self._clients = ObjectClients(place, endpoint, wait_s)

@@ -25,8 +25,8 @@ from analytics.storage import value_filter
 from analytics.storage.index_blocks import (
     BLOCK_BYTES_MAX,
     BLOCK_LINES,
-    Block,
     DamagedIndex,
+    IndexBlock,
     Line,
     RangeCounts,
     decode_block,
@@ -224,7 +224,7 @@ class IndexReader:
         for entry in column.blocks:
             yield from self._block(entry).lines()
 
-    def _block(self, entry: BlockEntry) -> Block:
+    def _block(self, entry: BlockEntry) -> IndexBlock:
         data = self.read(self.contents.blocks_at + entry.offset, entry.size)
         version = self.contents.version
         return decode_block(data, entry.lines, entry.raw_size, entry.crc32, version)

@@ -36,7 +36,7 @@ _HASHERS: Final = min(4, os.cpu_count() or 1)
 _STEP_BYTES: Final = 128 * 2**10
 """Measured on a first file of 770 KB: 1 MiB, which needs new pages, takes half as long again."""
 
-Identity = tuple[int, ...]
+FileStamp = tuple[int, ...]
 """Values that differ for another file, and for the same file after it was written to."""
 
 
@@ -75,7 +75,7 @@ def no_wait(size: int) -> None:
     """Let a file be read at full speed."""
 
 
-def verify_file(file: ExpectedFile, on_read: Callable[[int], object] = no_wait) -> Identity:
+def verify_file(file: ExpectedFile, on_read: Callable[[int], object] = no_wait) -> FileStamp:
     """The identity of `file`, all of whose bytes are as the catalog says.
 
     `on_read` is called with the size of each part that was read; it may wait, to read slowly.
@@ -110,7 +110,7 @@ def is_copy(status: os.stat_result) -> bool:
     return S_IMODE(status.st_mode) in _COPY_MODES
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def identity_of(status: os.stat_result) -> FileStamp:
     """The identity of a file with this `status`."""
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     # A copy in a cache gets another time of change whenever a process notes that it uses it.
@@ -121,7 +121,7 @@ class VerifiedFiles:
     """Files that this process has verified. Safe to use from several threads."""
 
     def __init__(self, files_max: int = VERIFIED_MAX) -> None:
-        self._known = LRUCache[ExpectedFile, Identity](files_max)
+        self._known = LRUCache[ExpectedFile, FileStamp](files_max)
         self._reading = WeakValueDictionary[ExpectedFile, Lock]()
         self._lock = Lock()
         self._threads = ThreadPoolExecutor(_HASHERS, "verify")
@@ -188,6 +188,6 @@ class VerifiedFiles:
             if not self.knows(file):
                 self._keep(file, verify_file(file, on_read))
 
-    def _keep(self, file: ExpectedFile, identity: Identity) -> None:
+    def _keep(self, file: ExpectedFile, identity: FileStamp) -> None:
         with self._lock:
             self._known[file] = identity

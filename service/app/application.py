@@ -118,7 +118,7 @@ from service.web.responses import error_answer
 from service.web.templates import TemplateEnvironment
 from service.web.turns import credentials_of, in_turns
 
-Answer = BaseResponse | Response
+AnyResponse = BaseResponse | Response
 
 DENIED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 """The statuses of requests without the rights that they need; their log lines say why."""
@@ -139,20 +139,20 @@ def answer_errors(app: Quart) -> None:
     app.register_error_handler(Exception, _internal)
 
 
-async def _answer(text: str, status: int) -> Answer:
+async def _answer(text: str, status: int) -> AnyResponse:
     if wants_page(request):
         return await refusal_page(text, status)
     return error_answer(text, status)
 
 
-async def _answer_as(refusal: Refusal | type[Refusal]) -> Answer:
+async def _answer_as(refusal: Refusal | type[Refusal]) -> AnyResponse:
     answer = await _answer(refusal.text, refusal.status)
     if refusal.retry_after_s is not None:
         answer.headers["retry-after"] = str(refusal.retry_after_s)
     return answer
 
 
-async def _refused(refusal: Refusal) -> Answer:
+async def _refused(refusal: Refusal) -> AnyResponse:
     if isinstance(refusal, StoreUnavailable):
         _log.error("store_unavailable", reason=refusal.reason)
     if refusal.status in DENIED:
@@ -164,22 +164,22 @@ async def _refused(refusal: Refusal) -> Answer:
     return answer
 
 
-async def _invalid_query(error: InvalidQuery) -> Answer:
+async def _invalid_query(error: InvalidQuery) -> AnyResponse:
     return await _answer(str(error), Invalid.status)
 
 
-async def _store_fault(error: StoreFault) -> Answer:
+async def _store_fault(error: StoreFault) -> AnyResponse:
     _log.error("store_fault", reason=str(error))
     segments = segments_in(error)
     return await _answer_as(SEGMENT_DAMAGED(value=segments[0]) if segments else STORAGE_DAMAGED)
 
 
-async def _store_unreachable(error: StoreUnreachable) -> Answer:
+async def _store_unreachable(error: StoreUnreachable) -> AnyResponse:
     _log.error("store_unreachable", reason=str(error))
     return await _answer_as(StoreUnavailable)
 
 
-async def _http_error(error: HTTPException) -> Answer:
+async def _http_error(error: HTTPException) -> AnyResponse:
     refusal = _OF_HTTP.get(error.code or 500)
     text = refusal.text if refusal else (error.name or Internal.text).lower()
     answer = await _answer(text, error.code or 500)
@@ -188,13 +188,13 @@ async def _http_error(error: HTTPException) -> Answer:
     return answer
 
 
-async def _os_error(error: OSError) -> Answer:
+async def _os_error(error: OSError) -> AnyResponse:
     if request.endpoint == "static":  # the file system rejects the name, so there is no such file
         return error_answer(NotFound.text, NotFound.status)
     return await _internal(error)
 
 
-async def _internal(error: Exception) -> Answer:
+async def _internal(error: Exception) -> AnyResponse:
     _log.exception("internal_error", exc_info=error)
     return await _answer(Internal.text, Internal.status)
 

@@ -59,7 +59,7 @@ _METRICS_BYTES: Final = {
 }
 """By prometheus_client's kind of file: several times what all routes and statuses need."""
 
-Target = Callable[[int, Serving], None]
+ServingTarget = Callable[[int, Serving], None]
 """What a process that serves runs, given its number. It can be pickled."""
 
 BackgroundTarget = Callable[[bool, Serving], None]
@@ -107,7 +107,7 @@ class Supervisor:
 
     def __init__(
         self,
-        target: Target,
+        target: ServingTarget,
         count: int,
         grace_s: float,
         stall_s: float = 0.0,

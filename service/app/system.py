@@ -26,7 +26,7 @@ from service.store.store import Store
 from service.store.verification import count_damaged
 from service.web.compression import content_coding
 from service.web.dependencies import receives
-from service.web.documentation import CiToken, Tag, documented
+from service.web.documentation import CiTokenUse, Tag, documented
 from service.web.openapi import openapi_document
 from service.web.responses import JSON_TYPE, json_answer
 from service.web.templates import render_template
@@ -169,7 +169,7 @@ async def readyz(services: SystemServices) -> ResponseReturnValue:
     Tag.SYSTEM,
     answers={200: {"text/plain": str}},
     credentials=("metricsToken",),
-    ci_token=CiToken.IGNORED,
+    ci_token=CiTokenUse.IGNORED,
 )
 @receives(SystemServices)
 async def metrics(services: SystemServices) -> ResponseReturnValue:

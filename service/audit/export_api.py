@@ -33,7 +33,6 @@ from service.audit.export_entries import (
 from service.audit.export_receipts import (
     RECEIPT_SUFFIX,
     Bound,
-    Count,
     Filters,
     Floor,
     Receipt,
@@ -65,7 +64,7 @@ from service.web.dependencies import receives
 from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
-from service.web.parameter_types import Cursor, Omittable, TimestampUs
+from service.web.parameter_types import NonNegative, Omittable, PageCursor, TimestampUs
 from service.web.refusals import INVALID_CURSOR, UNKNOWN_PARAMETER
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE
@@ -85,7 +84,7 @@ class ExportsQuery(Request):
     limit: Annotated[
         int, Meta(ge=1, le=LIMIT_MAX, description=f"Exports on a page; default {LIMIT_DEFAULT}.")
     ] = LIMIT_DEFAULT
-    cursor: Cursor | None = None
+    cursor: PageCursor | None = None
 
 
 class ExportedFile(Answer):
@@ -112,8 +111,8 @@ class ExportedFile(Answer):
     retention_floor: Floor
     watermark: Watermark
     rows: Annotated[int, Meta(ge=0, description="Counted before the first byte.")]
-    sent_rows: Count
-    bytes: Count
+    sent_rows: NonNegative
+    bytes: NonNegative
     sha256: Sha256 | None
     version: str
 

@@ -18,7 +18,7 @@ from service.audit.refusals import EXPORT_NOT_FINISHED
 from service.core.errors import Invalid
 from service.store.tables import ExportEntry, Organisation
 from service.web.models import Answer
-from service.web.parameter_types import Omittable, TimestampUs
+from service.web.parameter_types import NonNegative, Omittable, TimestampUs
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""
@@ -43,7 +43,6 @@ Watermark = Annotated[
     int, Meta(ge=0, description="The number in the id of the last row that could be in the file.")
 ]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
-Count = Annotated[int, Meta(ge=0)]
 
 RECEIPT_BYTES_MAX: Final = 1024 * 1024
 
@@ -68,8 +67,8 @@ class Receipt(Answer):
     until: Bound
     retention_floor: Floor
     watermark: Watermark
-    rows: Count
-    bytes: Count
+    rows: NonNegative
+    bytes: NonNegative
     sha256: Sha256
     version: Annotated[str, Meta(description="The version of the service.")]
     digest: Omittable[

@@ -38,7 +38,7 @@ _NOTHING: Final = Piece(b"", rows=0, size=0, sha256=hashlib.sha256().hexdigest()
 
 
 @dataclass(slots=True)
-class Progress:
+class ExportProgress:
     """How much of an export was sent: everything up to and including the piece `left`."""
 
     left: Piece = _NOTHING
@@ -53,11 +53,11 @@ class ProgressWriter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._running: dict[str, Progress] = {}
+        self._running: dict[str, ExportProgress] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_idle = asyncio.Event()
 
-    def add(self, export_id: str, progress: Progress) -> None:
+    def add(self, export_id: str, progress: ExportProgress) -> None:
         """Report `progress` from now on."""
         self._running[export_id] = progress
         self._is_idle.clear()
@@ -120,7 +120,7 @@ class Export:
     audit_context: AuditContext
     started_at: datetime
     fixed_at: float
-    progress: Progress = field(default_factory=Progress)
+    progress: ExportProgress = field(default_factory=ExportProgress)
 
     @property
     def window(self) -> tuple[datetime | None, datetime | None]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from analytics.model.ingest_validation import Rejection, read_items
+from analytics.model.ingest_validation import ItemRejection, read_items
 from analytics.model.row_validation import AcceptedInterval
 from analytics.model.rows import AuditContext, AuditRow
 from analytics.storage.journal_batches import EncodedBatch, encode_days
@@ -46,7 +46,7 @@ class Prepared:
 
     rows: Sequence[AuditRow]
     batches: Sequence[EncodedBatch]
-    rejected: Sequence[Rejection]
+    rejected: Sequence[ItemRejection]
 
     @property
     def accepted(self) -> int:

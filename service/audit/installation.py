@@ -59,7 +59,7 @@ def open_objects_at(settings: Settings, url: str) -> Objects:
     return Objects(parse_place(url), settings.segments_endpoint, settings.segments_wait_s)
 
 
-Run = Callable[..., Awaitable[Any]]
+AsyncRunner = Callable[..., Awaitable[Any]]
 """Runs a function with its arguments, possibly in a thread."""
 
 _FACT: Final = "installation"
@@ -102,7 +102,7 @@ class PrefixGuard:
         self._store = store
         self._confirmed_s = float("-inf")
 
-    async def confirm(self, run: Run, age_max_s: float = 0.0) -> None:
+    async def confirm(self, run: AsyncRunner, age_max_s: float = 0.0) -> None:
         """Return if the prefix is ours, or was at most `age_max_s` ago; make it ours if it is free.
 
         Requests are sent in `run`. Raises PrefixTaken, StoreFault.

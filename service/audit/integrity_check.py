@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.model.instants import utc_day
 from analytics.model.log_envelopes import AuditExportFinished
-from analytics.storage.integrity import Finding, Kind, SeqSet
+from analytics.storage.integrity import FaultKind, Finding, SeqSet
 from analytics.storage.segment_metadata import Segment
 from service.audit.export_entries import list_ended
 from service.audit.lake import Lake
@@ -137,7 +137,7 @@ class Check:
         self._report.findings += staying
         self._report.notes += swept
         self._report.notes += [
-            Finding(Kind.LOST_ROWS, loss.detail, loss.tenant_id, loss.day, loss.segment_id)
+            Finding(FaultKind.LOST_ROWS, loss.detail, loss.tenant_id, loss.day, loss.segment_id)
             for loss in losses
         ]
         await self._check_segments(segments)
@@ -181,10 +181,10 @@ class Check:
         size = self._sizes.get(path)
         place = (segment.tenant_id, segment.day, segment.segment_id)
         if size is None and not await self._lake.is_stored(segment):
-            return [Finding(Kind.MISSING_FILE, f"{path} is missing", *place)]
+            return [Finding(FaultKind.MISSING_FILE, f"{path} is missing", *place)]
         if size not in {None, segment.size}:
             detail = f"{size} bytes instead of {segment.size}"
-            return [Finding(Kind.WRONG_SIZE, detail, *place)]
+            return [Finding(FaultKind.WRONG_SIZE, detail, *place)]
         return []
 
     def _read_rows(self, total: int, rows: pa.Table) -> None:
@@ -198,7 +198,7 @@ class Check:
 
     async def _is_gone(self, segment: Segment, found: list[Finding]) -> bool:
         """True if the file is missing because the segment was retired and unlinked meanwhile."""
-        if all(finding.kind is not Kind.MISSING_FILE for finding in found):
+        if all(finding.kind is not FaultKind.MISSING_FILE for finding in found):
             return False
         async with self._store.read() as session:
             return not await is_live(session, segment.segment_id)
@@ -212,7 +212,7 @@ class Check:
             if recorded != said:
                 detail = f"the receipt of export {export.id}: {said}; its audit row: {recorded}"
                 day = utc_day(export.started_at)
-                yield Finding(Kind.WRONG_RECEIPT, detail, export.tenant_id, day)
+                yield Finding(FaultKind.WRONG_RECEIPT, detail, export.tenant_id, day)
 
     def _check_line(
         self, tenant_id: str, day: date, max_seq: int, segment_id: str | None = None
@@ -220,8 +220,8 @@ class Check:
         """Faults of a line of the catalog or the journal, regardless of its rows."""
         if tenant_id not in self._report.slugs:
             detail = "no organisation has this id"
-            yield Finding(Kind.UNKNOWN_TENANT, detail, tenant_id, day, segment_id)
+            yield Finding(FaultKind.UNKNOWN_TENANT, detail, tenant_id, day, segment_id)
         if max_seq > self._last_seq:
             # The counter will allocate it again, so that two rows would get the same id.
             detail = f"seq {max_seq} was never given out: the counter stands at {self._last_seq}"
-            yield Finding(Kind.UNKNOWN_SEQ, detail, tenant_id, day, segment_id)
+            yield Finding(FaultKind.UNKNOWN_SEQ, detail, tenant_id, day, segment_id)

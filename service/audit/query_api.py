@@ -45,7 +45,7 @@ from service.core.errors import Invalid
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, ParsedQuery
-from service.web.parameter_types import InstantOrDate, Omittable, TimestampUs
+from service.web.parameter_types import InstantOrDate, NonNegative, Omittable, TimestampUs
 from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_limit
 from service.web.responses import json_answer
@@ -54,9 +54,8 @@ BY_MAX: Final = 3
 GROUPS_DEFAULT: Final = 100
 GROUPS_MAX: Final = 1_000
 
-Text = Annotated[str, Meta(min_length=1)]
+NonEmptyText = Annotated[str, Meta(min_length=1)]
 Texts = dict[str, list[str]]
-Count = Annotated[int, Meta(ge=0)]
 
 resource = Resource("audit", "/audit", Tag.AUDIT, AuditServices)
 
@@ -180,7 +179,7 @@ class AuditEntry(Answer, kw_only=True):
 
 
 @with_filters
-class PageQuery(OrderedWindow, kw_only=True):
+class AuditPageQuery(OrderedWindow, kw_only=True):
     """Which rows, and which page of them."""
 
     limit: Omittable[
@@ -190,7 +189,7 @@ class PageQuery(OrderedWindow, kw_only=True):
     ] = UNSET
     cursor: Omittable[
         Annotated[
-            Text,
+            NonEmptyText,
             Meta(
                 description="`next_cursor` of the page before; filters and order must be the same."
             ),
@@ -210,7 +209,7 @@ class AuditPage(Answer):
 @resource.get(
     "query_audit_log",
     needs=Capability.AUDIT_READ,
-    query=_of_rows(PageQuery),
+    query=_of_rows(AuditPageQuery),
     returns=AuditPage,
     refuses=[INVALID_CURSOR, *QUERY_REFUSALS],
 )
@@ -231,13 +230,15 @@ class PlannedScan(Struct, kw_only=True):
     scan: str
     first_day: str | None
     last_day: str | None
-    segments: Count
-    journal_batches: Count
-    estimated_rows: Annotated[Count, Meta(description="At most so many; null: not known.")] | None
-    rows: Count
-    files: Count
-    row_groups: Count
-    cached_segments: Count
+    segments: NonNegative
+    journal_batches: NonNegative
+    estimated_rows: (
+        Annotated[NonNegative, Meta(description="At most so many; null: not known.")] | None
+    )
+    rows: NonNegative
+    files: NonNegative
+    row_groups: NonNegative
+    cached_segments: NonNegative
     ms: float
 
     @classmethod
@@ -260,7 +261,7 @@ class QueryPlan(Answer):
     "explain_audit_query",
     "/plan",
     needs=Capability.AUDIT_READ,
-    query=_of_rows(PageQuery),
+    query=_of_rows(AuditPageQuery),
     returns=QueryPlan,
     refuses=[INVALID_CURSOR, *QUERY_REFUSALS],
 )
@@ -288,9 +289,9 @@ class SummaryBucket(Struct, kw_only=True):
     """The rows from `start` to the next bucket's start, by install decision."""
 
     start: TimestampUs
-    ALLOWED: Count
-    BLOCKED: Count
-    other: Count
+    ALLOWED: NonNegative
+    BLOCKED: NonNegative
+    other: NonNegative
 
 
 class FrequentValue(Struct, kw_only=True):
@@ -318,7 +319,7 @@ class AuditSummary(Answer):
     org: str
     bucket: Bucket
     retention_floor: TimestampUs | None
-    total: Count
+    total: NonNegative
     buckets: Annotated[list[SummaryBucket], Meta(max_length=BUCKETS_MAX)]
     top: SummaryTop
 
@@ -468,7 +469,7 @@ class ValuesQuery(Window, kw_only=True):
     """Whose values are looked up. The time range is not: a value is known if any row has it."""
 
 
-class UnknownValueForm(Struct, kw_only=True):
+class UnknownValueEntry(Struct, kw_only=True):
     """A value that no row has."""
 
     parameter: str
@@ -481,7 +482,7 @@ class UnknownValues(Answer):
     """The values of a query that no row within the retention has."""
 
     org: str
-    unknown: list[UnknownValueForm]
+    unknown: list[UnknownValueEntry]
 
 
 @resource.get(
@@ -496,7 +497,7 @@ async def unknown(call: Call[AuditServices], texts: Texts) -> UnknownValues:
     """Which values of a query no row of the organisation has, at any time it may see."""
     query = parse_query(await _with_search(call, texts), has_order=False)
     values = await unknown_values(await _log(call), query)
-    shown = msgspec.convert(values, list[UnknownValueForm], from_attributes=True)
+    shown = msgspec.convert(values, list[UnknownValueEntry], from_attributes=True)
     return UnknownValues(org=call.org.slug, unknown=shown)
 
 

@@ -54,7 +54,7 @@ class SavedSearchRequest(Request):
     ]
 
 
-class SavedSearchForm(Answer):
+class SavedSearchEntry(Answer):
     """A saved search."""
 
     id: str
@@ -79,7 +79,7 @@ class SavedSearchList(Answer):
     """The organisation's saved searches, by name."""
 
     org: str
-    searches: list[SavedSearchForm]
+    searches: list[SavedSearchEntry]
 
 
 class DeletedSearch(Answer):
@@ -108,7 +108,7 @@ async def list_(call: Call[AuditServices]) -> SavedSearchList:
     async with call.read() as session:
         searches = await list_searches(session, call.org.id)
     return SavedSearchList(
-        org=call.org.slug, searches=[SavedSearchForm.of(search) for search in searches]
+        org=call.org.slug, searches=[SavedSearchEntry.of(search) for search in searches]
     )
 
 
@@ -117,11 +117,11 @@ async def list_(call: Call[AuditServices]) -> SavedSearchList:
     needs=Capability.AUDIT_READ,
     body=Parsed(SavedSearchRequest, parse_new_search),
     example={"name": "Blocked this week", "query": "decision=BLOCKED&last=7d"},
-    returns=SavedSearchForm,
+    returns=SavedSearchEntry,
     status=201,
     refuses=[SEARCH_EXISTS, TOO_MANY_SEARCHES],
 )
-async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchForm:
+async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchEntry:
     """Save a search for everyone in the organisation who may read its audit log."""
     mine = select(func.count()).where(SavedSearch.tenant_id == call.org.id)
     if (await call.session.scalar(mine) or 0) >= SEARCHES_MAX:
@@ -139,7 +139,7 @@ async def create(call: WriteCall[AuditServices], new: NewSearch) -> SavedSearchF
         await call.session.flush()
     except IntegrityError as error:
         raise SEARCH_EXISTS from error
-    return SavedSearchForm.of(search)
+    return SavedSearchEntry.of(search)
 
 
 @resource.delete(

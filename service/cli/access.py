@@ -6,7 +6,7 @@ import click
 
 from service.cli.client import Client, JsonObject, given, org_path, rephrased
 from service.cli.commands import api_command, current_run
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.cli.times import INSTANT
 from service.orgs.api_keys import UNSCOPED_WORDS
@@ -25,7 +25,9 @@ def access() -> None:
     help="A past instant; a date is its first instant, UTC; 7d is that long ago. Default: now.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="One CSV table with everything.")
-async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv: bool) -> Answer:
+async def access_report(
+    client: Client, slug: str, as_of: str | None, *, as_csv: bool
+) -> CommandResult:
     """Report members, roles, team admins, keys and bindings as they were.
 
     It is put together from what is stored and from the audit log, and says what is no longer known.
@@ -34,7 +36,7 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
     with rephrased(lambda text: text.replace("asOf", "--as-of")):
         if as_csv and not current_run().output.as_json:
             text = await client.get_text(path, asked | {"format": "csv"})
-            return Answer(None, text.splitlines())
+            return CommandResult(None, text.splitlines())
         answer = await client.get(path, asked)
     teams = {team["id"]: team["name"] for team in answer["teams"]}
     members = [
@@ -49,7 +51,7 @@ async def access_report(client: Client, slug: str, as_of: str | None, *, as_csv:
     ]
     title = f"Members of {slug} as of {answer['as_of']}"
     table = Table(title, ["member", "role", "may", "admin of", "since"], members)
-    return Answer(answer, list(_lines(answer)), table)
+    return CommandResult(answer, list(_lines(answer)), table)
 
 
 def _lines(answer: JsonObject) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from service.access.admin_tokens import retire_admin_token, rotate_admin_token
 from service.cli.commands import CommandContext, data_dir_command
-from service.cli.output import Answer
+from service.cli.output import CommandResult
 from service.cli.root import root
 
 
@@ -12,7 +12,7 @@ def admin_token() -> None:
 
 
 @data_dir_command(admin_token, "rotate", changes=True)
-async def admin_token_rotate(context: CommandContext) -> Answer:
+async def admin_token_rotate(context: CommandContext) -> CommandResult:
     """Create a new admin token and print it; the current one works until it is retired.
 
     Running services of this data dir accept the new one from their next request on. Each
@@ -26,15 +26,15 @@ async def admin_token_rotate(context: CommandContext) -> Answer:
         "The previous one still works: give the new one to its users, then run"
         " `countersign admin-token retire`.",
     ]
-    return Answer({"token": token}, lines)
+    return CommandResult({"token": token}, lines)
 
 
 @data_dir_command(admin_token, "retire", changes=True)
-async def admin_token_retire(context: CommandContext) -> Answer:
+async def admin_token_retire(context: CommandContext) -> CommandResult:
     """Refuse the previous admin token from now on.
 
     Each organisation gets an audit row.
     """
     services = context.services
     await retire_admin_token(services.store, services.settings, context.audit_context)
-    return Answer({"retired": True}, ["Only the new admin token is accepted."])
+    return CommandResult({"retired": True}, ["Only the new admin token is accepted."])

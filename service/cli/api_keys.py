@@ -7,7 +7,7 @@ import click
 from service.access.roles import KEY_SCOPES
 from service.cli.client import Client, given, org_path
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 
 _COLUMNS = (
@@ -51,7 +51,7 @@ async def apikey_issue(
     scopes: tuple[str, ...],
     project: str | None,
     expires: str | None,
-) -> Answer:
+) -> CommandResult:
     """Issue an API key; its value is shown only once.
 
     On a server you can issue keys that may do what you may do yourself.
@@ -60,20 +60,20 @@ async def apikey_issue(
     return _issued(await client.post(_path(slug), body))
 
 
-def _issued(key: dict[str, Any]) -> Answer:
+def _issued(key: dict[str, Any]) -> CommandResult:
     until = f"expires {key['expires_at']}" if key["expires_at"] else "never expires"
     lines = [f"Key {key['id']} ({key['name']}, {until}). Its value, shown only once:"]
-    return Answer(key, [*lines, key["secret"]])
+    return CommandResult(key, [*lines, key["secret"]])
 
 
 @api_command(apikey, "list")
-async def apikey_list(client: Client, slug: str) -> Answer:
+async def apikey_list(client: Client, slug: str) -> CommandResult:
     """List API keys with owner, last use and expiry, ended ones included."""
     answer = await client.get(_path(slug))
     keys = answer["api_keys"]
     shown = [key | {"scopes": key["scopes"] or None, "note": _note(key)} for key in keys]
     table = Table.of(f"API keys of {slug}", shown, _COLUMNS, _COLUMNS[4:7])
-    return Answer({"api_keys": keys}, table=table)
+    return CommandResult({"api_keys": keys}, table=table)
 
 
 def _note(key: dict[str, Any]) -> str | None:
@@ -94,7 +94,7 @@ def _note(key: dict[str, Any]) -> str | None:
     metavar="LENGTH",
     help="How long the old key works beside the new one: 0, 12h or 7d, at most 90d.",
 )
-async def apikey_rotate(client: Client, slug: str, key_id: str, overlap: str) -> Answer:
+async def apikey_rotate(client: Client, slug: str, key_id: str, overlap: str) -> CommandResult:
     """Issue a key in place of KEY_ID; its value is shown only once.
 
     It has the same name, project, scopes and length of life. The old key ends after the overlap.
@@ -102,15 +102,15 @@ async def apikey_rotate(client: Client, slug: str, key_id: str, overlap: str) ->
     new = await client.post(_path(slug, key_id, "rotate"), {"overlap": overlap})
     issued = _issued(new)
     ends = f"{key_id} is refused from {new['replaced_until']} on."
-    return Answer(issued.data, [*issued.lines, ends])
+    return CommandResult(issued.data, [*issued.lines, ends])
 
 
 @api_command(apikey, "revoke", changes=True)
 @click.argument("key_id")
-async def apikey_revoke(client: Client, slug: str, key_id: str) -> Answer:
+async def apikey_revoke(client: Client, slug: str, key_id: str) -> CommandResult:
     """Revoke an API key, with immediate effect."""
     await client.delete(_path(slug, key_id))
-    return Answer({"id": key_id}, [f"Revoked {key_id}."])
+    return CommandResult({"id": key_id}, [f"Revoked {key_id}."])
 
 
 def _path(slug: str, *parts: str) -> str:

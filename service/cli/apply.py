@@ -7,13 +7,13 @@ import click
 from service.cli.client import Client, rephrased
 from service.cli.commands import api_command
 from service.cli.files import read_toml
-from service.cli.output import Answer
+from service.cli.output import CommandResult
 from service.cli.root import root
 
 
 @api_command(root, "apply", changes=True, needs_org=False)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-async def apply_file(client: Client, file: Path) -> Answer:
+async def apply_file(client: Client, file: Path) -> CommandResult:
     """Create and change organisations as declared in FILE (TOML).
 
     Applying the same file again changes nothing. Members and projects that the file does not
@@ -36,4 +36,4 @@ async def apply_file(client: Client, file: Path) -> Answer:
         done = await client.post("/api/v1/operator/declaration", read_toml(file))
     changes = done["changes"]
     said = [*changes, f"{len(changes)} changes."] if changes else ["Nothing to change."]
-    return Answer(done, said)
+    return CommandResult(done, said)

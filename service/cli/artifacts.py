@@ -6,7 +6,7 @@ import click
 
 from service.cli.client import Client, given
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 
 _PATH: Final = "/api/v1/operator/artifacts"
@@ -27,13 +27,13 @@ def artifact() -> None:
 
 
 @api_command(artifact, "list", needs_org=False)
-async def artifact_list(client: Client) -> Answer:
+async def artifact_list(client: Client) -> CommandResult:
     """List files that are refused because their registry served others under their names."""
     listed = await client.get(_PATH)
     rows = listed["artifacts"]
     said = [] if rows else ["No file has changed."]
     table = Table.of("Changed files", rows, _COLUMNS, ["offered_at"]) if rows else None
-    return Answer(listed, said, table)
+    return CommandResult(listed, said, table)
 
 
 @api_command(artifact, "accept", changes=True, needs_org=False)
@@ -42,7 +42,7 @@ async def artifact_list(client: Client) -> Answer:
 @click.option("--registry", help="The registry's URL, if several have a file of this name.")
 async def artifact_accept(
     client: Client, file_name: str, digest: str, registry: str | None
-) -> Answer:
+) -> CommandResult:
     """Take the file that the registry offers now for FILE, in every organisation.
 
     Look at the new file first: a release whose bytes change may have been taken over. Each
@@ -50,4 +50,4 @@ async def artifact_accept(
     """
     body = given(file_name=file_name, digest=digest, registry=registry)
     accepted = await client.post(f"{_PATH}/accept", body)
-    return Answer(accepted, [f"Accepted: {file_name} is now {digest}."])
+    return CommandResult(accepted, [f"Accepted: {file_name} is now {digest}."])

@@ -20,7 +20,7 @@ from service.cli.client import Client, ExportScope, given, org_path
 from service.cli.commands import api_command, current_run
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.output import (
-    Answer,
+    CommandResult,
     Output,
     Table,
     has_colour,
@@ -35,7 +35,7 @@ from service.cli.times import INSTANT, relative_time
 from service.core.errors import Refusal
 
 LIMIT_MAX: Final = 1_000
-Parameters = Mapping[str, list[str]]
+FilterTexts = Mapping[str, list[str]]
 _COMPRESSIONS: Final = ("gzip", "zstd")
 
 
@@ -128,7 +128,7 @@ async def audit_query(
     explain: bool,
     is_followed: bool,
     **given: Any,  # noqa: ANN401 - click's own values
-) -> Answer:
+) -> CommandResult:
     """Print a page of an organisation's audit log, newest first.
 
     SEARCH is what the search of the audit page takes, such as event-stream@3.3.6 or a key's name.
@@ -147,10 +147,10 @@ async def audit_query(
     lines = _next_page(page, parameters)
     if not page["entries"] and "cursor" not in parameters:
         await _tell_unknown(client, slug, parameters)
-    return Answer(page, lines=lines, table=page_table(page, slug, client.at_place))
+    return CommandResult(page, lines=lines, table=page_table(page, slug, client.at_place))
 
 
-async def _tell_unknown(client: Client, slug: str, parameters: Parameters) -> None:
+async def _tell_unknown(client: Client, slug: str, parameters: FilterTexts) -> None:
     """Say on standard error which values no row has: an empty page is no all-clear."""
     asked = {name: each for name, each in parameters.items() if name not in _NOT_LOOKED_UP}
     for unknown in (await client.get(_path(slug, "unknown-values"), asked))["unknown"]:
@@ -160,7 +160,7 @@ async def _tell_unknown(client: Client, slug: str, parameters: Parameters) -> No
         click.echo(f"countersign: {printable(line)}", err=True)
 
 
-def _next_page(page: dict[str, Any], parameters: Parameters) -> list[str]:
+def _next_page(page: dict[str, Any], parameters: FilterTexts) -> list[str]:
     """How to ask for the next page: an age such as 24h must be repeated as its instant."""
     if page["next_cursor"] is None:
         return []
@@ -180,7 +180,7 @@ async def audit_list(
     slug: str,
     search: str | None,
     **given: Any,  # noqa: ANN401 - click's own values
-) -> Answer:
+) -> CommandResult:
     """Print the newest rows: `audit query` without its rarer options."""
     return await audit_query(
         client, slug, search, explain=False, is_followed=False, cursor=None, **given
@@ -189,10 +189,10 @@ async def audit_list(
 
 @api_command(audit, "show")
 @click.argument("audit_id", metavar="ID")
-async def audit_show(client: Client, slug: str, audit_id: str) -> Answer:
+async def audit_show(client: Client, slug: str, audit_id: str) -> CommandResult:
     """Print one row, with everything that it says."""
     entry = await client.get(_path(slug, audit_id))
-    return Answer(entry, list(entry_lines(entry)))
+    return CommandResult(entry, list(entry_lines(entry)))
 
 
 @api_command(audit, "export")
@@ -228,7 +228,7 @@ async def audit_export(
     is_raw: bool,
     is_forced: bool,
     **filters: Any,  # noqa: ANN401
-) -> Answer:
+) -> CommandResult:
     """Export rows to FILE, all or none; - is standard output.
 
     `audit exports receipt` prints the receipt to keep beside it, `audit verify-export` compares
@@ -265,10 +265,10 @@ class _Sent(NamedTuple):
 
 
 def _exported(
-    slug: str, path: Path, file_format: str, parameters: Parameters, done: _Sent
-) -> Answer:
+    slug: str, path: Path, file_format: str, parameters: FilterTexts, done: _Sent
+) -> CommandResult:
     scope = done.scope
-    return Answer(
+    return CommandResult(
         {
             "path": str(path),
             "export_id": scope.export_id,
@@ -293,14 +293,14 @@ def _exported(
     )
 
 
-def _announce(slug: str, parameters: Parameters, scope: ExportScope) -> None:
+def _announce(slug: str, parameters: FilterTexts, scope: ExportScope) -> None:
     """Say which rows are coming, to a person who waits for them."""
     if sys.stderr.isatty():
         words = _in_words(parameters, scope)
         click.echo(printable(f"Exporting {scope.rows} rows of {slug}: {words}"), err=True)
 
 
-def _in_words(parameters: Parameters, scope: ExportScope) -> str:
+def _in_words(parameters: FilterTexts, scope: ExportScope) -> str:
     """Which rows an export has: its filters, window and retention floor."""
     filters = " ".join(
         f"{name}={text}"
@@ -322,7 +322,7 @@ _AT_ONCE: Final = 1_000
 _RETRY_MAX_S: Final = 30.0
 
 
-async def follow(client: Client, slug: str, parameters: Parameters, output: Output) -> NoReturn:
+async def follow(client: Client, slug: str, parameters: FilterTexts, output: Output) -> NoReturn:
     """Print the last rows of the query, then new ones until the process is interrupted.
 
     A failure that may pass, such as a server that restarts, is noted on standard error.
@@ -382,10 +382,10 @@ _PLAN_COLUMNS: Final = {
 }
 
 
-async def _plan_answer(client: Client, slug: str, parameters: Parameters) -> Answer:
+async def _plan_answer(client: Client, slug: str, parameters: FilterTexts) -> CommandResult:
     """The plan of a page's query, with one object per scan in the order in which they ran."""
     answered = await client.get(_path(slug, "plan"), parameters)
-    return Answer(answered, table=Table.of("Plan", answered["plan"], _PLAN_COLUMNS))
+    return CommandResult(answered, table=Table.of("Plan", answered["plan"], _PLAN_COLUMNS))
 
 
 _COLUMNS: Final = ("created_at", "decision", "event", "package", "actor", "subject", "id")

@@ -15,7 +15,7 @@ from service.cli.audit import audit
 from service.cli.blocklist import feed_lines
 from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.progress import row_progress
 from service.core.exit_codes import ExitCode
 from service.packages.policy.repository import load_feed_states
@@ -30,7 +30,9 @@ from service.store.organisations import get_org
     is_flag=True,
     help="Compare names and sizes of segments only: with segments on S3, without fetching them.",
 )
-async def audit_check(context: CommandContext, slug: str | None, *, is_quick: bool) -> Answer:
+async def audit_check(
+    context: CommandContext, slug: str | None, *, is_quick: bool
+) -> CommandResult:
     """Read everything stored and compare it with the catalog.
 
     Exit code 1 means that there are findings. Notes are not findings: they are about files that
@@ -47,7 +49,7 @@ async def audit_check(context: CommandContext, slug: str | None, *, is_quick: bo
     findings = [report.line(finding) for finding in report.findings]
     notes = [report.line(note) for note in report.notes]
     noted = f", {len(notes)} notes" if notes else ""
-    return Answer(
+    return CommandResult(
         {
             "segments": report.segments,
             "batches": report.batches,
@@ -75,7 +77,7 @@ def _sentence(what: str, line: dict[str, str | None]) -> str:
 
 @data_dir_command(audit, "reindex", changes=True)
 @click.option("--org", "slug", metavar="SLUG", help="Only this organisation; default: all.")
-async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
+async def audit_reindex(context: CommandContext, slug: str | None) -> CommandResult:
     """Rebuild the index of every segment from its rows.
 
     The service does this automatically for a missing or damaged index, and may be running.
@@ -88,11 +90,11 @@ async def audit_reindex(context: CommandContext, slug: str | None) -> Answer:
     lines = [f"Built {built} indexes."]
     lines += [f"Not built, its rows cannot be read: {segment_id}" for segment_id in unreadable]
     data = {"indexes": built, "unreadable": unreadable}
-    return Answer(data, lines, code=ExitCode.FAILED if unreadable else ExitCode.DONE)
+    return CommandResult(data, lines, code=ExitCode.FAILED if unreadable else ExitCode.DONE)
 
 
 @data_dir_command(audit, "stats")
-async def audit_stats(context: CommandContext) -> Answer:
+async def audit_stats(context: CommandContext) -> CommandResult:
     """Show what is stored for each organisation and in total, and how old the blocklist is.
 
     Also which segments were damaged when they were last verified, and how many were verified; and
@@ -114,7 +116,7 @@ async def audit_stats(context: CommandContext) -> Answer:
     total = stats["total"]
     cells = [[line[name] for name in ("org", *total)] for line in stats["organisations"]]
     last = ["total", *total.values()]
-    return Answer(
+    return CommandResult(
         stats
         | {
             "verification": verification,
@@ -160,7 +162,7 @@ def _verification_lines(verification: dict[str, Any]) -> list[str]:
 
 
 @data_dir_command(audit, "upload", changes=True)
-async def audit_upload(context: CommandContext) -> Answer:
+async def audit_upload(context: CommandContext) -> CommandResult:
     """Upload the data dir's own segments to the bucket.
 
     For a data dir that had its segments in a folder before COUNTERSIGN_SEGMENTS_URL was set, which
@@ -172,7 +174,7 @@ async def audit_upload(context: CommandContext) -> Answer:
     services = context.services
     with row_progress("Uploading") as show:
         uploaded, failed = await upload_segments(services.store, services.lake, show)
-    return Answer(
+    return CommandResult(
         {"uploaded": uploaded, "failed": failed},
         [*(f"failed: {line}" for line in failed), f"Uploaded {uploaded} segments."],
         code=ExitCode.FAILED if failed else ExitCode.DONE,
@@ -181,7 +183,7 @@ async def audit_upload(context: CommandContext) -> Answer:
 
 @data_dir_command(audit, "take-over", changes=True)
 @yes_option
-async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
+async def audit_take_over(context: CommandContext, *, is_sure: bool) -> CommandResult:
     """Make the prefix of COUNTERSIGN_SEGMENTS_URL this installation's.
 
     For an installation that replaces the one that the prefix belongs to, which must be stopped: it
@@ -197,7 +199,7 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
     question = f"Remove what this installation does not know from {settings.segments_url}?"
     confirm(question, is_sure=is_sure)
     installation = await take_over(settings, context.services.store)
-    return Answer(
+    return CommandResult(
         {"prefix": settings.segments_url, "installation": installation},
         [f"{settings.segments_url} belongs to this installation now ({installation})."],
     )
@@ -205,7 +207,7 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> Answer:
 
 @data_dir_command(audit, "seal", changes=True)
 @wait_option
-async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
+async def audit_seal(context: CommandContext, wait_s: float) -> CommandResult:
     """Move every journal row into segments now.
 
     The service does this automatically when it is due.
@@ -217,7 +219,7 @@ async def audit_seal(context: CommandContext, wait_s: float) -> Answer:
 
 @data_dir_command(audit, "compact", changes=True)
 @wait_option
-async def audit_compact(context: CommandContext, wait_s: float) -> Answer:
+async def audit_compact(context: CommandContext, wait_s: float) -> CommandResult:
     """Merge the segments of each past day into one now.
 
     The service does this automatically when a day has had no changes for a while.
@@ -227,9 +229,9 @@ async def audit_compact(context: CommandContext, wait_s: float) -> Answer:
     return _made("Merged", segments)
 
 
-def _made(done: str, segments: Sequence[Segment]) -> Answer:
+def _made(done: str, segments: Sequence[Segment]) -> CommandResult:
     rows = sum(segment.rows for segment in segments)
-    return Answer(
+    return CommandResult(
         {"segments": [segment.segment_id for segment in segments], "rows": rows},
         [f"{done} {rows} rows into {len(segments)} segments."],
     )
@@ -252,7 +254,7 @@ async def audit_prune(
     is_dry: bool,
     is_clock_accepted: bool,
     wait_s: float,
-) -> Answer:
+) -> CommandResult:
     """Drop the days that are past retention now.
 
     The service does this automatically. A day is dropped 48 hours after all of it was past the
@@ -269,7 +271,7 @@ async def audit_prune(
     return _answer(past, is_dry=is_dry)
 
 
-def _answer(past: Sequence[Pruned], *, is_dry: bool) -> Answer:
+def _answer(past: Sequence[Pruned], *, is_dry: bool) -> CommandResult:
     dropped = [org for org in past if not org.is_held]
     days, rows = sum(len(org.days) for org in dropped), sum(org.rows for org in dropped)
     cells = [
@@ -284,7 +286,7 @@ def _answer(past: Sequence[Pruned], *, is_dry: bool) -> Answer:
         for org in past
     ]
     columns = ["org", "days", "from", "to", "rows", "under a legal hold"]
-    return Answer(
+    return CommandResult(
         {"dry_run": is_dry, "days": days, "rows": rows, "orgs": [_entry(org) for org in past]},
         [f"{'Would drop' if is_dry else 'Dropped'} {rows} rows of {days} days."],
         Table("Past retention", columns, cells) if past else None,

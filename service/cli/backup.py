@@ -7,8 +7,8 @@ import click
 import msgspec
 
 from service.audit.backup.manifest import Manifest
-from service.cli.commands import CommandContext, Place, declare, on_data_dir
-from service.cli.output import Answer
+from service.cli.commands import CommandContext, CommandPlace, declare, on_data_dir
+from service.cli.output import CommandResult
 from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.core.exit_codes import ExitCode
@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 20
 """Missing segments listed in the text output."""
 
 
-@declare(root, "backup", place=Place.DATA_DIR, changes=True)
+@declare(root, "backup", place=CommandPlace.DATA_DIR, changes=True)
 @click.option(
     "--link",
     "is_linked",
@@ -40,7 +40,9 @@ SHOWN_MAX: Final = 20
     help="Include the data dir's secrets: admin_token, secret_key, metrics_token.",
 )
 @click.argument("target", metavar="DEST", type=click.Path(path_type=Path))
-def backup(target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool) -> Answer:
+def backup(
+    target: Path, *, is_linked: bool, is_by_version: bool, has_secrets: bool
+) -> CommandResult:
     """Take a backup as the new folder DEST, while the service runs.
 
     It holds every row that was acknowledged before it began, and each file in it has been compared
@@ -66,7 +68,7 @@ async def _backup(
     is_linked: bool,
     is_by_version: bool,
     has_secrets: bool,
-) -> Answer:
+) -> CommandResult:
     from service.audit.backup.create import take_backup
 
     services = context.services
@@ -84,10 +86,10 @@ async def _backup(
     if left_out and not has_secrets:
         lines.append(f"Not included: {', '.join(left_out)}. Save them, or use --with-secrets.")
     data = {"path": str(target), **_summary(manifest), "is_linked": is_linked}
-    return Answer(data, lines, code=_code(manifest))
+    return CommandResult(data, lines, code=_code(manifest))
 
 
-@declare(root, "restore", place=Place.DATA_DIR, changes=True)
+@declare(root, "restore", place=CommandPlace.DATA_DIR, changes=True)
 @click.option(
     "--force",
     "is_forced",
@@ -108,7 +110,7 @@ async def _backup(
     help="Read and compare everything that the backup has or names, and restore nothing.",
 )
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool) -> Answer:
+def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: bool) -> CommandResult:
     """Restore the backup SRC to the data dir (COUNTERSIGN_DATA_DIR).
 
     The service must be stopped. Every file is first compared with the manifest; then the data dir
@@ -143,10 +145,10 @@ def restore(source: Path, *, is_forced: bool, is_taken_over: bool, is_check: boo
         **_summary(manifest),
         "moved_to": None if moved_to is None else str(moved_to),
     }
-    return Answer(data, lines, code=_code(manifest))
+    return CommandResult(data, lines, code=_code(manifest))
 
 
-def _check(settings: Settings, source: Path) -> Answer:
+def _check(settings: Settings, source: Path) -> CommandResult:
     from service.audit.backup.restore import check_backup
 
     with byte_progress("Checking") as show:
@@ -157,7 +159,7 @@ def _check(settings: Settings, source: Path) -> Answer:
         *_missing_lines(manifest),
     ]
     data = {**_summary(manifest), "findings": findings}
-    return Answer(data, lines, code=ExitCode.FAILED if findings else _code(manifest))
+    return CommandResult(data, lines, code=ExitCode.FAILED if findings else _code(manifest))
 
 
 def _amount(manifest: Manifest) -> str:

@@ -7,9 +7,9 @@ from typing import Final
 import click
 
 from service.cli.asking import confirm, has_terminal, yes_option
-from service.cli.client import Client, JsonObject, Parameters, given, org_path
+from service.cli.client import Client, JsonObject, QueryParameters, given, org_path
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table, padded, printable
+from service.cli.output import CommandResult, Table, padded, printable
 from service.cli.root import root
 from service.cli.target import ORG_VARIABLE
 from service.cli.times import INSTANT
@@ -55,7 +55,7 @@ async def bindings_add(
     events: tuple[str, ...],
     project: str | None,
     team: str | None,
-) -> Answer:
+) -> CommandResult:
     """Trust a CI identity.
 
     On a server the binding is the organisation's (org_admin), or its team's. On a data dir it is
@@ -72,7 +72,7 @@ async def bindings_add(
     )
     created = await client.post(_path(slug), body)
     binding = {"org": slug, **await client.get(_path(slug, created["id"]))}  # with all its fields
-    return Answer(binding, [f"{slug} now trusts {sub}: {binding['id']}"])
+    return CommandResult(binding, [f"{slug} now trusts {sub}: {binding['id']}"])
 
 
 def _origin(client: Client, team: str | None) -> Origin:
@@ -107,7 +107,7 @@ async def bindings_list(
     as_of: str | None,
     *,
     all_orgs: bool,
-) -> Answer:
+) -> CommandResult:
     """List the bindings of an organisation or of a repository.
 
     On a data dir a repository's are listed in every organisation, unless one is named.
@@ -123,12 +123,12 @@ async def bindings_list(
     asked = given(repository_id=repository_id, state=state, asOf=as_of)
     found = await _list(client, slug, asked)
     table = Table.of(f"Bindings{client.at_place}", found, _COLUMNS, _TIMES)
-    return Answer({"bindings": found}, table=table)
+    return CommandResult({"bindings": found}, table=table)
 
 
 @api_command(bindings, "show")
 @click.argument("binding_id", metavar="ID")
-async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
+async def bindings_show(client: Client, slug: str, binding_id: str) -> CommandResult:
     """Print one binding, active or revoked, with all its fields."""
     binding = {"org": slug, **await client.get(_path(slug, binding_id))}
     lines = [
@@ -136,7 +136,7 @@ async def bindings_show(client: Client, slug: str, binding_id: str) -> Answer:
         for name, value in binding.items()
         if value is not None and value != []
     ]
-    return Answer(binding, lines)
+    return CommandResult(binding, lines)
 
 
 @api_command(bindings, "revoke", changes=True, needs_org=False)
@@ -157,7 +157,7 @@ async def bindings_revoke(
     *,
     all_orgs: bool,
     is_sure: bool,
-) -> Answer:
+) -> CommandResult:
     """Revoke one binding, or all of a repository.
 
     It asks for confirmation. Without a terminal, one binding is revoked at once. All of a
@@ -192,7 +192,7 @@ async def bindings_revoke(
     return _revoked([(binding["org"], binding["id"]) for binding in active])
 
 
-async def _list(client: Client, slug: str | None, asked: Parameters) -> list[JsonObject]:
+async def _list(client: Client, slug: str | None, asked: QueryParameters) -> list[JsonObject]:
     """The bindings that are asked for, each with its organisation; without `slug`, of all."""
     if slug is None:
         found: list[JsonObject] = (await client.get(_ALL_ORGS, asked))["bindings"]
@@ -215,10 +215,10 @@ async def _active_of(
     return active
 
 
-def _revoked(done: Sequence[tuple[str, str]]) -> Answer:
+def _revoked(done: Sequence[tuple[str, str]]) -> CommandResult:
     """The answer for revoked bindings: each with the slug of its organisation."""
     lines = [f"Revoked {binding_id} of {slug}." for slug, binding_id in done]
-    return Answer({"revoked": [binding_id for _, binding_id in done]}, lines)
+    return CommandResult({"revoked": [binding_id for _, binding_id in done]}, lines)
 
 
 @api_command(bindings, "replace", changes=True)
@@ -244,7 +244,7 @@ async def bindings_replace(
     *,
     any_event: bool,
     any_project: bool,
-) -> Answer:
+) -> CommandResult:
     """Revoke a binding and create its successor in one step.
 
     What is not given is taken over: events, project, team and origin. At no moment are jobs
@@ -260,7 +260,7 @@ async def bindings_replace(
     if project is not None or any_project:
         body["project_id"] = None if project is None else await client.project_id(slug, project)
     binding = {"org": slug, **await client.post(_path(slug, binding_id, "replace"), body)}
-    return Answer(binding, [f"{binding['id']} of {slug} replaces {binding_id}."])
+    return CommandResult(binding, [f"{binding['id']} of {slug} replaces {binding_id}."])
 
 
 async def _default_org(client: Client) -> str | None:

@@ -12,7 +12,7 @@ from service.cli.bindings import bindings
 from service.cli.client import Client, JsonObject, given, org_path, rephrased
 from service.cli.commands import api_command
 from service.cli.files import read_toml
-from service.cli.output import Answer, printable
+from service.cli.output import CommandResult, printable
 from service.core.exit_codes import ExitCode, WrongUsage
 
 _SIGNS: Final = {"create": "+", "replace": "~", "revoke": "-"}
@@ -33,7 +33,7 @@ async def bindings_sync(
     has_prune: bool,
     is_plan: bool,
     is_sure: bool,
-) -> Answer:
+) -> CommandResult:
     """Make an organisation's bindings match FILE (TOML).
 
     Shows what would be created (+), replaced (~) and revoked (-), asks, and applies all of it in
@@ -55,13 +55,15 @@ async def bindings_sync(
         plan = await client.post(org_path(slug, "oidc-bindings", "sync", "plan"), declared)
     lines = list(_plan_lines(slug, file, plan))
     if is_plan or not plan["actions"]:
-        return Answer(plan, lines, code=ExitCode.CHANGES if plan["actions"] else ExitCode.DONE)
+        return CommandResult(
+            plan, lines, code=ExitCode.CHANGES if plan["actions"] else ExitCode.DONE
+        )
     confirm(f"Apply these changes to the bindings of {slug}?", is_sure=is_sure, shown=lines)
     body = declared | given(plan=plan["plan"], reason=reason)
     done = await client.post(org_path(slug, "oidc-bindings", "sync"), body)
     count = len(done["actions"])
     said = f"Applied {count} change{'s' if count != 1 else ''}."
-    return Answer(done, [*(lines if is_sure else ()), said])
+    return CommandResult(done, [*(lines if is_sure else ()), said])
 
 
 def _plan_lines(slug: str, file: Path, plan: JsonObject) -> Iterator[str]:

@@ -8,9 +8,9 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, JsonObject, Parameters, given, path_of
+from service.cli.client import Client, JsonObject, QueryParameters, given, path_of
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table, printable
+from service.cli.output import CommandResult, Table, printable
 from service.cli.progress import byte_progress
 from service.cli.root import root
 from service.core.errors import Invalid
@@ -59,7 +59,7 @@ def blocklist() -> None:
 @yes_option
 async def blocklist_import(
     client: Client, file: Path, feed: str, ids: tuple[str, ...], *, is_plan: bool, is_sure: bool
-) -> Answer:
+) -> CommandResult:
     """Replace a feed's part of the blocklist by FILE, OSV's bulk format (a zip).
 
     Replaced are the records of the feed with such ids, of the ecosystems that FILE is about. A loss
@@ -81,10 +81,12 @@ async def blocklist_import(
     code = ExitCode.INCOMPLETE if done["unreadable"] else ExitCode.DONE
     if is_plan and not done["is_unchanged"]:
         code = ExitCode.CHANGES
-    return Answer(done, _lines(done), _table(done) if done["ecosystems"] else None, code=code)
+    return CommandResult(
+        done, _lines(done), _table(done) if done["ecosystems"] else None, code=code
+    )
 
 
-async def _sent(client: Client, file: Path, parameters: Parameters) -> JsonObject:
+async def _sent(client: Client, file: Path, parameters: QueryParameters) -> JsonObject:
     """The outcome of importing `file`, which is sent once more to be compared if it is asked."""
     with byte_progress(f"Sending {file.name}") as show:
         return await client.upload(f"{_PATH}/imports", file, "application/zip", parameters, show)
@@ -118,7 +120,7 @@ def _lines(done: JsonObject) -> list[str]:
 @api_command(blocklist, "remove", changes=True, needs_org=False)
 @click.option("--feed", required=True, metavar="NAME", help="The feed.")
 @yes_option
-async def blocklist_remove(client: Client, feed: str, *, is_sure: bool) -> Answer:
+async def blocklist_remove(client: Client, feed: str, *, is_sure: bool) -> CommandResult:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""
     feeds = [entry for entry in (await client.get(_PATH))["feeds"] if entry["feed"] == feed]
     if feeds:  # else the request is refused
@@ -128,15 +130,15 @@ async def blocklist_remove(client: Client, feed: str, *, is_sure: bool) -> Answe
         confirm(question, is_sure=is_sure, shown=table.lines())
     removed = await client.delete(path_of(_PATH, "feeds", feed))
     count = sum(removed["removed"].values())
-    return Answer(removed, [f"Removed the feed {feed}: {count} advisories."])
+    return CommandResult(removed, [f"Removed the feed {feed}: {count} advisories."])
 
 
 @api_command(blocklist, "status", needs_org=False)
-async def blocklist_status(client: Client) -> Answer:
+async def blocklist_status(client: Client) -> CommandResult:
     """Show what is in force of each feed, and the last imports."""
     shown = await client.get(_PATH)
     listed = [row | {"ids": " ".join(row["ids"])} for row in shown["imports"]]
-    return Answer(
+    return CommandResult(
         shown,
         list(feed_lines(shown["feeds"])),
         Table.of("Imports", listed, _COLUMNS, ["imported"]) if listed else None,
@@ -145,7 +147,7 @@ async def blocklist_status(client: Client) -> Answer:
 
 @api_command(blocklist, "check", needs_org=False)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-async def blocklist_check(client: Client, file: Path) -> Answer:
+async def blocklist_check(client: Client, file: Path) -> CommandResult:
     """Compare FILE, a software bill of materials (CycloneDX, JSON), with the blocklist.
 
     The exit code is 1 if the blocklist names any of its packages.
@@ -161,7 +163,7 @@ async def blocklist_check(client: Client, file: Path) -> Answer:
             for finding in findings
         ),
     ]
-    return Answer(compared, lines, code=ExitCode.FAILED if findings else ExitCode.DONE)
+    return CommandResult(compared, lines, code=ExitCode.FAILED if findings else ExitCode.DONE)
 
 
 def _read_bill(file: Path) -> bytes:

@@ -22,9 +22,9 @@ import click
 
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
 from service.cli.client import Client, ServerRefusal, install_tokens_path
-from service.cli.commands import Place, declare
+from service.cli.commands import CommandPlace, declare
 from service.cli.logins import Credential, credential_of
-from service.cli.output import Answer
+from service.cli.output import CommandResult
 from service.cli.root import root
 from service.cli.target import ORG_VARIABLE, SERVER_VARIABLE, parse_server
 from service.core.errors import Invalid, Refusal
@@ -45,7 +45,7 @@ class KeyNotAccepted(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CiExchange:
     """What a job exchanges, and where."""
 
     address: ProxyAddress
@@ -63,7 +63,7 @@ def ci() -> None:
 @declare(
     ci,
     "exec",
-    place=Place.SERVER,
+    place=CommandPlace.SERVER,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
@@ -112,7 +112,7 @@ def exec_command(
     is_insecure: bool,
     prints: bool,
     is_dry: bool,
-) -> Answer:
+) -> CommandResult:
     """Run COMMAND with every package manager pointed at the proxy.
 
     Exchanges the API key in COUNTERSIGN_API_KEY and the job's OIDC token for an install token,
@@ -137,7 +137,7 @@ def _job(
     audience: str,
     *,
     is_insecure: bool,
-) -> Job:
+) -> CiExchange:
     """The job as its options and environment have it. Raises Invalid."""
     if not url:
         raise Invalid(f"name the server: --url URL, or {SERVER_VARIABLE}")
@@ -153,10 +153,10 @@ def _job(
     key = credential_of(secret)
     if key.kind != "api_key":
         raise Invalid(f"{KEY_VARIABLE} is no API key (cs_…)")
-    return Job(ProxyAddress(server, slug), key, audience, token_variable, dict(os.environ))
+    return CiExchange(ProxyAddress(server, slug), key, audience, token_variable, dict(os.environ))
 
 
-def _plan(job: Job, command: Sequence[str]) -> Answer:
+def _plan(job: CiExchange, command: Sequence[str]) -> CommandResult:
     source = token_source(job.environment, job.token_variable)
     data: dict[str, Any] = {
         "server": job.address.server,
@@ -171,7 +171,7 @@ def _plan(job: Job, command: Sequence[str]) -> Answer:
         *(f"  {line}" for line in _shown(job.address)),
         f"  {shlex.join(command)}",
     ]
-    return Answer(data, lines)
+    return CommandResult(data, lines)
 
 
 def _shown(address: ProxyAddress) -> list[str]:
@@ -182,7 +182,7 @@ def _left_out(token_variable: str | None) -> tuple[str, ...]:
     return (KEY_VARIABLE, *(() if token_variable is None else (token_variable,)))
 
 
-def _run(job: Job, command: Sequence[str]) -> int:
+def _run(job: CiExchange, command: Sequence[str]) -> int:
     """The exit code of `command`, run with an install token. Raises Refusal."""
     ci_token = get_ci_token(job.environment, job.token_variable, job.audience)
     _mask(job.environment, ci_token.token)
@@ -210,7 +210,7 @@ def _run(job: Job, command: Sequence[str]) -> int:
             return NOT_EXECUTABLE
 
 
-async def _exchanged(job: Job, ci_token: CiToken) -> str:
+async def _exchanged(job: CiExchange, ci_token: CiToken) -> str:
     """An install token for the API key and the job's token. Raises ServerRefusal, KeyNotAccepted.
 
     Tried again while the server asks for that: a build should not fail because it restarts.

@@ -40,7 +40,7 @@ _PROJECT_ID: Final = "proj_"
 _OURS: Final = "req_"
 """Begins the `x-request-id` of every answer of this service."""
 
-Parameters = Mapping[str, str | int | Sequence[str]]
+QueryParameters = Mapping[str, str | int | Sequence[str]]
 JsonObject = dict[str, Any]
 """An answer of the API: every one is a JSON object."""
 
@@ -257,11 +257,11 @@ class Client:
     ) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str, parameters: Parameters | None = None) -> JsonObject:
+    async def get(self, path: str, parameters: QueryParameters | None = None) -> JsonObject:
         """The JSON answer to a GET. Raises ServerRefusal."""
         return await self._json("GET", path, params=_query(parameters))
 
-    async def get_text(self, path: str, parameters: Parameters) -> str:
+    async def get_text(self, path: str, parameters: QueryParameters) -> str:
         """The text that a GET answers with, of a bounded size. Raises ServerRefusal."""
         text = bytearray()
         async with self.download(path, parameters) as download:
@@ -289,7 +289,7 @@ class Client:
         """The JSON answer to a POST of a form. Raises ServerRefusal."""
         return await self._json("POST", path, data=dict(form))
 
-    async def delete(self, path: str, parameters: Parameters | None = None) -> JsonObject:
+    async def delete(self, path: str, parameters: QueryParameters | None = None) -> JsonObject:
         """The JSON answer to a DELETE. Raises ServerRefusal."""
         return await self._json("DELETE", path, params=_query(parameters))
 
@@ -298,7 +298,7 @@ class Client:
         path: str,
         file: Path,
         media: str,
-        parameters: Parameters,
+        parameters: QueryParameters,
         show: Callable[[int, int], None],
     ) -> JsonObject:
         """The JSON answer to a POST of `file`, which may take long. Raises ServerRefusal.
@@ -318,7 +318,7 @@ class Client:
         )
 
     @asynccontextmanager
-    async def download(self, path: str, parameters: Parameters) -> AsyncIterator[OpenDownload]:
+    async def download(self, path: str, parameters: QueryParameters) -> AsyncIterator[OpenDownload]:
         """A file of the server, as it was sent. Raises ServerRefusal, also midway."""
         request = self._request(
             "GET", path, params=_query(parameters), headers={"accept-encoding": "identity"}
@@ -349,7 +349,7 @@ class Client:
         return self.known_org
 
     async def all_pages(
-        self, path: str, member: str, parameters: Parameters | None = None
+        self, path: str, member: str, parameters: QueryParameters | None = None
     ) -> list[JsonObject]:
         """All entries of a list that is answered in pages; `member` names them in an answer.
 
@@ -527,7 +527,7 @@ def user_agent() -> str:
     return f"countersign-cli/{service_version()} ({platform.system()}; {host or 'unknown'})"
 
 
-def _query(parameters: Parameters | None) -> list[tuple[str, str]]:
+def _query(parameters: QueryParameters | None) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for name, value in (parameters or {}).items():
         values = [str(value)] if isinstance(value, str | int) else value

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 import click
 
 from service.cli.output import (
-    Answer,
+    CommandResult,
     Output,
     did_you_mean,
     one_line_failures,
@@ -52,7 +52,7 @@ _WITHOUT_PREFIX: Final = frozenset({"take-over"})
 """Commands of these groups that make the prefix ours."""
 
 
-class Place(Enum):
+class CommandPlace(Enum):
     """Where a command works."""
 
     DATA_DIR = auto()
@@ -85,9 +85,9 @@ _LOCAL: Final = click.Option(
     ["--local", "is_local"], is_flag=True, help="Work on this machine's data dir."
 )
 _PLACE_OPTIONS: Final = {
-    Place.DATA_DIR: (_LOCAL,),
-    Place.LOCAL: (_LOCAL,),
-    Place.EITHER: (
+    CommandPlace.DATA_DIR: (_LOCAL,),
+    CommandPlace.LOCAL: (_LOCAL,),
+    CommandPlace.EITHER: (
         click.Option(
             ["--server"], metavar="URL", help="Work on this server; default: COUNTERSIGN_SERVER."
         ),
@@ -122,7 +122,7 @@ _ORG_OR_LOGIN: Final = click.option(
 
 
 @dataclass(slots=True)
-class Run:
+class CommandRun:
     """A command that runs: how it writes, and its target if it has one of the two kinds."""
 
     output: Output
@@ -143,13 +143,13 @@ class Run:
 class Command(click.Command):
     """A command that works at its `place`; `changes` tells whether it changes anything there.
 
-    Its function gets the options that are its own, and may return an Answer.
+    Its function gets the options that are its own, and may return a CommandResult.
     """
 
     def __init__(
         self,
         *arguments: Any,  # noqa: ANN401 - as declared by click
-        place: Place,
+        place: CommandPlace,
         changes: bool,
         **named: Any,  # noqa: ANN401
     ) -> None:
@@ -158,7 +158,7 @@ class Command(click.Command):
         self.params += [
             *_PLACE_OPTIONS.get(place, ()),
             _JSON,
-            *([] if place is Place.LOCAL else [_UTC]),
+            *([] if place is CommandPlace.LOCAL else [_UTC]),
         ]
 
     def invoke(self, ctx: click.Context) -> None:
@@ -169,7 +169,7 @@ class Command(click.Command):
             refuse_unencodable_text(given)
             run = ctx.obj = self._run(ctx, output)
             answer = super().invoke(ctx)
-            if not isinstance(answer, Answer):
+            if not isinstance(answer, CommandResult):
                 return
             if self.changes:
                 run.show_target()
@@ -177,12 +177,12 @@ class Command(click.Command):
             if answer.code:
                 sys.exit(answer.code)
 
-    def _run(self, ctx: click.Context, output: Output) -> Run:
+    def _run(self, ctx: click.Context, output: Output) -> CommandRun:
         given = ctx.params
-        run = Run(output, None, is_local=given.pop("is_local", False))
-        if self.place is Place.DATA_DIR:
+        run = CommandRun(output, None, is_local=given.pop("is_local", False))
+        if self.place is CommandPlace.DATA_DIR:
             run.target = data_dir_target(_words(ctx), is_local=run.is_local)
-        elif self.place is Place.EITHER:
+        elif self.place is CommandPlace.EITHER:
             server, is_insecure = given.pop("server"), given.pop("is_insecure")
             run.target = choose_target(server, is_local=run.is_local, is_insecure=is_insecure)
         return run
@@ -192,7 +192,7 @@ def declare(
     group: click.Group,
     name: str,
     *,
-    place: Place,
+    place: CommandPlace,
     changes: bool = False,
     **settings: Any,  # noqa: ANN401 - click's
 ) -> Callable[[_Function], _Function]:
@@ -213,9 +213,9 @@ def declare(
     return register
 
 
-def current_run() -> Run:
+def current_run() -> CommandRun:
     """The command that runs."""
-    run: Run = click.get_current_context().obj
+    run: CommandRun = click.get_current_context().obj
     return run
 
 
@@ -231,35 +231,38 @@ def _words(ctx: click.Context) -> str:
 def api_command(
     group: click.Group, name: str, *, changes: bool = False, needs_org: bool = True
 ) -> Callable[
-    [Callable[Concatenate["Client", _Parameters], Awaitable[Answer]]],
-    Callable[Concatenate["Client", _Parameters], Awaitable[Answer]],
+    [Callable[Concatenate["Client", _Parameters], Awaitable[CommandResult]]],
+    Callable[Concatenate["Client", _Parameters], Awaitable[CommandResult]],
 ]:
-    """Register an async function of a Client, which returns an Answer, in `group`.
+    """Register an async function of a Client, which returns a CommandResult, in `group`.
 
     With `needs_org` it receives `slug`, which is that of the login if none is named.
     """
 
     def register(
-        function: Callable[Concatenate["Client", _Parameters], Awaitable[Answer]],
-    ) -> Callable[Concatenate["Client", _Parameters], Awaitable[Answer]]:
+        function: Callable[Concatenate["Client", _Parameters], Awaitable[CommandResult]],
+    ) -> Callable[Concatenate["Client", _Parameters], Awaitable[CommandResult]]:
         @functools.wraps(function)
-        def run(**options: Any) -> Answer:  # noqa: ANN401 - click's own values
+        def run(**options: Any) -> CommandResult:  # noqa: ANN401 - click's own values
             return asyncio.run(ask(function, options, needs_org=needs_org))
 
         run.__dict__["__click_params__"] = [*getattr(function, "__click_params__", ())]
         decorated = _ORG_OR_LOGIN(run) if needs_org else run
-        declare(group, name, place=Place.EITHER, changes=changes)(decorated)
+        declare(group, name, place=CommandPlace.EITHER, changes=changes)(decorated)
         return function
 
     return register
 
 
 async def ask(
-    function: Callable[..., Awaitable[Answer]], options: dict[str, Any], *, needs_org: bool = True
-) -> Answer:
+    function: Callable[..., Awaitable[CommandResult]],
+    options: dict[str, Any],
+    *,
+    needs_org: bool = True,
+) -> CommandResult:
     """The answer of `function` with a client of what the command works on; see `api_command`."""
 
-    async def work(client: "Client") -> Answer:
+    async def work(client: "Client") -> CommandResult:
         if not needs_org:
             return await function(client, **options)
         slug = options["slug"] or await client.default_org()
@@ -271,7 +274,7 @@ async def ask(
     if isinstance(target, Remote):
         return await _on_server(target, work, options.get("slug"))
 
-    async def on_data_dir(context: CommandContext) -> Answer:
+    async def on_data_dir(context: CommandContext) -> CommandResult:
         from service.cli.client import Client
 
         async with (
@@ -284,8 +287,8 @@ async def ask(
 
 
 async def _on_server(
-    target: Remote, work: Callable[["Client"], Awaitable[Answer]], slug: str | None
-) -> Answer:
+    target: Remote, work: Callable[["Client"], Awaitable[CommandResult]], slug: str | None
+) -> CommandResult:
     from service.cli.client import Client, ServerRefusal, expected_answers
 
     sign_in_again = None
@@ -334,40 +337,40 @@ class CommandContext:
 def data_dir_command(
     group: click.Group, name: str, *, changes: bool = False
 ) -> Callable[
-    [Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]],
-    Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
+    [Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]]],
+    Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]],
 ]:
-    """Register an async function of a CommandContext, which returns an Answer, in `group`.
+    """Register an async function of a CommandContext, which returns a CommandResult, in `group`.
 
     It works on a data dir only. `changes` tells whether it changes anything there.
     """
 
     def register(
-        function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]],
-    ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[Answer]]:
+        function: Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]],
+    ) -> Callable[Concatenate[CommandContext, _Parameters], Awaitable[CommandResult]]:
         @functools.wraps(function)
-        def run(**options: Any) -> Answer:  # noqa: ANN401 - click's own values
+        def run(**options: Any) -> CommandResult:  # noqa: ANN401 - click's own values
             uses_segments = group.name in _SEGMENT_GROUPS and name not in _WITHOUT_PREFIX
             return on_data_dir(function, options, uses_segments=uses_segments)
 
-        declare(group, name, place=Place.DATA_DIR, changes=changes)(run)
+        declare(group, name, place=CommandPlace.DATA_DIR, changes=changes)(run)
         return function
 
     return register
 
 
 def on_data_dir(
-    function: Callable[..., Awaitable[Answer]],
+    function: Callable[..., Awaitable[CommandResult]],
     options: dict[str, Any],
     *,
     uses_segments: bool = False,
-) -> Answer:
+) -> CommandResult:
     """The answer of `function` on the configured data dir.
 
     One that uses segments does not run if the bucket's prefix is another installation's.
     """
 
-    async def run(context: CommandContext) -> Answer:
+    async def run(context: CommandContext) -> CommandResult:
         if uses_segments:
             await _confirm_prefix(context.services)
         async with context.nearest_org(options.get("slug")):
@@ -386,8 +389,8 @@ async def _confirm_prefix(services: "Services") -> None:
 
 
 async def within_data_dir(
-    settings: Settings, work: Callable[[CommandContext], Coroutine[Any, Any, Answer]]
-) -> Answer:
+    settings: Settings, work: Callable[[CommandContext], Coroutine[Any, Any, CommandResult]]
+) -> CommandResult:
     """The answer of `work` with the services over the data dir of `settings`.
 
     Raises NotInitialised, Conflict for a database of another version.

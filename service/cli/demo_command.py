@@ -2,11 +2,11 @@
 
 import click
 
-from service.cli.commands import Place, current_run, declare
+from service.cli.commands import CommandPlace, current_run, declare
 from service.cli.root import root
 
 
-@declare(root, "demo", place=Place.LOCAL, changes=True)
+@declare(root, "demo", place=CommandPlace.LOCAL, changes=True)
 @click.option("--serve/--no-serve", "is_serving", default=True, help="Start the server afterwards.")
 def demo(*, is_serving: bool) -> None:
     """Create the demo organisation, unless it exists, and serve it.

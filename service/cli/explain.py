@@ -14,7 +14,7 @@ from service.cli.bindings import bindings
 from service.cli.client import Client, given, org_path
 from service.cli.commands import api_command
 from service.cli.files import STANDARD_INPUT
-from service.cli.output import Answer, Table, printable
+from service.cli.output import CommandResult, Table, printable
 from service.cli.root import root
 from service.cli.times import INSTANT
 from service.core.errors import Invalid
@@ -38,7 +38,7 @@ async def explain(
     project: str | None,
     token_file: str | None,
     claims_file: str | None,
-) -> Answer:
+) -> CommandResult:
     """Explain why a CI token is trusted or not.
 
     Shows the seven rules, the bindings that nearly match, and the binding that is missing. The
@@ -60,7 +60,7 @@ async def explain(
         project_id = await client.project_id(slug, project)
         body += b"," + _member("project_id", _json(project_id.encode()))
     answer = await client.post(org_path(slug, "oidc-bindings", "explain"), b"{" + body + b"}")
-    return Answer(
+    return CommandResult(
         answer,
         list(_lines(slug, answer)),
         Table(
@@ -195,7 +195,7 @@ async def bindings_rejected(
     code: str | None,
     since: str | None,
     limit: int,
-) -> Answer:
+) -> CommandResult:
     """List the CI identities that were rejected recently.
 
     Below the list, for each that a binding would help: what to review, and the request to send.
@@ -206,7 +206,7 @@ async def bindings_rejected(
     parameters = given(verified=verified, code=code, since=since, limit=limit)
     answer = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
     rows = [_rejected_row(entry) for entry in answer["rejected"]]
-    return Answer(
+    return CommandResult(
         answer,
         list(_proposals(slug, answer)),
         Table("Rejected subjects", _COLUMNS, rows, ["lastAt"]),

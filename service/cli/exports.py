@@ -19,8 +19,8 @@ from service.audit.export_receipts import (
 )
 from service.cli.audit import audit
 from service.cli.client import Client, given, org_path
-from service.cli.commands import Place, api_command, ask, current_run, declare
-from service.cli.output import Answer, Table
+from service.cli.commands import CommandPlace, api_command, ask, current_run, declare
+from service.cli.output import CommandResult, Table
 from service.cli.target import choose_target
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
@@ -53,12 +53,12 @@ def exports() -> None:
     help="Exports on a page.",
 )
 @click.option("--cursor", help="The next_cursor of the page before.")
-async def exports_list(client: Client, slug: str, limit: int, cursor: str | None) -> Answer:
+async def exports_list(client: Client, slug: str, limit: int, cursor: str | None) -> CommandResult:
     """List an organisation's exports, newest first."""
     page = await client.get(org_path(slug, "exports"), given(limit=limit, cursor=cursor or None))
     next_cursor = page["next_cursor"]
     title = f"Exports of {slug}{client.at_place}, times in UTC"
-    return Answer(
+    return CommandResult(
         page,
         lines=[f"More: --cursor {shlex.quote(next_cursor)}"] if next_cursor else [],
         table=Table.of(title, page["exports"], _COLUMNS, ["started"]),
@@ -67,16 +67,18 @@ async def exports_list(client: Client, slug: str, limit: int, cursor: str | None
 
 @api_command(exports, "show")
 @click.argument("export_id")
-async def exports_show(client: Client, slug: str, export_id: str) -> Answer:
+async def exports_show(client: Client, slug: str, export_id: str) -> CommandResult:
     """Show one export: its filters, its window, and what was sent."""
     shown = await client.get(org_path(slug, "exports", export_id))
     width = max(map(len, shown))
-    return Answer(shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()])
+    return CommandResult(
+        shown, [f"{name:{width}}  {_cell(value)}" for name, value in shown.items()]
+    )
 
 
 @api_command(exports, "receipt")
 @click.argument("export_id")
-async def exports_receipt(client: Client, slug: str, export_id: str) -> Answer:
+async def exports_receipt(client: Client, slug: str, export_id: str) -> CommandResult:
     """Print the receipt of a finished export, to keep beside its file."""
     receipt = await client.get(org_path(slug, "exports", export_id, "receipt"))
     text = receipt_text(msgspec.convert(receipt, Receipt))
@@ -84,10 +86,10 @@ async def exports_receipt(client: Client, slug: str, export_id: str) -> Answer:
     lines = "".join(
         c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text.decode()
     )
-    return Answer(receipt, lines.splitlines())
+    return CommandResult(receipt, lines.splitlines())
 
 
-@declare(audit, "verify-export", place=Place.LOCAL)
+@declare(audit, "verify-export", place=CommandPlace.LOCAL)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--receipt",
@@ -100,7 +102,7 @@ async def exports_receipt(client: Client, slug: str, export_id: str) -> Answer:
 @click.option("--org", "slug", metavar="SLUG", help="The organisation of --export.")
 def verify_export(
     path: Path, receipt_path: Path | None, export_id: str | None, slug: str | None
-) -> Answer:
+) -> CommandResult:
     """Compare FILE with the receipt of its export.
 
     Compared are the size, the SHA-256 and the number of rows. Exit code 0 means that it is the
@@ -121,12 +123,12 @@ def verify_export(
     return _compared(path, read_receipt(receipt_path or beside))
 
 
-async def _verify_stored(client: Client, slug: str, export_id: str, path: Path) -> Answer:
+async def _verify_stored(client: Client, slug: str, export_id: str, path: Path) -> CommandResult:
     receipt = await client.get(org_path(slug, "exports", export_id, "receipt"))
     return _compared(path, msgspec.convert(receipt, Receipt))
 
 
-def _compared(path: Path, receipt: Receipt) -> Answer:
+def _compared(path: Path, receipt: Receipt) -> CommandResult:
     different = compare_file(path, receipt)
     data = {
         "path": str(path),
@@ -139,7 +141,7 @@ def _compared(path: Path, receipt: Receipt) -> Answer:
     }
     if not different:
         facts = f"{receipt.rows} rows, {receipt.bytes} bytes, SHA-256 {receipt.sha256}"
-        return Answer(data, [f"{path} is the file of export {receipt.export_id}: {facts}."])
+        return CommandResult(data, [f"{path} is the file of export {receipt.export_id}: {facts}."])
     lines = [f"{path} is NOT the file of export {receipt.export_id}:"]
     for difference in different:
         found = (
@@ -148,7 +150,7 @@ def _compared(path: Path, receipt: Receipt) -> Answer:
             else f"is {difference.found}"
         )
         lines.append(f"  {_WORDS[difference.what]} {found}, the receipt says {difference.expected}")
-    return Answer(data, lines, code=ExitCode.FAILED)
+    return CommandResult(data, lines, code=ExitCode.FAILED)
 
 
 def _cell(value: object) -> str:

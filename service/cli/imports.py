@@ -25,7 +25,7 @@ from service.cli.audit import audit
 from service.cli.commands import CommandContext, data_dir_command, org_option
 from service.cli.files import STANDARD_INPUT, STANDARD_OUTPUT, new_file
 from service.cli.lease_wait import lost_lease_as_taken
-from service.cli.output import Answer, one_line, printable
+from service.cli.output import CommandResult, one_line, printable
 from service.cli.progress import byte_progress
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode, exit_code
@@ -81,7 +81,7 @@ async def audit_import(
     *,
     is_raw: bool,
     is_partial: bool,
-) -> Answer:
+) -> CommandResult:
     """Import rows with original timestamps; - is standard input.
 
     Accepts what audit export writes (ndjson, csv, parquet, also .gz and .zst), and files with fewer
@@ -216,7 +216,7 @@ async def import_files(
     list_path: str | None,
     report_path: Path | None,
     terms: Terms,
-) -> Answer:
+) -> CommandResult:
     """Import `files` and those that are named in the file `list_path`, one after the other."""
     names = [*files, *(listed_names(list_path) if list_path else ())]
     async with context.services.store.read() as session:
@@ -227,7 +227,7 @@ async def import_files(
         )
         refusals = _Refusals(report)
         outcomes = [await _import(context, org, name, terms, refusals) for name in names]
-    return Answer(
+    return CommandResult(
         {"org": slug, "files": [outcome.data() for outcome in outcomes]},
         lines=[line for outcome in outcomes for line in outcome.lines()],
         is_on_stderr=report_path == STANDARD_OUTPUT,

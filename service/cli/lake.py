@@ -13,7 +13,7 @@ from service.audit.open_table.publisher import Expired, Published
 from service.audit.open_table.registry import TableStatus, list_tables, table_statuses
 from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.store.organisations import list_orgs
 from service.store.tables import Organisation
@@ -51,7 +51,7 @@ def lake() -> None:
 @wait_option
 async def lake_publish(
     context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool | None, wait_s: float
-) -> Answer:
+) -> CommandResult:
     """Bring the tables up to date, and create those that there are not yet.
 
     A table has all rows that are sealed into segments. Tables that were published before are
@@ -70,11 +70,11 @@ async def lake_publish(
     rows = [_published_data(table, slugs) for table in published]
     columns = {name: name for name in ("format", "org", "added", "removed", "files", "rows")}
     columns["complete through"] = "complete_through_seq"
-    return Answer({"tables": rows}, table=Table.of("Published", rows, columns))
+    return CommandResult({"tables": rows}, table=Table.of("Published", rows, columns))
 
 
 @data_dir_command(lake, "status")
-async def lake_status(context: CommandContext) -> Answer:
+async def lake_status(context: CommandContext) -> CommandResult:
     """Show where the tables are, and how far they are behind."""
     services = context.services
     async with services.store.read() as session:
@@ -93,7 +93,7 @@ async def lake_status(context: CommandContext) -> Answer:
         "snapshots": "snapshots",
         "location": "location",
     }
-    return Answer(
+    return CommandResult(
         {"tables": rows},
         [] if rows else [_NONE],
         Table.of("Tables", rows, columns, ["published"]) if rows else None,
@@ -102,7 +102,7 @@ async def lake_status(context: CommandContext) -> Answer:
 
 @data_dir_command(lake, "expire", changes=True)
 @wait_option
-async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
+async def lake_expire(context: CommandContext, wait_s: float) -> CommandResult:
     """Remove snapshots that were superseded COUNTERSIGN_LAKE_SNAPSHOT_HOURS ago or earlier.
 
     Files that only they named are unlinked by the service later. It does this automatically, once
@@ -111,7 +111,7 @@ async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
     expired = await when_lease_is_free(context.services.publisher.expire, wait_s)
     slugs = await _slugs(context)
     rows = [_expired_data(table, slugs) for table in expired]
-    return Answer(
+    return CommandResult(
         {"tables": rows},
         [] if rows else [_NONE],
         Table.of("Expired", rows, _EXPIRED_COLUMNS) if rows else None,
@@ -131,7 +131,7 @@ async def lake_expire(context: CommandContext, wait_s: float) -> Answer:
 @wait_option
 async def lake_drop(
     context: CommandContext, formats: tuple[str, ...], is_per_tenant: bool, wait_s: float
-) -> Answer:
+) -> CommandResult:
     """Stop publishing, and remove the tables' metadata. No audit row is removed.
 
     Take the format out of COUNTERSIGN_LAKE_FORMATS first, or the service creates the table again.
@@ -148,7 +148,7 @@ async def lake_drop(
     dropped = await when_lease_is_free(partial(services.publisher.drop, keys), wait_s)
     slugs = await _slugs(context)
     rows = [_key_data(key, slugs) for key in dropped]
-    return Answer({"tables": rows}, [f"Dropped {len(rows)} tables."])
+    return CommandResult({"tables": rows}, [f"Dropped {len(rows)} tables."])
 
 
 async def _slugs(context: CommandContext) -> dict[str, str]:

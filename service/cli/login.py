@@ -7,9 +7,9 @@ from typing import Any, Final
 import click
 
 from service.cli.client import expected_answers
-from service.cli.commands import Place, current_run, declare
+from service.cli.commands import CommandPlace, current_run, declare
 from service.cli.logins import Login, changed_logins, credential_of, load_logins, logins_path
-from service.cli.output import Answer, padded, printable
+from service.cli.output import CommandResult, padded, printable
 from service.cli.root import root
 from service.cli.sign_in import by_browser, end_session, of_org, stored_login, user_of, whose
 from service.cli.target import Local, Remote, parse_server
@@ -24,8 +24,8 @@ def auth() -> None:
     """What commands work on, and as whom."""
 
 
-@declare(root, "login", place=Place.SERVER, changes=True)
-@declare(auth, "login", place=Place.SERVER, changes=True)
+@declare(root, "login", place=CommandPlace.SERVER, changes=True)
+@declare(auth, "login", place=CommandPlace.SERVER, changes=True)
 @click.argument("url", metavar="URL")
 @click.option(
     "--with-token", is_flag=True, help="Read an API key or the admin token from standard input."
@@ -33,7 +33,7 @@ def auth() -> None:
 @click.option(
     "--insecure", "is_insecure", is_flag=True, help="Allow http:// to another machine; remembered."
 )
-def login(url: str, *, with_token: bool, is_insecure: bool) -> Answer:
+def login(url: str, *, with_token: bool, is_insecure: bool) -> CommandResult:
     """Sign in to the server at URL: commands then work there.
 
     Shows a code to enter in your browser, where you are signed in or sign in then. The session is
@@ -51,13 +51,13 @@ def login(url: str, *, with_token: bool, is_insecure: bool) -> Answer:
     with changed_logins() as held:
         held[0] = held[0].with_login(stored)
     line = f"Signed in to {server} as {user_of(who)}{of_org(who)}. Commands now work there."
-    return Answer({"server": server, **who}, [line])
+    return CommandResult({"server": server, **who}, [line])
 
 
-@declare(root, "logout", place=Place.SERVER, changes=True)
-@declare(auth, "logout", place=Place.SERVER, changes=True)
+@declare(root, "logout", place=CommandPlace.SERVER, changes=True)
+@declare(auth, "logout", place=CommandPlace.SERVER, changes=True)
 @click.argument("url", metavar="[URL]", required=False)
-def logout(url: str | None) -> Answer:
+def logout(url: str | None) -> CommandResult:
     """Sign out of the server in use, or of URL.
 
     Ends the session there, and forgets the login here.
@@ -72,12 +72,12 @@ def logout(url: str | None) -> Answer:
     if note is not None:
         click.echo(f"countersign: {note}", err=True)
     is_ended = stored.credential.kind == "session" and note is None
-    return Answer({"server": stored.server, "session_ended": is_ended}, lines)
+    return CommandResult({"server": stored.server, "session_ended": is_ended}, lines)
 
 
-@declare(root, "whoami", place=Place.EITHER)
-@declare(auth, "status", place=Place.EITHER)
-def status() -> Answer:
+@declare(root, "whoami", place=CommandPlace.EITHER)
+@declare(auth, "status", place=CommandPlace.EITHER)
+def status() -> CommandResult:
     """Show what commands work on, why, and as whom.
 
     Exit code 1 means that the server does not accept the login.
@@ -88,18 +88,18 @@ def status() -> Answer:
             data = _server_status(target)
     else:
         data = _local_status(target or Local("--local"))
-    return Answer(data, _status_lines(data))
+    return CommandResult(data, _status_lines(data))
 
 
-@declare(auth, "switch", place=Place.SERVER, changes=True)
+@declare(auth, "switch", place=CommandPlace.SERVER, changes=True)
 @click.argument("url", metavar="URL")
-def switch(url: str) -> Answer:
+def switch(url: str) -> CommandResult:
     """Work on the server at URL, to which you have signed in before."""
     stored = stored_login(url)
     with changed_logins() as held:
         held[0] = held[0].with_login(stored)
     data = {"server": stored.server, "user": stored.user, "org": stored.org}
-    return Answer(data, [f"Commands now work on {stored.server}."])
+    return CommandResult(data, [f"Commands now work on {stored.server}."])
 
 
 def _read_token() -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.cli.commands import Place, declare
-from service.cli.output import Answer
+from service.cli.commands import CommandPlace, declare
+from service.cli.output import CommandResult
 from service.cli.progress import row_progress
 from service.cli.root import root
 from service.core.settings import Settings, load_settings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from service.store.database_copy import CopiedTable
 
 
-@declare(root, "migrate", place=Place.DATA_DIR, changes=True)
+@declare(root, "migrate", place=CommandPlace.DATA_DIR, changes=True)
 @click.option(
     "--from",
     "source",
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="An empty PostgreSQL database; default: COUNTERSIGN_DATABASE_URL, which hides its password"
     " from other users of this machine.",
 )
-def migrate(source: str | None, target: str | None) -> Answer:
+def migrate(source: str | None, target: str | None) -> CommandResult:
     """Copy the database from SQLite to PostgreSQL.
 
     The service must be stopped. Every row of every table is copied, and compared on both sides;
@@ -42,7 +42,7 @@ def migrate(source: str | None, target: str | None) -> Answer:
     return asyncio.run(_migrate(load_settings(), source, target))
 
 
-async def _migrate(settings: Settings, source: str | None, target: str | None) -> Answer:
+async def _migrate(settings: Settings, source: str | None, target: str | None) -> CommandResult:
     from service.app.logs import configure_logs
     from service.store.database_copy import copy_all, open_source, open_target
 
@@ -58,7 +58,7 @@ async def _migrate(settings: Settings, source: str | None, target: str | None) -
     return _answer(settings, tables, file, url)
 
 
-def _answer(settings: Settings, tables: "list[CopiedTable]", file: Path, url: str) -> Answer:
+def _answer(settings: Settings, tables: "list[CopiedTable]", file: Path, url: str) -> CommandResult:
     rows = sum(table.rows for table in tables)
     data: dict[str, Any] = {
         "from": str(file),
@@ -75,4 +75,4 @@ def _answer(settings: Settings, tables: "list[CopiedTable]", file: Path, url: st
         "Start the service with COUNTERSIGN_DATABASE_URL set to the new database; it does not"
         " start on the old one any more.",
     ]
-    return Answer(data, lines)
+    return CommandResult(data, lines)

@@ -8,7 +8,7 @@ from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
 from service.cli.client import Client, JsonObject, given, operator_path, org_path
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.core.settings import IdentityProviderName
 
@@ -29,14 +29,14 @@ def org() -> None:
     show_default=True,
     help="Determines how far back its audit log can be read.",
 )
-async def org_add(client: Client, slug: str, tier: str) -> Answer:
+async def org_add(client: Client, slug: str, tier: str) -> CommandResult:
     """Create the organisation SLUG."""
     created = await client.post(operator_path(), given(slug=slug, tier=tier))
-    return Answer(created, [f"Created {slug} ({tier})."])
+    return CommandResult(created, [f"Created {slug} ({tier})."])
 
 
 @api_command(org, "list", needs_org=False)
-async def org_list(client: Client) -> Answer:
+async def org_list(client: Client) -> CommandResult:
     """List all organisations."""
     listed = await client.get(operator_path())
     columns = {
@@ -48,25 +48,25 @@ async def org_list(client: Client) -> Answer:
         "id": "id",
     }
     rows = [row | {"days": RETENTION_DAYS[Tier(row["tier"])]} for row in listed["organisations"]]
-    return Answer(listed, table=Table.of(f"Organisations{client.at_place}", rows, columns))
+    return CommandResult(listed, table=Table.of(f"Organisations{client.at_place}", rows, columns))
 
 
 @api_command(org, "set-tier", changes=True, needs_org=False)
 @click.argument("slug")
 @click.argument("tier", type=_TIERS)
-async def org_set_tier(client: Client, slug: str, tier: str) -> Answer:
+async def org_set_tier(client: Client, slug: str, tier: str) -> CommandResult:
     """Move SLUG to another TIER.
 
     How far back its audit log can be read changes immediately.
     """
     moved = await client.put(operator_path(slug, "tier"), given(tier=tier))
-    return Answer(moved, [f"{slug} is in tier {tier}."])
+    return CommandResult(moved, [f"{slug} is in tier {tier}."])
 
 
 @api_command(org, "hold", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", required=True, help="The case or request; stored and audited.")
-async def org_hold(client: Client, slug: str, reason: str) -> Answer:
+async def org_hold(client: Client, slug: str, reason: str) -> CommandResult:
     """Put SLUG under a legal hold.
 
     None of its rows are dropped until the hold is released. Rows past retention stay hidden; a
@@ -74,19 +74,19 @@ async def org_hold(client: Client, slug: str, reason: str) -> Answer:
     """
     held = await client.put(operator_path(slug, "hold"), given(reason=reason))
     line = f"{slug} is under legal hold since {held['held_since']}: {held['held_reason']}"
-    return Answer(held, [line])
+    return CommandResult(held, [line])
 
 
 @api_command(org, "release", changes=True, needs_org=False)
 @click.argument("slug")
 @click.option("--reason", help="The reason; audited.")
-async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
+async def org_release(client: Client, slug: str, reason: str | None) -> CommandResult:
     """Release SLUG from its legal hold.
 
     The next pruning run drops what is past retention by then.
     """
     released = await client.delete(operator_path(slug, "hold"), given(reason=reason))
-    return Answer(released, [f"{slug} is not under legal hold."])
+    return CommandResult(released, [f"{slug} is not under legal hold."])
 
 
 @api_command(org, "grant", changes=True, needs_org=False)
@@ -98,7 +98,9 @@ async def org_release(client: Client, slug: str, reason: str | None) -> Answer:
     metavar="[CAPABILITY]...",
     type=click.Choice([capability.value for capability in Capability]),
 )
-async def org_grant(client: Client, slug: str, role: str, capabilities: tuple[str, ...]) -> Answer:
+async def org_grant(
+    client: Client, slug: str, role: str, capabilities: tuple[str, ...]
+) -> CommandResult:
     """Grant CAPABILITIES to ROLE in SLUG beyond its defaults.
 
     CAPABILITIES, such as audit:r, replace its earlier grants; without any only the defaults remain.
@@ -107,7 +109,7 @@ async def org_grant(client: Client, slug: str, role: str, capabilities: tuple[st
     path = org_path(slug, "roles", role)
     await client.put(path, {"capabilities": capabilities})
     granted = sorted(capabilities)
-    return Answer(
+    return CommandResult(
         {"slug": slug, "role": role, "capabilities": granted},
         [f"{role} in {slug}: {', '.join(granted) or 'defaults only'}."],
     )
@@ -125,7 +127,7 @@ async def org_grant(client: Client, slug: str, role: str, capabilities: tuple[st
 @click.option("--remove", is_flag=True, help="Require invitations again; members stay.")
 async def org_allow_domain(
     client: Client, slug: str, domain: str, idp: str, *, remove: bool
-) -> Answer:
+) -> CommandResult:
     """Let users of DOMAIN sign in to SLUG without an invitation.
 
     A user who signs in with a verified address of it for the first time becomes a member, with
@@ -136,17 +138,17 @@ async def org_allow_domain(
     )
     need = "need" if remove else "do not need"
     line = f"Users of {rule['domain']} {need} an invitation to sign in to {slug} with {idp}."
-    return Answer(rule, [line])
+    return CommandResult(rule, [line])
 
 
 @api_command(org, "domains", needs_org=False)
 @click.argument("slug")
-async def org_domains(client: Client, slug: str) -> Answer:
+async def org_domains(client: Client, slug: str) -> CommandResult:
     """List the domains whose users need no invitation to SLUG."""
     rows = (await client.get(org_path(slug, "domains")))["domains"]
     columns = {"domain": "domain", "idp": "idp", "since": "added_at"}
     title = f"Domains of {slug}{client.at_place}"
-    return Answer({"domains": rows}, table=Table.of(title, rows, columns))
+    return CommandResult({"domains": rows}, table=Table.of(title, rows, columns))
 
 
 @root.group("project")
@@ -156,18 +158,18 @@ def project() -> None:
 
 @api_command(project, "add", changes=True)
 @click.argument("name")
-async def project_add(client: Client, slug: str, name: str) -> Answer:
+async def project_add(client: Client, slug: str, name: str) -> CommandResult:
     """Create the project NAME."""
     created = await client.post(org_path(slug, "projects"), given(name=name))
-    return Answer(_named(created), [f"Created project {name}: {created['id']}"])
+    return CommandResult(_named(created), [f"Created project {name}: {created['id']}"])
 
 
 @api_command(project, "list")
-async def project_list(client: Client, slug: str) -> Answer:
+async def project_list(client: Client, slug: str) -> CommandResult:
     """List the organisation's projects."""
     rows = list(map(_named, await client.all_pages(org_path(slug, "projects"), "projects")))
     title = f"Projects of {slug}{client.at_place}"
-    return Answer({"projects": rows}, table=Table.of(title, rows, ["name", "id"]))
+    return CommandResult({"projects": rows}, table=Table.of(title, rows, ["name", "id"]))
 
 
 def _named(entry: JsonObject) -> JsonObject:
@@ -181,21 +183,21 @@ def team() -> None:
 
 @api_command(team, "add", changes=True)
 @click.argument("name")
-async def team_add(client: Client, slug: str, name: str) -> Answer:
+async def team_add(client: Client, slug: str, name: str) -> CommandResult:
     """Create the team NAME."""
     created = await client.post(org_path(slug, "teams"), given(name=name))
-    return Answer(_named(created), [f"Created team {name}: {created['id']}"])
+    return CommandResult(_named(created), [f"Created team {name}: {created['id']}"])
 
 
 @api_command(team, "list")
-async def team_list(client: Client, slug: str) -> Answer:
+async def team_list(client: Client, slug: str) -> CommandResult:
     """List the organisation's teams and who administers them."""
     rows = [
         _named(team) | {"admins": [admin["email"] for admin in team["admins"]]}
         for team in await client.all_pages(org_path(slug, "teams"), "teams")
     ]
     title = f"Teams of {slug}{client.at_place}"
-    return Answer({"teams": rows}, table=Table.of(title, rows, ["name", "admins", "id"]))
+    return CommandResult({"teams": rows}, table=Table.of(title, rows, ["name", "admins", "id"]))
 
 
 @api_command(team, "set-admin", changes=True)
@@ -204,7 +206,7 @@ async def team_list(client: Client, slug: str) -> Answer:
 @click.option("--remove", is_flag=True, help="Remove the admin instead.")
 async def team_set_admin(
     client: Client, slug: str, name: str, member: str, *, remove: bool
-) -> Answer:
+) -> CommandResult:
     """Make MEMBER (id or email) an admin of the team NAME (or id)."""
     part = await client.part_of(org_path(slug, "teams"), "teams", name)
     if remove:
@@ -214,4 +216,4 @@ async def team_set_admin(
         done = await client.post(org_path(slug, "teams", part, "admins"), given(member=member))
     verb = "no longer administers" if remove else "administers"
     data = {fact: done[fact] for fact in ("team", "member", "is_admin")}
-    return Answer(data, [f"{done['email']} {verb} {done['name']}."])
+    return CommandResult(data, [f"{done['email']} {verb} {done['name']}."])

@@ -185,7 +185,7 @@ def printable(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """A command's output: `data` for scripts (--json), `table` and `lines` for people.
 
     `is_on_stderr` is for commands that write a file to standard output. `code` is the exit code of

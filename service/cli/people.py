@@ -8,7 +8,7 @@ from service.access.roles import Role
 from service.access.sessions import LINK_LIFETIME
 from service.cli.client import Client, given, operator_path, org_path
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table
+from service.cli.output import CommandResult, Table
 from service.cli.root import root
 from service.core.header_names import SESSION_COOKIE
 from service.core.settings import IdentityProviderName
@@ -41,11 +41,11 @@ def member() -> None:
     required=True,
     help="The identity provider the person signs in with.",
 )
-async def member_add(client: Client, slug: str, email: str, role: str, idp: str) -> Answer:
+async def member_add(client: Client, slug: str, email: str, role: str, idp: str) -> CommandResult:
     """Make EMAIL a member."""
     body = given(email=email, role=role, idp=idp)
     added = await client.post(_path(slug), body)
-    return Answer(
+    return CommandResult(
         {"id": added["id"], "email": email, "role": role, "idp": idp},
         [f"{email} is {role} of {slug}: {added['id']}"],
     )
@@ -55,44 +55,44 @@ _LISTED = ("id", "email", "role", "idp", "linked", "passkeys")
 
 
 @api_command(member, "list")
-async def member_list(client: Client, slug: str) -> Answer:
+async def member_list(client: Client, slug: str) -> CommandResult:
     """List the current members, and how they can sign in."""
     found = await client.all_pages(_path(slug), "members")
     rows = [{name: person[name] for name in _LISTED} for person in found]
     columns = ["email", "role", "idp", "linked", "passkeys", "id"]
     shown = [row | {"linked": "yes" if row["linked"] else "no"} for row in rows]
     title = f"Members of {slug}{client.at_place}"
-    return Answer({"members": rows}, table=Table.of(title, shown, columns))
+    return CommandResult({"members": rows}, table=Table.of(title, shown, columns))
 
 
 @api_command(member, "set-role", changes=True)
 @click.argument("member_name", metavar="MEMBER")
 @click.argument("role", type=_ROLES)
-async def member_set_role(client: Client, slug: str, member_name: str, role: str) -> Answer:
+async def member_set_role(client: Client, slug: str, member_name: str, role: str) -> CommandResult:
     """Give MEMBER (id or email) another ROLE."""
     person = await client.post(await _path_of(client, slug, member_name, "role"), given(role=role))
     data = {"id": person["id"], "role": role}
-    return Answer(data, [f"{person['email']} is {role} of {slug}."])
+    return CommandResult(data, [f"{person['email']} is {role} of {slug}."])
 
 
 @api_command(member, "remove", changes=True)
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove(client: Client, slug: str, member_name: str) -> Answer:
+async def member_remove(client: Client, slug: str, member_name: str) -> CommandResult:
     """End the membership and sessions of MEMBER (id or email)."""
     person = await client.delete(await _path_of(client, slug, member_name))
     line = f"{person['email']} is no longer a member of {slug}."
-    return Answer({"id": person["id"]}, [line])
+    return CommandResult({"id": person["id"]}, [line])
 
 
 @api_command(member, "remove-passkeys", changes=True)
 @click.argument("member_name", metavar="MEMBER")
-async def member_remove_passkeys(client: Client, slug: str, member_name: str) -> Answer:
+async def member_remove_passkeys(client: Client, slug: str, member_name: str) -> CommandResult:
     """Remove all passkeys of MEMBER (id or email).
 
     Their sessions stay active; end them with `session revoke`.
     """
     removed = await client.post(await _path_of(client, slug, member_name, "remove-passkeys"), b"")
-    return Answer(removed, [f"Removed {removed['passkeys']} passkeys."])
+    return CommandResult(removed, [f"Removed {removed['passkeys']} passkeys."])
 
 
 @root.group("session")
@@ -102,13 +102,13 @@ def session() -> None:
 
 @api_command(session, "list")
 @_MEMBER
-async def session_list(client: Client, slug: str, member_name: str) -> Answer:
+async def session_list(client: Client, slug: str, member_name: str) -> CommandResult:
     """List a member's live sessions, most recently used first."""
     found = await client.get(await _path_of(client, slug, member_name, "sessions"))
     rows = found["sessions"]
     columns = ["id", "created_at", "last_seen_at", "ends_at", "source_ip", "user_agent"]
     table = Table.of(f"Sessions of {found['email']}", rows, columns, columns[1:4])
-    return Answer({"sessions": rows}, table=table)
+    return CommandResult({"sessions": rows}, table=table)
 
 
 @api_command(session, "issue", changes=True)
@@ -116,7 +116,9 @@ async def session_list(client: Client, slug: str, member_name: str) -> Answer:
 @click.option(
     "--cookie", is_flag=True, help="Also start a session and print its cookie; the operator's."
 )
-async def session_issue(client: Client, slug: str, member_name: str, *, cookie: bool) -> Answer:
+async def session_issue(
+    client: Client, slug: str, member_name: str, *, cookie: bool
+) -> CommandResult:
     """Print a one-time sign-in link for a member.
 
     With --cookie, also print a session cookie for scripts.
@@ -132,15 +134,15 @@ async def session_issue(client: Client, slug: str, member_name: str, *, cookie: 
     lines = [f"Sign-in link for {email}, valid once within {minutes} minutes:", link]
     if value is not None:
         lines += ["Cookie for scripts:", f"{SESSION_COOKIE}={value}"]
-    return Answer({"member": issued["member"], "link": link, "cookie": value}, lines)
+    return CommandResult({"member": issued["member"], "link": link, "cookie": value}, lines)
 
 
 @api_command(session, "revoke", changes=True)
 @_MEMBER
-async def session_revoke(client: Client, slug: str, member_name: str) -> Answer:
+async def session_revoke(client: Client, slug: str, member_name: str) -> CommandResult:
     """End all sessions of a member."""
     ended = await client.post(await _path_of(client, slug, member_name, "sign-out"), b"")
-    return Answer(ended, [f"Ended {ended['sessions']} sessions."])
+    return CommandResult(ended, [f"Ended {ended['sessions']} sessions."])
 
 
 def _path(slug: str, *parts: str) -> str:

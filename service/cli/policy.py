@@ -12,7 +12,7 @@ from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, JsonObject, given, org_path
 from service.cli.commands import api_command
-from service.cli.output import Answer, Table, printable
+from service.cli.output import CommandResult, Table, printable
 from service.cli.root import root
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
@@ -29,7 +29,7 @@ def policy() -> None:
 
 @api_command(policy, "show")
 @click.option("--revision", type=click.IntRange(min=1), help="An older revision.")
-async def policy_show(client: Client, slug: str, revision: int | None) -> Answer:
+async def policy_show(client: Client, slug: str, revision: int | None) -> CommandResult:
     """Show the policy in force. With --json its `policy` can be changed and set again."""
     try:
         answer = await client.get(org_path(slug, "policy"), given(revision=revision))
@@ -44,7 +44,7 @@ async def policy_show(client: Client, slug: str, revision: int | None) -> Answer
             f"Revision {answer['revision']}, by {answer['changed_by']} on {answer['changed_at']}:",
             *_policy_lines(_policy_of(answer)),
         ]
-    return Answer(answer, lines)
+    return CommandResult(answer, lines)
 
 
 @api_command(policy, "set", changes=True)
@@ -70,7 +70,7 @@ async def policy_set(
     dry_run: bool,
     may_be_empty: bool,
     is_sure: bool,
-) -> Answer:
+) -> CommandResult:
     """Replace the policy by the one in FILE (TOML, or JSON if its name ends with .json).
 
     Shows what changes against the policy in force, and asks.
@@ -93,9 +93,9 @@ async def policy_set(
     answer = await client.put(path, document, _if_match(revision))
     data = answer | {"is_changed": before != wanted, "difference": asdict(changes)}
     if before == wanted:
-        return Answer(data, ["Nothing to change."])
+        return CommandResult(data, ["Nothing to change."])
     lines = _difference_lines(changes) if is_sure else []
-    return Answer(data, [*lines, f"Revision {answer['revision']} is in force."])
+    return CommandResult(data, [*lines, f"Revision {answer['revision']} is in force."])
 
 
 def _if_match(revision: int | None) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _difference_lines(changes: PolicyDifference) -> list[str]:
     return [*lines, f"  and {changes.omitted} more"] if changes.omitted else lines
 
 
-def _previewed(answer: JsonObject, changes: PolicyDifference) -> Answer:
+def _previewed(answer: JsonObject, changes: PolicyDifference) -> CommandResult:
     lines = [*_difference_lines(changes), answer["summary"]]
     lines += [
         f"  {entry['ecosystem']}:{entry['package']} {entry['installs']}"
@@ -127,7 +127,7 @@ def _previewed(answer: JsonObject, changes: PolicyDifference) -> Answer:
             f"{answer['undated']} installs would be subject to the cooldown: it is not known when"
             " their releases were published."
         )
-    return Answer(answer | {"difference": asdict(changes)}, lines)
+    return CommandResult(answer | {"difference": asdict(changes)}, lines)
 
 
 @api_command(policy, "check")
@@ -148,7 +148,7 @@ async def policy_check(
     package: str,
     release_version: str | None,
     published: str | None,
-) -> Answer:
+) -> CommandResult:
     """Tell whether PACKAGE would be allowed: `pypi requests==2.32.3`, `npm left-pad@1.3.0`.
 
     The exit code is 1 if it would be refused.
@@ -164,7 +164,7 @@ async def policy_check(
     said = answer["decision"] or "depends on its age"
     is_served = answer["decision"] == "BLOCKED" and not answer["is_refused"]
     note = " (audit mode: it is served)" if is_served else ""
-    return Answer(
+    return CommandResult(
         answer,
         [
             f"{answer['package']} {printable(answer['version'])}: {said}{note}",
@@ -230,11 +230,11 @@ def exceptions() -> None:
 @click.option("--limit", type=click.IntRange(min=1, max=500), help="At most so many.")
 async def exceptions_list(
     client: Client, slug: str, state: str | None, limit: int | None
-) -> Answer:
+) -> CommandResult:
     """List what members asked for, newest first."""
     answer = await client.get(_path(slug), given(state=state, limit=limit))
     title = f"Exceptions{client.at_place}"
-    return Answer(answer, table=Table.of(title, answer["exceptions"], _COLUMNS, _TIMES))
+    return CommandResult(answer, table=Table.of(title, answer["exceptions"], _COLUMNS, _TIMES))
 
 
 @api_command(exceptions, "allow", changes=True)
@@ -242,11 +242,11 @@ async def exceptions_list(
 @click.option("--reason", help="Why; stored with the decision.")
 async def exceptions_allow(
     client: Client, slug: str, exception_id: str, reason: str | None
-) -> Answer:
+) -> CommandResult:
     """Let the release of a request through: an allow rule under the request's id."""
     answer = await _decide(client, slug, exception_id, "allow", reason)
     said = f"{answer['package']} {answer['version']} no longer waits for its cooldown in {slug}."
-    return Answer(answer, [said])
+    return CommandResult(answer, [said])
 
 
 @api_command(exceptions, "decline", changes=True)
@@ -254,10 +254,10 @@ async def exceptions_allow(
 @click.option("--reason", help="Why; stored with the decision.")
 async def exceptions_decline(
     client: Client, slug: str, exception_id: str, reason: str | None
-) -> Answer:
+) -> CommandResult:
     """Decline a request; the policy stays as it is."""
     answer = await _decide(client, slug, exception_id, "decline", reason)
-    return Answer(answer, [f"Declined: {answer['package']} {answer['version']}."])
+    return CommandResult(answer, [f"Declined: {answer['package']} {answer['version']}."])
 
 
 async def _decide(

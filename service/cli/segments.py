@@ -11,7 +11,7 @@ from service.cli.asking import confirm, yes_option
 from service.cli.audit import audit
 from service.cli.commands import CommandContext, data_dir_command
 from service.cli.lease_wait import wait_option, when_lease_is_free
-from service.cli.output import Answer
+from service.cli.output import CommandResult
 from service.cli.progress import byte_progress
 from service.core.exit_codes import ExitCode
 from service.store.organisations import get_org, list_orgs
@@ -47,7 +47,7 @@ async def audit_restore_segment(
     *,
     is_all: bool,
     wait_s: float,
-) -> Answer:
+) -> CommandResult:
     """Put back the files of segments that are damaged or missing, from a copy.
 
     Each chosen segment is read first, and left as it is if it matches the catalog. A copy that does
@@ -82,7 +82,7 @@ async def audit_restore_segment(
     return _answer(outcomes, slugs)
 
 
-def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
+def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> CommandResult:
     from service.audit.backup.segment_restore import Result
 
     count = {result: sum(each.result is result for each in outcomes) for result in Result}
@@ -97,7 +97,7 @@ def _answer(outcomes: Sequence["Outcome"], slugs: dict[str, str]) -> Answer:
             " bucket. Until then requests that need these rows get a 503; all others are answered."
         )
     data = {"segments": entries, **{result.value: number for result, number in count.items()}}
-    return Answer(data, lines, code=ExitCode.FAILED if lost else ExitCode.DONE)
+    return CommandResult(data, lines, code=ExitCode.FAILED if lost else ExitCode.DONE)
 
 
 def _entry(outcome: "Outcome", slugs: dict[str, str]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _lines(entry: dict[str, Any]) -> list[str]:
 @wait_option
 async def audit_give_up(
     context: CommandContext, ids: tuple[str, ...], *, is_sure: bool, wait_s: float
-) -> Answer:
+) -> CommandResult:
     """Give up segments whose files are damaged or missing: their rows are LOST.
 
     Try `audit restore-segment` first, with each backup and bucket that there is. Pages and exports
@@ -164,7 +164,7 @@ async def audit_give_up(
     confirm(f"Give up {rows} audit rows permanently?", is_sure=is_sure, shown=lines)
     for segment in chosen:
         await when_lease_is_free(partial(give_up, services, segment, context.audit_context), wait_s)
-    return Answer(
+    return CommandResult(
         {"lost": lost},
         [*(f"lost: {line}" for line in lines), f"Gave up {len(lost)} segments with {rows} rows."],
     )

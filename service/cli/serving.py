@@ -5,14 +5,14 @@ import sys
 
 import click
 
-from service.cli.commands import Place, declare
-from service.cli.output import Answer
+from service.cli.commands import CommandPlace, declare
+from service.cli.output import CommandResult
 from service.cli.root import root
 from service.core.settings import load_settings
 
 
-@declare(root, "init", place=Place.LOCAL, changes=True)
-def init_command() -> Answer:
+@declare(root, "init", place=CommandPlace.LOCAL, changes=True)
+def init_command() -> CommandResult:
     """Prepare the data dir: folders, secrets, database schema. Safe to repeat."""
     # Imported here: completion needs neither this nor its dependencies.
     from service.app.bootstrap import prepare
@@ -20,13 +20,13 @@ def init_command() -> Answer:
     settings = load_settings()
     asyncio.run(prepare(settings))
     token = str(settings.admin_tokens_file or "the setting")
-    return Answer(
+    return CommandResult(
         data={"data_dir": str(settings.data_dir), "admin_token": token},
         lines=[f"Ready: {settings.data_dir}", f"The admin token is in {token}."],
     )
 
 
-@declare(root, "serve", place=Place.LOCAL)
+@declare(root, "serve", place=CommandPlace.LOCAL)
 @click.option("--host", help="Address to listen on (COUNTERSIGN_HOST).")
 @click.option("--port", type=click.IntRange(1, 65_535), help="Port (COUNTERSIGN_PORT).")
 @click.option(

@@ -26,7 +26,7 @@ _NOT_FOUND: Final = 404
 
 
 async def by_browser(server: str) -> tuple[Credential, dict[str, Any]]:
-    """The credential of a new sign-in to `server`, and whose it is. Raises SignInFailed."""
+    """The credential of a new sign-in to `server`, and whose it is. Raises DeviceSignInFailed."""
     async with Client(server, None) as client:
         token = await sign_in_by_browser(client, _ask_to_approve)
     credential = session_credential(token)
@@ -111,7 +111,7 @@ def of_org(who: dict[str, Any]) -> str:
     return "" if who["org"] is None else f" of {who['org']}"
 
 
-class SignInFailed(Refusal):
+class DeviceSignInFailed(Refusal):
     """The sign-in ended without a session."""
 
     status = 401
@@ -128,13 +128,13 @@ _ENDS: Final = {
 async def sign_in_by_browser(client: Client, ask: Callable[[dict[str, Any]], None]) -> str:
     """The token of a new session, once a member has approved it in a browser.
 
-    `ask` shows the person the code and where to enter it. Raises SignInFailed, ServerRefusal.
+    `ask` shows the person the code and where to enter it. Raises DeviceSignInFailed, ServerRefusal.
     """
     try:
         codes = await client.post_form("/api/v1/device/code", CLIENT)
     except ServerRefusal as refusal:
         if refusal.answered_status == _NOT_FOUND:
-            raise SignInFailed(
+            raise DeviceSignInFailed(
                 f"{client.server} cannot sign in through a browser: use --with-token"
             ) from refusal
         raise
@@ -149,7 +149,7 @@ async def sign_in_by_browser(client: Client, ask: Callable[[dict[str, Any]], Non
         except ServerRefusal as refusal:
             interval_s = _next_interval(refusal, interval_s)
             if time.monotonic() >= ends_at:
-                raise SignInFailed(_ENDS["expired_token"]) from refusal
+                raise DeviceSignInFailed(_ENDS["expired_token"]) from refusal
             continue
         token: str = answer["access_token"]
         return token
@@ -164,12 +164,12 @@ def _seconds(given: object, most: float) -> float:
 
 
 def _next_interval(refusal: ServerRefusal, interval_s: float) -> float:
-    """How long to wait after `refusal`. Raises it, or SignInFailed, if it is final."""
+    """How long to wait after `refusal`. Raises it, or DeviceSignInFailed, if it is final."""
     if refusal.code == "authorization_pending":
         return interval_s
     # A server that restarts, or that has too many requests, wants a longer pause (RFC 8628, 3.5).
     if refusal.code == "slow_down" or refusal.is_temporary:
         return interval_s + SLOWER_S
     if refusal.code in _ENDS:
-        raise SignInFailed(_ENDS[refusal.code]) from refusal
+        raise DeviceSignInFailed(_ENDS[refusal.code]) from refusal
     raise refusal

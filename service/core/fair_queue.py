@@ -60,7 +60,7 @@ class Bounds:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class QueuedJob:
     """A place in a FairQueue. `began_at` is None while it waits.
 
     `is_only` says that no other job of its organisation ran when it began.
@@ -75,15 +75,15 @@ class Job:
 
 
 @dataclass(slots=True)
-class _Share:
+class _QueueShare:
     """The jobs of one organisation, and the time that they used, from a common start."""
 
     used_s: float
     served: int = 0
-    waiting: dict[Length, deque[Job]] = field(
+    waiting: dict[Length, deque[QueuedJob]] = field(
         default_factory=lambda: {length: deque() for length in Length}
     )
-    running: dict[Job, float] = field(default_factory=dict)
+    running: dict[QueuedJob, float] = field(default_factory=dict)
     callers: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -123,13 +123,13 @@ class FairQueue:
         self._bounds = bounds
         self._clock = clock
         self._is_shared = is_shared
-        self._shares: dict[str, _Share] = {}
+        self._shares: dict[str, _QueueShare] = {}
         self._turns = 0
         self._shorts_since_long = 0
         self._last_tenant_id: str | None = None
         self._shared_until = 0.0
 
-    def add(self, tenant_id: str, length: Length, caller: str = "") -> Job:
+    def add(self, tenant_id: str, length: Length, caller: str = "") -> QueuedJob:
         """A job that waits for its turn.
 
         Raises TooManyWaiting, TOO_MANY_WAITING_OF_CALLER, ServerBusy.
@@ -145,18 +145,18 @@ class FairQueue:
             raise ServerBusy
         if share is None or share.is_idle:
             level = self._level(now)
-            share = self._shares.setdefault(tenant_id, _Share(level))
+            share = self._shares.setdefault(tenant_id, _QueueShare(level))
             share.used_s = max(share.used_s, level)
         if tenant_id != self._last_tenant_id:
             if self._last_tenant_id is not None:
                 self._shared_until = now + BESIDE_S
             self._last_tenant_id = tenant_id
-        job = Job(tenant_id, caller, length, now)
+        job = QueuedJob(tenant_id, caller, length, now)
         share.waiting[length].append(job)
         share.callers[caller] += 1
         return job
 
-    def begin_next(self) -> Job | None:
+    def begin_next(self) -> QueuedJob | None:
         """The job whose turn it is, now running; None if no more may run, or none waits."""
         if self.count_running() >= self._bounds.at_once:
             return None
@@ -171,7 +171,7 @@ class FairQueue:
                 return self._begin(first, length, now)
         return None
 
-    def end(self, job: Job) -> None:
+    def end(self, job: QueuedJob) -> None:
         """Take out a job that has ended, or whose caller does not wait for it any more."""
         share = self._shares[job.tenant_id]
         if job in share.running:
@@ -193,7 +193,7 @@ class FairQueue:
         lengths = Length if length is None else (length,)
         return sum(len(share.waiting[each]) for share in self._shares.values() for each in lengths)
 
-    def _begin(self, share: _Share, length: Length, now: float) -> Job:
+    def _begin(self, share: _QueueShare, length: Length, now: float) -> QueuedJob:
         if length is Length.LONG:
             self._shorts_since_long = 0
         elif any(self._that_may_begin(Length.LONG)):
@@ -205,7 +205,7 @@ class FairQueue:
         job.began_at = share.running[job] = now
         return job
 
-    def _that_may_begin(self, length: Length) -> Iterator[_Share]:
+    def _that_may_begin(self, length: Length) -> Iterator[_QueueShare]:
         bounds = self._bounds
         if length is Length.LONG and self.count_running(length) >= bounds.long_at_once:
             return
@@ -275,9 +275,9 @@ class FairTurns:
         self.queue = FairQueue(bounds, is_shared=is_shared)
         self._wait_max_s = wait_max_s
         self._observer = observer or _NoObserver()
-        self._waiters: dict[Job, asyncio.Future[None]] = {}
+        self._waiters: dict[QueuedJob, asyncio.Future[None]] = {}
 
-    async def begin(self, tenant_id: str, length: Length) -> Job:
+    async def begin(self, tenant_id: str, length: Length) -> QueuedJob:
         """A turn for one job. Pass it to `end` when its work has ended, also if the caller is gone.
 
         A caller that is cancelled while it waits leaves the queue. Raises TooManyWaiting,
@@ -296,7 +296,7 @@ class FairTurns:
             raise
         return job
 
-    async def _wait(self, job: Job, waiter: asyncio.Future[None]) -> None:
+    async def _wait(self, job: QueuedJob, waiter: asyncio.Future[None]) -> None:
         try:
             async with asyncio.timeout(self._wait_max_s):
                 await waiter
@@ -309,7 +309,7 @@ class FairTurns:
                 raise WAITED_TOO_LONG from error
             raise
 
-    def end(self, job: Job) -> None:
+    def end(self, job: QueuedJob) -> None:
         """Free the place of `job`: the next one begins."""
         self.queue.end(job)
         if job.began_at is not None:

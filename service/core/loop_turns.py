@@ -53,7 +53,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
-class _Share:
+class _LoopShare:
     """What an organisation has used of the loop, and its steps that wait."""
 
     used_s: float = 0.0
@@ -82,8 +82,8 @@ class LoopTurns:
         self.remembered: LRUCache[int, str] = LRUCache(REMEMBERED_MAX)
         """The organisations to which credentials belonged last, by a hash of these."""
 
-        self._shares: dict[str, _Share] = {}
-        self._last: _Share | None = None
+        self._shares: dict[str, _LoopShare] = {}
+        self._last: _LoopShare | None = None
         self._shared_until = 0.0
         self._last_tenant_id: str | None = None
         self._tenants_until = 0.0
@@ -164,10 +164,10 @@ class LoopTurns:
         """How many groups are remembered."""
         return len(self._shares)
 
-    def _share(self, group: str) -> _Share:
+    def _share(self, group: str) -> _LoopShare:
         share = self._shares.get(group)
         if share is None:
-            share = self._shares[group] = _Share(as_of=self.clock())
+            share = self._shares[group] = _LoopShare(as_of=self.clock())
         return share
 
     def _begin_soon(self) -> None:

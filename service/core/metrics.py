@@ -26,7 +26,7 @@ _LATENCY_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
-Mode = Literal["max", "livemax", "livemin", "livesum"]
+GaugeMode = Literal["max", "livemax", "livemin", "livesum"]
 
 
 class SegmentCacheMetrics:
@@ -293,7 +293,7 @@ class Metrics:
             self._counters[name] = Counter(name, text, labels, registry=self._registry)
         return self._counters[name]
 
-    def gauge(self, name: str, text: str, *labels: str, mode: Mode) -> Gauge:
+    def gauge(self, name: str, text: str, *labels: str, mode: GaugeMode) -> Gauge:
         """The gauge of this name; `mode` says which of several processes' values is shown."""
         if name not in self._gauges:
             self._gauges[name] = Gauge(

@@ -142,7 +142,7 @@ class MemberSessions(Answer):
     sessions: list[SessionEntry]
 
 
-class SignInLink(SecretAnswer):
+class IssuedSignInLink(SecretAnswer):
     """A link that signs its holder in as the member, once. It is in this answer only."""
 
     member: str
@@ -268,17 +268,17 @@ async def remove_passkeys(call: WriteCall[BaseServices], member_id: str) -> Remo
     "issue_sign_in_link",
     "/<member_id>/link",
     needs=_ADMIN,
-    returns=SignInLink,
+    returns=IssuedSignInLink,
     status=201,
     is_sensitive=True,
     refuses=[NotFound],
 )
-async def issue_link(call: WriteCall[BaseServices], member_id: str) -> SignInLink:
+async def issue_link(call: WriteCall[BaseServices], member_id: str) -> IssuedSignInLink:
     """Issue a link that signs in as the member, once, within ten minutes."""
     member = await managed_member(call, member_id)
     token = await issue_sign_in(call.work, call.org, member, call.by)
     link = f"{call.services.settings.public_url}/sign-in?token={token}"
-    return SignInLink(member=member.id, email=member.email, link=link)
+    return IssuedSignInLink(member=member.id, email=member.email, link=link)
 
 
 @resource.get(

@@ -23,7 +23,7 @@ from service.web.parameter_types import TimestampMs
 
 _ONE: Final = "/<slug>"
 
-Reason = Annotated[
+OperatorReason = Annotated[
     str,
     Meta(
         description="The case or request; stored and audited.",
@@ -59,7 +59,7 @@ class NewTier(Request):
 class NewHold(Request):
     """Why no row of an organisation may be deleted."""
 
-    reason: Reason
+    reason: OperatorReason
 
 
 class DomainRule(Request):
@@ -77,7 +77,7 @@ class DomainRule(Request):
 class ReleaseQuery(Request):
     """Why a hold ends."""
 
-    reason: Reason | None = None
+    reason: OperatorReason | None = None
 
 
 class OrgEntry(Answer):

@@ -16,7 +16,7 @@ from service.packages.proxy.origins import Origins
 
 _Value = TypeVar("_Value")
 
-Version = PypiVersion | tuple[Any, ...]
+ComparableVersion = PypiVersion | tuple[Any, ...]
 """A version that can be hashed, compared and sorted: a tuple unless PyPI has a class for it."""
 
 
@@ -72,7 +72,7 @@ class EcosystemFacts(Generic[_Value]):
     folded: Callable[[str], str]
     """The spelling of a glob in which it matches canonical names."""
 
-    parse_version: Callable[[str], Version]
+    parse_version: Callable[[str], ComparableVersion]
     """Raises InvalidVersion."""
 
     parse_range: Callable[[str], Iterable[Interval]]

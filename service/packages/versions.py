@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import InvalidRange, InvalidVersion, Version
+from service.packages.ecosystem import ComparableVersion, InvalidRange, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.intervals import AFTER, BEFORE, Cut, Interval, contains
 from service.packages.pypi.versions import after_local_builds, pypi_key
@@ -24,12 +24,12 @@ class VersionRange:
 
     intervals: tuple[Interval, ...]
 
-    def contains(self, version: Version) -> bool:
+    def contains(self, version: ComparableVersion) -> bool:
         """True if `version`, of the same ecosystem, is in the set."""
         return contains(self.intervals, sort_key(version))
 
 
-def parse_version(ecosystem: Ecosystem, text: str) -> Version:
+def parse_version(ecosystem: Ecosystem, text: str) -> ComparableVersion:
     """The version in `text`; it can be hashed, compared and sorted. Raises InvalidVersion."""
     if len(text) > VERSION_MAX:
         raise InvalidVersion(f"a version has at most {VERSION_MAX} characters")
@@ -43,17 +43,17 @@ def parse_range(ecosystem: Ecosystem, text: str) -> VersionRange:
     return VersionRange(tuple(ECOSYSTEMS[ecosystem].parse_range(text)))
 
 
-def sort_key(version: Version) -> tuple[Any, ...]:
+def sort_key(version: ComparableVersion) -> tuple[Any, ...]:
     """The place of `version` among those of its ecosystem, see `service.packages.intervals`."""
     return version if isinstance(version, tuple) else pypi_key(version)
 
 
-def before(version: Version) -> Cut:
+def before(version: ComparableVersion) -> Cut:
     """The cut before `version`."""
     return sort_key(version), BEFORE
 
 
-def after_builds(version: Version) -> Cut:
+def after_builds(version: ComparableVersion) -> Cut:
     """The cut after `version` and, unless it is one itself, its local builds."""
     return (version, AFTER) if isinstance(version, tuple) else after_local_builds(version)
 
@@ -69,7 +69,7 @@ class ExactVersions:
     @classmethod
     def of(cls, ecosystem: Ecosystem, texts: Iterable[str]) -> Self:
         """The versions in `texts`."""
-        versions, unreadable = set[Version](), set[str]()
+        versions, unreadable = set[ComparableVersion](), set[str]()
         for text in texts:
             try:
                 versions.add(parse_version(ecosystem, text))

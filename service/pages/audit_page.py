@@ -50,8 +50,8 @@ from service.pages.state import (
     COLUMNS,
     ROWS_DEFAULT,
     WINDOWS,
+    PageState,
     RetentionWindow,
-    State,
     parse_state,
     retention_window,
 )
@@ -138,7 +138,7 @@ class Results:
 class AuditQuery:
     """The page's state, and the text of its search; an empty one is none."""
 
-    state: State
+    state: PageState
     search: list[str]
 
     @classmethod
@@ -172,7 +172,7 @@ async def audit_page(
         if search is not None:
             return redirect(_search_target(call.org.slug, state, search), 303)
     if fault is None and state.is_too_long:
-        state, fault = State({}), Fault(Invalid.status, _TOO_LONG)
+        state, fault = PageState({}), Fault(Invalid.status, _TOO_LONG)
     now = call.services.clock()
     results = None
     if fault is None:
@@ -208,7 +208,7 @@ async def audit_page(
     }
 
 
-def _search_target(slug: str, state: State, search: Search) -> str:
+def _search_target(slug: str, state: PageState, search: Search) -> str:
     """The address of what a search asks for."""
     if search.row_id is not None:
         return url_for("dashboard_investigate.row_page", slug=slug, audit_id=search.row_id)
@@ -217,7 +217,7 @@ def _search_target(slug: str, state: State, search: Search) -> str:
 
 
 async def _results_or_fault(
-    call: Call[DashboardServices], state: State, now: datetime
+    call: Call[DashboardServices], state: PageState, now: datetime
 ) -> tuple[Results | None, Fault | None]:
     """The rows, or why there are none."""
     try:
@@ -230,7 +230,7 @@ async def _results_or_fault(
         return None, Fault(error.status, error.text, is_slow=is_slow)
 
 
-async def _results(call: Call[DashboardServices], state: State, now: datetime) -> Results:
+async def _results(call: Call[DashboardServices], state: PageState, now: datetime) -> Results:
     """Raises InvalidQuery, Invalid, QueryTooSlow."""
     services, org = call.services, call.org
     state.check_window()
@@ -267,7 +267,7 @@ async def _unknown(log: TenantLog, query: Query) -> list[UnknownValue] | None:
     return None if isinstance(unknown, SummaryUnavailable) else unknown
 
 
-def _windows(state: State, retention: RetentionWindow) -> dict[str, str]:
+def _windows(state: PageState, retention: RetentionWindow) -> dict[str, str]:
     """The windows within the organisation's retention, and their links."""
     return {
         name: state.within(name).href
@@ -276,7 +276,7 @@ def _windows(state: State, retention: RetentionWindow) -> dict[str, str]:
     }
 
 
-class ValuesQuery(Request):
+class FilterFieldQuery(Request):
     """What is typed into the field of a filter, and the window of the page."""
 
     name: str = ""
@@ -286,8 +286,10 @@ class ValuesQuery(Request):
     until: str = ""
 
 
-@page_get(blueprint, "/audit/values", needs=Capability.AUDIT_READ, query=ValuesQuery)
-async def filter_values(call: Call[DashboardServices], query: ValuesQuery) -> ResponseReturnValue:
+@page_get(blueprint, "/audit/values", needs=Capability.AUDIT_READ, query=FilterFieldQuery)
+async def filter_values(
+    call: Call[DashboardServices], query: FilterFieldQuery
+) -> ResponseReturnValue:
     """Values of the filter `name` that begin with `prefix`, most frequent first, as field texts.
 
     Only from the requested window, and within the retention of the organisation. Raises

@@ -12,7 +12,7 @@ from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, parse_term
 from analytics.model.labels import FILTER_LABELS, event_label
 from service.audit.actor_names import names_of_actors
 from service.ci.providers import job_label
-from service.pages.state import State
+from service.pages.state import PageState
 from service.store.batching import scalars_of
 from service.store.tables import Project, Team
 
@@ -42,7 +42,7 @@ def value_in_words(name: str, value: str, names: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class NamedActor:
     """An actor: `name` is a member's address or a key's name, or else the `actor` of audit rows."""
 
     name: str
@@ -57,9 +57,9 @@ class Names:
     teams: Mapping[str, str] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)
 
-    def person(self, actor: str) -> Person:
+    def person(self, actor: str) -> NamedActor:
         """`actor` with its display name."""
-        return Person(self.actors.get(actor, actor), actor)
+        return NamedActor(self.actors.get(actor, actor), actor)
 
 
 async def find_names(
@@ -101,7 +101,7 @@ class Chip:
     remove: str
 
 
-def active_chips(state: State, names: Mapping[str, str]) -> list[Chip]:
+def active_chips(state: PageState, names: Mapping[str, str]) -> list[Chip]:
     """All filters of `state` that exclude rows, the window first; members and keys by `names`."""
     return [*_window_chips(state), *_value_chips(state, names)]
 
@@ -113,13 +113,13 @@ def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
     )
 
 
-def _window_chips(state: State) -> Iterator[Chip]:
+def _window_chips(state: PageState) -> Iterator[Chip]:
     for name, relation in (("last", "last"), ("since", "since"), ("until", "until")):
         for value in state.parameters.get(name, ()):
             yield Chip("Time", relation, value, state.removing(name, value).href)
 
 
-def _value_chips(state: State, names: Mapping[str, str]) -> Iterator[Chip]:
+def _value_chips(state: PageState, names: Mapping[str, str]) -> Iterator[Chip]:
     for name in FILTER_COLUMNS:
         for value in state.parameters.get(name, ()):
             relation, text = _meaning(name, value)

@@ -17,10 +17,10 @@ from service.audit.export_entries import ExportState, get_export, list_exports, 
 from service.audit.export_receipts import RECEIPT_SUFFIX, entry_file_name
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog, open_log
-from service.pages.display_names import Names, Person, active_chips, find_names, named_by
+from service.pages.display_names import NamedActor, Names, active_chips, find_names, named_by
 from service.pages.page import Page, View, page_get
 from service.pages.services import DashboardServices
-from service.pages.state import State, parse_state
+from service.pages.state import PageState, parse_state
 from service.store.tables import ExportEntry, Organisation
 from service.web.endpoint import Call
 from service.web.models import ParsedQuery, Request
@@ -38,7 +38,7 @@ class ExportRow:
 
     entry: ExportEntry
     state: ExportState
-    by: Person
+    by: NamedActor
     filters: list[str]
     file_name: str
 
@@ -53,7 +53,7 @@ class ExportRow:
         return "oldest" if self.entry.filters.get("order") == ["asc"] else "newest"
 
 
-class ExportsQuery(Request):
+class ExportsPageQuery(Request):
     """A part of the list."""
 
     cursor: str | None = None
@@ -65,9 +65,9 @@ class ExportsQuery(Request):
     "evidence/exports.html",
     needs=Capability.AUDIT_READ,
     alternative=Capability.AUDIT_EXPORT,
-    query=ExportsQuery,
+    query=ExportsPageQuery,
 )
-async def exports_page(call: Call[DashboardServices], query: ExportsQuery) -> View:
+async def exports_page(call: Call[DashboardServices], query: ExportsPageQuery) -> View:
     """A page of the organisation's exports, newest first. Raises INVALID_CURSOR."""
     async with call.read() as session:
         settings = call.services.settings
@@ -102,7 +102,7 @@ _NAMES_GUARDED: Final = Condition(
     needs=Capability.AUDIT_EXPORT,
     query=ParsedQuery(Struct, parse_state, checks_names=True),
 )
-async def offer_page(call: Call[DashboardServices], state: State) -> View:
+async def offer_page(call: Call[DashboardServices], state: PageState) -> View:
     """What an export with the filters of an audit page would hold now, with links that make it."""
     services, org, now = call.services, call.org, call.services.clock()
     state.check_window()

@@ -164,7 +164,7 @@ async def run_page(call: Call[DashboardServices], query: RunQuery) -> View:
     return {"page": page}
 
 
-def _audit_page(slug: str, search: saved_searches.SavedSearchForm) -> str:
+def _audit_page(slug: str, search: saved_searches.SavedSearchEntry) -> str:
     """The audit page with the filters of a search."""
     return f"{url_for('dashboard.audit_page', slug=slug)}?{search.query}"
 

@@ -38,7 +38,7 @@ from service.pages.live_streams import LiveStreams
 from service.pages.page import page_get
 from service.pages.rows import LogRow, load_log_rows
 from service.pages.services import DashboardServices
-from service.pages.state import State, parse_state
+from service.pages.state import PageState, parse_state
 from service.store.store import Store
 from service.store.tables import Organisation
 from service.web.dependencies import group_of
@@ -75,7 +75,7 @@ _log = structlog.get_logger(__name__)
 class LiveSelection:
     """Which rows to send: those accepted after `seen`, or from now on if it is None."""
 
-    state: State
+    state: PageState
     query: Query
     seen: int | None
 
@@ -174,7 +174,7 @@ class _View:
     """What the streams of one page show: whose rows, which of them, and how."""
 
     org: Organisation
-    state: State
+    state: PageState
     query: Query
 
     @property

@@ -33,7 +33,7 @@ from service.pages.navigation import may
 from service.pages.page import Page, View
 from service.pages.rows import CI_SOURCE_PREFIX, LogRow, load_log_rows, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.state import WINDOWS, State, retention_window
+from service.pages.state import WINDOWS, PageState, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
@@ -97,7 +97,7 @@ _INSTALLS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FirstStep:
     """One step: what to do and why, where, and whether it is done."""
 
     label: str
@@ -112,7 +112,7 @@ async def first_steps(
     org: Organisation,
     log: TenantLog,
     bindings: BindingCounts,
-) -> list[Step]:
+) -> list[FirstStep]:
     """The steps for a caller who may take them all; none once installs arrive, and for others."""
     if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
         return []
@@ -125,25 +125,25 @@ async def first_steps(
         keys = await list_live_keys(session, org, "", "", 1, services.clock())
         owners = await list_owners(session, org, 2)
     return [
-        Step(
+        FirstStep(
             "Issue an API key",
             "Your package proxy sends install rows with it.",
             url_for("dashboard_keys.keys_page", slug=org.slug),
             bool(keys),
         ),
-        Step(
+        FirstStep(
             "Trust a CI job",
             "Rows of requests with its token then name the job, its run and its repository.",
             url_for("dashboard_create_binding.new_page", slug=org.slug),
             bool(bindings.active),
         ),
-        Step(
+        FirstStep(
             "Send the first row",
             "The keys page has a command to try, with the key filled in.",
             url_for("system.docs"),
             is_done=False,
         ),
-        Step(
+        FirstStep(
             "Invite a second owner",
             "One owner who is away cannot lock the organisation out.",
             url_for("dashboard_members.members_page", slug=org.slug),
@@ -171,7 +171,7 @@ class _LogParts:
     services: DashboardServices
     log: TenantLog
     now: datetime
-    state: State
+    state: PageState
 
     @property
     def view(self) -> View:
@@ -192,9 +192,9 @@ class _LogParts:
         }
 
     @property
-    def _all_changes(self) -> State:
+    def _all_changes(self) -> PageState:
         """The audit page with every change to the organisation, and nothing else."""
-        return State({"event": ADMIN_EVENTS}, self.state.path)
+        return PageState({"event": ADMIN_EVENTS}, self.state.path)
 
     async def _summary(self) -> SummaryPanel | SummaryUnavailable:
         query = parse_query(self.state.as_of(self.now).filters)
@@ -202,7 +202,7 @@ class _LogParts:
             self.services.store, self.log, query, self.now, self.state, ["actor"]
         )
 
-    async def _facet(self, name: str, state: State) -> Facet | SummaryUnavailable:
+    async def _facet(self, name: str, state: PageState) -> Facet | SummaryUnavailable:
         """The most frequent values of `name` among the rows of `state`."""
         query = parse_query(state.as_of(self.now).filters)
         values = await or_unavailable(
@@ -229,7 +229,7 @@ async def overview_page(call: Call[DashboardServices]) -> View:
     """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
     services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
     trust, log, owners = None, None, []
-    steps: list[Step] = []
+    steps: list[FirstStep] = []
     if may(caller, Capability.OIDC_READ, org):
         async with call.read() as session:
             bindings = await count_active(session, org.id, now - LENGTH)
@@ -237,7 +237,7 @@ async def overview_page(call: Call[DashboardServices]) -> View:
         trust = {"bindings": bindings, "rejected": rejected}
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
-        last_day = State({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
+        last_day = PageState({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
         log = _LogParts(services, rows, now, last_day).view
         if trust is not None:
             steps = await first_steps(services, caller, org, rows, bindings)

@@ -40,7 +40,7 @@ from service.store.store import UnitOfWork
 from service.store.tables import Member
 from service.web.dependencies import BaseServices, group_of
 from service.web.endpoint import VARIABLE, Action, Call, Taken
-from service.web.models import Answer, Query, Request, form_values, model_of
+from service.web.models import Answer, Parameters, Request, form_values, model_of
 from service.web.paging import FIND_CHARS_MAX
 from service.web.request_parsing import all_parameters
 from service.web.templates import render_template
@@ -60,7 +60,7 @@ Load = Callable[..., Awaitable[View | ResponseReturnValue]]
 A `status` among its values is the response's. A response in place of values is sent as it is.
 """
 
-Handler = Callable[..., Awaitable[ResponseReturnValue]]
+PageHandler = Callable[..., Awaitable[ResponseReturnValue]]
 
 _SHOWN: Final = (Invalid, Conflict, NotFound, SignInAgain, NotOrgAdmin, NotTeamAdmin)
 """The refusals that are said on the page of the form; all others are a page of their own."""
@@ -249,7 +249,7 @@ class Page:
         also: Capability | None = None,
         done: Mapping[str, str] | None = None,
         takes: Sequence[str] = (),
-        query: Query[Any] | None = None,
+        query: Parameters[Any] | None = None,
         is_list: bool = False,
         is_streamed: bool = False,
         reads_form: bool = False,
@@ -453,16 +453,16 @@ def page_get(
     *,
     needs: Capability | None,
     alternative: Capability | None = None,
-    query: Query[Any] | None = None,
+    query: Parameters[Any] | None = None,
     keeps_alive: bool = True,
-) -> Callable[[Handler], Handler]:
+) -> Callable[[PageHandler], PageHandler]:
     """Register a handler of what a page or its script requests beside the page itself.
 
     Requests that a page repeats by itself do not keep a session alive (`keeps_alive`).
     """
     access, takes = _Access(needs, alternative, keeps_alive), Taken(query)
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: PageHandler) -> PageHandler:
         takes.check(handler, _own_part(path))
 
         async def route(slug: str | None = None, **variables: str) -> ResponseReturnValue:
@@ -482,7 +482,7 @@ def page_post(
     needs: Capability | None,
     name: str | None = None,
     is_limited: bool = False,
-) -> Callable[[Handler], Handler]:
+) -> Callable[[PageHandler], PageHandler]:
     """Register a handler of a form, which receives its fields once its token is checked.
 
     For what `Page.form` cannot do: a form whose answer is a page of its own. One that `is_limited`
@@ -490,7 +490,7 @@ def page_post(
     """
     access = _Access(needs)
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: PageHandler) -> PageHandler:
         async def submit(slug: str | None = None, **variables: str) -> ResponseReturnValue:
             call = await access.call(slug)
             if is_limited:

@@ -30,7 +30,7 @@ from service.pages.display_names import ago
 from service.pages.navigation import may
 from service.pages.page import Page, View
 from service.pages.services import DashboardServices
-from service.pages.state import State
+from service.pages.state import PageState
 from service.pages.streaming import Later
 from service.pages.summary_panel import load_groups
 from service.store.tables import Organisation
@@ -119,10 +119,10 @@ async def proxy_page(call: Call[DashboardServices], query: ProxyQuery) -> View:
     }
 
 
-def _installs_of(org: Organisation) -> State:
+def _installs_of(org: Organisation) -> PageState:
     """The audit page with the installs of the last day."""
     path = url_for("dashboard.audit_page", slug=org.slug)
-    return State({"last": (WINDOW,), "decision": ("ALLOWED", "BLOCKED")}, path)
+    return PageState({"last": (WINDOW,), "decision": ("ALLOWED", "BLOCKED")}, path)
 
 
 def _upstream(

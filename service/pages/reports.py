@@ -13,7 +13,7 @@ from analytics.model import policy_envelopes as policy
 from service.access.callers import member_actor
 from service.access.roles import Capability, Role
 from service.core.errors import Invalid
-from service.pages.display_names import Person, find_names
+from service.pages.display_names import NamedActor, find_names
 from service.pages.page import Page, View
 from service.pages.services import DashboardServices
 from service.trust.bindings.listing import parse_as_of
@@ -141,7 +141,7 @@ class AccessView:
     typed: str
     report: AccessReport | None = None
     notes: Sequence[str] = ()
-    owners: Mapping[str, Person] = field(default_factory=dict)
+    owners: Mapping[str, NamedActor] = field(default_factory=dict)
     projects: Mapping[str, str] = field(default_factory=dict)
     fault: Invalid | None = None
 
@@ -160,14 +160,16 @@ async def reports_page(call: Call[DashboardServices]) -> View:
     return {"views": VIEWS}
 
 
-class AccessQuery(Request):
+class ReportDateQuery(Request):
     """The date of a report."""
 
     asOf: str = ""  # noqa: N815 - as in the API
 
 
-@Page(blueprint, "/access", "evidence/access.html", needs=Capability.AUDIT_READ, query=AccessQuery)
-async def access_page(call: Call[DashboardServices], query: AccessQuery) -> View:
+@Page(
+    blueprint, "/access", "evidence/access.html", needs=Capability.AUDIT_READ, query=ReportDateQuery
+)
+async def access_page(call: Call[DashboardServices], query: ReportDateQuery) -> View:
     """Who could do what as of what was typed, by default now. Raises StoreFault, QueryTooSlow."""
     services, org, typed = call.services, call.org, query.asOf.strip()
     try:

@@ -18,7 +18,7 @@ from service.ci.issuers.run_links import HasRuns, run_link
 from service.ci.providers import CI_LABELS
 from service.pages.display_names import NAMED_FILTERS, ago, may_be_named, value_in_words
 from service.pages.services import DashboardServices
-from service.pages.state import State
+from service.pages.state import PageState
 from service.store.tables import Organisation
 
 PIVOTS: Final = {
@@ -53,7 +53,7 @@ CI_SOURCE_PREFIX: Final = "oidc_"
 class RowContext:
     """What the rows of a page share: its state, the names of actors, the issuers, and the time."""
 
-    state: State
+    state: PageState
     actors: Mapping[str, str]
     issuers: Collection[HasRuns]
     now: datetime
@@ -134,7 +134,7 @@ async def load_log_rows(
     services: DashboardServices,
     org: Organisation,
     texts: Iterable[str],
-    state: State,
+    state: PageState,
     now: datetime,
 ) -> list[LogRow]:
     """The rows of these JSON objects, in their order; their links keep the window of `state`."""
@@ -175,7 +175,7 @@ def pretty_json(value: object, indent: int | None = 2) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
-def _pivots(entry: dict[str, Any], state: State) -> Iterator[Pivot]:
+def _pivots(entry: dict[str, Any], state: PageState) -> Iterator[Pivot]:
     for label, (name, key) in PIVOTS.items():
         if entry[key]:
             is_job = name == "subject" and entry["actor_source"].startswith(CI_SOURCE_PREFIX)

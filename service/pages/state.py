@@ -56,7 +56,7 @@ Values = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PageState:
     """The state in the page's URL: parameters and their values, none of them empty.
 
     `path` is the audit page's, for links from another page; its own links need none.
@@ -134,75 +134,75 @@ class State:
         carried = {**self.parameters, **dict.fromkeys((*BOUND_PARAMETERS, *_PLACE), ())}
         return [(name, value) for name in _KNOWN for value in carried.get(name, ())]
 
-    def without_invalid(self, faulty: str | None) -> "State":
+    def without_invalid(self, faulty: str | None) -> "PageState":
         """The first page of these rows without unknown parameters and the `faulty` one."""
         unknown = [name for name in self.parameters if name not in _KNOWN or name == faulty]
         return self._but(*_PLACE, *unknown)
 
-    def first_page(self) -> "State":
+    def first_page(self) -> "PageState":
         """The first page of the same rows."""
         return self._but(*_PLACE)
 
     @property
-    def window(self) -> "State":
+    def window(self) -> "PageState":
         """The same window without a filter."""
         return replace(
             self,
             parameters={name: self.parameters[name] for name in _TIME if name in self.parameters},
         )
 
-    def live(self, seq: int) -> "State":
+    def live(self, seq: int) -> "PageState":
         """Those of these rows that are accepted after `seq`."""
         return self._but(*_PLACE)._with("after", (str(seq),))
 
-    def only(self, name: str, value: str) -> "State":
+    def only(self, name: str, value: str) -> "PageState":
         """Those of these rows whose `name` is exactly `value`."""
         return self._but(*_PLACE)._with(name, (literal(value),))
 
-    def beginning(self, name: str, prefix: str) -> "State":
+    def beginning(self, name: str, prefix: str) -> "PageState":
         """Those of these rows whose `name` begins with `prefix`, in a filter's syntax."""
         return self._but(*_PLACE)._with(name, (f"{prefix}*",))
 
-    def excluding(self, name: str, value: str) -> "State":
+    def excluding(self, name: str, value: str) -> "PageState":
         """Those of these rows whose `name` is not `value`."""
         values = (*self.parameters.get(name, ()), f"!{literal(value)}")
         return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(values)))
 
-    def about(self, name: str, value: str) -> "State":
+    def about(self, name: str, value: str) -> "PageState":
         """All rows of the same window whose `name` is exactly `value`, without other filters.
 
         A link to all rows of a request must include those that the current filters exclude.
         """
         return self._but(*_PLACE, *FILTER_COLUMNS)._with(name, (literal(value),))
 
-    def searched(self, parameters: Mapping[str, Iterable[str]]) -> "State":
+    def searched(self, parameters: Mapping[str, Iterable[str]]) -> "PageState":
         """The first page of these rows with the filters `parameters`, which replace all others."""
         layout = {
             name: self.parameters[name] for name in ("order", "columns") if name in self.parameters
         }
         return replace(self, parameters={**{n: tuple(v) for n, v in parameters.items()}, **layout})
 
-    def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "State":
+    def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "PageState":
         """The first page with `other`, of the filter `new_name` if given, instead of a value."""
         without = self.removing(name, value)
         target = new_name or name
         return without._with(target, (*without.parameters.get(target, ()), other))
 
-    def removing(self, name: str, value: str) -> "State":
+    def removing(self, name: str, value: str) -> "PageState":
         """These rows and those that this value of the filter excluded."""
         others = tuple(other for other in self.parameters.get(name, ()) if other != value)
         bare = self._but(*_PLACE, name)
         return bare._with(name, others) if others else bare
 
-    def of_all_time(self) -> "State":
+    def of_all_time(self) -> "PageState":
         """These filters without a window."""
         return self._but(*_PLACE, *_TIME)
 
-    def within(self, window: str) -> "State":
+    def within(self, window: str) -> "PageState":
         """These filters over the window up to now."""
         return self.of_all_time()._with("last", (window,))
 
-    def between(self, since: str, until: str) -> "State":
+    def between(self, since: str, until: str) -> "PageState":
         """These filters over an exact window."""
         return self.of_all_time()._with("since", (since,))._with("until", (until,))
 
@@ -210,7 +210,7 @@ class State:
         """Raise InvalidQuery if `last` is no length of time."""
         check_window(self.last)
 
-    def as_of(self, now: datetime) -> "State":
+    def as_of(self, now: datetime) -> "PageState":
         """The same with `last` resolved to an instant, as cursors need it.
 
         It is a full second, so that the same link gives the same page for a while.
@@ -221,7 +221,7 @@ class State:
         since = (now - length).replace(microsecond=0, tzinfo=None)
         return self._but("last")._with("since", (f"{since.isoformat()}Z",))
 
-    def older(self, cursor: str) -> "State":
+    def older(self, cursor: str) -> "PageState":
         """The next page of the same rows, which remembers the previous pages."""
         back = (*self.parameters.get("back", ()), *self.parameters.get("cursor", ()))
         if len(back) > BACK_MAX:
@@ -229,7 +229,7 @@ class State:
         turned = self._with("cursor", (cursor,))
         return turned._with("back", back) if back else turned
 
-    def newer(self) -> "State | None":
+    def newer(self) -> "PageState | None":
         """The page before this one; None on the first page, and if it is not remembered."""
         if self.is_first_page:
             return None
@@ -245,7 +245,7 @@ class State:
         values = self.parameters.get(name, ())
         return values[0] if values else None
 
-    def _but(self, *names: str) -> "State":
+    def _but(self, *names: str) -> "PageState":
         return replace(
             self,
             parameters={
@@ -253,11 +253,11 @@ class State:
             },
         )
 
-    def _with(self, name: str, values: Values) -> "State":
+    def _with(self, name: str, values: Values) -> "PageState":
         return replace(self, parameters={**self.parameters, name: values})
 
 
-def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
+def parse_state(parameters: Mapping[str, Iterable[str]]) -> PageState:
     """The state of a URL's parameters.
 
     Empty values, which forms send for empty fields, and repeated ones are dropped. Exact bounds
@@ -270,7 +270,7 @@ def parse_state(parameters: Mapping[str, Iterable[str]]) -> State:
     known = {name: values for name, values in cleaned.items() if values}
     if any(name in known for name in BOUND_PARAMETERS):
         known.pop("last", None)
-    return State(known)
+    return PageState(known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog
 from service.core.errors import StoreUnavailable
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
-from service.pages.state import State
+from service.pages.state import PageState
 from service.store.store import Store
 
 GLANCE_MAX_S: Final = 3.0
@@ -150,7 +150,7 @@ class SummaryUnavailable(StrEnum):
     DAMAGED = "damaged"
 
 
-def facets_of(state: State) -> list[str]:
+def facets_of(state: PageState) -> list[str]:
     """The filters to show as facets: versions are of use within one package alone."""
     is_one_package = len(state.parameters.get("package", ())) == 1
     omitted = "package" if is_one_package else "version"
@@ -162,7 +162,7 @@ async def load_summary_panel(
     log: TenantLog,
     query: Query,
     now: datetime,
-    state: State,
+    state: PageState,
     facets: Sequence[str],
 ) -> SummaryPanel | SummaryUnavailable:
     """The summary of the rows of `query`, with these facets.
@@ -213,7 +213,7 @@ async def _with_more_bars(
 
 
 async def load_facet(
-    store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: State
+    store: Store, log: TenantLog, name: str, values: Sequence[ValueCount], state: PageState
 ) -> Facet:
     """The facet of `values`, which are all there is: shares are of their sum."""
     names = await _names(store, log, values) if name in NAMED_FILTERS else {}
@@ -243,7 +243,7 @@ async def _names(store: Store, log: TenantLog, values: Sequence[ValueCount]) -> 
 class _Values:
     """Shows values among the `total` rows of `state`."""
 
-    state: State
+    state: PageState
     total: int
     names: Mapping[str, str]
 
@@ -278,7 +278,7 @@ GROUPS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class RowGroup:
+class SummaryGroup:
     """Rows with equal values: the values, a text for people, and the link to the rows.
 
     `href` is None if a value is null: no filter finds just these rows.
@@ -296,10 +296,10 @@ class RowGroup:
 async def load_groups(
     store: Store,
     log: TenantLog,
-    state: State,
+    state: PageState,
     by: Sequence[str],
     now: datetime | None = None,
-) -> list[RowGroup] | SummaryUnavailable:
+) -> list[SummaryGroup] | SummaryUnavailable:
     """The largest groups of the rows of `state` with equal values of the filters `by`.
 
     A state with a window up to `now` needs that.
@@ -316,21 +316,23 @@ async def load_groups(
     return [_row_group(group, by, state, names) for group in groups]
 
 
-def of_log(slug: str, **filters: str) -> State:
+def of_log(slug: str, **filters: str) -> PageState:
     """The audit page with the rows that have exactly these values."""
-    state = State({}, url_for("dashboard.audit_page", slug=slug))
+    state = PageState({}, url_for("dashboard.audit_page", slug=slug))
     for name, value in filters.items():
         state = state.only(name, value)
     return state
 
 
-def _row_group(group: Group, by: Sequence[str], state: State, names: dict[str, str]) -> RowGroup:
+def _row_group(
+    group: Group, by: Sequence[str], state: PageState, names: dict[str, str]
+) -> SummaryGroup:
     values = dict(zip(by, group.values, strict=True))
     for name, value in values.items():
         if value:
             state = state.only(name, value)
     text = " ".join(value_in_words(name, value, names) for name, value in values.items() if value)
-    return RowGroup(
+    return SummaryGroup(
         values=values,
         text=text or "none",
         rows=group.rows,
@@ -351,7 +353,9 @@ def bucket_of(query: Query, now: datetime) -> Bucket:
     return max((each for each in Bucket if each.length <= step), key=lambda each: each.length)
 
 
-def draw(buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: State) -> Histogram:
+def draw(
+    buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: PageState
+) -> Histogram:
     """The histogram of a summary's `buckets`; each bar links to `state` limited to its time."""
     if not buckets:
         return Histogram([], bucket.length, 0, 0)
@@ -375,7 +379,7 @@ def _bar(
     counts: list[int],
     scales: tuple[int, int],
     query: Query,
-    state: State,
+    state: PageState,
 ) -> Bar:
     """A bar, whose window is clipped to the query's: its link must not widen the query."""
     since = max(start, query.since or start)

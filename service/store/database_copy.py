@@ -84,8 +84,8 @@ _JOURNAL_ROWS: Final = 20
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
 
-Show = Callable[[int, int], None]
-ShowProgress = Callable[[str], AbstractContextManager[Show]]
+ReportRows = Callable[[int, int], None]
+ShowProgress = Callable[[str], AbstractContextManager[ReportRows]]
 """Shows what is being done, in rows, while the block lasts."""
 
 
@@ -223,7 +223,9 @@ def _set_version(connection: Connection, version: str) -> None:
     connection.execute(update(VERSION_TABLE).values(version_num=version))
 
 
-async def _copy_tables(reading: AsyncConnection, writing: AsyncConnection, show: Show) -> None:
+async def _copy_tables(
+    reading: AsyncConnection, writing: AsyncConnection, show: ReportRows
+) -> None:
     done, total = 0, await _count_all(reading)
     for table in Base.metadata.sorted_tables:  # what is referred to comes first
         async for rows in _batches(reading, table):
@@ -234,7 +236,7 @@ async def _copy_tables(reading: AsyncConnection, writing: AsyncConnection, show:
 
 
 async def _compare(
-    reading: AsyncConnection, writing: AsyncConnection, show: Show
+    reading: AsyncConnection, writing: AsyncConnection, show: ReportRows
 ) -> list[CopiedTable]:
     """Every table, equal on both sides. Raises COPY_DIFFERS."""
     compared: list[CopiedTable] = []

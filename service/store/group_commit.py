@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class _PendingWrites:
     change: Callable[[SyncUnitOfWork], Any]
     answer: asyncio.Future[Any]
 
@@ -36,7 +36,7 @@ class GroupCommit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: deque[_Pending] = deque()
+        self._queue: deque[_PendingWrites] = deque()
         self._worker: asyncio.Task[None] | None = None
 
     async def commit(self, change: Callable[[SyncUnitOfWork], _Result]) -> _Result:
@@ -46,7 +46,7 @@ class GroupCommit:
         regardless. Raises StoreUnavailable if the whole group failed.
         """
         answer: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Pending(change, answer))
+        self._queue.append(_PendingWrites(change, answer))
         if self._worker is None:
             self._worker = asyncio.create_task(self._run())
         return await answer
@@ -82,7 +82,7 @@ class GroupCommit:
                 return
             began_at = turned_at
 
-    async def _commit_group(self, group: list[_Pending]) -> None:
+    async def _commit_group(self, group: list[_PendingWrites]) -> None:
         try:
             outcomes = await self._store.write_at_once(
                 lambda work: [_attempt(pending.change, work) for pending in group],

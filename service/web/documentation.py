@@ -26,7 +26,7 @@ MediaTypes: TypeAlias = Mapping[str, Any]
 """A model for each content type; None for bytes, which have none."""
 
 
-class CiToken(Enum):
+class CiTokenUse(Enum):
     """What an endpoint does with a CI token beside the credential."""
 
     IGNORED = auto()
@@ -70,7 +70,7 @@ class Documentation:
     refusals: Sequence[type[Refusal]]
     headers: Mapping[str, str]
     credentials: Sequence[str]
-    ci_token: CiToken
+    ci_token: CiTokenUse
 
 
 def documented(
@@ -85,7 +85,7 @@ def documented(
     refusals: Sequence[type[Refusal]] = (),
     headers: Mapping[str, str] | None = None,
     credentials: Sequence[str] = READERS,
-    ci_token: CiToken = CiToken.OPTIONAL,
+    ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Describe an endpoint for the OpenAPI document: see Documentation.
 
@@ -103,7 +103,7 @@ def documented(
         refusals=(*refusals, *rejected, *_EVERYWHERE),
         headers=headers or {},
         credentials=credentials,
-        ci_token=ci_token if credentials else CiToken.IGNORED,
+        ci_token=ci_token if credentials else CiTokenUse.IGNORED,
     )
 
     def decorate(endpoint: _Endpoint) -> _Endpoint:

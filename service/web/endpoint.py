@@ -39,14 +39,22 @@ from service.core.errors import BodyTooLarge, Forbidden, OrgNotFound, Refusal
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation
 from service.web.dependencies import BaseServices, group_of
-from service.web.documentation import JSON, MEMBERS, READERS, CiToken, MediaTypes, Tag, documented
+from service.web.documentation import (
+    JSON,
+    MEMBERS,
+    READERS,
+    CiTokenUse,
+    MediaTypes,
+    Tag,
+    documented,
+)
 from service.web.models import (
     Answer,
     Body,
+    Parameters,
     Parsed,
     ParsedQuery,
     Precondition,
-    Query,
     Raw,
     SecretAnswer,
     Upload,
@@ -81,7 +89,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 _Variables = ParamSpec("_Variables")
 """The variables of the path, each a text."""
 
-Handler = Callable[..., Awaitable[Any]]
+EndpointHandler = Callable[..., Awaitable[Any]]
 Route = Callable[..., Awaitable[Response]]
 Before = Callable[[UnitOfWork, Caller], Awaitable[None]]
 """What is done in a change's transaction, once its caller is authorised, before its handler."""
@@ -185,7 +193,7 @@ class Action(Generic[_S, _Parsed, _Answer]):
     needs: Capability | None
     body: Body[_Parsed] | None
     is_sensitive: bool
-    query: Query[_Parsed] | None = None
+    query: Parameters[_Parsed] | None = None
 
     async def run(
         self,
@@ -235,11 +243,11 @@ class Action(Generic[_S, _Parsed, _Answer]):
 class Taken:
     """What an endpoint takes of a request: parameters, a body (of which there is an `example`)."""
 
-    query: Query[Any] | None
+    query: Parameters[Any] | None
     body: Body[Any] | Raw | Upload | None = None
     example: Mapping[str, object] | None = None
 
-    def check(self, handler: Handler, path: str, further: int = 0) -> None:
+    def check(self, handler: EndpointHandler, path: str, further: int = 0) -> None:
         """Raise TypeError unless `handler` takes the variables of `path` after what is sent.
 
         `further` arguments stand between the two.
@@ -305,7 +313,7 @@ class EndpointGroup:
         operation: str,
         method: str,
         path: str,
-        handler: Handler,
+        handler: EndpointHandler,
         route: Route,
         takes: Taken,
         *,
@@ -314,7 +322,7 @@ class EndpointGroup:
         credentials: Sequence[str],
         headers: Mapping[str, str] | None = None,
         if_match: type[Precondition] | None = None,
-        ci_token: CiToken = CiToken.OPTIONAL,
+        ci_token: CiTokenUse = CiTokenUse.OPTIONAL,
     ) -> None:
         """Register `route` under the name of `handler`, whose docstring documents it.
 
@@ -374,7 +382,7 @@ class _Reads(Generic[_S]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
         **options: Unpack[ReadOptions],
     ) -> Callable[
         [ReadsOf[Call[_S], _Parsed, _Variables, _Answer]],
@@ -397,15 +405,15 @@ class _Reads(Generic[_S]):
         path: str = "",
         *,
         returns: type[Answer],
-        query: Query[Any] | None = None,
+        query: Parameters[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
         **options: Unpack[ReadOptions],
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[EndpointHandler], EndpointHandler]:
         """Register a handler: see ReadOptions and the module."""
         needs, takes, group = options["needs"], Taken(query, body, example), self.resource.services
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: EndpointHandler) -> EndpointHandler:
             async def route(slug: str, **variables: str) -> Response:
                 services = group_of(group)
                 caller, org = await services.access.authorize(
@@ -452,7 +460,7 @@ class _Changes(Generic[_S]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
         **options: Unpack[ChangeOptions],
     ) -> Callable[
         [WritesOf[WriteCall[_S], _Parsed, _Variables, _Answer]], Action[_S, _Parsed, _Answer]
@@ -473,11 +481,11 @@ class _Changes(Generic[_S]):
         path: str = "",
         *,
         returns: type[Answer],
-        query: Query[Any] | None = None,
+        query: Parameters[Any] | None = None,
         body: Body[Any] | None = None,
         example: Mapping[str, object] | None = None,
         **options: Unpack[ChangeOptions],
-    ) -> Callable[[Handler], Action[_S, Any, Any]]:
+    ) -> Callable[[EndpointHandler], Action[_S, Any, Any]]:
         """Register a handler: see ChangeOptions and the module."""
         needs, is_sensitive = options["needs"], options.get("is_sensitive", False)
         if is_sensitive and needs is None:
@@ -487,7 +495,7 @@ class _Changes(Generic[_S]):
         of_callers = (*_OF_ORG, SignInAgain) if is_sensitive else _OF_ORG
         refusals = takes.refusals(of_callers, options.get("refuses", ()))
 
-        def register(handler: Handler) -> Action[_S, Any, Any]:
+        def register(handler: EndpointHandler) -> Action[_S, Any, Any]:
             action = Action(handler, self.resource.services, needs, body, is_sensitive, query)
 
             async def route(slug: str, **variables: str) -> Response:

@@ -127,7 +127,7 @@ class Parsed(Generic[_Parsed]):
     """What a body may have beyond the limit of all bodies. The app admits it on its path."""
 
 
-class Query(Protocol[_Parsed_co]):
+class Parameters(Protocol[_Parsed_co]):
     """How parameters are parsed: a `Request` by its fields, a `ParsedQuery` by a function."""
 
     def parse_texts(self, given: dict[str, list[str]], /) -> _Parsed_co:
@@ -184,18 +184,18 @@ def model_of(body: Body[object] | Raw | Upload) -> object:
     return body.model if isinstance(body, Parsed | Raw) else body
 
 
-def refusals_of(values: Body[object] | Query[object] | Raw | None) -> Sequence[type[Refusal]]:
+def refusals_of(values: Body[object] | Parameters[object] | Raw | None) -> Sequence[type[Refusal]]:
     """What such a body or query can be refused with."""
     if isinstance(values, Parsed | ParsedQuery):
         return values.refuses
     return () if values is None else (Invalid,)
 
 
-def query_model_of(query: Query[object] | None) -> type[Struct] | None:
+def query_model_of(query: Parameters[object] | None) -> type[Struct] | None:
     """The model that documents `query`; None for none."""
     if isinstance(query, ParsedQuery):
         return query.model
-    return cast("type[Request] | None", query)  # the other kind of a Query
+    return cast("type[Request] | None", query)  # the other kind of a Parameters
 
 
 def typed(model: type[Request], given: Mapping[str, Sequence[str]]) -> dict[str, Any]:

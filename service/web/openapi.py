@@ -23,7 +23,7 @@ from service.core.header_names import (
 from service.web.documentation import (
     DOCUMENTATION_ATTRIBUTE,
     JSON,
-    CiToken,
+    CiTokenUse,
     Documentation,
     MediaTypes,
     Tag,
@@ -52,12 +52,12 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "feed": {"description": "A feed of the blocklist.", "example": "osv"},
     "audit_id": {"description": "Prefix `aud_`.", "example": "aud_0000000000000000042"},
 }
-_CI_TOKENS: Final[Mapping[CiToken, str]] = {
-    CiToken.OPTIONAL: (
+_CI_TOKENS: Final[Mapping[CiTokenUse, str]] = {
+    CiTokenUse.OPTIONAL: (
         "A CI token, in addition to the credential. It neither grants nor denies access: if it is"
         " valid, the audit rows of the request name the CI job and its binding."
     ),
-    CiToken.REQUIRED: "A CI token of a job that a binding of the organisation trusts.",
+    CiTokenUse.REQUIRED: "A CI token of a job that a binding of the organisation trusts.",
 }
 _SECURITY_SCHEMES: Final = {
     "adminToken": {
@@ -278,7 +278,7 @@ def _parameters(operation: _Operation, schemas: _Schemas) -> list[dict[str, Any]
             {
                 "name": CI_TOKEN_HEADER,
                 "in": "header",
-                "required": declared.ci_token is CiToken.REQUIRED,
+                "required": declared.ci_token is CiTokenUse.REQUIRED,
                 "description": _CI_TOKENS[declared.ci_token],
                 "schema": {"type": "string"},
             }

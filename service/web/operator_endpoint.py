@@ -29,18 +29,18 @@ from service.access.callers import Operator
 from service.access.refusals import OPERATOR_ONLY
 from service.store.store import UnitOfWork
 from service.web.dependencies import BaseServices, group_of
-from service.web.documentation import JSON, CiToken, Tag
+from service.web.documentation import JSON, CiTokenUse, Tag
 from service.web.endpoint import (
     BaseCall,
     EndpointGroup,
-    Handler,
+    EndpointHandler,
     Options,
     Reads,
     ReadsOf,
     Taken,
     answered,
 )
-from service.web.models import Answer, Body, Query, Raw, Upload
+from service.web.models import Answer, Body, Parameters, Raw, Upload
 from service.web.request_parsing import spooled
 
 _CREDENTIALS: Final = ("adminToken",)
@@ -106,13 +106,21 @@ class OperatorResource(EndpointGroup, Generic[_S]):
         self.delete: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "DELETE", changes)
 
     async def _called(
-        self, caller: Operator, handler: Handler, given: Sequence[Any], variables: Mapping[str, str]
+        self,
+        caller: Operator,
+        handler: EndpointHandler,
+        given: Sequence[Any],
+        variables: Mapping[str, str],
     ) -> Any:  # noqa: ANN401 - each handler has its own answer
         call = OperatorCall(group_of(self.services), caller)
         return await handler(call, *given, **variables)
 
     async def _changed(
-        self, caller: Operator, handler: Handler, given: Sequence[Any], variables: Mapping[str, str]
+        self,
+        caller: Operator,
+        handler: EndpointHandler,
+        given: Sequence[Any],
+        variables: Mapping[str, str],
     ) -> Any:  # noqa: ANN401 - each handler has its own answer
         services = group_of(self.services)
         async with services.store.write() as work:
@@ -120,7 +128,7 @@ class OperatorResource(EndpointGroup, Generic[_S]):
             return await handler(call, *given, **variables)
 
 
-_Run = Callable[[Operator, Handler, Sequence[Any], Mapping[str, str]], Awaitable[Any]]
+_Run = Callable[[Operator, EndpointHandler, Sequence[Any], Mapping[str, str]], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,7 @@ class _Endpoints(Generic[_Call]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
         **options: Unpack[OperatorOptions],
     ) -> Callable[
         [ReadsOf[_Call, _Parsed, _Variables, _Answer]],
@@ -166,7 +174,7 @@ class _Endpoints(Generic[_Call]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Query[_Parsed],
+        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
         body: Upload, **options: Unpack[OperatorOptions],
     ) -> Callable[
         [ReadsFile[_Call, _Parsed, _Variables, _Answer]],
@@ -180,16 +188,16 @@ class _Endpoints(Generic[_Call]):
         path: str = "",
         *,
         returns: type[Answer],
-        query: Query[Any] | None = None,
+        query: Parameters[Any] | None = None,
         body: Body[Any] | Raw | Upload | None = None,
         example: Mapping[str, object] | None = None,
         **options: Unpack[OperatorOptions],
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[EndpointHandler], EndpointHandler]:
         """Register a handler. It takes the variables of its path after what is sent."""
         status, takes = options.get("status", 200), Taken(query, body, example)
         group = self.resource.services
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: EndpointHandler) -> EndpointHandler:
             async def route(**variables: str) -> Response:
                 services = group_of(group)
                 caller = await services.access.authorize_operator()
@@ -216,7 +224,7 @@ class _Endpoints(Generic[_Call]):
                 refusals=takes.refusals((OPERATOR_ONLY,), options.get("refuses", ())),
                 credentials=_CREDENTIALS,
                 headers=options.get("headers"),
-                ci_token=CiToken.IGNORED,
+                ci_token=CiTokenUse.IGNORED,
             )
             return handler
 

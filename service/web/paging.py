@@ -11,7 +11,7 @@ from analytics.model.cursors import InvalidCursor, seal, unseal
 from service.core.secrets import derive_key
 from service.core.settings import Settings
 from service.web.models import Request
-from service.web.parameter_types import Cursor
+from service.web.parameter_types import PageCursor
 from service.web.refusals import INVALID_CURSOR
 
 
@@ -62,7 +62,7 @@ class PageQuery(Request):
         int,
         Meta(ge=1, le=LISTED_MAX, description=f"At most so many; default {LISTED_DEFAULT}."),
     ] = LISTED_DEFAULT
-    cursor: Cursor | None = None
+    cursor: PageCursor | None = None
 
 
 async def list_page(

@@ -49,4 +49,6 @@ TimestampUs = Annotated[
 ]
 """An instant in an answer, with microseconds."""
 
-Cursor = Annotated[str, Meta(description="`next_cursor` of the page before.")]
+NonNegative = Annotated[int, Meta(ge=0)]
+
+PageCursor = Annotated[str, Meta(description="`next_cursor` of the page before.")]

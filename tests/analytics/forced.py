@@ -8,7 +8,7 @@ from analytics.cache.row_groups import journal_runs
 from analytics.model.cursors import Position
 from analytics.model.filters import Order, Query
 from analytics.query.buckets import Bucket
-from analytics.query.newest_scan import Block, RowGroupLookup, StoredGroup
+from analytics.query.newest_scan import RowBlock, RowGroupLookup, StoredGroup
 from analytics.query.ordered_scan import OrderedScan, are_disjoint
 from analytics.query.planner import Planner
 from analytics.query.reader import Reader
@@ -86,7 +86,7 @@ def lookup(reader: Reader) -> Choose:
     def choose(part: Snapshot, query: Query, after: Position | None) -> RowScan:
         if query.order is not Order.NEWEST_FIRST:
             return duckdb(part, query, after)
-        blocks: list[Block] = [
+        blocks: list[RowBlock] = [
             StoredGroup(segment, group)
             for segment in part.segments
             for group in decoded.row_groups(segment)

@@ -9,7 +9,7 @@ import pytest
 from analytics.model.envelopes import ENVELOPES, EVENTS
 from analytics.model.filters import FILTER_COLUMNS
 from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from service.access.roles import Capability, Role
 from service.app.background_jobs import (
     housekeeping,
@@ -199,7 +199,7 @@ def test_every_alert_is_in_the_run_book() -> None:
 
 
 def test_every_kind_of_finding_is_documented() -> None:
-    for kind in Kind:
+    for kind in FaultKind:
         assert f"`{kind}`" in read("run-book.md")
 
 

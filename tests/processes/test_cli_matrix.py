@@ -16,7 +16,7 @@ import pytest
 from service.access.callers import cli_caller
 from service.app.composition import Services
 from service.cli.client import PAGES_MAX, Client, org_path
-from service.cli.commands import Place
+from service.cli.commands import CommandPlace
 from tests.conftest import ADMIN_TOKEN, ISSUER
 from tests.databases import copy_data_dir
 from tests.goldens.command_cases import NEVER_DONE, paths_in, words_of, write_files
@@ -34,7 +34,7 @@ COMMANDS = leaves()
 API = {
     name: each
     for name, each in COMMANDS.items()
-    if each.place is Place.EITHER and name not in {"auth status", "whoami"}
+    if each.place is CommandPlace.EITHER and name not in {"auth status", "whoami"}
 }
 """Those that ask a server for something; `whoami` tells every credential what it is."""
 
@@ -164,7 +164,7 @@ def served(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def here(name: str) -> bool:
-    return COMMANDS[name].place is not Place.SERVER and name not in ELSEWHERE
+    return COMMANDS[name].place is not CommandPlace.SERVER and name not in ELSEWHERE
 
 
 def document(ran: Ran) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def test_scripts_get_one_object_and_people_something_to_read(
     assert scripted.code == read.code == FOUND.get(name, DONE), scripted
     assert ("error" in said) == (name == "audit verify-export"), said
     assert read.out.strip() or read.code
-    if command.changes and command.place is not Place.LOCAL:
+    if command.changes and command.place is not CommandPlace.LOCAL:
         named = {"target": f"data dir {scripts.data_dir}", "why": "COUNTERSIGN_DATA_DIR"}
         assert json.loads(scripted.err.splitlines()[-1]) == named
         where = f"data dir {people.data_dir} (COUNTERSIGN_DATA_DIR)"

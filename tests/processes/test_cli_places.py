@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from service.cli.commands import Command, Place
+from service.cli.commands import Command, CommandPlace
 from service.cli.logins import Login, Logins, changed_logins, credential_of
 from service.core.settings import REPOSITORY
 from tests.processes.command_line import Ran, invoke
@@ -19,7 +19,7 @@ COMMANDS = {
     for words, command in every_command().items()
     if not isinstance(command, click.Group)
 }
-LOCAL = [words for words, command in COMMANDS.items() if command.place is Place.DATA_DIR]
+LOCAL = [words for words, command in COMMANDS.items() if command.place is CommandPlace.DATA_DIR]
 
 
 def complete(words: tuple[str, ...]) -> list[str]:
@@ -64,7 +64,7 @@ def check_refused(ran: Ran, words: tuple[str, ...], why: str) -> None:
 
 def test_every_command_says_where_it_works_and_whether_it_changes_anything():
     assert all(isinstance(command, Command) for command in COMMANDS.values())
-    local = {words for words, command in COMMANDS.items() if command.place is Place.LOCAL}
+    local = {words for words, command in COMMANDS.items() if command.place is CommandPlace.LOCAL}
     assert local == {("audit", "verify-export"), ("demo",), ("init",), ("serve",)}
     assert {" ".join(words) for words in LOCAL} == documented_as_local()
     changing = {words[-1] for words in LOCAL if COMMANDS[words].changes}

@@ -16,7 +16,7 @@ from typing import Final
 
 from analytics.storage.file_copy import FileCopy, SourceFault, sha256_of
 from analytics.storage.fsync import fsync, sync_folders
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_metadata import Segment
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
@@ -165,7 +165,7 @@ class _Copier:
                 self._keep(copy.target, copy.size, copy.sha256)
                 await self._copy_index(segment)
                 return
-        if fault is Kind.MISSING_FILE and not await self._is_live(segment):
+        if fault is FaultKind.MISSING_FILE and not await self._is_live(segment):
             # It was merged or pruned since the catalog was copied, which lacks its successor: the
             # backup would lack its rows.
             raise BackupOvertaken(value=segment.segment_id)
@@ -185,26 +185,26 @@ class _Copier:
                 return
         copy.target.unlink(missing_ok=True)
 
-    async def _fetch_fault(self, stack: AsyncExitStack, segment: Segment) -> Kind | None:
+    async def _fetch_fault(self, stack: AsyncExitStack, segment: Segment) -> FaultKind | None:
         """Make the segment's files local until `stack` ends; returns what is wrong, or None."""
         try:
             await stack.enter_async_context(self._services.lake.local(segment))
         except ObjectMissing:
-            return Kind.MISSING_FILE
+            return FaultKind.MISSING_FILE
         except ObjectDamaged:
-            return Kind.WRONG_SHA256
+            return FaultKind.WRONG_SHA256
         return None
 
-    async def _fault_of(self, copy: FileCopy, segment: Segment) -> Kind | None:
+    async def _fault_of(self, copy: FileCopy, segment: Segment) -> FaultKind | None:
         """Copy the segment's file; returns its fault, or None."""
         try:
             with _link_faults(self._part):
                 await self._run(copy)
         except SourceFault as error:
-            return Kind.MISSING_FILE if error.errno == errno.ENOENT else Kind.UNREADABLE
+            return FaultKind.MISSING_FILE if error.errno == errno.ENOENT else FaultKind.UNREADABLE
         if copy.size != segment.size:
-            return Kind.WRONG_SIZE
-        return None if segment.sha256 in {"", copy.sha256} else Kind.WRONG_SHA256
+            return FaultKind.WRONG_SIZE
+        return None if segment.sha256 in {"", copy.sha256} else FaultKind.WRONG_SHA256
 
     async def _is_live(self, segment: Segment) -> bool:
         async with self._services.store.read() as session:

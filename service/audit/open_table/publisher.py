@@ -15,10 +15,10 @@ from typing import TypeVar
 import structlog
 
 from analytics.open_table.table_format import (
-    Change,
     FormatName,
-    Head,
+    SnapshotChange,
     TableFormat,
+    TableHead,
     TableMissing,
     TableOvertaken,
     difference,
@@ -87,7 +87,7 @@ class Publisher(LeasedJob):
         super().__init__(settings, store, lake, lease, clock)
         self._compactor = compactor
         self._places = lake_places(self._settings)
-        self._heads: dict[TableKey, tuple[datetime, Head]] = {}
+        self._heads: dict[TableKey, tuple[datetime, TableHead]] = {}
         """What this process last published as each table, and when.
 
         Reading a table takes longer than the rest. An entry of another time is of another table:
@@ -205,7 +205,7 @@ class Publisher(LeasedJob):
         new, removed = difference(before, wanted)
         there, absent = await self._publishable(new)
         added = [(segment, self._places.uri(segment)) for segment in there]
-        change = Change(added, removed, state.complete_through(key, absent), at)
+        change = SnapshotChange(added, removed, state.complete_through(key, absent), at)
         rows = sum(wanted.values()) - sum(segment.rows for segment in absent)
         head = before
         is_new = before is None or not (_is_current(before, change) and state.is_fenced(key))
@@ -260,7 +260,7 @@ class Publisher(LeasedJob):
         swept = await self._run(partial(table.sweep, expired or head, at - grace))
         return Expired(key, head.snapshots - expired.snapshots if expired else 0, swept)
 
-    async def _read(self, table: TableFormat, key: TableKey, state: LakeState) -> Head | None:
+    async def _read(self, table: TableFormat, key: TableKey, state: LakeState) -> TableHead | None:
         """The table's current snapshot; None if it must be begun.
 
         A table whose metadata is elsewhere is one of a data dir that was moved or restored.
@@ -294,7 +294,7 @@ class Publisher(LeasedJob):
         lease: HeldLease,
         key: TableKey,
         before: str | None,
-        head: Head,
+        head: TableHead,
         rows: int,
         at: datetime,
     ) -> None:
@@ -314,7 +314,7 @@ class Publisher(LeasedJob):
             raise file_fault(error) from error
 
 
-def _is_current(head: Head, change: Change) -> bool:
+def _is_current(head: TableHead, change: SnapshotChange) -> bool:
     """True if `change` would change nothing."""
     is_as_complete = change.complete_through_seq == head.complete_through_seq
     return is_as_complete and not change.added and not change.removed

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from analytics.open_table.table_format import FormatName, Head, TableOvertaken
+from analytics.open_table.table_format import FormatName, TableHead, TableOvertaken
 from analytics.storage.segment_metadata import Segment
 from service.audit.open_table.places import ALL_TENANTS, TableKey
 from service.store.catalog import LiveSegment, list_live
@@ -122,7 +122,7 @@ async def set_head(
     key: TableKey,
     location: str,
     before: str | None,
-    head: Head,
+    head: TableHead,
     rows: int,
     at: datetime,
 ) -> None:

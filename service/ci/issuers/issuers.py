@@ -50,7 +50,7 @@ _SYNTAX_PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of docum
 _FIELD_PLACE: Final = re.compile(r" - at `\$\.(\w+).*`$")
 
 
-class _Fault(Exception):
+class _IssuerFault(Exception):
     """A fault in the file, located by a table and optionally a key in it, or by a line."""
 
     def __init__(
@@ -78,7 +78,7 @@ def load_issuers(path: Path) -> Issuers:
         issuers = _issuers(_tables(text))
     except OSError as error:
         raise InvalidSetting(f"COUNTERSIGN_ISSUERS_FILE {path}: {error.strerror}") from error
-    except _Fault as fault:
+    except _IssuerFault as fault:
         line = line_of(text, fault.table, fault.key) if fault.table is not None else fault.line
         place = f"{path}, line {line}" if line is not None else f"{path}"
         raise InvalidSetting(f"COUNTERSIGN_ISSUERS_FILE {place}: {fault}") from fault
@@ -89,7 +89,7 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise _Fault("not UTF-8", line=raw.count(b"\n", 0, error.start) + 1) from error
+        raise _IssuerFault("not UTF-8", line=raw.count(b"\n", 0, error.start) + 1) from error
 
 
 def _tables(text: str) -> dict[str, Any]:
@@ -99,33 +99,35 @@ def _tables(text: str) -> dict[str, Any]:
         place = _SYNTAX_PLACE.search(str(error))
         at_end = text.rstrip("\n").count("\n") + 1
         line = int(place[1]) if place and place[1] else at_end
-        raise _Fault(_SYNTAX_PLACE.sub("", str(error)), line=line) from error
+        raise _IssuerFault(_SYNTAX_PLACE.sub("", str(error)), line=line) from error
     except ValueError as error:  # raised by int(), whose digits Python limits
-        raise _Fault("an integer is too long") from error
+        raise _IssuerFault("an integer is too long") from error
     except RecursionError as error:
-        raise _Fault("nested too deeply") from error
+        raise _IssuerFault("nested too deeply") from error
 
 
 def _issuers(tables: Mapping[str, Any]) -> list[Issuer]:
     if not tables:
-        raise _Fault("no issuer in it: at least one table is needed")
+        raise _IssuerFault("no issuer in it: at least one table is needed")
     names: dict[str, str] = {}
     issuers = [_issuer(name, table) for name, table in tables.items()]
     for issuer in issuers:
         if (first := names.setdefault(issuer.url, issuer.name)) != issuer.name:
-            raise _Fault(f"is the same as that of {_shown(first)}", table=issuer.name, key="url")
+            raise _IssuerFault(
+                f"is the same as that of {_shown(first)}", table=issuer.name, key="url"
+            )
     return issuers
 
 
 def _issuer(name: str, table: object) -> Issuer:
     if not isinstance(table, dict):
-        raise _Fault("is not a table", table=name)
+        raise _IssuerFault("is not a table", table=name)
     for key in table:
         if key not in _KEYS or key == "name":
-            raise _Fault("unknown key", table=name, key=key)
+            raise _IssuerFault("unknown key", table=name, key=key)
     for key, field in _KEYS.items():
         if field.required and key not in table and key != "name":
-            raise _Fault("missing", table=name, key=key)
+            raise _IssuerFault("missing", table=name, key=key)
     try:
         issuer = msgspec.convert(table | {"name": name}, Issuer)
     except msgspec.ValidationError as error:
@@ -134,14 +136,14 @@ def _issuer(name: str, table: object) -> Issuer:
     return issuer
 
 
-def _type_fault(name: str, text: str) -> _Fault:
+def _type_fault(name: str, text: str) -> _IssuerFault:
     """Msgspec's `… - at `$.key[0]`` error as a fault at the table's key, with valid choices."""
     place = _FIELD_PLACE.search(text)
     key = place[1] if place else None
     message = _FIELD_PLACE.sub("", text)
     if message.startswith("Invalid enum value"):
         message += f", must be one of {', '.join(get_args(Algorithm))}"
-    return _Fault(message, table=name, key=key)
+    return _IssuerFault(message, table=name, key=key)
 
 
 def _check(issuer: Issuer) -> None:
@@ -149,15 +151,15 @@ def _check(issuer: Issuer) -> None:
     if issuer.provider not in CI_LABELS:
         known = ", ".join(CI_LABELS)
         text = f"Invalid enum value {issuer.provider!r}, must be one of {known}"
-        raise _Fault(text, table=issuer.name, key="provider")
+        raise _IssuerFault(text, table=issuer.name, key="provider")
     if fault := issuer_url_fault(issuer.url):
-        raise _Fault(fault, table=issuer.name, key="url")
+        raise _IssuerFault(fault, table=issuer.name, key="url")
     if issuer.jwks_uri is not None and (fault := key_url_fault(issuer.jwks_uri)):
-        raise _Fault(fault, table=issuer.name, key="jwks_uri")
+        raise _IssuerFault(fault, table=issuer.name, key="jwks_uri")
     if issuer.run_url is not None and (fault := run_url_fault(issuer.run_url)):
-        raise _Fault(fault, table=issuer.name, key="run_url")
+        raise _IssuerFault(fault, table=issuer.name, key="run_url")
     if len(set(issuer.algorithms)) < len(issuer.algorithms):
-        raise _Fault("an algorithm is named twice", table=issuer.name, key="algorithms")
+        raise _IssuerFault("an algorithm is named twice", table=issuer.name, key="algorithms")
 
 
 def _shown(name: str) -> str:

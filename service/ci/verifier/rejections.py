@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejection:
+class TokenRejection:
     """A rejected token. `project_id` is the project of the API key sent with it.
 
     `owner` is the repository owner according to the token. It is shown only, and not used to tell

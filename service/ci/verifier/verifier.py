@@ -14,7 +14,7 @@ from service.ci.verifier.candidates import Candidates
 from service.ci.verifier.claims import Claims, UnverifiedClaims, UnverifiedToken
 from service.ci.verifier.codes import FailureCode, TokenRejected
 from service.ci.verifier.parsing import parse_token, read_header
-from service.ci.verifier.rejections import Rejection, log_rejection
+from service.ci.verifier.rejections import TokenRejection, log_rejection
 from service.ci.verifier.rules import (
     VerificationContext,
     match_binding,
@@ -76,7 +76,7 @@ class Verifier:
         candidates_of: CandidatesOf,
         keys: KeySource,
         use: BindingUse,
-        record_rejection: Callable[[Rejection], None],
+        record_rejection: Callable[[TokenRejection], None],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -205,7 +205,7 @@ class Verifier:
         self._failures.labels(rejection.code).inc()
         log_rejection(rejection, values, claims, request.org.id)
         self._record_rejection(
-            Rejection.of(
+            TokenRejection.of(
                 claims,
                 self._issuers.get(claims.text("iss") or ""),
                 rejection,

@@ -17,13 +17,13 @@ from analytics.model.instants import utc_day
 from analytics.model.rows import AuditRow, FileColumns, VerdictSource, ci_columns
 from analytics.model.schema import JOURNAL_SCHEMA, to_table
 from service.ci.verifier.codes import FailureCode
-from service.ci.verifier.rejections import Rejection
+from service.ci.verifier.rejections import TokenRejection
 from service.cli.demo.actors import Actors, Trust, find_trust, rejection_detail
 from service.cli.demo.calendar import Calendar, drawn_request_id, from_us, seeded, to_us
 from service.cli.demo.packages import Package, Verdict, open_markets
 from service.cli.demo.people import SIGN_INS, SignIns, exports
 from service.cli.demo.profile import EcosystemName, JobEntry, Profile, TokenEntry
-from service.cli.demo.runs import RECEIVED_WITHIN_US, Planner, Run
+from service.cli.demo.runs import RECEIVED_WITHIN_US, JobRun, RunPlanner
 
 _CLIENTS: Final[dict[EcosystemName, str]] = {"npm": "npm/11.19.1", "pypi": "uv/0.13.9"}
 _RUN_IDS_FROM: Final = 14_000_000_000
@@ -36,7 +36,7 @@ class Day:
 
     day: date
     number: int
-    runs: list[Run]
+    runs: list[JobRun]
     others: list[AuditRow]
 
     @property
@@ -91,7 +91,7 @@ class History:
             for run in sorted(day.runs, key=lambda run: run.at_us)
         }
 
-    def rejections(self, tenant_id: str) -> Iterator[Rejection]:
+    def rejections(self, tenant_id: str) -> Iterator[TokenRejection]:
         """Each rejected request: its token was genuine, but no binding matched."""
         for run in (run for day in self.days for run in day.runs):
             job = self._profile.jobs[run.job]
@@ -107,7 +107,7 @@ class History:
         return pa.concat_tables([_to_arrow(columns), to_table(day.others)])
 
     def _plan(self) -> list[Day]:
-        planner = Planner(self._profile, self._calendar)
+        planner = RunPlanner(self._profile, self._calendar)
         runs = {day: planner.runs_of(day) for day in self._calendar.days}
         sign_ins = SignIns(self._profile, self._calendar, self._actors)
         others = {day: sign_ins.rows_of(day) for day in self._calendar.days}
@@ -118,7 +118,7 @@ class History:
             for number, day in enumerate(self._calendar.days)
         ]
 
-    def _trust(self, run: Run) -> Trust | None:
+    def _trust(self, run: JobRun) -> Trust | None:
         """The binding that the rows of `run` name."""
         job = self._profile.jobs[run.job]
         if job.token is None:
@@ -127,10 +127,12 @@ class History:
         key = self._actors.keys[job.key]
         return find_trust(trusts, run.event_name, key.project_id, run.at_us)
 
-    def _rejection(self, tenant_id: str, run: Run, job: JobEntry, token: TokenEntry) -> Rejection:
+    def _rejection(
+        self, tenant_id: str, run: JobRun, job: JobEntry, token: TokenEntry
+    ) -> TokenRejection:
         project_id = self._actors.keys[job.key].project_id
         trusts = self._actors.trusts.get(token.sub, [])
-        return Rejection(
+        return TokenRejection(
             tenant_id=tenant_id,
             is_verified=True,
             code=FailureCode.UNBOUND_OIDC_SUBJECT,
@@ -145,11 +147,11 @@ class History:
             at=from_us(run.at_us),
         )
 
-    def _request_id(self, run: Run) -> str:
+    def _request_id(self, run: JobRun) -> str:
         chance = seeded(self._profile.seed, "request", run.job, run.at_us)
         return drawn_request_id(chance, run.at_us)
 
-    def _write_run(self, columns: dict[str, list[Any]], run: Run, chance: Random) -> None:
+    def _write_run(self, columns: dict[str, list[Any]], run: JobRun, chance: Random) -> None:
         """Add the rows of `run`: their common columns, and a verdict for each."""
         job = self._profile.jobs[run.job]
         trust = self._trust(run)
@@ -176,7 +178,7 @@ class History:
         for place, name in enumerate(FileColumns._fields):
             columns[name] += [file[place] for file in files]
 
-    def _verdicts(self, run: Run, chance: Random) -> list[Verdict]:
+    def _verdicts(self, run: JobRun, chance: Random) -> list[Verdict]:
         packages = chance.sample(self._lockfiles[run.job], run.installs)
         verdicts = [package.asked_for(run.at_us, chance.random()) for package in packages]
         for asked_for in run.more:
@@ -184,7 +186,7 @@ class History:
         return verdicts
 
     def _common(
-        self, run: Run, job: JobEntry, trust: Trust | None, chance: Random
+        self, run: JobRun, job: JobEntry, trust: Trust | None, chance: Random
     ) -> dict[str, str | None]:
         """The columns that are equal in all rows of one request."""
         network = getattr(self._profile.networks, job.network)
@@ -200,7 +202,7 @@ class History:
             "ecosystem": job.ecosystem,
         }
 
-    def _ci(self, run: Run, token: TokenEntry, chance: Random) -> VerifiedCi:
+    def _ci(self, run: JobRun, token: TokenEntry, chance: Random) -> VerifiedCi:
         """The claims of a verified request's token."""
         began_us = to_us(self._calendar.opened_at)
         return VerifiedCi(

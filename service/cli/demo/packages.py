@@ -13,7 +13,7 @@ from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllow
 from analytics.model.events import Envelope
 from analytics.model.instants import format_ms
 from service.cli.demo.calendar import HISTORY_DAYS, Calendar, from_us, seeded, to_us
-from service.cli.demo.profile import Ecosystem, EcosystemName, Profile, Rule
+from service.cli.demo.profile import EcosystemEntry, EcosystemName, Profile, Rule
 
 _ADOPTED_SHARE: Final = 0.8  # of installs take the newest version once its cooldown is over
 _FIRST_PARTY_SHARE: Final = 0.09  # of a lockfile
@@ -111,7 +111,12 @@ def open_markets(profile: Profile, calendar: Calendar) -> Mapping[EcosystemName,
 
 
 def _package(
-    profile: Profile, calendar: Calendar, ecosystem: Ecosystem, name: str, *, is_first_party: bool
+    profile: Profile,
+    calendar: Calendar,
+    ecosystem: EcosystemEntry,
+    name: str,
+    *,
+    is_first_party: bool,
 ) -> Package:
     versions = (ecosystem.first_party if is_first_party else ecosystem.packages)[name]
     allowed = OssFirstParty(registry=ecosystem.registry) if is_first_party else InstallAllowed()

@@ -31,7 +31,7 @@ from service.cli.demo.calendar import (
     to_us,
 )
 from service.cli.demo.profile import Networks, Profile
-from service.cli.demo.runs import Run, hits
+from service.cli.demo.runs import JobRun, hits
 
 _AT_WORK_SHARE: Final = 0.62
 _ON_CALL_SHARE: Final = 0.05
@@ -121,7 +121,7 @@ class SignIns:
 
 
 def exports(
-    profile: Profile, calendar: Calendar, actors: Actors, runs: Mapping[date, list[Run]]
+    profile: Profile, calendar: Calendar, actors: Actors, runs: Mapping[date, list[JobRun]]
 ) -> list[AuditRow]:
     """Each Monday the week's blocklist hits; after the incident its hits. Counts are correct."""
     chance = seeded(profile.seed, "exports")

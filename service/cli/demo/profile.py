@@ -17,30 +17,30 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 EcosystemName = Literal["npm", "pypi"]
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProfileTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the file: a misspelt key is an error."""
 
 
-class Moment(Table, frozen=True, kw_only=True):
+class Moment(ProfileTable, frozen=True, kw_only=True):
     """A time of day (UTC) on the history's n-th working day, counted from 0."""
 
     workday: Annotated[int, msgspec.Meta(ge=0, le=61)]
     time: time
 
 
-class Change(Moment, frozen=True, kw_only=True):
+class ChangeEntry(Moment, frozen=True, kw_only=True):
     """When something was done, and by which member (or "admin-token")."""
 
     by: str
 
 
-class Revocation(Change, frozen=True, kw_only=True):
+class Revocation(ChangeEntry, frozen=True, kw_only=True):
     """The end of a binding."""
 
     reason: str | None = None
 
 
-class MemberEntry(Table, frozen=True, kw_only=True):
+class ProfileMember(ProfileTable, frozen=True, kw_only=True):
     """A member; without `joins`, from the first day."""
 
     email: str
@@ -51,14 +51,14 @@ class MemberEntry(Table, frozen=True, kw_only=True):
     leaves: Moment | None = None
 
 
-class KeyEntry(Table, frozen=True, kw_only=True):
+class KeyEntry(ProfileTable, frozen=True, kw_only=True):
     """An API key; without `issued`, from the first day."""
 
     project: str | None = None
     issued: Moment | None = None
 
 
-class TokenEntry(Table, frozen=True, kw_only=True):
+class TokenEntry(ProfileTable, frozen=True, kw_only=True):
     """The identity of a CI job. `subject` is the `sub` claim without `repo:<repository>:`."""
 
     repository: str
@@ -71,7 +71,7 @@ class TokenEntry(Table, frozen=True, kw_only=True):
         return whole_sub(self.repository, self.subject)
 
 
-class JobEntry(Table, frozen=True, kw_only=True):
+class JobEntry(ProfileTable, frozen=True, kw_only=True):
     """A job that installs packages repeatedly, a random part of its lockfile each time."""
 
     key: str
@@ -89,7 +89,7 @@ class JobEntry(Table, frozen=True, kw_only=True):
         return self.lockfile or self.installs * 2
 
 
-class BindingEntry(Table, frozen=True, kw_only=True):
+class BindingEntry(ProfileTable, frozen=True, kw_only=True):
     """A binding from its creation to its end, if it has one."""
 
     repository: str
@@ -97,7 +97,7 @@ class BindingEntry(Table, frozen=True, kw_only=True):
     event_names: tuple[str, ...] = ()
     project: str | None = None
     team: str | None = None
-    added: Change
+    added: ChangeEntry
     revoked: Revocation | None = None
 
     @property
@@ -106,7 +106,7 @@ class BindingEntry(Table, frozen=True, kw_only=True):
         return whole_sub(self.repository, self.subject)
 
 
-class Rule(Table, frozen=True, kw_only=True):
+class Rule(ProfileTable, frozen=True, kw_only=True):
     """A package version on the blocklist. `reason` is for those whose install it blocks."""
 
     rule_id: str
@@ -117,7 +117,7 @@ class Rule(Table, frozen=True, kw_only=True):
     reason: str
 
 
-class PolicyEntry(Table, frozen=True, kw_only=True):
+class PolicyEntry(ProfileTable, frozen=True, kw_only=True):
     """The install policy's cooldown, and the member who writes the policy."""
 
     by: str
@@ -137,7 +137,7 @@ class Incident(Moment, frozen=True, kw_only=True):
     rule: Rule
 
 
-class Ecosystem(Table, frozen=True, kw_only=True):
+class EcosystemEntry(ProfileTable, frozen=True, kw_only=True):
     """Packages by popularity, the most popular first; each with versions, the newest first."""
 
     registry: str
@@ -145,7 +145,7 @@ class Ecosystem(Table, frozen=True, kw_only=True):
     packages: dict[str, tuple[str, ...]]
 
 
-class Hours(Table, frozen=True, kw_only=True):
+class WorkHours(ProfileTable, frozen=True, kw_only=True):
     """How work is distributed over the day, and the share of it at weekends."""
 
     weekday: HourWeights
@@ -153,7 +153,7 @@ class Hours(Table, frozen=True, kw_only=True):
     weekend_share: Share
 
 
-class Habits(Table, frozen=True, kw_only=True):
+class Habits(ProfileTable, frozen=True, kw_only=True):
     """How often a run is blocked, and who exports."""
 
     blocked_share: Share
@@ -161,7 +161,7 @@ class Habits(Table, frozen=True, kw_only=True):
     exporters: tuple[str, ...]
 
 
-class Networks(Table, frozen=True, kw_only=True):
+class Networks(ProfileTable, frozen=True, kw_only=True):
     """The first three numbers of the addresses that requests come from."""
 
     ci: str
@@ -169,21 +169,21 @@ class Networks(Table, frozen=True, kw_only=True):
     home: str
 
 
-class Projects(Table, frozen=True, kw_only=True):
+class Projects(ProfileTable, frozen=True, kw_only=True):
     """The organisation's projects."""
 
     names: tuple[str, ...]
 
 
-class Profile(Table, frozen=True, kw_only=True):
+class Profile(ProfileTable, frozen=True, kw_only=True):
     """The whole file."""
 
     seed: int
     issuer: str
     networks: Networks
-    hours: Hours
+    hours: WorkHours
     role_overrides: dict[Role, tuple[Capability, ...]]
-    members: dict[str, MemberEntry]
+    members: dict[str, ProfileMember]
     teams: dict[str, tuple[str, ...]]
     projects: Projects
     keys: dict[str, KeyEntry]
@@ -194,7 +194,7 @@ class Profile(Table, frozen=True, kw_only=True):
     habits: Habits
     policy: PolicyEntry
     blocklist: tuple[Rule, ...]
-    ecosystems: dict[EcosystemName, Ecosystem]
+    ecosystems: dict[EcosystemName, EcosystemEntry]
 
 
 def load_profile(path: Path = DEMO_FILE) -> Profile:

@@ -74,7 +74,7 @@ def serve_registry(wheels: list[Wheel]) -> Iterator[str]:
     """The URL of an index (PEP 691) of `wheels`, in a thread while the context lasts."""
     answers = _answers(wheels)
 
-    class Handler(BaseHTTPRequestHandler):
+    class IndexHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 60.0
 
@@ -89,7 +89,7 @@ def serve_registry(wheels: list[Wheel]) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
             """Print nothing among the demo's own lines."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), IndexHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/simple/"

@@ -15,7 +15,7 @@ from service.app.server import listen, serve
 from service.cli.demo.installs import InstallLines, install_lines, issue_demo_key
 from service.cli.demo.registry import releases, serve_registry
 from service.cli.demo.seed import DEMO_ORG, seed_demo
-from service.cli.output import Answer, Output
+from service.cli.output import CommandResult, Output
 from service.cli.progress import row_progress
 from service.core.clock import utc_now
 from service.core.secrets import current_admin_token
@@ -84,7 +84,7 @@ class _Started:
     lines: InstallLines | None
 
 
-def _welcome(ready: Settings, started: _Started) -> Answer:
+def _welcome(ready: Settings, started: _Started) -> CommandResult:
     """The demo's addresses and credentials."""
     url = ready.public_url
     values = {
@@ -99,7 +99,7 @@ def _welcome(ready: Settings, started: _Started) -> Answer:
     text = _INSTALLS.format(**installs) if installs else ""
     data = values | ({"installs": installs} if installs else {})
     # One line each: control characters in a line are shown, not interpreted.
-    return Answer(data, _WELCOME.format(**values, installs=text).splitlines())
+    return CommandResult(data, _WELCOME.format(**values, installs=text).splitlines())
 
 
 async def _prepare(settings: Settings, *, is_serving: bool) -> tuple[Settings, _Started]:

@@ -26,7 +26,7 @@ _SCHEDULE: Final = "schedule"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JobRun:
     """One request of a job: `installs` packages of its lockfile, and `more` that it asked for."""
 
     at_us: int
@@ -47,7 +47,7 @@ class Run:
         return self.at_us + self.gap_us * self.rows + RECEIVED_WITHIN_US
 
 
-class Planner:
+class RunPlanner:
     """Draws the runs of a day, always the same for the same profile and calendar."""
 
     def __init__(self, profile: Profile, calendar: Calendar) -> None:
@@ -66,7 +66,7 @@ class Planner:
         self._begins_us = self._breaks_out_us - int(incident.unnoticed_hours * _HOUR_US)
         self._is_contained_us = self._breaks_out_us + int(incident.hours * _HOUR_US)
 
-    def runs_of(self, day: date) -> list[Run]:
+    def runs_of(self, day: date) -> list[JobRun]:
         """The runs of `day` that are over by `now`, by time."""
         number = self._calendar.days.index(day)
         chance = seeded(self._profile.seed, "runs", number)
@@ -100,7 +100,7 @@ class Planner:
         for clock in job.nightly:
             yield within(day, clock) + chance.randrange(40_000_000), _SCHEDULE
 
-    def _retries(self, day: date, chance: Random) -> list[Run]:
+    def _retries(self, day: date, chance: Random) -> list[JobRun]:
         """The runs that people restarted during the incident."""
         if day != self._calendar.workdays[self._profile.incident.workday]:
             return []
@@ -123,10 +123,10 @@ class Planner:
             for name in names
         ]
 
-    def _run(self, name: str, job: JobEntry, event_name: str, at_us: int, chance: Random) -> Run:
+    def _run(self, name: str, job: JobEntry, event_name: str, at_us: int, chance: Random) -> JobRun:
         installs = max(1, round(job.installs * chance.uniform(*_INSTALLS_SPREAD)))
         gap_us = min(chance.randint(*_GAP_US), _RUN_MAX_US // (installs + 2))
-        return Run(
+        return JobRun(
             at_us=at_us,
             gap_us=gap_us,
             job=name,
@@ -154,7 +154,7 @@ def _event(token: TokenEntry | None, chance: Random) -> str:
 
 
 def hits(
-    runs: Mapping[date, list[Run]], since: date, until: date, package: str | None = None
+    runs: Mapping[date, list[JobRun]], since: date, until: date, package: str | None = None
 ) -> int:
     """How many blocklist hits there were from `since` to `until`, inclusive.
 

@@ -1,7 +1,7 @@
 """Store the demo organisation, completely or not at all."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from service.cli.demo.calendar import Calendar, from_us
 from service.cli.demo.history import Day, History
 from service.cli.demo.profile import load_profile
 from service.cli.demo.setup import OrganisationBuilder
+from service.cli.progress import Show
 from service.core.ids import new_id
 from service.core.version import service_version
 from service.store.catalog import add_segment
@@ -32,10 +33,8 @@ from service.trust.rejected.subjects import KEPT_FOR, record_of
 
 DEMO_ORG: Final = "acme"
 
-Progress = Callable[[int, int], None]
 
-
-async def seed_demo(services: Services, now: datetime, on_progress: Progress) -> bool:
+async def seed_demo(services: Services, now: datetime, on_progress: Show) -> bool:
     """Create the organisation DEMO_ORG with 90 days of history up to `now`.
 
     False, and nothing changes, if it exists already. `on_progress` receives the number of rows
@@ -98,7 +97,7 @@ async def _store(
     services: Services,
     org: Organisation,
     history: History,
-    on_progress: Progress,
+    on_progress: Show,
 ) -> None:
     """Store each day's rows as one segment, including the rows of that day's changes.
 

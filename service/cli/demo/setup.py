@@ -21,7 +21,7 @@ from service.app.composition import Services
 from service.cli.demo.actors import Actors, Key, Person, Trust
 from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
 from service.cli.demo.install_policy import install_policy
-from service.cli.demo.profile import BindingEntry, MemberEntry, Moment, Profile, Revocation
+from service.cli.demo.profile import BindingEntry, Moment, Profile, ProfileMember, Revocation
 from service.orgs.api_keys import issue_api_key
 from service.orgs.members import add_member, remove_member
 from service.orgs.organisations import create_org
@@ -37,7 +37,7 @@ ADMIN_TOKEN: Final = "admin-token"  # noqa: S105 - how the profile names it, not
 _KEY_LIFETIME: Final = timedelta(days=365)
 _BETWEEN_STEPS: Final = timedelta(seconds=7)
 
-Step = Callable[[], Awaitable[None]]
+SetupStep = Callable[[], Awaitable[None]]
 
 
 class OrganisationBuilder:
@@ -98,8 +98,8 @@ class OrganisationBuilder:
         )
 
     def _timed(
-        self, script: Iterator[tuple[Moment | None, Step]]
-    ) -> Iterator[tuple[datetime, Step]]:
+        self, script: Iterator[tuple[Moment | None, SetupStep]]
+    ) -> Iterator[tuple[datetime, SetupStep]]:
         """The steps with their instants; those without a moment follow each other immediately."""
         at = self._calendar.opened_at
         for moment, step in script:
@@ -107,7 +107,7 @@ class OrganisationBuilder:
                 at += _BETWEEN_STEPS
             yield at if moment is None else self._calendar.instant(moment), step
 
-    def _script(self, org: Organisation) -> Iterator[tuple[Moment | None, Step]]:
+    def _script(self, org: Organisation) -> Iterator[tuple[Moment | None, SetupStep]]:
         profile = self._profile
         for project in profile.projects.names:
             yield None, partial(self._make_project, org, project)
@@ -131,7 +131,7 @@ class OrganisationBuilder:
     async def _make_project(self, org: Organisation, name: str) -> None:
         self._projects[name] = await create_project(self._work, org, name, self._operator)
 
-    async def _join(self, org: Organisation, name: str, entry: MemberEntry) -> None:
+    async def _join(self, org: Organisation, name: str, entry: ProfileMember) -> None:
         self._members[name] = await add_member(
             self._work, org, entry.email, entry.role, entry.identity_provider, self._operator
         )
@@ -221,7 +221,7 @@ class OrganisationBuilder:
         return author
 
 
-def _person(name: str, member: Member, entry: MemberEntry) -> Person:
+def _person(name: str, member: Member, entry: ProfileMember) -> Person:
     return Person(
         name=name,
         member_id=member.id,

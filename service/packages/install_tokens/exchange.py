@@ -24,7 +24,7 @@ from service.store.store import Store
 from service.store.tables import InstallToken, Organisation
 from service.web.bodies import read_body
 from service.web.dependencies import receives
-from service.web.documentation import CiToken, Tag, documented
+from service.web.documentation import CiTokenUse, Tag, documented
 from service.web.parameter_types import TimestampMs
 from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
@@ -196,7 +196,7 @@ class IssuedInstallToken(Struct, kw_only=True, rename="camel"):
         TOO_MANY_INSTALL_TOKENS,
     ],
     credentials=("apiKey",),
-    ci_token=CiToken.REQUIRED,
+    ci_token=CiTokenUse.REQUIRED,
 )
 @receives(InstallTokenIssuer)
 async def issue(issuer: InstallTokenIssuer, slug: str) -> ResponseReturnValue:

@@ -19,7 +19,7 @@ from service.packages.npm.document import (
 )
 from service.packages.npm.packument import parse_package
 from service.packages.npm.versions import parse_npm_range, parse_npm_version
-from service.packages.proxy.answers import Document
+from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.origins import Origins
 
@@ -37,7 +37,7 @@ def _canonical_name(name: str) -> str:
     return name
 
 
-def _parse(document: Document, name: str, origins: Origins) -> NpmPackage:
+def _parse(document: RegistryDocument, name: str, origins: Origins) -> NpmPackage:
     return parse_package(document.body, name, origins)
 
 

@@ -8,7 +8,7 @@ from typing import Final, Self
 import msgspec
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import InvalidVersion, Version
+from service.packages.ecosystem import ComparableVersion, InvalidVersion
 from service.packages.intervals import FIRST, LAST, Cut, Interval, IntervalIndex
 from service.packages.versions import (
     ExactVersions,
@@ -49,14 +49,14 @@ class AffectedRange:
     above; without any it is unlimited.
     """
 
-    events: tuple[tuple[Version | None, str], ...]
-    limits: tuple[Version, ...]
+    events: tuple[tuple[ComparableVersion | None, str], ...]
+    limits: tuple[ComparableVersion, ...]
 
     @classmethod
     def of(cls, ecosystem: Ecosystem, boundaries: Iterable[Boundary]) -> Self:
         """The range with these events, given in any order. Raises UnreadableRange."""
-        events: list[tuple[Version | None, str]] = []
-        limits: list[Version] = []
+        events: list[tuple[ComparableVersion | None, str]] = []
+        limits: list[ComparableVersion] = []
         is_unlimited = False
         for kind, text in boundaries:
             if kind == "limit" and text == _UNLIMITED:
@@ -92,7 +92,7 @@ class AffectedRange:
             yield start, end
 
 
-def _version(ecosystem: Ecosystem, kind: str, text: str) -> Version:
+def _version(ecosystem: Ecosystem, kind: str, text: str) -> ComparableVersion:
     try:
         return parse_version(ecosystem, text)
     except InvalidVersion as error:
@@ -100,14 +100,14 @@ def _version(ecosystem: Ecosystem, kind: str, text: str) -> Version:
 
 
 def _sorted(
-    events: Sequence[tuple[Version | None, str]],
-) -> tuple[tuple[Version | None, str], ...]:
+    events: Sequence[tuple[ComparableVersion | None, str]],
+) -> tuple[tuple[ComparableVersion | None, str], ...]:
     known = [event for event in events if event[0] is not None]
     known.sort(key=lambda event: (event[0], _ORDER[event[1]]))
     return (*(event for event in events if event[0] is None), *known)
 
 
-def _reached(bound: Version | None, kind: str) -> Cut:
+def _reached(bound: ComparableVersion | None, kind: str) -> Cut:
     """The cut from which on a version has reached an event."""
     if bound is None:
         return FIRST
@@ -170,7 +170,9 @@ class PackageAdvisories:
         """True if there is any."""
         return bool(self._ids)
 
-    def first(self, text: str, version: Version | None, digests: frozenset[str]) -> str | None:
+    def first(
+        self, text: str, version: ComparableVersion | None, digests: frozenset[str]
+    ) -> str | None:
         """The id of the first advisory on a release with this version or one of these digests.
 
         `version` is None if `text` is not a version.

@@ -67,7 +67,7 @@ FEED_NOT_LISTED: Final = NotFound.of(
 
 
 @dataclass(frozen=True, slots=True)
-class ImportResult:
+class BlocklistResult:
     """The outcome of an import, or of a removal.
 
     `generation` is in force now. `changes` are by ecosystem; none for a file that was imported
@@ -172,7 +172,7 @@ class BlocklistImporter:
         *,
         feed: str = OSV,
         approve: Callable[[Changes], bool] = lambda changes: True,
-    ) -> ImportResult:
+    ) -> BlocklistResult:
         """Replace the records of `feed` whose id matches one of `patterns` by those of `file`.
 
         Raises UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken, Invalid: then the
@@ -205,7 +205,7 @@ class BlocklistImporter:
 
     async def remove_feed(
         self, feed: str, by: AuditContext, approve: Callable[[Changes], bool]
-    ) -> ImportResult:
+    ) -> BlocklistResult:
         """Remove all of `feed` from the list.
 
         Raises FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken, Invalid. `approve` as above.
@@ -226,7 +226,7 @@ class BlocklistImporter:
 
     async def _renew(
         self, generation: int, part: FeedPart, approve: Callable[[Changes], bool], began_at: float
-    ) -> ImportResult:
+    ) -> BlocklistResult:
         """Note, if that is approved, that the file of `part`, which is in force, was imported."""
         scope, sha256 = part.scope, part.archive.sha256
         if approve({}):
@@ -235,7 +235,7 @@ class BlocklistImporter:
             )
         await self._generations.forget_left_over()
         seconds = time.monotonic() - began_at
-        return ImportResult(generation, scope.feed, sha256, _counts_of(part), {}, seconds)
+        return BlocklistResult(generation, scope.feed, sha256, _counts_of(part), {}, seconds)
 
     async def _replace(
         self,
@@ -244,7 +244,7 @@ class BlocklistImporter:
         by: AuditContext,
         approve: Callable[[Changes], bool],
         began_at: float,
-    ) -> ImportResult:
+    ) -> BlocklistResult:
         """Put what `load` makes in force, if it changes anything and that is approved."""
         try:
             new = await load(begun)
@@ -260,7 +260,7 @@ class BlocklistImporter:
             await self._generations.forget(begun)
             raise
         await self._generations.forget_left_over()
-        return ImportResult(
+        return BlocklistResult(
             begun.generation if is_new else begun.base or 0,
             new.scope.feed,
             "" if new.archive is None else new.archive.sha256,

@@ -13,8 +13,8 @@ from service.packages.policy.blocklist import (
     FEED_NOT_LISTED,
     NOTHING_TO_IMPORT,
     BlocklistImporter,
+    BlocklistResult,
     Changes,
-    ImportResult,
 )
 from service.packages.policy.blocklist_contents import OSV, FeedState
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
@@ -197,7 +197,7 @@ class ImportOutcome(Answer):
     seconds: float
 
     @classmethod
-    def of(cls, result: ImportResult) -> Self:
+    def of(cls, result: BlocklistResult) -> Self:
         """The outcome of an import in the API's representation."""
         counts = result.counts
         return cls(
@@ -230,7 +230,7 @@ class RemovedFeed(Answer):
     removed: dict[str, int]
 
     @classmethod
-    def of(cls, result: ImportResult) -> Self:
+    def of(cls, result: BlocklistResult) -> Self:
         """The outcome of a removal in the API's representation."""
         changes = result.changes.items()
         return cls(

@@ -15,7 +15,7 @@ from service.packages.ecosystem import InvalidPackageName, Release
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.names import canonical_name
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.policy.model import Decision
+from service.packages.policy.model import PolicyDecision
 from service.packages.versions import VERSION_MAX
 
 PACKAGE_MAX: Final = 512
@@ -34,7 +34,7 @@ class CheckResult:
     """The decision on a release; None for `is_blocked` if it depends on an age not given."""
 
     release: Release
-    decision: Decision
+    decision: PolicyDecision
     is_blocked: bool | None
     reason: str
 

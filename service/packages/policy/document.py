@@ -20,8 +20,8 @@ from service.packages.policy.model import (
     Cooldown,
     FirstParty,
     InstallPolicy,
-    Mode,
     PackagePattern,
+    PolicyMode,
     ReleaseRule,
 )
 from service.packages.versions import VERSION_MAX, parse_range
@@ -107,7 +107,7 @@ class PolicyDocument(Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     At most 300 entries in each list.
     """
 
-    mode: Mode = Mode.ENFORCE
+    mode: PolicyMode = PolicyMode.ENFORCE
     first_party: list[FirstPartyEntry] = []
     deny: list[RuleEntry] = []
     allow: Annotated[

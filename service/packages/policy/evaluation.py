@@ -11,7 +11,7 @@ from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, CooldownActive, InstallAllowed, OssFirstParty
 from analytics.model.events import Event
 from analytics.model.instants import format_ms
-from service.packages.ecosystem import InvalidVersion, Release, Version
+from service.packages.ecosystem import ComparableVersion, InvalidVersion, Release
 from service.packages.intervals import IntervalIndex
 from service.packages.names import NamePattern, PatternIndex
 from service.packages.policy.advisories import NO_ADVISORIES, PackageAdvisories
@@ -19,10 +19,10 @@ from service.packages.policy.model import (
     ADVISED,
     DENIED,
     TOO_NEW,
-    Decision,
     InstallPolicy,
-    Mode,
     PackagePattern,
+    PolicyDecision,
+    PolicyMode,
     ReleaseRule,
 )
 from service.packages.versions import parse_version, sort_key
@@ -33,7 +33,7 @@ A set of all the ranges that a policy may have takes 2 MB."""
 
 _Value = TypeVar("_Value")
 
-_ALLOWED: Final = Decision(
+_ALLOWED: Final = PolicyDecision(
     InstallAllowed.event,
     InstallAllowed(),
     is_blocked=False,
@@ -73,12 +73,12 @@ class Rules:
         """How many ranges the rules have."""
         return sum(len(rule.texts) for rule in self._rules)
 
-    def first(self, version: Version) -> ReleaseRule | None:
+    def first(self, version: ComparableVersion) -> ReleaseRule | None:
         """The first rule that includes `version`, found by one binary search."""
         number = self._index.first(sort_key(version))
         return None if number is None else self._rules[number]
 
-    def first_or_any(self, version: Version | None) -> ReleaseRule | None:
+    def first_or_any(self, version: ComparableVersion | None) -> ReleaseRule | None:
         """As `first`; the very first one for a version that cannot be read (None).
 
         It cannot be shown to lie outside any range.
@@ -103,7 +103,7 @@ class PackagePolicy:
 
     ecosystem: Ecosystem
     name: str
-    mode: Mode
+    mode: PolicyMode
     registry: str | None
     deny: Rules
     advisories: PackageAdvisories
@@ -111,7 +111,7 @@ class PackagePolicy:
     min_age: timedelta | None
     version: str
 
-    def decide(self, release: Release, now: datetime) -> Decision:
+    def decide(self, release: Release, now: datetime) -> PolicyDecision:
         """The decision on one release of this package, without I/O."""
         if self.registry is not None:
             return self._first_party(self.registry)
@@ -139,7 +139,7 @@ class PackagePolicy:
         except OverflowError:  # a date that a registry made up
             return None
 
-    def _version_of(self, release: Release) -> Version | None:
+    def _version_of(self, release: Release) -> ComparableVersion | None:
         """The release's version if any rule asks for it; None if it cannot be read."""
         if not (self.deny or self.advisories or self.allow):
             return None
@@ -148,8 +148,8 @@ class PackagePolicy:
         except InvalidVersion:
             return None
 
-    def _first_party(self, registry: str) -> Decision:
-        return Decision(
+    def _first_party(self, registry: str) -> PolicyDecision:
+        return PolicyDecision(
             OssFirstParty.event,
             OssFirstParty(registry=registry),
             is_blocked=False,
@@ -158,7 +158,7 @@ class PackagePolicy:
             reason=f"first-party: comes from {registry} alone",
         )
 
-    def _denied(self, version: Version | None) -> Decision | None:
+    def _denied(self, version: ComparableVersion | None) -> PolicyDecision | None:
         rule = self.deny.first_or_any(version)
         if rule is None:
             return None
@@ -169,7 +169,9 @@ class PackagePolicy:
             BlocklistHit(rule_id=rule.rule_id, source="operator"), rule.rule_id, text
         )
 
-    def _advised(self, release: Release, version: Version | None) -> Decision | None:
+    def _advised(
+        self, release: Release, version: ComparableVersion | None
+    ) -> PolicyDecision | None:
         advisory_id = self.advisories.first(release.version, version, release.digests)
         if advisory_id is None:
             return None
@@ -177,7 +179,9 @@ class PackagePolicy:
             BlocklistHit(rule_id=advisory_id, source="osv"), advisory_id, f"{ADVISED}{advisory_id}"
         )
 
-    def _cooling(self, release: Release, version: Version | None, now: datetime) -> Decision | None:
+    def _cooling(
+        self, release: Release, version: ComparableVersion | None, now: datetime
+    ) -> PolicyDecision | None:
         """Blocked as too young, allowed by an exception from that, or None."""
         published_at = release.published_at
         # An unknown date counts as too young, like one in the future: either would evade the
@@ -187,7 +191,7 @@ class PackagePolicy:
         # Unlike a deny rule: a version that cannot be read cannot be shown to lie inside a range.
         rule = self.allow.first_without_range() if version is None else self.allow.first(version)
         if rule is not None:
-            return Decision(
+            return PolicyDecision(
                 InstallAllowed.event,
                 InstallAllowed(),
                 is_blocked=False,
@@ -212,12 +216,12 @@ class PackagePolicy:
         rule_id: str | None,
         reason: str,
         kind: Event = BlocklistHit.event,
-    ) -> Decision:
-        return Decision(
+    ) -> PolicyDecision:
+        return PolicyDecision(
             kind,
             envelope,
             is_blocked=True,
-            is_enforced=self.mode is Mode.ENFORCE,
+            is_enforced=self.mode is PolicyMode.ENFORCE,
             rule_id=rule_id,
             reason=reason,
         )

@@ -60,7 +60,7 @@ TOO_MANY_OWN_EXCEPTIONS: Final = Conflict.of(
 LISTED_MAX: Final = 500
 
 Decided = Literal["allowed", "declined"]
-State = Literal["open", "allowed", "declined"]
+ExceptionState = Literal["open", "allowed", "declined"]
 
 OPEN: Final = "open"
 ALLOWED: Final = "allowed"
@@ -68,7 +68,7 @@ _DECISIONS: Final[dict[str, Decided]] = {"allow": "allowed", "decline": "decline
 
 resource = Resource("policy_exceptions", "/policy/exceptions", Tag.POLICY, PolicyServices)
 
-Reason = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": REASON_MAX})]
+ExceptionReason = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": REASON_MAX})]
 
 
 class ExceptionRequest(Request):
@@ -76,7 +76,7 @@ class ExceptionRequest(Request):
 
     ecosystem: Ecosystem
     package: PackageSpec
-    reason: Reason
+    reason: ExceptionReason
     version: str | None = None
 
 
@@ -84,19 +84,19 @@ class ExceptionDecision(Request):
     """What becomes of a request."""
 
     decision: Literal["allow", "decline"]
-    reason: Reason | None = None
+    reason: ExceptionReason | None = None
 
 
 class ExceptionQuery(Request):
     """Which requests."""
 
-    state: Annotated[State, Meta(description="Only those in this state.")] | None = None
+    state: Annotated[ExceptionState, Meta(description="Only those in this state.")] | None = None
     limit: Annotated[
         int, Meta(ge=1, le=LISTED_MAX, description=f"At most so many; default {LISTED_MAX}.")
     ] = LISTED_MAX
 
 
-class ExceptionForm(Answer):
+class ExceptionEntry(Answer):
     """A request for an exception, and its decision."""
 
     id: str
@@ -106,7 +106,7 @@ class ExceptionForm(Answer):
     reason: str
     requested_by: str
     requested_at: TimestampMs
-    state: State
+    state: ExceptionState
     decided_by: str | None
     decided_at: TimestampMs | None
     decided_reason: str | None
@@ -122,7 +122,7 @@ class ExceptionForm(Answer):
             reason=asked.reason,
             requested_by=asked.requested_by,
             requested_at=format_ms(asked.requested_at),
-            state=asked.state,  # type: ignore[arg-type] # one of State
+            state=asked.state,  # type: ignore[arg-type] # one of ExceptionState
             decided_by=asked.decided_by,
             decided_at=optional_ms(asked.decided_at),
             decided_reason=asked.decided_reason,
@@ -133,7 +133,7 @@ class ExceptionList(Answer):
     """Requests for exceptions, newest first."""
 
     org: str
-    exceptions: list[ExceptionForm]
+    exceptions: list[ExceptionEntry]
 
 
 class RequestedRelease(NamedTuple):
@@ -201,13 +201,13 @@ async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> Excep
         "package": "requests==2.32.3",
         "reason": "fixes CVE-2026-1: needed today",
     },
-    returns=ExceptionForm,
+    returns=ExceptionEntry,
     status=201,
     refuses=[EXCEPTION_EXISTS, TOO_MANY_EXCEPTIONS, TOO_MANY_OWN_EXCEPTIONS],
 )
-async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> ExceptionForm:
+async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> ExceptionEntry:
     """Ask for a release to be let through before its cooldown ends; every member may."""
-    return ExceptionForm.of(
+    return ExceptionEntry.of(
         await request_exception(call.work, call.org, asked.release, asked.reason, call.by)
     )
 
@@ -218,14 +218,14 @@ async def ask(call: WriteCall[PolicyServices], asked: RequestedRelease) -> Excep
     needs=Capability.POLICY_WRITE,
     body=Parsed(ExceptionDecision, parse_decision),
     example={"decision": "allow"},
-    returns=ExceptionForm,
+    returns=ExceptionEntry,
     refuses=[EXCEPTION_NOT_FOUND, EXCEPTION_DECIDED],
 )
 async def decide(
     call: WriteCall[PolicyServices], decision: ExceptionOutcome, exception_id: str
-) -> ExceptionForm:
+) -> ExceptionEntry:
     """Allow a request, which adds an allow rule of its release to the policy, or decline it."""
-    return ExceptionForm.of(
+    return ExceptionEntry.of(
         await decide_exception(
             call.work, call.org, exception_id, decision.state, decision.reason, call.by
         )
@@ -234,7 +234,7 @@ async def decide(
 
 def exception_list(slug: str, exceptions: Sequence[PolicyException]) -> ExceptionList:
     """Requests in the API's representation."""
-    return ExceptionList(org=slug, exceptions=[ExceptionForm.of(asked) for asked in exceptions])
+    return ExceptionList(org=slug, exceptions=[ExceptionEntry.of(asked) for asked in exceptions])
 
 
 async def _count(session: AsyncSession, exceptions: Select[PolicyException]) -> int:

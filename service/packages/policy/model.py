@@ -15,7 +15,7 @@ from service.packages.versions import parse_range
 _LABEL: Final = "label"
 
 
-class Mode(StrEnum):
+class PolicyMode(StrEnum):
     """The effect of a decision to block."""
 
     ENFORCE = "enforce"
@@ -104,7 +104,7 @@ class InstallPolicy:
     Its parts are in their order on pages, each with its label there.
     """
 
-    mode: Mode = field(default=Mode.ENFORCE, metadata={_LABEL: "Mode"})
+    mode: PolicyMode = field(default=PolicyMode.ENFORCE, metadata={_LABEL: "PolicyMode"})
     first_party: tuple[FirstParty, ...] = field(default=(), metadata={_LABEL: "First-party"})
     deny: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Deny"})
     allow: tuple[ReleaseRule, ...] = field(default=(), metadata={_LABEL: "Allow"})
@@ -151,7 +151,7 @@ BLOCKING_REASONS: Final[Mapping[str, Event]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PolicyDecision:
     """The decision on one release.
 
     `envelope` is for its audit row. `is_enforced` is False in audit mode, in which a blocked

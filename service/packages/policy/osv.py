@@ -63,7 +63,7 @@ class _Affected(msgspec.Struct):
     ecosystem_specific: Any = None
 
 
-class _Record(msgspec.Struct):
+class _OsvRecord(msgspec.Struct):
     id: str
     withdrawn: str | None = None
     affected: list[_Affected] | None = None
@@ -74,7 +74,7 @@ class _Identified(msgspec.Struct):
     id: str
 
 
-_DECODER: Final = msgspec.json.Decoder(_Record)
+_DECODER: Final = msgspec.json.Decoder(_OsvRecord)
 _ID_DECODER: Final = msgspec.json.Decoder(_Identified)
 
 
@@ -122,7 +122,7 @@ def _parsed(data: bytes) -> OsvRecord:
     )
 
 
-def _packages(record: _Record) -> dict[tuple[Ecosystem, str], AdvisorySpec]:
+def _packages(record: _OsvRecord) -> dict[tuple[Ecosystem, str], AdvisorySpec]:
     packages: dict[tuple[Ecosystem, str], AdvisorySpec] = {}
     for affected in record.affected or ():
         key = _package(affected)

@@ -21,7 +21,7 @@ from service.packages.policy.document import (
     parse_policy,
     to_document,
 )
-from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
+from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyMode
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.preview import TOP, Preview, ReleaseDates, preview_policy
 from service.packages.policy.repository import find_revision, set_policy
@@ -77,7 +77,7 @@ class IfMatch(Precondition):
     ]
 
 
-class PolicyForm(Answer):
+class PolicyInForce(Answer):
     """A policy; revision 0 if none was ever set."""
 
     org: str
@@ -117,7 +117,7 @@ def parse_check(given: dict[str, Any]) -> Release:
     return parse_release(body.ecosystem, body.package, body.version, body.published_at)
 
 
-class CheckForm(Answer):
+class PolicyCheck(Answer):
     """Whether a release would be allowed, and why.
 
     `decision` is null if it depends on an age that was not given. In `audit` mode what is BLOCKED
@@ -134,7 +134,7 @@ class CheckForm(Answer):
     rule_id: str | None
     source: str | None
     reason: str
-    mode: Mode
+    mode: PolicyMode
 
 
 class PackageCount(Struct, kw_only=True):
@@ -152,7 +152,7 @@ class NamedCount(Struct, kw_only=True):
     installs: int
 
 
-class PreviewForm(Answer):
+class PolicyPreview(Answer):
     """What the policy would have done to the installs since `since`.
 
     `jobs` is the number of different CI jobs with a blocked install. `undated` installs would be
@@ -181,11 +181,11 @@ class PreviewForm(Answer):
     "get_policy",
     needs=Capability.POLICY_READ,
     query=PolicyQuery,
-    returns=PolicyForm,
+    returns=PolicyInForce,
     refuses=[REVISION_NOT_FOUND],
     headers=_ETAG,
 )
-async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyForm:
+async def show(call: Call[PolicyServices], query: PolicyQuery) -> PolicyInForce:
     """Show the organisation's install policy: the one in force, or an older revision."""
     async with call.read() as session:
         revision = await find_revision(session, call.org.id, query.revision)
@@ -205,11 +205,11 @@ def _policy_of(body: dict[str, Any]) -> InstallPolicy:
     body=Parsed(PolicyDocument, _policy_of, is_long=True),
     example=DOCUMENT_EXAMPLE,
     if_match=IfMatch,
-    returns=PolicyForm,
+    returns=PolicyInForce,
     refuses=[PolicyMoved],
     headers=_ETAG,
 )
-async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> PolicyForm:
+async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> PolicyInForce:
     """Replace the policy; after a 200 it holds for the next install in every process."""
     revision = await set_policy(call.work, call.org, policy, call.by, replaces=call.replaces)
     return policy_form(call.org.slug, revision)
@@ -221,9 +221,9 @@ async def replace(call: WriteCall[PolicyServices], policy: InstallPolicy) -> Pol
     needs=Capability.POLICY_READ,
     body=Parsed(CheckRequest, parse_check),
     example={"ecosystem": "pypi", "package": "requests==2.32.3"},
-    returns=CheckForm,
+    returns=PolicyCheck,
 )
-async def check(call: Call[PolicyServices], release: Release) -> CheckForm:
+async def check(call: Call[PolicyServices], release: Release) -> PolicyCheck:
     """Whether a release would be allowed now, and why. Nothing is recorded."""
     policy = await call.services.policies.of(call.org, release.ecosystem, release.name)
     verdict = check_release(policy, release, call.services.clock())
@@ -236,10 +236,10 @@ async def check(call: Call[PolicyServices], release: Release) -> CheckForm:
     needs=Capability.POLICY_READ,
     body=Parsed(PolicyDocument, _policy_of, is_long=True),
     example=DOCUMENT_EXAMPLE,
-    returns=PreviewForm,
+    returns=PolicyPreview,
     refuses=QUERY_REFUSALS,
 )
-async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PreviewForm:
+async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PolicyPreview:
     """What a policy would have done to the installs of the last 30 days. Nothing is changed."""
     services, now = call.services, call.services.clock()
     log = await open_log(services.store, services.lake, call.org, now)
@@ -249,10 +249,10 @@ async def preview(call: Call[PolicyServices], policy: InstallPolicy) -> PreviewF
     return preview_form(call.org.slug, previewed)
 
 
-def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
+def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyInForce:
     """A revision in the API's representation; None is no policy."""
     if revision is None:
-        return PolicyForm(
+        return PolicyInForce(
             org=slug,
             revision=0,
             sha256=None,
@@ -260,7 +260,7 @@ def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
             changed_at=None,
             policy=to_document(NO_POLICY),
         )
-    return PolicyForm(
+    return PolicyInForce(
         org=slug,
         revision=revision.revision,
         sha256=revision.sha256,
@@ -270,11 +270,11 @@ def policy_form(slug: str, revision: PolicyRevision | None) -> PolicyForm:
     )
 
 
-def check_form(slug: str, verdict: CheckResult, mode: Mode) -> CheckForm:
+def check_form(slug: str, verdict: CheckResult, mode: PolicyMode) -> PolicyCheck:
     """A verdict in the API's representation."""
     decision, release = verdict.decision, verdict.release
     is_known = verdict.is_blocked is not None
-    return CheckForm(
+    return PolicyCheck(
         org=slug,
         ecosystem=release.ecosystem,
         package=release.name,
@@ -289,9 +289,9 @@ def check_form(slug: str, verdict: CheckResult, mode: Mode) -> CheckForm:
     )
 
 
-def preview_form(slug: str, preview: Preview) -> PreviewForm:
+def preview_form(slug: str, preview: Preview) -> PolicyPreview:
     """A preview in the API's representation."""
-    return PreviewForm(
+    return PolicyPreview(
         org=slug,
         since=format_us(preview.since),
         summary=summary_of(preview),

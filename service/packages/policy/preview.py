@@ -18,7 +18,12 @@ from analytics.query.aggregates import Group
 from service.audit.tenant_log import TenantLog
 from service.audit.worker_process import WorkerProcess
 from service.core.fair_queue import Length
-from service.packages.ecosystem import InvalidPackageName, InvalidVersion, Release, Version
+from service.packages.ecosystem import (
+    ComparableVersion,
+    InvalidPackageName,
+    InvalidVersion,
+    Release,
+)
 from service.packages.names import canonical_name
 from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
@@ -59,8 +64,8 @@ class ReleaseDates(Protocol):
     """Tells when releases were published."""
 
     async def of(
-        self, ecosystem: Ecosystem, name: str, versions: Collection[Version]
-    ) -> Mapping[Version, datetime]:
+        self, ecosystem: Ecosystem, name: str, versions: Collection[ComparableVersion]
+    ) -> Mapping[ComparableVersion, datetime]:
         """The dates of those of `versions` that are known; `name` is canonical."""
 
 
@@ -136,7 +141,7 @@ class _Cooling:
     """A group of installs of a release that the cooldown applies to: until it is of this age."""
 
     release: Release
-    version: Version
+    version: ComparableVersion
     group: Group
     min_age: timedelta
 
@@ -215,7 +220,7 @@ class _Previewing:
         for entry in self.cooling:
             by_package.setdefault((entry.release.ecosystem, entry.release.name), []).append(entry)
         for package, entries in by_package.items():
-            known: Mapping[Version, datetime] = {}
+            known: Mapping[ComparableVersion, datetime] = {}
             if time.monotonic() < ends_at:
                 known = await dates.of(*package, {entry.version for entry in entries})
             for entry in entries:
@@ -331,7 +336,7 @@ def _new(release: Release) -> Release:
     return Release(release.ecosystem, release.name, release.version)
 
 
-def _version(release: Release) -> Version | None:
+def _version(release: Release) -> ComparableVersion | None:
     try:
         return parse_version(release.ecosystem, release.version)
     except InvalidVersion:

@@ -41,7 +41,7 @@ class Validators:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class RegistryDocument:
     """A registry's response, whole and decompressed."""
 
     url: str

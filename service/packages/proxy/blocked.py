@@ -26,7 +26,7 @@ from service.core.text_rules import visible
 from service.orgs.members import list_owners
 from service.packages.ecosystem import InvalidPackageName
 from service.packages.names import canonical_name
-from service.packages.policy.model import BLOCKING_REASONS, Decision
+from service.packages.policy.model import BLOCKING_REASONS, PolicyDecision
 from service.packages.proxy.services import ProxyServices
 from service.packages.refusals import PUBLISHING_NOT_SUPPORTED
 from service.store.tables import Organisation
@@ -64,7 +64,9 @@ _READING: Final = ("GET", "HEAD")
 _WRITING: Final = ("DELETE", "PATCH", "POST", "PUT")
 
 
-def blocked_path(slug: str, audit_id: str, name: str, version: str, decision: Decision) -> str:
+def blocked_path(
+    slug: str, audit_id: str, name: str, version: str, decision: PolicyDecision
+) -> str:
     """The path that explains one refusal. It has the reason, for readers of a build log."""
     parts = [quote(part, safe="@") for part in (audit_id, name, version)]
     return f"/proxy/{slug}/blocked/" + "/".join([*parts, segment_of(decision.reason)])

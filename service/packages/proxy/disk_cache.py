@@ -52,7 +52,7 @@ class PartialFile:
     descriptor: int
 
 
-class _File(NamedTuple):
+class _CacheEntry(NamedTuple):
     path: str
     size: int
     used_ns: int
@@ -159,19 +159,19 @@ class DiskCache:
         disk = os.statvfs(self._root)
         return size + self._free_bytes_min - disk.f_bavail * disk.f_frsize
 
-    def _files(self) -> Iterator[_File]:
+    def _files(self) -> Iterator[_CacheEntry]:
         with suppress(FileNotFoundError), os.scandir(self._kept) as shards:
             for shard in shards:
                 yield from _files_in(shard.path)
 
 
-def _files_in(folder: str) -> Iterator[_File]:
+def _files_in(folder: str) -> Iterator[_CacheEntry]:
     with os.scandir(folder) as entries:
         for entry in entries:
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 owner = _owner_of(entry.path)
-                yield _File(entry.path, status.st_size, status.st_atime_ns, owner)
+                yield _CacheEntry(entry.path, status.st_size, status.st_atime_ns, owner)
 
 
 def _set_owner(descriptor: int, owner: str) -> None:
@@ -210,7 +210,7 @@ def _remove_unlocked(path: Path) -> bool:
 
 
 READ_BYTES: Final = 256 * 1024
-Identity = tuple[int, int, int, int]
+FileIdentity = tuple[int, int, int, int]
 """Device, inode, size and modification time."""
 
 _Result = TypeVar("_Result")
@@ -296,7 +296,7 @@ async def open_file(path: Path) -> OpenedFile | None:
     return OpenedFile(descriptors[0], os.fstat(descriptors[0]))
 
 
-def identity_of(status: os.stat_result) -> Identity:
+def identity_of(status: os.stat_result) -> FileIdentity:
     """Values that differ for another file, and for the same file with changed contents."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

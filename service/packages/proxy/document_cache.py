@@ -24,7 +24,7 @@ from service.core.clock import Clock
 from service.core.fair_queue import Length
 from service.core.single_flight import SingleFlight
 from service.packages.proxy.admission import Permit
-from service.packages.proxy.answers import Document
+from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.document_files import (
     CompressedDocument,
     DocumentFiles,
@@ -396,7 +396,7 @@ class DocumentCache(Generic[_Value]):
         return self._fresh(stored, now)
 
     async def _pack(
-        self, document: Document, name: str, org: str
+        self, document: RegistryDocument, name: str, org: str
     ) -> tuple["_Contents", StoredDocument]:
         """`document` as it is stored. Raises UpstreamFailed."""
         codec = self._codec
@@ -419,7 +419,9 @@ class DocumentCache(Generic[_Value]):
         except codec.invalid as error:
             raise self._unusable(document, str(error)) from error
 
-    async def _refuse_emptied(self, name: str, known: CachedDocument, answer: Document) -> None:
+    async def _refuse_emptied(
+        self, name: str, known: CachedDocument, answer: RegistryDocument
+    ) -> None:
         """Raise UpstreamFailed if an empty document must not replace `known`.
 
         A registry that has lost its index says the same as one whose package was emptied. The
@@ -431,7 +433,7 @@ class DocumentCache(Generic[_Value]):
         if self._clock() - emptied_at < EMPTIED_AFTER:
             raise self._unusable(answer, "it lists nothing any more, where it did before")
 
-    def _unusable(self, document: Document, fault: str) -> UpstreamFailed:
+    def _unusable(self, document: RegistryDocument, fault: str) -> UpstreamFailed:
         reason = f"a document cannot be used: {fault}"
         _log.warning("upstream_failed", url=document.url, reason=reason)
         self._upstream.record_failure(reason)
@@ -466,10 +468,10 @@ class _Contents:
 
 
 def _pack_document(
-    parse: Callable[[Document, str], _Value],
+    parse: Callable[[RegistryDocument, str], _Value],
     is_empty: Callable[[_Value], bool],
     encode: Callable[[_Value], bytes],
-    document: Document | CompressedDocument,
+    document: RegistryDocument | CompressedDocument,
     name: str,
 ) -> _Contents:
     """`document` in the form in which it is stored."""

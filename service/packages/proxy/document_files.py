@@ -19,7 +19,7 @@ import structlog
 
 from service.audit.lake import Lake
 from service.core.threads import run_uncancellable
-from service.packages.proxy.answers import Document, Validators
+from service.packages.proxy.answers import RegistryDocument, Validators
 from service.packages.proxy.disk_cache import DiskCache, Usage, touch
 
 UNPACKED_BYTES_MAX: Final = 256 * 2**20
@@ -71,7 +71,7 @@ class CompressedDocument:
     compressed: bytes
 
     @classmethod
-    def of(cls, document: Document) -> Self:
+    def of(cls, document: RegistryDocument) -> Self:
         """`document` in a form that is quick to pickle."""
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, "zstd") as stream:
@@ -82,10 +82,10 @@ class CompressedDocument:
             document.url, document.content_type, document.validators, document.size, compressed
         )
 
-    def document(self) -> Document:
+    def document(self) -> RegistryDocument:
         """The document, with its body in one piece."""
         body = _CODEC.decompress(self.compressed, self.body_bytes, asbytes=True)
-        return Document(self.url, self.content_type, (body,), self.validators)
+        return RegistryDocument(self.url, self.content_type, (body,), self.validators)
 
 
 class DocumentDamaged(Exception):

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from service.packages.proxy.answers import Document
+from service.packages.proxy.answers import RegistryDocument
 
 DOCUMENT_BYTES_MAX: Final = 64 << 20
 
@@ -36,7 +36,7 @@ class Codec(Generic[T]):
     path: Callable[[str], str]
     """The path of a name's document, relative to the registry and percent-encoded."""
 
-    parse: Callable[[Document, str], T]
+    parse: Callable[[RegistryDocument, str], T]
     """The value of a document, which must be the document of the given name."""
 
     is_empty: Callable[[T], bool]

@@ -29,7 +29,7 @@ from service.packages.proxy.disk_cache import (
     FREE_BYTES_MIN,
     READ_BYTES,
     DiskCache,
-    Identity,
+    FileIdentity,
     LoadedFile,
     OpenedFile,
     Usage,
@@ -63,7 +63,7 @@ _log = structlog.get_logger(__name__)
 class Verified(NamedTuple):
     """A file whose digest was right, and its SHA-256."""
 
-    identity: Identity
+    identity: FileIdentity
     sha256: str | None
 
 

@@ -35,7 +35,7 @@ from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallAuthorizer, InstallPrincipal
-from service.packages.policy.model import Decision
+from service.packages.policy.model import PolicyDecision
 from service.packages.proxy.artifacts import (
     ArtifactName,
     Artifacts,
@@ -89,7 +89,7 @@ class Install:
 
     release: Release
     key: FileKey
-    decision: Decision
+    decision: PolicyDecision
     artifact: ArtifactName
     sha256: str | None
     client: str | None

@@ -12,7 +12,7 @@ from analytics.model.rows import CLIENT_MAX
 from service.packages.ecosystem import Release
 from service.packages.install_tokens.authorization import InstallPrincipal
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.policy.model import FILE_CHANGED, Decision
+from service.packages.policy.model import FILE_CHANGED, PolicyDecision
 from service.packages.proxy.artifacts import ArtifactName
 from service.packages.proxy.blocked import blocked_path, blocked_redirect
 from service.packages.proxy.downloads import Admit
@@ -113,7 +113,7 @@ class Installer:
             None if _gets_no_byte(file) else record,
         )
 
-    async def _refuse(self, file: OfferedFile, decision: Decision) -> Response:
+    async def _refuse(self, file: OfferedFile, decision: PolicyDecision) -> Response:
         # Recorded as well: the address that explains it names its row.
         recorded = await self._record(file, decision)
         release = file.release
@@ -122,12 +122,12 @@ class Installer:
         )
         return blocked_redirect(f"{self.services.public_url}{path}")
 
-    async def _record(self, file: OfferedFile, decision: Decision) -> RecordedInstall:
+    async def _record(self, file: OfferedFile, decision: PolicyDecision) -> RecordedInstall:
         install = _install(file, decision)
         return await self.services.installs.record(self.org, self.principal, install)
 
 
-def _install(file: OfferedFile, decision: Decision) -> Install:
+def _install(file: OfferedFile, decision: PolicyDecision) -> Install:
     return Install(
         file.release,
         file.key,
@@ -156,11 +156,11 @@ def _gets_no_byte(file: OfferedFile) -> bool:
     return request.method == "HEAD" or is_known(request, file.key)
 
 
-def _changed(file: OfferedFile, known: KnownFile) -> Decision:
+def _changed(file: OfferedFile, known: KnownFile) -> PolicyDecision:
     """The refusal of a file whose name another one had before, in every mode of the policy."""
     name = file.artifact
     _log.warning("artifact_changed", **name._asdict(), before=str(known.key), offered=str(file.key))
-    return Decision(
+    return PolicyDecision(
         ArtifactChanged.event,
         ArtifactChanged(
             file_name=name.file_name,

@@ -17,7 +17,7 @@ from service.core.clock import Clock
 from service.core.metrics import Metrics
 from service.core.origins import Registry, WebOrigin
 from service.core.settings import Settings
-from service.packages.ecosystem import EcosystemFacts, InvalidVersion, Version
+from service.packages.ecosystem import ComparableVersion, EcosystemFacts, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue, RequestRates
 from service.packages.proxy.disk_cache import FREE_BYTES_MIN
@@ -249,8 +249,8 @@ class PublicationDates:
         self._registries = registries
 
     async def of(
-        self, ecosystem: Ecosystem, name: str, versions: Collection[Version]
-    ) -> dict[Version, datetime]:
+        self, ecosystem: Ecosystem, name: str, versions: Collection[ComparableVersion]
+    ) -> dict[ComparableVersion, datetime]:
         """The dates of those of `versions` that are known; `name` is canonical.
 
         A release is as old as its first file.
@@ -262,7 +262,7 @@ class PublicationDates:
         # A list: the document may be emptied once it is read.
         dates = ECOSYSTEMS[ecosystem].dates
         listed = await registry.documents.read(document, lambda value: list(dates(value)))
-        found: dict[Version, datetime] = {}
+        found: dict[ComparableVersion, datetime] = {}
         for text, at in listed:
             try:
                 version = parse_version(ecosystem, text)

@@ -35,7 +35,7 @@ class FirstPartyRegistry:
     orgs: frozenset[str]
 
 
-class _Fault(Exception):
+class _RegistryFault(Exception):
     """What is wrong with a table; the text begins with the key's name."""
 
 
@@ -52,7 +52,7 @@ def load_registries(path: Path | None) -> dict[str, FirstPartyRegistry]:
     except OSError as error:
         raise InvalidSetting(f"{_SETTING} {path}: {error.strerror}") from error
     # Without the cause below: its text may repeat a URL with credentials.
-    except _Fault as fault:
+    except _RegistryFault as fault:
         raise InvalidSetting(f"{_SETTING} {path}: {fault}") from None
     except UnicodeDecodeError:
         raise InvalidSetting(f"{_SETTING} {path}: not UTF-8") from None
@@ -62,12 +62,12 @@ def _tables(text: str) -> dict[str, object]:
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise _Fault(f"not TOML: {error}") from error
+        raise _RegistryFault(f"not TOML: {error}") from error
     registries = content.pop("registries", {})
     if content:
-        raise _Fault(f"unknown table {next(iter(content))}: each is [registries.NAME]")
+        raise _RegistryFault(f"unknown table {next(iter(content))}: each is [registries.NAME]")
     if not isinstance(registries, dict):
-        raise _Fault("registries: is not a table")
+        raise _RegistryFault("registries: is not a table")
     return registries
 
 
@@ -77,14 +77,14 @@ def _registry(name: str, table: object) -> FirstPartyRegistry:
         parsed = msgspec.convert(table, _Table)
     except msgspec.ValidationError as error:
         text, _, key = str(error).partition(" - at `$")
-        raise _Fault(f"{place}{key.rstrip('`')}: {text}") from None
+        raise _RegistryFault(f"{place}{key.rstrip('`')}: {text}") from None
     for number, origin in enumerate(parsed.file_origins):
         try:
             parse_origin(origin)
         except InvalidOrigin as error:
-            raise _Fault(f"{place}.file_origins[{number}] {error}") from None
+            raise _RegistryFault(f"{place}.file_origins[{number}] {error}") from None
     try:
         registry = parse_registry(parsed.url, parsed.file_origins)
     except InvalidOrigin as error:
-        raise _Fault(f"{place}.url {error}") from None
+        raise _RegistryFault(f"{place}.url {error}") from None
     return FirstPartyRegistry(parsed.ecosystem, registry, frozenset(parsed.orgs))

@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Located(Generic[_Value]):
+class LocatedPackage(Generic[_Value]):
     """A package: the policy on it, and the document of the registry that it comes from."""
 
     policy: PackagePolicy
@@ -98,7 +98,7 @@ class ProxyServices:
 
     async def page(
         self,
-        located: Located[_Value],
+        located: LocatedPackage[_Value],
         content_type: str,
         parts: tuple[Hashable, ...],
         render: Callable[[_Value, Mapping[str, KnownFile]], RenderedPage],
@@ -142,7 +142,7 @@ class ProxyServices:
 
     async def locate(
         self, facts: EcosystemFacts[_Value], org: Organisation, name: str
-    ) -> Located[_Value]:
+    ) -> LocatedPackage[_Value]:
         """The package called `name`, in any spelling, with the policy as of its document's arrival.
 
         Raises NO_PACKAGE_NAME, ECOSYSTEM_NOT_SERVED, FIRST_PARTY_NOT_SERVED, UpstreamMissing,
@@ -156,12 +156,12 @@ class ProxyServices:
             known = registry.documents.in_memory(canonical)
             # Nothing was awaited since the policy was read: it is the one in force.
             if known is not None:
-                return Located(policy, registry, known)
+                return LocatedPackage(policy, registry, known)
             document = await registry.documents.get(canonical, org.id)
             # Read again: the registry may have taken a minute, and rules may have changed.
             asked_for, policy = policy, await self.policies.of(org, ecosystem, canonical)
             if policy.registry == asked_for.registry:
-                return Located(policy, registry, document)
+                return LocatedPackage(policy, registry, document)
 
     async def find(
         self,
@@ -169,7 +169,7 @@ class ProxyServices:
         org: Organisation,
         name: str,
         find: Callable[[_Value], _Entry],
-    ) -> tuple[Located[_Value], _Entry]:
+    ) -> tuple[LocatedPackage[_Value], _Entry]:
         """The package, with the policy as of now, and what `find` finds in its document."""
         while True:
             located = await self.locate(facts, org, name)

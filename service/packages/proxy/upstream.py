@@ -29,8 +29,8 @@ from service.core.http_client import outgoing_client
 from service.core.origins import Registry, WebOrigin
 from service.packages.proxy.admission import AdmissionQueue, Holder, Permit, RequestRates
 from service.packages.proxy.answers import (
-    Document,
     FileStream,
+    RegistryDocument,
     UpstreamHealth,
     UpstreamLimits,
     Validators,
@@ -196,7 +196,7 @@ class Upstream:
 
     async def document(
         self, path: str, accept: str, known: Validators | None = None
-    ) -> Document | None:
+    ) -> RegistryDocument | None:
         """The document at the relative `path`, percent-encoded; None if it is still `known`."""
         conditions = known.conditions if known is not None else {}
         headers = {"accept": accept, "accept-encoding": "gzip", **conditions}
@@ -207,7 +207,7 @@ class Upstream:
                 return None
             return await self._document(response)
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Document:
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> RegistryDocument:
         """The answer to a query with `body`. Redirects are not followed."""
         url = self._address(path)
         time_max_s = self.limits.query_s if self.is_suspect else self.limits.document_s
@@ -241,7 +241,7 @@ class Upstream:
             async with aclosing(bounded) as pieces:
                 yield FileStream(length, pieces)
 
-    async def _document(self, response: httpx2.Response) -> Document:
+    async def _document(self, response: httpx2.Response) -> RegistryDocument:
         _check_status(response)
         bytes_max = self.limits.document_bytes
         if (_length(response) or 0) > bytes_max:
@@ -251,7 +251,7 @@ class Upstream:
             pieces = await read_body(response.aiter_raw(), coding, bytes_max)
         except BodyFault as error:
             _fail(response.url, f"the document {error}")
-        return Document(
+        return RegistryDocument(
             url=str(response.url),
             content_type=response.headers.get("content-type", ""),
             pieces=pieces,

@@ -8,7 +8,7 @@ from typing import Final
 
 from analytics.model.ecosystems import Ecosystem
 from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
-from service.packages.proxy.answers import Document
+from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.origins import Origins
 from service.packages.pypi.clients import PDM, PIP, POETRY, UV, index_url
@@ -40,7 +40,7 @@ def _canonical_name(name: str) -> str:
     return _folded(name)
 
 
-def _parse(document: Document, name: str, origins: Origins) -> PypiProject:
+def _parse(document: RegistryDocument, name: str, origins: Origins) -> PypiProject:
     media_type = document.content_type.partition(";")[0].strip().lower()
     if media_type.endswith("json"):
         return parse_json(document.body, name, document.url, origins)

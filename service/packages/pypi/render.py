@@ -25,7 +25,7 @@ from service.packages.pypi.listing import MINOR_MAX
 from service.packages.pypi.project import ProjectFile, PypiProject
 
 
-class _File(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
+class _FileEntry(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
     filename: str
     url: str
     hashes: dict[str, str]
@@ -37,22 +37,22 @@ class _File(msgspec.Struct, rename="kebab", omit_defaults=True, gc=False):
     provenance: str | None = None
 
 
-class _Meta(msgspec.Struct, rename="kebab", omit_defaults=True):
+class _RenderedMeta(msgspec.Struct, rename="kebab", omit_defaults=True):
     api_version: str
     tracks: tuple[str, ...] = ()
 
 
-class _Status(msgspec.Struct, omit_defaults=True):
+class _RenderedStatus(msgspec.Struct, omit_defaults=True):
     status: str
     reason: str | None = None
 
 
-class _Page(msgspec.Struct, rename="kebab", omit_defaults=True):
-    meta: _Meta
+class _RenderedPage(msgspec.Struct, rename="kebab", omit_defaults=True):
+    meta: _RenderedMeta
     name: str
     versions: list[str]
     alternate_locations: tuple[str, ...] = ()
-    project_status: _Status | None = None
+    project_status: _RenderedStatus | None = None
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -65,12 +65,14 @@ def render_json(project: PypiProject, base: str, marks: Mapping[str, str]) -> It
     `base` is the URL of the proxied index, without a trailing slash. `marks` has the reason by
     file name.
     """
-    page = _Page(
-        meta=_Meta(_api_version(project), project.tracks),
+    page = _RenderedPage(
+        meta=_RenderedMeta(_api_version(project), project.tracks),
         name=project.name,
         versions=list(dict.fromkeys(file.version for file in project.files)),
         alternate_locations=project.alternate_locations,
-        project_status=_Status(project.status, project.status_reason) if project.status else None,
+        project_status=_RenderedStatus(project.status, project.status_reason)
+        if project.status
+        else None,
     )
     yield _ENCODER.encode(page)[:-1] + b',"files":['
     separator = b""
@@ -80,8 +82,8 @@ def render_json(project: PypiProject, base: str, marks: Mapping[str, str]) -> It
     yield b"]}"
 
 
-def _file(file: ProjectFile, base: str, marks: Mapping[str, str]) -> _File:
-    return _File(
+def _file(file: ProjectFile, base: str, marks: Mapping[str, str]) -> _FileEntry:
+    return _FileEntry(
         file.filename,
         f"{base}/files/{file.origin}{file.path}",
         file.hashes,

@@ -13,7 +13,7 @@ from service.access.roles import Capability
 from service.core.header_names import API_KEY_HEADER
 from service.orgs.api_keys import NEVER, OVERLAP_DEFAULT, KeyTerms, expires_soon
 from service.orgs.key_api import IssuedApiKey, NewApiKey, issue, revoke, rotate
-from service.pages.display_names import Person, find_names
+from service.pages.display_names import NamedActor, find_names
 from service.pages.page import Form, IssuedSecret, Page, View, list_part
 from service.pages.services import DashboardServices
 from service.store.organisations import (
@@ -61,7 +61,7 @@ class KeyRow:
     """One key. `owner` is who created it, if that was recorded."""
 
     key: ApiKey
-    owner: Person | None
+    owner: NamedActor | None
     expires_soon: bool
 
 

@@ -13,7 +13,7 @@ from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.policy.check import CheckResult, check_release, parse_release
 from service.packages.policy.document import decode_document
 from service.packages.policy.evaluation import PackagePolicy
-from service.packages.policy.model import NO_POLICY, Mode, ReleaseRule
+from service.packages.policy.model import NO_POLICY, PolicyMode, ReleaseRule
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.repository import find_revision
 from service.pages.page import Page, View
@@ -34,7 +34,7 @@ _NEVER_PUBLIC: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ShownVerdict:
     """The verdict in words, and the rule's place on the policy page (an id there), if any.
 
     `tone` is the notice's: done, fault-panel or past.
@@ -86,10 +86,10 @@ async def check_page(call: Call[DashboardServices], query: CheckQuery) -> View:
     return view | {"answer": _answer(verdict, policy, await _place(call, verdict))}
 
 
-def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> Answer:
+def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> ShownVerdict:
     release, decision = verdict.release, verdict.decision
     what = f"{release.name} {release.version} ({ECOSYSTEMS[release.ecosystem].label})"
-    is_audit = policy.mode is Mode.AUDIT
+    is_audit = policy.mode is PolicyMode.AUDIT
     if decision.kind == OssFirstParty.event:
         title = f"Not from a public registry: {what}"
         consequence, tone = _NEVER_PUBLIC.format(registry=policy.registry), "past"
@@ -111,7 +111,7 @@ def _answer(verdict: CheckResult, policy: PackagePolicy, place: str | None) -> A
             "The proxy marks this version in the index, and refuses its file. A version range"
             " takes the newest version that is allowed."
         )
-    return Answer(verdict, title, consequence, tone, decision.rule_id, place)
+    return ShownVerdict(verdict, title, consequence, tone, decision.rule_id, place)
 
 
 async def _place(call: Call[DashboardServices], verdict: CheckResult) -> str | None:

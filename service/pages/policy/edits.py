@@ -42,7 +42,7 @@ _TAKEN: Final = " is the id of "
 _ANY: Final = "x"
 """A stand-in for any required text."""
 
-Document = dict[str, Any]
+PolicyJson = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ def propose(edit: Edit, policy: InstallPolicy) -> InstallPolicy:
     return _with_entry(edit.kind.removeprefix(_ADD), edit.fields, to_json(policy))
 
 
-def _parsed(document: Document, name: str) -> InstallPolicy:
+def _parsed(document: PolicyJson, name: str) -> InstallPolicy:
     try:
         return parse_policy(document)
     except Invalid as fault:
         raise EditRefused({name: [_bare(fault)]}) from fault
 
 
-def _with_cooldown(fields: Mapping[str, str], document: Document) -> InstallPolicy:
+def _with_cooldown(fields: Mapping[str, str], document: PolicyJson) -> InstallPolicy:
     faults: dict[str, list[str]] = {}
     days_text = fields["min_age_days"].strip()
     days = int(days_text) if re.fullmatch(r"[0-9]{1,5}", days_text, re.ASCII) else 0
@@ -136,7 +136,7 @@ def _without(part: str, entry: str, policy: InstallPolicy) -> InstallPolicy:
     return parse_policy(document)
 
 
-def _with_entry(part: str, fields: Mapping[str, str], document: Document) -> InstallPolicy:
+def _with_entry(part: str, fields: Mapping[str, str], document: PolicyJson) -> InstallPolicy:
     """The document with a new entry, whose fields are judged one after the other."""
     typed, valid = _entry(fields), _valid_entry(_ENTRIES[part])
     faults = {
@@ -164,16 +164,16 @@ def _with_entry(part: str, fields: Mapping[str, str], document: Document) -> Ins
     return policy
 
 
-def _valid_entry(model: type[Struct]) -> Document:
+def _valid_entry(model: type[Struct]) -> PolicyJson:
     """Stand-ins for faulty fields, so that the errors of the other fields are found, too."""
     optional = {each.name: None for each in structs.fields(model) if not each.required}
     texts = {each.name: _ANY for each in structs.fields(model) if each.required}
     return texts | optional | {"ecosystem": Ecosystem.PYPI.value, "versions": []}
 
 
-def _entry(fields: Mapping[str, str]) -> Document:
+def _entry(fields: Mapping[str, str]) -> PolicyJson:
     """The entry in the fields, with one range per line; empty fields are left out."""
-    entry: Document = {name: text.strip() for name, text in fields.items()}
+    entry: PolicyJson = {name: text.strip() for name, text in fields.items()}
     if "versions" in entry:
         lines = (line.strip() for line in entry["versions"].splitlines())
         entry["versions"] = [line for line in lines if line]
@@ -208,12 +208,12 @@ def _whole(text: str) -> InstallPolicy:
     raise EditRefused({"document": faults})
 
 
-def _list(document: Document, part: str) -> list[Any]:
+def _list(document: PolicyJson, part: str) -> list[Any]:
     value = document.get(part)
     return value if isinstance(value, list) else []
 
 
-def _drop(path: str, document: Document, numbers: Mapping[str, list[int]]) -> bool:
+def _drop(path: str, document: PolicyJson, numbers: Mapping[str, list[int]]) -> bool:
     """Remove the entry or part that an error at `path` is about; False if it is none of them."""
     match = _ENTRY.match(path)
     if match is not None and numbers[match["part"]]:

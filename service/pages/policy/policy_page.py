@@ -27,8 +27,8 @@ from service.packages.policy.model import (
     NO_POLICY,
     PART_LABELS,
     InstallPolicy,
-    Mode,
     PolicyDifference,
+    PolicyMode,
     difference,
 )
 from service.packages.policy.policy_api import PREVIEW_MAX_S, PolicyQuery, PolicyServices, replace
@@ -45,7 +45,7 @@ from service.pages.navigation import may, page_context
 from service.pages.page import Form, FormState, Page, View, page_post
 from service.pages.policy.edits import Edit, EditRefused, propose, read_edit
 from service.pages.services import DashboardServices
-from service.pages.state import State
+from service.pages.state import PageState
 from service.pages.streaming import Later, streamed
 from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.store.tables import PolicyRevision
@@ -61,8 +61,8 @@ CHOICES: Final = [(str(ecosystem), facts.label) for ecosystem, facts in ECOSYSTE
 """The ecosystems to choose from, with their names for people."""
 
 MODES: Final = [
-    (str(Mode.ENFORCE), "enforce: refuse what is blocked"),
-    (str(Mode.AUDIT), "audit: record what would be blocked, and serve it"),
+    (str(PolicyMode.ENFORCE), "enforce: refuse what is blocked"),
+    (str(PolicyMode.AUDIT), "audit: record what would be blocked, and serve it"),
 ]
 FIELD_WORDS: Final = {
     "id": "name of the rule",
@@ -293,7 +293,7 @@ async def _effect(
     if isinstance(preview, SummaryUnavailable):
         return preview
     path = url_for("dashboard.audit_page", slug=call.org.slug)
-    installs = State({"last": ("30d",)}, path).only("decision", "ALLOWED")
+    installs = PageState({"last": ("30d",)}, path).only("decision", "ALLOWED")
     has_links = may(call.caller, Capability.AUDIT_READ, call.org)
 
     def counted(text: str, count: int, **filters: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from service.access.sign_in.services import SignInServices
 from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
-from service.web.documentation import CiToken, Tag, documented
+from service.web.documentation import CiTokenUse, Tag, documented
 from service.web.parameter_types import TimestampMs
 from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
@@ -61,7 +61,7 @@ class EndedSession(Struct, kw_only=True):
     Tag.SESSIONS,
     answers={200: OwnSession},
     refusals=[UNKNOWN_PARAMETER],
-    ci_token=CiToken.IGNORED,
+    ci_token=CiTokenUse.IGNORED,
 )
 @receives(SignInServices)
 async def show(services: SignInServices) -> ResponseReturnValue:
@@ -79,7 +79,7 @@ async def show(services: SignInServices) -> ResponseReturnValue:
     answers={200: EndedSession},
     refusals=[UNKNOWN_PARAMETER, CROSS_SITE],
     credentials=("session", "bearer"),
-    ci_token=CiToken.IGNORED,
+    ci_token=CiTokenUse.IGNORED,
 )
 @receives(SignInServices)
 async def end(services: SignInServices) -> ResponseReturnValue:

@@ -15,7 +15,7 @@ from analytics.model.labels import event_label
 from service.access.roles import Capability
 from service.audit.tenant_log import open_log
 from service.core.errors import Conflict
-from service.pages.display_names import Person
+from service.pages.display_names import NamedActor
 from service.pages.navigation import may
 from service.pages.page import FormState, Page, View
 from service.pages.services import DashboardServices
@@ -39,7 +39,7 @@ class HistoryEntry:
 
     at: str
     event: str
-    by: Person
+    by: NamedActor
     surface: str
     request_id: str | None
 
@@ -120,12 +120,12 @@ async def _changes(
     return [_change(json.loads(entry), people) for entry in json_objects(rows, org.id)]
 
 
-def _change(entry: dict[str, Any], people: dict[str, Person]) -> HistoryEntry:
+def _change(entry: dict[str, Any], people: dict[str, NamedActor]) -> HistoryEntry:
     actor = entry["actor"]
     return HistoryEntry(
         at=entry["created_at"],
         event=event_label(entry["event"]),
-        by=people.get(actor, Person(actor, actor)),
+        by=people.get(actor, NamedActor(actor, actor)),
         surface=entry["verdict_source"],
         request_id=entry["request_id"],
     )

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller, is_allowed
 from service.access.roles import Capability
-from service.pages.display_names import Names, Person, find_names
+from service.pages.display_names import NamedActor, Names, find_names
 from service.pages.navigation import may
 from service.store.tables import Binding, Organisation
 from service.trust.bindings.repository import list_ineffective
@@ -26,8 +26,8 @@ class ShownBinding:
     """
 
     binding: Binding
-    added_by: Person
-    revoked_by: Person | None
+    added_by: NamedActor
+    revoked_by: NamedActor | None
     team: str | None
     project: str | None
     is_active: bool

@@ -17,7 +17,7 @@ from sqlalchemy.dialects import sqlite
 
 from service.store.transaction import DirectTransaction, PreparedStatement
 
-Version = tuple[int, int]
+DataVersion = tuple[int, int]
 
 KEPT_MAX: Final = 10_000
 """How many values transactions may keep for later ones."""
@@ -58,9 +58,9 @@ class SqliteConnection(aiosqlite.Connection):
         """Begin a read transaction with the next statement; `BEGIN` alone takes no snapshot."""
         self._begins = True
 
-    def cursor(self) -> "Cursor":  # type: ignore[override]
+    def cursor(self) -> "SqliteCursor":  # type: ignore[override]
         """A cursor that fetches all rows at once."""
-        return Cursor(self)
+        return SqliteCursor(self)
 
     async def run(self, work: Callable[[sqlite3.Cursor], object]) -> _Fetched:
         """Execute `work` and fetch all its rows in one thread switch."""
@@ -129,7 +129,7 @@ async def open_connection(connect: Callable[[], sqlite3.Connection]) -> SqliteCo
     return connection
 
 
-class Cursor:
+class SqliteCursor:
     """The cursor interface that SQLAlchemy uses. All rows are fetched: no statement stays open."""
 
     arraysize = 1
@@ -189,7 +189,7 @@ def _run(
 class _Kept:
     """Values kept by transactions of one connection, valid for `version` of the database."""
 
-    version: Version | None = None
+    version: DataVersion | None = None
     values: dict[Hashable, Any] = field(default_factory=dict)
 
 
@@ -247,11 +247,11 @@ class CommitWatcher:
         self._connection: sqlite3.Connection | None = None
         self._opened = 0
 
-    async def version(self) -> Version | None:
+    async def version(self) -> DataVersion | None:
         """A version that changes with every commit; None if unavailable."""
         return self.look()
 
-    def look(self) -> Version | None:
+    def look(self) -> DataVersion | None:
         """`version`, in any thread."""
         with self._lock:
             try:
@@ -284,8 +284,8 @@ class CommitVersions:
     def __init__(self, watch: CommitWatcher) -> None:
         self._watch = watch
         self._others = 0
-        self.before: Version | None = None
-        self.after: Version | None = None
+        self.before: DataVersion | None = None
+        self.after: DataVersion | None = None
         self.is_alone = False
 
     def note_before(self, others: int) -> None:

@@ -50,7 +50,7 @@ from service.trust.refusals import (
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, ParsedQuery
-from service.web.parameter_types import Cursor, InstantOrDate, Omittable, TimestampMs
+from service.web.parameter_types import InstantOrDate, Omittable, PageCursor, TimestampMs
 from service.web.refusals import INVALID_CURSOR, NOT_AN_OBJECT, UNKNOWN_FIELD
 from service.web.responses import encoded, json_answer
 
@@ -61,7 +61,7 @@ PLAIN_PATTERN: Final = f"^[^{REFUSED_CHARACTERS}]+$"
 BindingId = Annotated[
     str, Meta(description="Prefix `obind_`.", examples=["obind_7f3k9m2p4q8r1s5t"])
 ]
-Issuer = Annotated[
+IssuerUrl = Annotated[
     str,
     Meta(
         min_length=1,
@@ -104,13 +104,15 @@ EventNames = Annotated[
 ]
 TeamId = Annotated[str, Meta(description="The team of a `team_admin` binding.")]
 # Narrower than the check itself, which also accepts other white space.
-Reason = Annotated[str, Meta(max_length=REASON_MAX, pattern=f"^([^{REFUSED_CHARACTERS}]| )*$")]
+RevocationReason = Annotated[
+    str, Meta(max_length=REASON_MAX, pattern=f"^([^{REFUSED_CHARACTERS}]| )*$")
+]
 
 
 class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The CI identity to trust."""
 
-    issuer: Issuer
+    issuer: IssuerUrl
     sub_pattern: ExactSub
     repository_id: Annotated[
         RepositoryId | RepositoryNumber,
@@ -154,7 +156,7 @@ class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     team_id: Omittable[TeamId | None] = UNSET
     reason: Omittable[
         Annotated[
-            Reason,
+            RevocationReason,
             Meta(description="Why; stored with the replaced binding after `replaced by <id>: `."),
         ]
         | None
@@ -164,9 +166,11 @@ class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 class RevokeRepositoryRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The repository whose active bindings are revoked."""
 
-    issuer: Issuer
+    issuer: IssuerUrl
     repository_id: RepositoryId | RepositoryNumber
-    reason: Annotated[Reason, Meta(description="Why; stored with each binding.")] | None = None
+    reason: (
+        Annotated[RevocationReason, Meta(description="Why; stored with each binding.")] | None
+    ) = None
     binding_ids: (
         Annotated[
             list[str], Meta(description="If given, exactly these must be active; otherwise 409.")
@@ -227,14 +231,14 @@ class ListQuery(Struct, kw_only=True):
             ),
         ]
     ] = UNSET
-    cursor: Omittable[Cursor] = UNSET
+    cursor: Omittable[PageCursor] = UNSET
 
 
 class RevokeQuery(Struct, kw_only=True):
     """Why the binding is revoked."""
 
     reason: Omittable[
-        Annotated[Reason, Meta(description="Stored with the binding as `revokedReason`.")]
+        Annotated[RevocationReason, Meta(description="Stored with the binding as `revokedReason`.")]
     ] = UNSET
 
 
@@ -242,7 +246,7 @@ class CreatedBinding(Answer, kw_only=True, rename="camel"):
     """The binding that was created."""
 
     id: BindingId
-    issuer: Issuer
+    issuer: IssuerUrl
     sub_pattern: Sub
     repository_id: str | None
     event_names: list[str]
@@ -272,7 +276,7 @@ class ListedBinding(Answer, kw_only=True, rename="camel"):
     id: BindingId
     project_id: str | None
     team_id: str | None
-    issuer: Issuer
+    issuer: IssuerUrl
     sub_pattern: Sub
     repository_id: str | None
     event_names: list[str]

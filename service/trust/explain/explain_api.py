@@ -135,7 +135,7 @@ class DraftBody(Struct, kw_only=True):
     project_id: str | None
 
 
-class ProposalForm(Struct, kw_only=True, rename="camel"):
+class ProposedBinding(Struct, kw_only=True, rename="camel"):
     """A binding that would make the token trusted."""
 
     body: DraftBody
@@ -150,7 +150,7 @@ class ProposalForm(Struct, kw_only=True, rename="camel"):
     review: Annotated[str, Meta(description="What to check before creating it.")]
 
 
-class ExplanationForm(Answer, kw_only=True, rename="camel"):
+class ExplainedToken(Answer, kw_only=True, rename="camel"):
     """Why a token is or is not trusted."""
 
     passes: bool
@@ -165,7 +165,7 @@ class ExplanationForm(Answer, kw_only=True, rename="camel"):
     rules: list[RuleOutcome]
     times: list[TimeOutcome]
     nearest: list[NearBinding]
-    proposal: ProposalForm | None
+    proposal: ProposedBinding | None
 
 
 _FIELDS = frozenset({"token", "claims", "project_id"})
@@ -233,21 +233,21 @@ def parse_input(body: Mapping[str, Any]) -> ExplainInput:
         ],
     ),
     example=REQUEST_EXAMPLE,
-    returns=ExplanationForm,
+    returns=ExplainedToken,
 )
-async def explain(call: Call[BindingServices], source: ExplainInput) -> ExplanationForm:
+async def explain(call: Call[BindingServices], source: ExplainInput) -> ExplainedToken:
     """Explain why a CI token is or is not trusted, and propose a binding; nothing is stored."""
     return explanation_form(await explain_input(call.services, source, call.org))
 
 
-def explanation_form(explanation: Explanation) -> ExplanationForm:
+def explanation_form(explanation: Explanation) -> ExplainedToken:
     """`explanation` in the API's representation."""
-    return msgspec.convert(explanation, ExplanationForm, from_attributes=True)
+    return msgspec.convert(explanation, ExplainedToken, from_attributes=True)
 
 
-def proposal_form(proposal: Proposal) -> ProposalForm:
+def proposal_form(proposal: Proposal) -> ProposedBinding:
     """`proposal` in the API's representation."""
-    return msgspec.convert(proposal, ProposalForm, from_attributes=True)
+    return msgspec.convert(proposal, ProposedBinding, from_attributes=True)
 
 
 async def explain_input(

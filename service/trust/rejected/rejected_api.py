@@ -9,7 +9,7 @@ from service.access.roles import Capability
 from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import Invalid
 from service.trust.bindings.services import BindingServices
-from service.trust.explain.explain_api import ProposalForm, proposal_form
+from service.trust.explain.explain_api import ProposedBinding, proposal_form
 from service.trust.rejected.listing import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -66,7 +66,7 @@ class RejectedEntry(Answer, kw_only=True, rename="camel"):
     first_at: TimestampMs
     last_at: TimestampMs
     last_request_id: str
-    proposal: ProposalForm | None
+    proposal: ProposedBinding | None
 
 
 class RejectedList(Answer):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
-from service.ci.verifier.rejections import Rejection
+from service.ci.verifier.rejections import TokenRejection
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.store.store import Store
@@ -31,7 +31,7 @@ _CUT: Final = "…"
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingRejections:
     """One organisation's rejections waiting to be written, by identity."""
 
     verified: dict[tuple[object, ...], RejectionRecord] = field(default_factory=dict)
@@ -56,10 +56,10 @@ class RejectedSubjects:
             "verified",
         )
         self._dropped = {True: dropped.labels("true"), False: dropped.labels("false")}
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _PendingRejections] = {}
         self._size = 0
 
-    def record(self, rejection: Rejection) -> None:
+    def record(self, rejection: TokenRejection) -> None:
         """Record a rejection; equal ones are counted together.
 
         Texts are truncated first. Without room the rejection is dropped, unless it is verified and
@@ -93,7 +93,7 @@ class RejectedSubjects:
             await delete_before(work.session, work.now - KEPT_FOR)
 
     def _add(self, record: RejectionRecord) -> None:
-        pending = self._pending.setdefault(record.tenant_id, _Pending())
+        pending = self._pending.setdefault(record.tenant_id, _PendingRejections())
         entries = pending.verified if record.is_verified else pending.unverified
         known = entries.get(record.identity)
         if known is not None:
@@ -105,10 +105,10 @@ class RejectedSubjects:
         else:
             self._count_dropped(record)
 
-    def _has_room(self, pending: _Pending) -> bool:
+    def _has_room(self, pending: _PendingRejections) -> bool:
         return len(pending) < PENDING_PER_ORG_MAX and self._size < PENDING_MAX
 
-    def _make_room(self, pending: _Pending) -> bool:
+    def _make_room(self, pending: _PendingRejections) -> bool:
         """Drop an unverified rejection; False if there is none.
 
         Of the same organisation if that is at its limit, else of the one with the most.
@@ -137,7 +137,7 @@ def _bounded(text: str | None, chars_max: int = TEXT_CHARS_MAX) -> str | None:
     return text[: chars_max - 1] + _CUT
 
 
-def record_of(rejection: Rejection) -> RejectionRecord:
+def record_of(rejection: TokenRejection) -> RejectionRecord:
     """`rejection` as a record with count 1 and texts truncated for storage."""
     return RejectionRecord(
         tenant_id=rejection.tenant_id,

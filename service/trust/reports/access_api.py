@@ -118,7 +118,7 @@ class BindingThen(Struct, kw_only=True, gc=False):
     revoked_at: TimestampMs | None
 
 
-class AccessReportForm(Answer):
+class AccessReportAnswer(Answer):
     """Who could do what at `as_of`.
 
     Roles, grants and team admins are those of `rights_as_of`. It is later than `as_of` if
@@ -145,7 +145,7 @@ class AccessReportForm(Answer):
     "get_access_report",
     needs=Capability.AUDIT_READ,
     query=AccessQuery,
-    returns=AccessReportForm,
+    returns=AccessReportAnswer,
     media={"text/csv": str},
     refuses=QUERY_REFUSALS,
 )
@@ -189,11 +189,11 @@ def notes(report: AccessReport) -> list[str]:
     return [unknown, _SCOPE]
 
 
-def report_form(report: AccessReport) -> AccessReportForm:
+def report_form(report: AccessReport) -> AccessReportAnswer:
     """The report as the API answers it."""
     admins = report.admins()
     may = {role: [each.value for each in report.capabilities(role)] for role in Role}
-    return AccessReportForm(
+    return AccessReportAnswer(
         org=report.org.slug,
         tenant_id=report.org.id,
         as_of=format_us(report.as_of),
@@ -247,7 +247,7 @@ def report_csv(report: AccessReport) -> str:
     return file.getvalue()
 
 
-def _csv_lines(form: AccessReportForm) -> Iterator[tuple[str, ...]]:
+def _csv_lines(form: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
     """The lines of `form`, which has no entries then: each of its lists is freed by itself."""
     whole = f"as of {form.as_of}, rights as of {form.rights_as_of}; {' '.join(form.notes)}"
     yield "report", form.tenant_id, form.org, "", "", "", form.made_at, whole

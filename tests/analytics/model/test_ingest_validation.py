@@ -15,7 +15,7 @@ from analytics.model.ingest_validation import (
     ENVELOPE_BYTES_MAX,
     INGESTIBLE,
     NOT_JSON,
-    Rejection,
+    ItemRejection,
     read_items,
 )
 from analytics.model.row_validation import AcceptedInterval
@@ -54,7 +54,7 @@ def item(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
 
 
-def read(*items: bytes | dict[str, Any]) -> tuple[list[AuditRow], list[Rejection]]:
+def read(*items: bytes | dict[str, Any]) -> tuple[list[AuditRow], list[ItemRejection]]:
     """Rows and rejections of `items`; what is not bytes is sent as JSON."""
     raw = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in items]
     return read_items(raw, AUDIT_CONTEXT, WINDOW)

@@ -11,7 +11,7 @@ from analytics.open_table.iceberg import IcebergTable
 from analytics.open_table.iceberg_manifests import WEEK_SLACK
 from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri, local_path
 from analytics.open_table.storage_faults import StorageFailed
-from analytics.open_table.table_format import Change
+from analytics.open_table.table_format import SnapshotChange
 from analytics.storage.segment_metadata import Segment
 
 MONDAY = date(2026, 3, 5)
@@ -103,7 +103,7 @@ class Lake:
 
     def write(self, segments: list[Segment], removed: frozenset[str] = frozenset()) -> None:
         files = [(one, uri(one)) for one in segments]
-        self.head = self.table.write(self.head, Change(files, removed, 7, AT))
+        self.head = self.table.write(self.head, SnapshotChange(files, removed, 7, AT))
 
     def manifests(self):
         found = StaticTable.from_metadata(self.head.version)

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from analytics.open_table.storage_faults import storage_faults
-from analytics.open_table.table_format import Change, FormatName, TableFormat
+from analytics.open_table.table_format import FormatName, SnapshotChange, TableFormat
 from service.audit.open_table.places import TableKey, s3_places
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -50,7 +50,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def begin(table: TableFormat) -> None:
-    table.write(None, Change([], frozenset(), 0, datetime(2026, 3, 10, tzinfo=UTC)))
+    table.write(None, SnapshotChange([], frozenset(), 0, datetime(2026, 3, 10, tzinfo=UTC)))
 
 
 def read(table: TableFormat) -> None:

@@ -17,9 +17,9 @@ from analytics.open_table.iceberg import IcebergTable
 from analytics.open_table.iceberg_schema import ICEBERG_SCHEMA, TENANT_ID
 from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri
 from analytics.open_table.table_format import (
-    Change,
-    Head,
+    SnapshotChange,
     TableFormat,
+    TableHead,
     TableMissing,
     TableOvertaken,
     difference,
@@ -49,9 +49,9 @@ def uri(root: Path, segment: Segment) -> str:
     return file_uri(segment.path(root / "audit"))
 
 
-def change(root: Path, *added: Segment, removed: tuple[str, ...] = ()) -> Change:
+def change(root: Path, *added: Segment, removed: tuple[str, ...] = ()) -> SnapshotChange:
     files = [(segment, uri(root, segment)) for segment in added]
-    return Change(files, frozenset(removed), complete_through_seq=7, at=AT)
+    return SnapshotChange(files, frozenset(removed), complete_through_seq=7, at=AT)
 
 
 def made_up(number: int) -> Segment:
@@ -216,7 +216,7 @@ def test_a_delta_table_gets_columns_that_came_later(root, monkeypatch):
 
 def test_the_difference_is_of_what_is_there_and_what_is_wanted():
     """Ids of segments are never used twice."""
-    head = Head("1", "1", {"seg_1": "file:///1", "seg_2": "file:///2"}, 0, 1)
+    head = TableHead("1", "1", {"seg_1": "file:///1", "seg_2": "file:///2"}, 0, 1)
 
     assert difference(None, ["seg_1", "seg_2"]) == (["seg_1", "seg_2"], frozenset())
     assert difference(head, ["seg_2", "seg_3"]) == (["seg_3"], frozenset({"seg_1"}))

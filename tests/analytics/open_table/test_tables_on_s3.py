@@ -7,7 +7,12 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.table import StaticTable
 
-from analytics.open_table.table_format import Change, FormatName, TableMissing, TableOvertaken
+from analytics.open_table.table_format import (
+    FormatName,
+    SnapshotChange,
+    TableMissing,
+    TableOvertaken,
+)
 from service.audit.open_table.places import TableKey, s3_places
 from tests.analytics.samples import sample_row, sealed
 
@@ -41,8 +46,8 @@ def test_a_table_in_a_bucket_is_as_one_on_a_disk(bucket: Any, name: FormatName, 
     files = [(segment, places.uri(segment)) for segment in segments]
     table = places.table(TableKey(name))
 
-    first = table.write(None, Change(files[:2], frozenset(), 6, AT))
-    changed = Change(files[2:], frozenset({"seg_0"}), 9, AT + timedelta(hours=2))
+    first = table.write(None, SnapshotChange(files[:2], frozenset(), 6, AT))
+    changed = SnapshotChange(files[2:], frozenset({"seg_0"}), 9, AT + timedelta(hours=2))
     head = table.write(first, changed)
     if name is FormatName.DELTA:
         with pytest.raises(TableOvertaken):

@@ -16,7 +16,7 @@ from analytics.storage.audit_files import list_files
 from analytics.storage.compaction import merge_segments
 from analytics.storage.index_builder import IndexBuilder
 from analytics.storage.integrity import (
-    Kind,
+    FaultKind,
     SeqSet,
     check_batches,
     check_files,
@@ -52,7 +52,7 @@ def segment(tmp_path):
     return sealed(tmp_path, "seg_1", ROWS)
 
 
-def kinds(root, segment, seen: SeqSet | None = None) -> list[Kind]:
+def kinds(root, segment, seen: SeqSet | None = None) -> list[FaultKind]:
     found = check_segment(root, segment, seen or SeqSet(), lambda rows: None)
     assert {(f.tenant_id, f.day, f.segment) for f in found} <= {(TENANT, DAY, segment.segment_id)}
     assert all(f.detail for f in found)
@@ -88,13 +88,13 @@ def test_seq_in_a_file_counts_from_the_base_of_its_line(tmp_path):
 
     assert kinds(tmp_path, placed, seen) == []
     assert kinds(tmp_path, sealed(tmp_path, "seg_2", ROWS), seen) == []
-    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 509), seen) == [Kind.DUPLICATE_SEQ]
+    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 509), seen) == [FaultKind.DUPLICATE_SEQ]
 
 
 def test_a_missing_file_is_found(tmp_path, segment):
     segment.path(tmp_path).unlink()
 
-    assert kinds(tmp_path, segment) == [Kind.MISSING_FILE]
+    assert kinds(tmp_path, segment) == [FaultKind.MISSING_FILE]
 
 
 def test_a_file_of_another_size_is_found(tmp_path, segment):
@@ -102,7 +102,7 @@ def test_a_file_of_another_size_is_found(tmp_path, segment):
     with segment.path(tmp_path).open("ab") as file:
         file.write(b"more")
 
-    assert kinds(tmp_path, segment) == [Kind.WRONG_SIZE]
+    assert kinds(tmp_path, segment) == [FaultKind.WRONG_SIZE]
 
 
 def test_every_flipped_bit_is_found(tmp_path, segment):
@@ -113,7 +113,7 @@ def test_every_flipped_bit_is_found(tmp_path, segment):
         flipped[place] ^= 1 << chance.randrange(8)
         path.write_bytes(flipped)
 
-        assert kinds(tmp_path, segment)[0] is Kind.WRONG_SHA256
+        assert kinds(tmp_path, segment)[0] is FaultKind.WRONG_SHA256
 
 
 def test_without_a_digest_in_the_catalog_the_rest_is_still_checked(tmp_path, segment):
@@ -121,7 +121,7 @@ def test_without_a_digest_in_the_catalog_the_rest_is_still_checked(tmp_path, seg
     assert kinds(tmp_path, replace(segment, sha256="")) == []
     segment.path(tmp_path).write_bytes(b"PAR1" + b"\0" * (segment.size - 8) + b"PAR1")
 
-    assert kinds(tmp_path, replace(segment, sha256="")) == [Kind.UNREADABLE]
+    assert kinds(tmp_path, replace(segment, sha256="")) == [FaultKind.UNREADABLE]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_every_statistic_of_the_catalog_is_compared(tmp_path, segment, change):
     """The planner leaves files unopened because of these."""
     (finding,) = check_segment(tmp_path, replace(segment, **change), SeqSet(), lambda rows: None)
 
-    assert finding.kind is Kind.WRONG_STATISTICS
+    assert finding.kind is FaultKind.WRONG_STATISTICS
     assert finding.detail.startswith(next(iter(change)))
 
 
@@ -149,7 +149,7 @@ def test_rows_that_are_not_newest_first_are_found(tmp_path, segment):
     """Pages and merges rely on the order."""
     oldest_first = newest_first(table_of(ROWS)).take(list(range(9, -1, -1)))
 
-    assert kinds(tmp_path, rewritten(tmp_path, segment, oldest_first)) == [Kind.WRONG_ORDER]
+    assert kinds(tmp_path, rewritten(tmp_path, segment, oldest_first)) == [FaultKind.WRONG_ORDER]
 
 
 def test_row_groups_out_of_order_are_found(tmp_path, segment):
@@ -160,7 +160,7 @@ def test_row_groups_out_of_order_are_found(tmp_path, segment):
         writer.write_table(rows.slice(0, 5))
     known = replace(segment, size=segment.path(tmp_path).stat().st_size, sha256="")
 
-    assert kinds(tmp_path, known) == [Kind.WRONG_ORDER]
+    assert kinds(tmp_path, known) == [FaultKind.WRONG_ORDER]
 
 
 def test_rows_of_one_instant_follow_each_other_by_seq(tmp_path):
@@ -168,14 +168,16 @@ def test_rows_of_one_instant_follow_each_other_by_seq(tmp_path):
     rows = newest_first(table_of([sample_row()] * 3))
 
     assert kinds(tmp_path, known) == []
-    assert kinds(tmp_path, rewritten(tmp_path, known, rows.take([1, 0, 2]))) == [Kind.WRONG_ORDER]
+    assert kinds(tmp_path, rewritten(tmp_path, known, rows.take([1, 0, 2]))) == [
+        FaultKind.WRONG_ORDER
+    ]
 
 
 def test_rows_of_another_day_are_found(tmp_path, segment):
     """A day's query would not find them, and pruning would remove them too early or too late."""
     strays = newest_first(table_of([*ROWS, sample_row(NOON + timedelta(days=1))]))
 
-    assert kinds(tmp_path, rewritten(tmp_path, segment, strays)) == [Kind.WRONG_DAY]
+    assert kinds(tmp_path, rewritten(tmp_path, segment, strays)) == [FaultKind.WRONG_DAY]
 
 
 @pytest.mark.parametrize(
@@ -188,12 +190,12 @@ def test_rows_of_another_day_are_found(tmp_path, segment):
     ids=["one less", "one more", "nulls allowed"],
 )
 def test_other_columns_than_an_audit_rows_are_found(tmp_path, segment, table):
-    assert kinds(tmp_path, rewritten(tmp_path, segment, table)) == [Kind.WRONG_SCHEMA]
+    assert kinds(tmp_path, rewritten(tmp_path, segment, table)) == [FaultKind.WRONG_SCHEMA]
 
 
 def test_a_segment_without_rows_is_found(tmp_path, segment):
     assert kinds(tmp_path, rewritten(tmp_path, segment, AUDIT_SCHEMA.empty_table())) == [
-        Kind.WRONG_SCHEMA
+        FaultKind.WRONG_SCHEMA
     ]
 
 
@@ -203,7 +205,9 @@ def test_an_instant_beyond_the_calendar_is_a_finding_and_no_crash(tmp_path, segm
     far = pa.array([2**62] * 10, pa.timestamp("us", tz="UTC"))
     rows = table_of(ROWS).set_column(index, AUDIT_SCHEMA.field(index), far)
 
-    assert kinds(tmp_path, rewritten(tmp_path, segment, newest_first(rows))) == [Kind.UNREADABLE]
+    assert kinds(tmp_path, rewritten(tmp_path, segment, newest_first(rows))) == [
+        FaultKind.UNREADABLE
+    ]
 
 
 def test_an_id_that_is_no_id_is_a_finding_and_no_path(tmp_path, segment):
@@ -212,7 +216,7 @@ def test_an_id_that_is_no_id_is_a_finding_and_no_path(tmp_path, segment):
         tmp_path, replace(segment, segment_id="../seg_1"), SeqSet(), lambda rows: None
     )
 
-    assert [finding.kind for finding in found] == [Kind.UNREADABLE]
+    assert [finding.kind for finding in found] == [FaultKind.UNREADABLE]
 
 
 def test_one_seq_in_two_places_is_found(tmp_path, segment):
@@ -220,9 +224,9 @@ def test_one_seq_in_two_places_is_found(tmp_path, segment):
     assert kinds(tmp_path, segment, seen) == []
     assert kinds(tmp_path, sealed(tmp_path, "seg_2", ROWS, first_seq=11), seen) == []
 
-    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 20), seen) == [Kind.DUPLICATE_SEQ]
+    assert kinds(tmp_path, sealed(tmp_path, "seg_3", ROWS, 20), seen) == [FaultKind.DUPLICATE_SEQ]
     (finding,) = check_batches(TENANT, [batch_of(ROWS, 1)], seen)
-    assert (finding.kind, finding.segment) == (Kind.DUPLICATE_SEQ, None)
+    assert (finding.kind, finding.segment) == (FaultKind.DUPLICATE_SEQ, None)
     assert "from seq 1: seq 1 is in another" in finding.detail
     (finding,) = check_batches(TENANT, [batch_of(ROWS, 100), batch_of(ROWS, 105)], seen)
     assert "from seq 105: seq 105 is in another" in finding.detail
@@ -236,7 +240,7 @@ def test_a_batch_whose_rows_are_outside_its_bounds_is_found(bound):
 
     (finding,) = check_batches(TENANT, [replace(whole, **{bound: further})], SeqSet())
 
-    assert finding.kind is Kind.WRONG_STATISTICS
+    assert finding.kind is FaultKind.WRONG_STATISTICS
     assert format_us(further) in finding.detail
 
 
@@ -278,10 +282,10 @@ def batch_with_a_null() -> JournalBatch:
 @pytest.mark.parametrize(
     ("batch", "kind"),
     [
-        (damaged_batch(data=b"\0"), Kind.UNREADABLE),
-        (damaged_batch(rows=9), Kind.UNREADABLE),
-        (damaged_batch(day=DAY + timedelta(days=1)), Kind.WRONG_DAY),
-        (batch_with_a_null(), Kind.MISSING_VALUE),
+        (damaged_batch(data=b"\0"), FaultKind.UNREADABLE),
+        (damaged_batch(rows=9), FaultKind.UNREADABLE),
+        (damaged_batch(day=DAY + timedelta(days=1)), FaultKind.WRONG_DAY),
+        (batch_with_a_null(), FaultKind.MISSING_VALUE),
     ],
 )
 def test_what_is_wrong_with_a_journal_batch_is_found(batch, kind):
@@ -297,19 +301,19 @@ FOLDER = f"tenant={TENANT}/day={DAY}"
 @pytest.mark.parametrize(
     ("place", "kind", "is_swept"),
     [
-        (f"{FOLDER}/seg_2.parquet", Kind.ORPHAN_FILE, True),
-        (f"{FOLDER}/seg_2.pending", Kind.UNFINISHED_FILE, True),
-        (f"{FOLDER}/seg_2.index", Kind.ORPHAN_FILE, True),
-        (f"{FOLDER}/notes.txt", Kind.ORPHAN_FILE, True),
-        (f"tenant={TENANT}/day={date(2026, 3, 5)}/seg_1.parquet", Kind.MISPLACED_FILE, False),
-        (f"tenant=org_other/day={DAY}/seg_1.parquet", Kind.MISPLACED_FILE, False),
-        ("seg_1.parquet", Kind.MISPLACED_FILE, False),
-        (f"{FOLDER}/seg_1.pending", Kind.FOREIGN_FILE, False),
-        (f"{FOLDER}/seg_1.txt", Kind.FOREIGN_FILE, False),
-        (f"{FOLDER}/below/seg_2.parquet", Kind.FOREIGN_FILE, False),
-        (f"tenant={TENANT}/seg_2.parquet", Kind.FOREIGN_FILE, False),
-        ("seg_2.parquet", Kind.FOREIGN_FILE, False),
-        ("notes.txt", Kind.FOREIGN_FILE, False),
+        (f"{FOLDER}/seg_2.parquet", FaultKind.ORPHAN_FILE, True),
+        (f"{FOLDER}/seg_2.pending", FaultKind.UNFINISHED_FILE, True),
+        (f"{FOLDER}/seg_2.index", FaultKind.ORPHAN_FILE, True),
+        (f"{FOLDER}/notes.txt", FaultKind.ORPHAN_FILE, True),
+        (f"tenant={TENANT}/day={date(2026, 3, 5)}/seg_1.parquet", FaultKind.MISPLACED_FILE, False),
+        (f"tenant=org_other/day={DAY}/seg_1.parquet", FaultKind.MISPLACED_FILE, False),
+        ("seg_1.parquet", FaultKind.MISPLACED_FILE, False),
+        (f"{FOLDER}/seg_1.pending", FaultKind.FOREIGN_FILE, False),
+        (f"{FOLDER}/seg_1.txt", FaultKind.FOREIGN_FILE, False),
+        (f"{FOLDER}/below/seg_2.parquet", FaultKind.FOREIGN_FILE, False),
+        (f"tenant={TENANT}/seg_2.parquet", FaultKind.FOREIGN_FILE, False),
+        ("seg_2.parquet", FaultKind.FOREIGN_FILE, False),
+        ("notes.txt", FaultKind.FOREIGN_FILE, False),
     ],
 )
 def test_a_file_that_lies_where_none_should_is_found(tmp_path, segment, place, kind, is_swept):
@@ -351,7 +355,7 @@ def test_an_index_that_says_something_else_than_the_rows_is_found(tmp_path):
     write_index(tmp_path, segment, builder)
 
     (finding,) = check_segment(tmp_path, segment, SeqSet(), lambda _: None)
-    assert finding.kind is Kind.WRONG_INDEX
+    assert finding.kind is FaultKind.WRONG_INDEX
     assert "package_name" in finding.detail
     assert "reindex" in finding.remedy
 
@@ -363,7 +367,7 @@ def test_a_damaged_index_is_found(tmp_path, place):
     content[place] ^= 1
     segment.index_path(tmp_path).write_bytes(content)
 
-    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
+    assert kinds(tmp_path, segment, SeqSet()) == [FaultKind.WRONG_INDEX]
 
 
 @pytest.mark.parametrize("last", [8, 9, 10])
@@ -387,7 +391,7 @@ def test_an_index_of_format_version_2_is_no_finding_unless_it_is_wrong(tmp_path)
     builder.add(table_of([msgspec.structs.replace(row, package_name="other") for row in ROWS]))
     write_index(tmp_path, segment, builder)
     write_version_2(tmp_path, segment)
-    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
+    assert kinds(tmp_path, segment, SeqSet()) == [FaultKind.WRONG_INDEX]
 
 
 def test_an_index_that_lacks_a_column_of_the_rows_is_found(tmp_path, monkeypatch):
@@ -396,7 +400,7 @@ def test_an_index_that_lacks_a_column_of_the_rows_is_found(tmp_path, monkeypatch
         patch.setattr(index_builder, "INDEXED_COLUMNS", INDEXED_COLUMNS[:-1])
         segment = sealed(tmp_path, "seg_1", ROWS)
 
-    assert kinds(tmp_path, segment, SeqSet()) == [Kind.WRONG_INDEX]
+    assert kinds(tmp_path, segment, SeqSet()) == [FaultKind.WRONG_INDEX]
 
 
 def test_a_missing_index_is_no_finding(tmp_path):

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from analytics.model.errors import StoreUnreachable
-from analytics.storage.bucket_place import InvalidPlace, Place, parse_place
+from analytics.storage.bucket_place import BucketPlace, InvalidPlace, parse_place
 from analytics.storage.objects import Objects
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 
@@ -13,9 +13,9 @@ from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("s3://acme-lake/prod", Place("acme-lake", "prod")),
-        ("s3://acme-lake", Place("acme-lake", "")),
-        ("s3://acme.lake/a/b=c/", Place("acme.lake", "a/b=c")),
+        ("s3://acme-lake/prod", BucketPlace("acme-lake", "prod")),
+        ("s3://acme-lake", BucketPlace("acme-lake", "")),
+        ("s3://acme.lake/a/b=c/", BucketPlace("acme.lake", "a/b=c")),
     ],
 )
 def test_a_url_names_a_bucket_and_a_prefix(url, place):
@@ -90,7 +90,7 @@ def test_a_small_object_is_created_once(bucket):
 
 
 def test_a_bucket_that_does_not_exist_is_no_missing_object(bucket):
-    objects = Objects(Place("no-such-bucket", ""), bucket.server.endpoint, 2.0)
+    objects = Objects(BucketPlace("no-such-bucket", ""), bucket.server.endpoint, 2.0)
 
     with pytest.raises(StoreUnreachable, match="does not exist"):
         objects.read("some/key")
@@ -99,7 +99,7 @@ def test_a_bucket_that_does_not_exist_is_no_missing_object(bucket):
 def test_a_store_that_cannot_be_reached_is_asked_once_and_then_not_for_a_while(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    objects = Objects(Place("lake", ""), "http://127.0.0.1:9", 0.4)
+    objects = Objects(BucketPlace("lake", ""), "http://127.0.0.1:9", 0.4)
 
     with pytest.raises(StoreUnreachable, match="is not reachable"):
         objects.read("some/key")

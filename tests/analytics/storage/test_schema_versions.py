@@ -21,7 +21,7 @@ from analytics.model.schema import (
 )
 from analytics.query import sql
 from analytics.storage.compaction import merge_segments
-from analytics.storage.integrity import Kind, SeqSet, check_batches, check_segment
+from analytics.storage.integrity import FaultKind, SeqSet, check_batches, check_segment
 from analytics.storage.journal_batches import CorruptBatch, decode_batch
 from analytics.storage.segment_metadata import VERSION_KEY, Segment
 from analytics.storage.segment_reader import ENCODED_SCHEMA, OtherSchema, open_segment
@@ -112,7 +112,7 @@ def test_a_file_of_another_version_than_the_catalog_says_is_a_fault(tmp_path, ol
         with pytest.raises(OtherSchema, match="the catalog says"), open_segment(tmp_path, segment):
             pytest.fail("it was opened")
         (finding,) = check_segment(tmp_path, segment, SeqSet(), lambda rows: None)
-        assert finding.kind is Kind.WRONG_SCHEMA
+        assert finding.kind is FaultKind.WRONG_SCHEMA
 
 
 def test_an_old_batch_has_null_where_it_has_no_column():
@@ -175,7 +175,7 @@ def test_a_file_of_a_later_version_is_refused_with_a_remedy(lake: SampleLake):
     with pytest.raises(NewerSchema, match=NEWER):
         merge_segments(lake.root, [segment], "seg_2")
     (finding,) = check_segment(lake.root, segment, SeqSet(), lambda rows: None)
-    assert (finding.kind, NEWER in finding.detail) == (Kind.WRONG_SCHEMA, True)
+    assert (finding.kind, NEWER in finding.detail) == (FaultKind.WRONG_SCHEMA, True)
 
 
 def batch_with(schema: pa.Schema) -> bytes:
@@ -199,7 +199,7 @@ def test_a_batch_of_a_later_version_is_refused_with_a_remedy():
     with pytest.raises(NewerSchema, match=NEWER):
         decode_batch(batch)
     (finding,) = check_batches(TENANT, [batch], SeqSet())
-    assert (finding.kind, NEWER in finding.detail) == (Kind.WRONG_SCHEMA, True)
+    assert (finding.kind, NEWER in finding.detail) == (FaultKind.WRONG_SCHEMA, True)
 
 
 @pytest.mark.parametrize(

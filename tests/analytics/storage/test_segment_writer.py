@@ -16,7 +16,7 @@ import pytest
 
 from analytics.model.errors import StoreFault
 from analytics.model.schema import AUDIT_SCHEMA, COLUMNS, SCHEMA_VERSION
-from analytics.storage.audit_files import Role, role_of
+from analytics.storage.audit_files import FileRole, role_of
 from analytics.storage.fsync import SYNCS_AT_ONCE
 from analytics.storage.segment_metadata import VERSION_KEY, SchemaMismatch, Segment, WrongDay
 from analytics.storage.segment_reader import check_present
@@ -383,4 +383,4 @@ def test_what_a_crash_leaves_is_swept(root, copied):
 
     role = role_of(root, left, {"seg_a": (TENANT, copied.day)})
 
-    assert role is Role.UNFINISHED
+    assert role is FileRole.UNFINISHED

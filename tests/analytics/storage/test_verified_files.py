@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.model.errors import StoreFault, StoreUnreachable
-from analytics.storage.integrity import Kind, SeqSet, check_segment, verify_stored
+from analytics.storage.integrity import FaultKind, SeqSet, check_segment, verify_stored
 from analytics.storage.segment_metadata import VERSION_KEY
 from analytics.storage.segment_reader import OtherSegment, open_segment
 from analytics.storage.segment_store import LocalFolder
@@ -214,7 +214,7 @@ def test_a_finding_names_the_damaged_file(tmp_path, segment):
 
     assert damaged is not None
     assert missing is not None
-    assert (damaged.kind, missing.kind) == (Kind.WRONG_SHA256, Kind.MISSING_FILE)
+    assert (damaged.kind, missing.kind) == (FaultKind.WRONG_SHA256, FaultKind.MISSING_FILE)
     assert (damaged.tenant_id, damaged.day, damaged.segment) == (TENANT, DAY, segment.segment_id)
 
 
@@ -282,7 +282,7 @@ def test_a_file_says_whose_it_is(tmp_path, segment):
         with pytest.raises(OtherSegment), open_segment(tmp_path, mistaken):
             pytest.fail("it was opened")
         (finding,) = check_segment(tmp_path, mistaken, SeqSet(), lambda rows: None)
-        assert finding.kind is Kind.MISPLACED_FILE
+        assert finding.kind is FaultKind.MISPLACED_FILE
 
 
 def test_a_file_from_before_says_nothing(tmp_path, segment):

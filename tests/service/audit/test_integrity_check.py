@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from analytics.model.instants import utc_day
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from service.audit.integrity_check import Check, Report
 from service.audit.lake import Lake
 from tests.analytics.samples import sample_row
@@ -50,7 +50,7 @@ def lines(report: Report) -> list[dict]:
     return [report.line(finding) for finding in report.findings]
 
 
-def kinds(report: Report) -> list[Kind]:
+def kinds(report: Report) -> list[FaultKind]:
     return [finding.kind for finding in report.findings]
 
 
@@ -102,7 +102,7 @@ async def test_one_organisation_is_checked_alone(filled):
     assert lines(await check(filled, other)) == []
     (line,) = lines(await check(filled, acme))
     assert line["kind"] == "missing_file"
-    assert kinds(await check(filled)) == [Kind.MISSING_FILE]
+    assert kinds(await check(filled)) == [FaultKind.MISSING_FILE]
 
 
 async def test_a_finding_says_what_where_and_whose(filled):
@@ -136,11 +136,11 @@ async def test_a_retired_segment_may_have_lost_its_file(filled):
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
-        ("UPDATE segments SET rows = rows + 1", Kind.WRONG_STATISTICS),
-        ("UPDATE segments SET seq_base = 1000000", Kind.WRONG_STATISTICS),
-        ("UPDATE counters SET value = 1 WHERE name = 'audit_seq'", Kind.UNKNOWN_SEQ),
-        ("UPDATE journal SET day = '2026-01-01'", Kind.WRONG_DAY),
-        ("UPDATE journal SET data = x'00'", Kind.UNREADABLE),
+        ("UPDATE segments SET rows = rows + 1", FaultKind.WRONG_STATISTICS),
+        ("UPDATE segments SET seq_base = 1000000", FaultKind.WRONG_STATISTICS),
+        ("UPDATE counters SET value = 1 WHERE name = 'audit_seq'", FaultKind.UNKNOWN_SEQ),
+        ("UPDATE journal SET day = '2026-01-01'", FaultKind.WRONG_DAY),
+        ("UPDATE journal SET data = x'00'", FaultKind.UNREADABLE),
     ],
 )
 async def test_a_database_that_says_something_else_is_found(filled, statement, kind):
@@ -181,7 +181,7 @@ async def test_a_row_in_the_journal_and_in_a_segment_is_found(filled):
             [dict(line) for line in kept],
         )
 
-    assert kinds(await check(filled)) == [Kind.DUPLICATE_SEQ] * len(kept)
+    assert kinds(await check(filled)) == [FaultKind.DUPLICATE_SEQ] * len(kept)
 
 
 @pytest.mark.parametrize("age", ["young", "old"])
@@ -228,7 +228,7 @@ async def test_while_the_lease_is_held_files_without_a_name_are_notes(filled):
     async with filled.services.lease.hold():
         during = await check(filled)
 
-    assert (kinds(during), [note.kind for note in during.notes]) == ([], [Kind.ORPHAN_FILE])
+    assert (kinds(during), [note.kind for note in during.notes]) == ([], [FaultKind.ORPHAN_FILE])
 
 
 async def test_a_file_in_another_days_folder_is_found_however_young(filled):
@@ -239,7 +239,7 @@ async def test_a_file_in_another_days_folder_is_found_however_young(filled):
     moved.rename(target)
     os.utime(target)
 
-    assert sorted(kinds(await check(filled))) == [Kind.MISPLACED_FILE, Kind.MISSING_FILE]
+    assert sorted(kinds(await check(filled))) == [FaultKind.MISPLACED_FILE, FaultKind.MISSING_FILE]
 
 
 async def test_what_is_merged_and_unlinked_meanwhile_is_no_finding(filled, monkeypatch):

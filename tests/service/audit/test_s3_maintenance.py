@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from analytics.storage.prefix_owner import PrefixTaken
 from analytics.storage.verified_files import COPY_MODE
 from service.app.bootstrap import prepare
@@ -34,7 +34,7 @@ def ignore(*_: object) -> None:
     """For those that tell how far they are."""
 
 
-async def check(audit, *, is_quick: bool) -> list[tuple[Kind, str | None]]:
+async def check(audit, *, is_quick: bool) -> list[tuple[FaultKind, str | None]]:
     services = audit.services
     report = await Check(services.store, services.lake, None, ignore, is_quick=is_quick).run()
     return [(finding.kind, finding.segment) for finding in [*report.findings, *report.notes]]
@@ -56,14 +56,14 @@ async def test_a_check_looks_at_objects_and_not_at_copies_of_them(filled, bucket
     found = await check(filled, is_quick=is_quick)
 
     by_size = {
-        (Kind.MISSING_FILE, missing.segment_id),
-        (Kind.WRONG_SIZE, cut.segment_id),
-        (Kind.ORPHAN_FILE, missing.segment_id.replace("seg_", "seg_0")),
-        (Kind.FOREIGN_FILE, "notes"),
+        (FaultKind.MISSING_FILE, missing.segment_id),
+        (FaultKind.WRONG_SIZE, cut.segment_id),
+        (FaultKind.ORPHAN_FILE, missing.segment_id.replace("seg_", "seg_0")),
+        (FaultKind.FOREIGN_FILE, "notes"),
     }
-    by_content = set() if is_quick else {(Kind.WRONG_SHA256, changed.segment_id)}
+    by_content = set() if is_quick else {(FaultKind.WRONG_SHA256, changed.segment_id)}
     assert by_size | by_content <= set(found)
-    assert is_quick == ((Kind.WRONG_SHA256, changed.segment_id) not in found)
+    assert is_quick == ((FaultKind.WRONG_SHA256, changed.segment_id) not in found)
 
 
 async def test_a_data_dir_that_had_a_folder_is_uploaded(tmp_path, bucket, clock):

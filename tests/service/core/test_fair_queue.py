@@ -22,8 +22,8 @@ from service.core.fair_queue import (
     Bounds,
     FairQueue,
     FairTurns,
-    Job,
     Length,
+    QueuedJob,
 )
 from tests.polling import HANG_S
 
@@ -46,15 +46,15 @@ class Machine:
 
     bounds: Bounds = BOUNDS
     now: float = 0.0
-    begun: list[Job] = field(default_factory=list)
+    begun: list[QueuedJob] = field(default_factory=list)
     used: Counter[str] = field(default_factory=Counter)
-    _ends: list[tuple[float, Job]] = field(default_factory=list)
+    _ends: list[tuple[float, QueuedJob]] = field(default_factory=list)
     _durations: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.queue = FairQueue(self.bounds, lambda: self.now)
 
-    def add(self, tenant_id: str, seconds: float, length: Length = Length.SHORT) -> Job:
+    def add(self, tenant_id: str, seconds: float, length: Length = Length.SHORT) -> QueuedJob:
         """A job that will run so long."""
         job = self.queue.add(tenant_id, length)
         self._durations[id(job)] = seconds

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from service.access.callers import ADMIN_TOKEN_ACTOR
 from service.orgs.key_api import IssuedApiKey
-from service.orgs.members import IssuedSession, SignInLink
+from service.orgs.members import IssuedSession, IssuedSignInLink
 from service.web.models import SecretAnswer
 from tests.conftest import World, refused
 
@@ -117,7 +117,7 @@ async def test_a_session_is_started_for_scripts(world: World) -> None:
     assert (await world.client.get("/api/v1/session", headers=headers)).status_code == 200
 
 
-@pytest.mark.parametrize("model", [IssuedApiKey, IssuedSession, SignInLink])
+@pytest.mark.parametrize("model", [IssuedApiKey, IssuedSession, IssuedSignInLink])
 def test_an_answer_with_a_secret_is_not_written_to_a_log(model: type[Struct]) -> None:
     """Whatever logs an object writes its `repr`."""
     fields = dict.fromkeys(model.__struct_fields__, "csess_secret")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from analytics.model.filters import Query
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import BucketCounts
-from service.pages.state import State
+from service.pages.state import PageState
 from service.pages.summary_panel import BARS_MAX, HEIGHT, bucket_of, draw
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
-STATE = State({})
+STATE = PageState({})
 
 
 def buckets(since: datetime, bucket: Bucket, counts: list[tuple[int, int, int]]):

@@ -248,7 +248,7 @@ async def test_no_service_starts_during_the_copy(home, source, target):
     seen: dict[str, int] = {}
 
     @contextmanager
-    def looking_in(what: str) -> Iterator[copying.Show]:
+    def looking_in(what: str) -> Iterator[copying.ReportRows]:
         def look(done: int, total: int) -> None:
             if what not in seen:
                 seen[what] = home.order("org", "list", database_wait_s="0.1").code

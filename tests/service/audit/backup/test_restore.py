@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import update
 
 from analytics.model.schema import SCHEMA_VERSION
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from service.app.application import create_app
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION
@@ -431,7 +431,7 @@ async def test_a_day_without_its_segment_is_a_fault_and_never_an_empty_page(
     here, client = app.extensions[EXTENSION], app.test_client()
     report = await Check(here.store, here.lake, None, lambda done, total: None).run()
     assert [(one.kind, one.segment) for one in report.findings] == [
-        (Kind.MISSING_FILE, lost.segment_id)
+        (FaultKind.MISSING_FILE, lost.segment_id)
     ]
     path = "/api/v1/admin/orgs/acme/audit"
     for query in (day, {"package": "left-pad"}, day | {"order": "asc"}):

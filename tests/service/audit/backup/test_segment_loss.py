@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.model.instants import utc_day
-from analytics.storage.integrity import Kind
+from analytics.storage.integrity import FaultKind
 from analytics.storage.segment_metadata import Segment
 from service.audit.backup.refusals import SEGMENT_NOT_DAMAGED, UNKNOWN_SEGMENT
 from service.audit.backup.segment_restore import give_up
@@ -76,7 +76,7 @@ async def test_what_is_given_up_is_said_wherever_the_day_is_read(filled, lost):
 
     report = await check(filled)
     assert report.findings == []
-    (note,) = [note for note in report.notes if note.kind is Kind.LOST_ROWS]
+    (note,) = [note for note in report.notes if note.kind is FaultKind.LOST_ROWS]
     assert (note.day, note.segment) == (DAY, lost.segment_id)
     assert f"{lost.rows} rows" in note.detail
 

@@ -12,7 +12,7 @@ from service.cli.demo.packages import open_markets
 from service.cli.demo.profile import load_profile
 from service.packages.ecosystem import Release
 from service.packages.policy.evaluation import CompiledPolicy
-from service.packages.policy.model import Decision
+from service.packages.policy.model import PolicyDecision
 from tests.issuers.issuer import START
 
 PROFILE = load_profile()
@@ -25,7 +25,7 @@ def release(ecosystem: str, name: str, version: str, days: int = 400) -> Release
     return Release(Ecosystem(ecosystem), name, version, published_at, frozenset())
 
 
-def decide(policy: CompiledPolicy, wanted: Release) -> Decision:
+def decide(policy: CompiledPolicy, wanted: Release) -> PolicyDecision:
     return policy.on(wanted.ecosystem, wanted.name).decide(wanted, START)
 
 

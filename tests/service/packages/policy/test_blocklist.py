@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Invalid
 from service.packages.ecosystem import Release
-from service.packages.policy.blocklist import NOTHING_TO_IMPORT, BlocklistImporter, ImportResult
+from service.packages.policy.blocklist import NOTHING_TO_IMPORT, BlocklistImporter, BlocklistResult
 from service.packages.policy.blocklist_contents import FeedState, Scope
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY, BlocklistGenerations
 from service.packages.policy.blocklist_loading import ImportOvertaken
@@ -38,7 +38,7 @@ async def load(
     file: io.BytesIO,
     ids: Sequence[str] = ("MAL-*",),
     **options: Any,
-) -> ImportResult:
+) -> BlocklistResult:
     """Import `file`, as the operator."""
     return await BlocklistImporter(store).import_file(file, "osv.zip", ids, BY_OPERATOR, **options)
 

@@ -17,7 +17,7 @@ from service.packages.names import canonical_name
 from service.packages.policy.advisories import Advisory, AdvisorySpec, PackageAdvisories
 from service.packages.policy.document import parse_policy
 from service.packages.policy.evaluation import CompiledPolicy, PackagePolicy
-from service.packages.policy.model import NO_POLICY, Decision, InstallPolicy
+from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyDecision
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=400)
@@ -45,7 +45,7 @@ def decided(
     ecosystem: Ecosystem = Ecosystem.NPM,
     published_at: datetime | None = OLD,
     digests: frozenset[str] = frozenset(),
-) -> Decision:
+) -> PolicyDecision:
     """The decision on one release under the policy of `document`."""
     name = canonical_name(ecosystem, name)
     release = Release(ecosystem, name, version, published_at, digests)

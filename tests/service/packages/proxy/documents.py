@@ -16,7 +16,7 @@ from service.audit.lake import Lake
 from service.audit.worker_process import WorkerProcess
 from service.core.origins import parse_registry
 from service.core.settings import Settings
-from service.packages.proxy.answers import Document, UpstreamLimits
+from service.packages.proxy.answers import RegistryDocument, UpstreamLimits
 from service.packages.proxy.document_cache import Ages, Codec, DocumentCache
 from service.packages.proxy.document_files import DocumentFiles
 from service.packages.proxy.upstream import Upstream
@@ -30,7 +30,7 @@ class NotOurs(Exception):
     """The document is not one of ours."""
 
 
-def parse(document: Document, name: str) -> dict[str, Any]:
+def parse(document: RegistryDocument, name: str) -> dict[str, Any]:
     try:
         value = json.loads(document.body)
     except ValueError as error:
@@ -44,7 +44,7 @@ def is_empty(value: dict[str, Any]) -> bool:
     return value.get("files") == []
 
 
-def parse_and_tell(document: Document, name: str) -> dict[str, Any]:
+def parse_and_tell(document: RegistryDocument, name: str) -> dict[str, Any]:
     """As `parse`, with the process that did it."""
     return {**parse(document, name), "parsed_by": os.getpid()}
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 
 from analytics.model.envelopes import CooldownActive
-from service.packages.policy.model import Decision
+from service.packages.policy.model import PolicyDecision
 from service.packages.proxy.blocked import SEGMENT_CHARS_MAX, blocked_path
 from tests.conftest import World
 from tests.service.packages.proxy.proxied import Proxied, deny, shown, wheel_of
@@ -20,7 +20,7 @@ PATH = (
 )
 WHY = "too+new:+published+yesterday"
 COOLDOWN = CooldownActive(published_at="2026-03-01T08:00:00.000Z", min_age_days=7)
-TOO_NEW = Decision(
+TOO_NEW = PolicyDecision(
     CooldownActive.event,
     COOLDOWN,
     is_blocked=True,

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from service.packages.proxy.answers import Document, UpstreamLimits, Validators
+from service.packages.proxy.answers import RegistryDocument, UpstreamLimits, Validators
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.document_cache import (
     EMPTIED_AFTER,
@@ -547,7 +547,9 @@ class TestHeavy:
 
     async def test_what_parses_it_can_be_sent_to_another_process(self, proxied):
         proxy = proxied.world.services.proxy
-        document = Document("https://a.example/", "application/json", (b"{",), Validators('"1"'))
+        document = RegistryDocument(
+            "https://a.example/", "application/json", (b"{",), Validators('"1"')
+        )
         assert CompressedDocument.of(document).document() == document
         for codec in (each.public.documents._codec for each in proxy.registries.values()):
             work = codec.parse, codec.is_empty, codec.encode

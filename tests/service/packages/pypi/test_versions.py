@@ -7,7 +7,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version as PypiVersion
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import InvalidRange, InvalidVersion, Version
+from service.packages.ecosystem import ComparableVersion, InvalidRange, InvalidVersion
 from service.packages.intervals import contains
 from service.packages.versions import ExactVersions, folded, parse_range, parse_version, sort_key
 
@@ -50,7 +50,7 @@ def spellings(draw: st.DrawFn) -> tuple[str, str]:
     return version, text.upper() if draw(st.booleans()) else text
 
 
-def is_listed(texts: list[str], version: Version) -> bool:
+def is_listed(texts: list[str], version: ComparableVersion) -> bool:
     """Whether `version` is one of those in `texts`."""
     return contains(ExactVersions.of(Ecosystem.PYPI, texts).intervals, sort_key(version))
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from service.packages.policy.document import DOCUMENT_EXAMPLE, RULES_MAX, parse_policy, to_json
-from service.packages.policy.model import NO_POLICY, InstallPolicy, Mode
+from service.packages.policy.model import NO_POLICY, InstallPolicy, PolicyMode
 from service.pages.policy.edits import ANYWHERE, Edit, EditRefused, propose
 from service.pages.policy.policy_page import document_text
 
@@ -104,7 +104,7 @@ def test_an_entry_is_removed_by_its_name(part, entry):
 
 
 def test_mode_and_cooldown():
-    assert made("mode", mode="audit").mode is Mode.AUDIT
+    assert made("mode", mode="audit").mode is PolicyMode.AUDIT
     assert set(faults("mode", mode="off")) == {"mode"}
     changed = made("cooldown", min_age_days=" 14 ", exempt="npm:@acme/*\r\npypi:Acme_*\r\n")
     assert to_json(changed)["cooldown"] == {

@@ -9,8 +9,8 @@ from service.ci.issuers.issuers import Issuer as KnownIssuer
 from service.ci.issuers.jwks import SigningKey, SigningKeys
 from service.ci.issuers.key_source import KeysFor
 from service.trust.explain.explain_api import (
+    ExplainedToken,
     ExplainInput,
-    ExplanationForm,
     explain_input,
     explanation_form,
 )
@@ -54,7 +54,7 @@ def published(issuer: Issuer) -> SigningKeys:
     return SigningKeys({kid: SigningKey(key, frozenset({"RS256"})) for kid, key in keys.items()})
 
 
-async def explained_token(world: World, token: str, keys: KeysFor) -> ExplanationForm:
+async def explained_token(world: World, token: str, keys: KeysFor) -> ExplainedToken:
     """What is said of `token` with the issuer's `keys`."""
     asked = ExplainInput.from_token(token)
     services = replace(world.services.binding_services(), keys_for=keys)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import select
 
 from service.ci.verifier.codes import FailureCode
-from service.ci.verifier.rejections import Rejection
+from service.ci.verifier.rejections import TokenRejection
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.engine_factory import create_engines
@@ -34,7 +34,7 @@ async def another_store(settings: Settings) -> AsyncIterator[Store]:
     await engines.dispose()
 
 
-def rejection(tenant_id: str, **changes: Any) -> Rejection:
+def rejection(tenant_id: str, **changes: Any) -> TokenRejection:
     """A verified token that no binding was there for, with `changes`."""
     values: dict[str, Any] = {
         "tenant_id": tenant_id,
@@ -50,10 +50,10 @@ def rejection(tenant_id: str, **changes: Any) -> Rejection:
         "request_id": "req_1",
         "at": START,
     }
-    return Rejection(**values | changes)
+    return TokenRejection(**values | changes)
 
 
-async def remember(world: World, *rejections: Rejection) -> None:
+async def remember(world: World, *rejections: TokenRejection) -> None:
     """Note `rejections` in a process of its own, and write them."""
     notes = RejectedSubjects(world.services.store, Metrics())
     for one in rejections:

@@ -26,7 +26,7 @@ from service.trust.rejected.subjects import (
     PENDING_MAX,
     PENDING_PER_ORG_MAX,
     RejectedSubjects,
-    Rejection,
+    TokenRejection,
 )
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world, settings_over
@@ -75,7 +75,7 @@ def dropped(world: World) -> dict[str, float]:
     return {line.split('"')[1]: float(line.split()[-1]) for line in found}
 
 
-def distinct(tenant_id: str, *, is_verified: bool) -> Iterator[Rejection]:
+def distinct(tenant_id: str, *, is_verified: bool) -> Iterator[TokenRejection]:
     """Rejections without end, each of another subject and a second later than the one before."""
     for number in itertools.count():
         yield rejection(
@@ -86,7 +86,7 @@ def distinct(tenant_id: str, *, is_verified: bool) -> Iterator[Rejection]:
         )
 
 
-async def remember_all(world: World, rejections: Iterable[Rejection]) -> None:
+async def remember_all(world: World, rejections: Iterable[TokenRejection]) -> None:
     """Note and write `rejections`, as many at a time as may wait."""
     waiting = iter(rejections)
     while some := list(itertools.islice(waiting, PENDING_PER_ORG_MAX)):
