@@ -115,7 +115,7 @@ class CountedRows:
             if part.first < since:
                 rows = part.rows()
                 new._tally(rows.filter(mask(left_out, rows)), utc_day(since), -1)
-                new._note_oldest(rows.filter(mask(new.query, rows)))
+                new._record_oldest(rows.filter(mask(new.query, rows)))
             else:
                 new.oldest = min(new.oldest or part.first, part.first)
         return new
@@ -142,10 +142,10 @@ class CountedRows:
         if query.conditions or not query.covers(day):
             rows = rows.filter(mask(query, rows))
         if query.since is not None and utc_day(query.since) == day:
-            self._note_oldest(rows)
+            self._record_oldest(rows)
         self._tally(rows, day, 1)
 
-    def _note_oldest(self, rows: pa.Table) -> None:
+    def _record_oldest(self, rows: pa.Table) -> None:
         if rows.num_rows:
             oldest = pc.min(rows["created_at"]).as_py()
             self.oldest = min(self.oldest or oldest, oldest)

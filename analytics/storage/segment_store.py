@@ -240,7 +240,7 @@ class LocalFolder:
     def verify(self, file: ExpectedFile, on_read: Callable[[int], object]) -> None:
         """See SegmentStore. A damaged file is verified again by all processes that use it."""
         with suppress(OSError):
-            _forget_cached(file.path)
+            _drop_from_page_cache(file.path)
         try:
             verify_file(file, on_read)
         except DamagedFile:
@@ -327,7 +327,7 @@ class LocalFolder:
         self._verified.close()
 
 
-def _forget_cached(path: Path) -> None:
+def _drop_from_page_cache(path: Path) -> None:
     """Have the next reader get the bytes that the disk has, which may differ from cached ones."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

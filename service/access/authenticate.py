@@ -28,8 +28,8 @@ from service.access.refusals import OPERATOR_ONLY, ApiKeyExpired, SignInAgain
 from service.access.roles import Role
 from service.access.sessions import (
     SessionLifetimes,
+    delete_expired_sessions,
     find_session,
-    forget_ended,
     list_teams_of,
     touch_session,
 )
@@ -125,10 +125,10 @@ class Authenticator:
             ApiKeyPrincipal(key.key_id, key.tenant_id, key.project_id, key.scopes, origin=origin)
         )
 
-    async def forget_ended_sessions(self) -> None:
+    async def delete_expired_sessions(self) -> None:
         """Delete sessions and sign-in links that ended long ago."""
         async with self._store.write() as work:
-            await forget_ended(work.session, self.lifetimes, work.now)
+            await delete_expired_sessions(work.session, self.lifetimes, work.now)
 
     async def member(
         self, request: Request, entrance: RequestOrigin, *, keeps_alive: bool = True

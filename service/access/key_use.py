@@ -1,4 +1,4 @@
-"""When API keys were last used: noted in memory and written later, at most once a minute per key.
+"""When API keys were last used: recorded in memory, written later, at most once a minute.
 
 Requests do not wait for it. A killed process loses what it has not written.
 """
@@ -33,20 +33,20 @@ _NOTE: Final = (
 
 
 class KeyUse:
-    """Notes the uses of API keys in memory; `flush` writes them."""
+    """Records the uses of API keys in memory; `flush` writes them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._noted: dict[str, datetime] = {}
-        """The last use of each key that was noted: bounded by the number of keys."""
+        self._recorded: dict[str, datetime] = {}
+        """The last use of each key that was recorded: bounded by the number of keys."""
 
         self._pending: dict[str, datetime] = {}
 
     def record(self, key_id: str, at: datetime) -> None:
-        """Note that the key was accepted at `at`, unless it was noted within STEP before."""
-        last = self._noted.get(key_id)
+        """Record that the key was accepted at `at`, unless it was within STEP before."""
+        last = self._recorded.get(key_id)
         if last is None or at - last >= STEP:
-            self._noted[key_id] = self._pending[key_id] = at
+            self._recorded[key_id] = self._pending[key_id] = at
 
     async def flush(self) -> None:
         """Write what is pending, all or nothing.
@@ -64,6 +64,6 @@ class KeyUse:
                 ]
                 await execute_many(work.session, _NOTE, used)
         except (StoreUnavailable, asyncio.CancelledError):
-            # In this order: uses noted during the write are later ones, and win.
+            # In this order: uses recorded during the write are later ones, and win.
             self._pending = taken | self._pending
             raise

@@ -180,7 +180,9 @@ def _is_live(lifetimes: SessionLifetimes, now: datetime) -> ColumnElement[bool]:
     )
 
 
-async def forget_ended(session: AsyncSession, lifetimes: SessionLifetimes, now: datetime) -> None:
+async def delete_expired_sessions(
+    session: AsyncSession, lifetimes: SessionLifetimes, now: datetime
+) -> None:
     """Delete sessions and links that ended ENDED_KEPT ago, and device codes that expired.
 
     Audit rows are unaffected.

@@ -8,12 +8,12 @@ from service.access.callers import service_context
 from service.app.composition import Services
 from service.audit.export_entries import close_silent_exports
 from service.audit.maintenance import BackgroundJob, Maintenance, maintenance_jobs
-from service.packages.install_tokens.tokens import forget_expired
-from service.packages.proxy.artifacts import forget_artifacts
-from service.packages.proxy.install_marks import forget_marks
+from service.packages.install_tokens.tokens import delete_expired_tokens
+from service.packages.proxy.artifacts import delete_expired_artifacts
+from service.packages.proxy.install_marks import delete_expired_marks
 
 WRITE_BEHIND_INTERVAL_S: Final = 2.0
-"""A killed process loses the uses and rejections that it noted in this time."""
+"""A killed process loses the uses and rejections that it recorded in this time."""
 KEY_RENEWAL_INTERVAL_S: Final = 15.0
 CLOSE_EXPORTS_INTERVAL_S: Final = 30.0
 
@@ -67,8 +67,8 @@ def write_behind(services: Services) -> Maintenance:
     jobs = [
         # Of no interval: due in each round of WRITE_BEHIND_INTERVAL_S.
         BackgroundJob("count_uses", 0, services.binding_use.flush),
-        BackgroundJob("note_key_uses", 0, services.key_use.flush),
-        BackgroundJob("note_rejections", 0, services.rejected.flush),
+        BackgroundJob("record_key_uses", 0, services.key_use.flush),
+        BackgroundJob("record_rejections", 0, services.rejected.flush),
     ]
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 
@@ -76,11 +76,11 @@ def write_behind(services: Services) -> Maintenance:
 def housekeeping(services: Services) -> Maintenance:
     """What is closed and deleted besides segments."""
     swept: dict[str, Callable[[], Awaitable[object]]] = {
-        "forget_rejections": services.rejected.forget_old,
-        "forget_sessions": services.authenticator.forget_ended_sessions,
-        "forget_install_tokens": partial(forget_install_tokens, services),
-        "forget_install_marks": partial(forget_install_marks, services),
-        "forget_artifacts": partial(forget_old_artifacts, services),
+        "delete_expired_rejections": services.rejected.delete_expired,
+        "delete_expired_sessions": services.authenticator.delete_expired_sessions,
+        "delete_expired_install_tokens": partial(delete_expired_install_tokens, services),
+        "delete_expired_install_marks": partial(delete_expired_install_marks, services),
+        "delete_expired_artifacts": partial(delete_old_artifacts, services),
         "sweep_package_cache": services.packages.sweep,
     }
     jobs = [
@@ -97,19 +97,19 @@ def housekeeping(services: Services) -> Maintenance:
     return Maintenance(jobs, WRITE_BEHIND_INTERVAL_S, services.clock, services.metrics)
 
 
-async def forget_install_tokens(services: Services) -> None:
+async def delete_expired_install_tokens(services: Services) -> None:
     """Delete install tokens that expired long ago."""
-    await forget_expired(services.store, services.clock())
+    await delete_expired_tokens(services.store, services.clock())
 
 
-async def forget_install_marks(services: Services) -> None:
+async def delete_expired_install_marks(services: Services) -> None:
     """Delete marks of installs that no request can belong to any more."""
-    await forget_marks(services.store, services.clock())
+    await delete_expired_marks(services.store, services.clock())
 
 
-async def forget_old_artifacts(services: Services) -> None:
+async def delete_old_artifacts(services: Services) -> None:
     """Forget which files were served so long ago that hardly anyone installs them."""
-    await forget_artifacts(services.store, services.clock())
+    await delete_expired_artifacts(services.store, services.clock())
 
 
 async def close_broken_exports(services: Services) -> int:

@@ -138,8 +138,8 @@ class Scrubber:
     async def verify_suspects(self) -> bool:
         """Verify what requests of this process could not read; True if there was anything.
 
-        Without the lease: another process may be reading for hours, and what is noted twice is the
-        same. What is known to be damaged is not read again.
+        Without the lease: another process may be reading for hours, and what is recorded twice is
+        the same. What is known to be damaged is not read again.
         """
         ids, seqs = self._lake.queries.suspects.take()
         if not ids and not seqs:

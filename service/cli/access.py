@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from service.cli.client import Client, JsonObject, given, org_path, rephrased
+from service.cli.client import Client, JsonObject, drop_none, org_path, rephrased
 from service.cli.commands import api_command, current_run
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
@@ -32,7 +32,7 @@ async def access_report(
 
     It is put together from what is stored and from the audit log, and says what is no longer known.
     """
-    path, asked = org_path(slug, "access-report"), given(asOf=as_of)
+    path, asked = org_path(slug, "access-report"), drop_none(asOf=as_of)
     with rephrased(lambda text: text.replace("asOf", "--as-of")):
         if as_csv and not current_run().output.as_json:
             text = await client.get_text(path, asked | {"format": "csv"})

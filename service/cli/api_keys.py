@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from service.access.roles import KEY_SCOPES
-from service.cli.client import Client, given, org_path
+from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
@@ -56,7 +56,7 @@ async def apikey_issue(
 
     On a server you can issue keys that may do what you may do yourself.
     """
-    body = given(name=name, scopes=scopes, project=project, expires=expires)
+    body = drop_none(name=name, scopes=scopes, project=project, expires=expires)
     return _issued(await client.post(_path(slug), body))
 
 

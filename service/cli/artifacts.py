@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from service.cli.client import Client, given
+from service.cli.client import Client, drop_none
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
@@ -48,6 +48,6 @@ async def artifact_accept(
     Look at the new file first: a release whose bytes change may have been taken over. Each
     organisation gets an audit row.
     """
-    body = given(file_name=file_name, digest=digest, registry=registry)
+    body = drop_none(file_name=file_name, digest=digest, registry=registry)
     accepted = await client.post(f"{_PATH}/accept", body)
     return CommandResult(accepted, [f"Accepted: {file_name} is now {digest}."])

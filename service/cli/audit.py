@@ -16,7 +16,7 @@ import click
 from analytics.export.formats import ExportFormat
 from analytics.model.filters import FILTER_COLUMNS, parse_query
 from analytics.model.schema import FILTER_PARAMETERS
-from service.cli.client import Client, ExportScope, given, org_path
+from service.cli.client import Client, ExportScope, drop_none, org_path
 from service.cli.commands import api_command, current_run
 from service.cli.files import STANDARD_OUTPUT, new_file
 from service.cli.output import (
@@ -241,7 +241,7 @@ async def audit_export(
     parameters = as_parameters(filters)
     # A wrong filter is refused before FILE is opened.
     parse_query({name: each for name, each in parameters.items() if name != "q"})
-    form = given(format=file_format, compress=compress, raw="1" if is_raw else None)
+    form = drop_none(format=file_format, compress=compress, raw="1" if is_raw else None)
     digest, size = hashlib.sha256(), 0
     with new_file(path, is_forced=is_forced) as file, row_progress(f"Exporting {slug}") as show:
         async with client.download(_path(slug, "export"), parameters | form) as download:

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from service.cli.asking import confirm, has_terminal, yes_option
-from service.cli.client import Client, JsonObject, QueryParameters, given, org_path
+from service.cli.client import Client, JsonObject, QueryParameters, drop_none, org_path
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table, padded, printable
 from service.cli.root import root
@@ -61,7 +61,7 @@ async def bindings_add(
     On a server the binding is the organisation's (org_admin), or its team's. On a data dir it is
     the platform's (platform_admin).
     """
-    body = given(
+    body = drop_none(
         issuer=issuer,
         sub_pattern=sub,
         repository_id=repository_id,
@@ -120,7 +120,7 @@ async def bindings_list(
         raise WrongUsage(f"give --org, --repository-id or {ORG_VARIABLE}")
     if repository_id is not None:
         state = state or "active"
-    asked = given(repository_id=repository_id, state=state, asOf=as_of)
+    asked = drop_none(repository_id=repository_id, state=state, asOf=as_of)
     found = await _list(client, slug, asked)
     table = Table.of(f"Bindings{client.at_place}", found, _COLUMNS, _TIMES)
     return CommandResult({"bindings": found}, table=table)
@@ -168,7 +168,7 @@ async def bindings_revoke(
     if binding_id is not None and repository_id is None and slug is not None:
         if has_terminal():
             confirm(f"Revoke {binding_id} of {slug}?", is_sure=is_sure)
-        await client.delete(_path(slug, binding_id), given(reason=reason))
+        await client.delete(_path(slug, binding_id), drop_none(reason=reason))
         return _revoked([(slug, binding_id)])
     if repository_id is None or binding_id is not None:
         raise WrongUsage("give --org and BINDING_ID, or --repository-id with --issuer")
@@ -182,7 +182,7 @@ async def bindings_revoke(
     noun = "binding" if len(active) == 1 else "bindings"
     confirm(f"Revoke {len(active)} {noun}?", is_sure=is_sure, shown=shown)
     # Exactly the bindings that were listed.
-    body = given(
+    body = drop_none(
         issuer=issuer,
         repository_id=repository_id,
         reason=reason,
@@ -205,7 +205,7 @@ async def _active_of(
     client: Client, slug: str | None, repository_id: str, issuer: str
 ) -> list[JsonObject]:
     """The active bindings of a repository of `issuer`. Raises NotFound if there are none."""
-    asked = given(repository_id=repository_id, issuer=issuer, state="active")
+    asked = drop_none(repository_id=repository_id, issuer=issuer, state="active")
     active = await _list(client, slug, asked)
     if not active:
         # Most likely a typo, which must not look like success during an incident.
@@ -254,7 +254,9 @@ async def bindings_replace(
         raise WrongUsage(
             "give either --event or --any-event, and either --project or --any-project"
         )
-    body = given(issuer=issuer, sub_pattern=sub_pattern, repository_id=repository_id, reason=reason)
+    body = drop_none(
+        issuer=issuer, sub_pattern=sub_pattern, repository_id=repository_id, reason=reason
+    )
     if events or any_event:
         body["event_names"] = list(events)
     if project is not None or any_project:

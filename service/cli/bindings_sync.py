@@ -9,7 +9,7 @@ import click
 
 from service.cli.asking import confirm, yes_option
 from service.cli.bindings import bindings
-from service.cli.client import Client, JsonObject, given, org_path, rephrased
+from service.cli.client import Client, JsonObject, drop_none, org_path, rephrased
 from service.cli.commands import api_command
 from service.cli.files import read_toml
 from service.cli.output import CommandResult, printable
@@ -59,7 +59,7 @@ async def bindings_sync(
             plan, lines, code=ExitCode.CHANGES if plan["actions"] else ExitCode.DONE
         )
     confirm(f"Apply these changes to the bindings of {slug}?", is_sure=is_sure, shown=lines)
-    body = declared | given(plan=plan["plan"], reason=reason)
+    body = declared | drop_none(plan=plan["plan"], reason=reason)
     done = await client.post(org_path(slug, "oidc-bindings", "sync"), body)
     count = len(done["actions"])
     said = f"Applied {count} change{'s' if count != 1 else ''}."

@@ -8,7 +8,7 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, JsonObject, QueryParameters, given, path_of
+from service.cli.client import Client, JsonObject, QueryParameters, drop_none, path_of
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table, printable
 from service.cli.progress import byte_progress
@@ -67,7 +67,7 @@ async def blocklist_import(
     record that cannot be read is named, and the exit code is 4 then; what an earlier import said
     under its id stays. All that was in force stays in force until the new list is complete.
     """
-    asked = given(file=file.name, feed=feed, ids=ids)
+    asked = drop_none(file=file.name, feed=feed, ids=ids)
     done = await _sent(client, file, asked | {"is_plan": "true"} if is_plan else asked)
     if not is_plan and not done["is_in_force"]:
         lost = " and ".join(

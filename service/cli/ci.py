@@ -125,7 +125,7 @@ def exec_command(
     if is_dry:
         return _plan(job, command)
     if prints:
-        for line in _shown(job.address):
+        for line in _assignments(job.address):
             click.echo(line, err=True)
     sys.exit(_run(job, command))
 
@@ -162,20 +162,20 @@ def _plan(job: CiExchange, command: Sequence[str]) -> CommandResult:
         "server": job.address.server,
         "org": job.address.org,
         "token_from": source,
-        "environment": shown_variables(job.address),
+        "environment": display_variables(job.address),
         "left_out": list(_left_out(source)),
         "command": list(command),
     }
     lines = [
         f"Would exchange the token from {source} at {job.address.server}, and run with",
-        *(f"  {line}" for line in _shown(job.address)),
+        *(f"  {line}" for line in _assignments(job.address)),
         f"  {shlex.join(command)}",
     ]
     return CommandResult(data, lines)
 
 
-def _shown(address: ProxyAddress) -> list[str]:
-    return [f"{name}={value}" for name, value in shown_variables(address).items()]
+def _assignments(address: ProxyAddress) -> list[str]:
+    return [f"{name}={value}" for name, value in display_variables(address).items()]
 
 
 def _left_out(token_variable: str | None) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ def merged(
     return kept | dict(ours)
 
 
-def shown_variables(address: ProxyAddress) -> dict[str, str]:
+def display_variables(address: ProxyAddress) -> dict[str, str]:
     """The variables that are set, with the token hidden."""
     return all_variables(address, HIDDEN) | {USERCONFIG: "(a temporary file)"}
 

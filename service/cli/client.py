@@ -199,7 +199,7 @@ def _below(root: str, slug: str, *parts: str) -> str:
     return path_of(root, slug, *parts)
 
 
-def given(**members: object) -> dict[str, Any]:
+def drop_none(**members: object) -> dict[str, Any]:
     """Those of `members` that are not None: parameters or a body, without what was not asked."""
     return {name: value for name, value in members.items() if value is not None}
 
@@ -358,7 +358,9 @@ class Client:
         entries: list[JsonObject] = []
         cursor = None
         for _ in range(PAGES_MAX):
-            page = await self.get(path, given(limit=_PAGE, cursor=cursor) | dict(parameters or {}))
+            page = await self.get(
+                path, drop_none(limit=_PAGE, cursor=cursor) | dict(parameters or {})
+            )
             entries += page[member]
             cursor = page["next_cursor"]
             if cursor is None:

@@ -11,7 +11,7 @@ import click
 
 from service.ci.verifier.codes import FailureCode
 from service.cli.bindings import bindings
-from service.cli.client import Client, given, org_path
+from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import api_command
 from service.cli.files import STANDARD_INPUT
 from service.cli.output import CommandResult, Table, printable
@@ -203,7 +203,7 @@ async def bindings_rejected(
     made up the others.
     """
     verified = None if is_verified is None else str(is_verified).lower()
-    parameters = given(verified=verified, code=code, since=since, limit=limit)
+    parameters = drop_none(verified=verified, code=code, since=since, limit=limit)
     answer = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
     rows = [_rejected_row(entry) for entry in answer["rejected"]]
     return CommandResult(

@@ -18,7 +18,7 @@ from service.audit.export_receipts import (
     receipt_text,
 )
 from service.cli.audit import audit
-from service.cli.client import Client, given, org_path
+from service.cli.client import Client, drop_none, org_path
 from service.cli.commands import CommandPlace, api_command, ask, current_run, declare
 from service.cli.output import CommandResult, Table
 from service.cli.target import choose_target
@@ -55,7 +55,9 @@ def exports() -> None:
 @click.option("--cursor", help="The next_cursor of the page before.")
 async def exports_list(client: Client, slug: str, limit: int, cursor: str | None) -> CommandResult:
     """List an organisation's exports, newest first."""
-    page = await client.get(org_path(slug, "exports"), given(limit=limit, cursor=cursor or None))
+    page = await client.get(
+        org_path(slug, "exports"), drop_none(limit=limit, cursor=cursor or None)
+    )
     next_cursor = page["next_cursor"]
     title = f"Exports of {slug}{client.at_place}, times in UTC"
     return CommandResult(

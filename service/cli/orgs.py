@@ -6,7 +6,7 @@ import click
 
 from analytics.model.retention import RETENTION_DAYS, Tier
 from service.access.roles import Capability, Role
-from service.cli.client import Client, JsonObject, given, operator_path, org_path
+from service.cli.client import Client, JsonObject, drop_none, operator_path, org_path
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
@@ -31,7 +31,7 @@ def org() -> None:
 )
 async def org_add(client: Client, slug: str, tier: str) -> CommandResult:
     """Create the organisation SLUG."""
-    created = await client.post(operator_path(), given(slug=slug, tier=tier))
+    created = await client.post(operator_path(), drop_none(slug=slug, tier=tier))
     return CommandResult(created, [f"Created {slug} ({tier})."])
 
 
@@ -59,7 +59,7 @@ async def org_set_tier(client: Client, slug: str, tier: str) -> CommandResult:
 
     How far back its audit log can be read changes immediately.
     """
-    moved = await client.put(operator_path(slug, "tier"), given(tier=tier))
+    moved = await client.put(operator_path(slug, "tier"), drop_none(tier=tier))
     return CommandResult(moved, [f"{slug} is in tier {tier}."])
 
 
@@ -72,7 +72,7 @@ async def org_hold(client: Client, slug: str, reason: str) -> CommandResult:
     None of its rows are dropped until the hold is released. Rows past retention stay hidden; a
     higher tier shows them. Running this again replaces the reason, not the start of the hold.
     """
-    held = await client.put(operator_path(slug, "hold"), given(reason=reason))
+    held = await client.put(operator_path(slug, "hold"), drop_none(reason=reason))
     line = f"{slug} is under legal hold since {held['held_since']}: {held['held_reason']}"
     return CommandResult(held, [line])
 
@@ -85,7 +85,7 @@ async def org_release(client: Client, slug: str, reason: str | None) -> CommandR
 
     The next pruning run drops what is past retention by then.
     """
-    released = await client.delete(operator_path(slug, "hold"), given(reason=reason))
+    released = await client.delete(operator_path(slug, "hold"), drop_none(reason=reason))
     return CommandResult(released, [f"{slug} is not under legal hold."])
 
 
@@ -134,7 +134,7 @@ async def org_allow_domain(
     the role member. Removed members cannot sign in this way.
     """
     rule = await client.post(
-        operator_path(slug, "domains"), given(domain=domain, idp=idp, is_allowed=not remove)
+        operator_path(slug, "domains"), drop_none(domain=domain, idp=idp, is_allowed=not remove)
     )
     need = "need" if remove else "do not need"
     line = f"Users of {rule['domain']} {need} an invitation to sign in to {slug} with {idp}."
@@ -160,7 +160,7 @@ def project() -> None:
 @click.argument("name")
 async def project_add(client: Client, slug: str, name: str) -> CommandResult:
     """Create the project NAME."""
-    created = await client.post(org_path(slug, "projects"), given(name=name))
+    created = await client.post(org_path(slug, "projects"), drop_none(name=name))
     return CommandResult(_named(created), [f"Created project {name}: {created['id']}"])
 
 
@@ -185,7 +185,7 @@ def team() -> None:
 @click.argument("name")
 async def team_add(client: Client, slug: str, name: str) -> CommandResult:
     """Create the team NAME."""
-    created = await client.post(org_path(slug, "teams"), given(name=name))
+    created = await client.post(org_path(slug, "teams"), drop_none(name=name))
     return CommandResult(_named(created), [f"Created team {name}: {created['id']}"])
 
 
@@ -213,7 +213,7 @@ async def team_set_admin(
         person = await client.part_of(org_path(slug, "members"), "members", member)
         done = await client.delete(org_path(slug, "teams", part, "admins", person))
     else:
-        done = await client.post(org_path(slug, "teams", part, "admins"), given(member=member))
+        done = await client.post(org_path(slug, "teams", part, "admins"), drop_none(member=member))
     verb = "no longer administers" if remove else "administers"
     data = {fact: done[fact] for fact in ("team", "member", "is_admin")}
     return CommandResult(data, [f"{done['email']} {verb} {done['name']}."])

@@ -6,7 +6,7 @@ import click
 
 from service.access.roles import Role
 from service.access.sessions import LINK_LIFETIME
-from service.cli.client import Client, given, operator_path, org_path
+from service.cli.client import Client, drop_none, operator_path, org_path
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table
 from service.cli.root import root
@@ -43,7 +43,7 @@ def member() -> None:
 )
 async def member_add(client: Client, slug: str, email: str, role: str, idp: str) -> CommandResult:
     """Make EMAIL a member."""
-    body = given(email=email, role=role, idp=idp)
+    body = drop_none(email=email, role=role, idp=idp)
     added = await client.post(_path(slug), body)
     return CommandResult(
         {"id": added["id"], "email": email, "role": role, "idp": idp},
@@ -70,7 +70,9 @@ async def member_list(client: Client, slug: str) -> CommandResult:
 @click.argument("role", type=_ROLES)
 async def member_set_role(client: Client, slug: str, member_name: str, role: str) -> CommandResult:
     """Give MEMBER (id or email) another ROLE."""
-    person = await client.post(await _path_of(client, slug, member_name, "role"), given(role=role))
+    person = await client.post(
+        await _path_of(client, slug, member_name, "role"), drop_none(role=role)
+    )
     data = {"id": person["id"], "role": role}
     return CommandResult(data, [f"{person['email']} is {role} of {slug}."])
 

@@ -10,7 +10,7 @@ import click
 
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
-from service.cli.client import Client, JsonObject, given, org_path
+from service.cli.client import Client, JsonObject, drop_none, org_path
 from service.cli.commands import api_command
 from service.cli.output import CommandResult, Table, printable
 from service.cli.root import root
@@ -32,7 +32,7 @@ def policy() -> None:
 async def policy_show(client: Client, slug: str, revision: int | None) -> CommandResult:
     """Show the policy in force. With --json its `policy` can be changed and set again."""
     try:
-        answer = await client.get(org_path(slug, "policy"), given(revision=revision))
+        answer = await client.get(org_path(slug, "policy"), drop_none(revision=revision))
     except Refusal as refusal:
         if REVISION_NOT_FOUND.text not in {refusal.text, getattr(refusal, "code", None)}:
             raise
@@ -157,7 +157,7 @@ async def policy_check(
         parse_release(ecosystem, package, release_version, published)
     except Invalid as error:
         raise Invalid(_of_options(error.text)) from error
-    asked = given(
+    asked = drop_none(
         ecosystem=ecosystem, package=package, version=release_version, published_at=published
     )
     answer = await client.post(org_path(slug, "policy", "check"), asked)
@@ -232,7 +232,7 @@ async def exceptions_list(
     client: Client, slug: str, state: str | None, limit: int | None
 ) -> CommandResult:
     """List what members asked for, newest first."""
-    answer = await client.get(_path(slug), given(state=state, limit=limit))
+    answer = await client.get(_path(slug), drop_none(state=state, limit=limit))
     title = f"Exceptions{client.at_place}"
     return CommandResult(answer, table=Table.of(title, answer["exceptions"], _COLUMNS, _TIMES))
 
@@ -264,7 +264,7 @@ async def _decide(
     client: Client, slug: str, exception_id: str, decision: str, reason: str | None
 ) -> JsonObject:
     path = _path(slug, exception_id, "decide")
-    return await client.post(path, given(decision=decision, reason=reason))
+    return await client.post(path, drop_none(decision=decision, reason=reason))
 
 
 def _path(slug: str, *parts: str) -> str:

@@ -181,7 +181,7 @@ class FairQueue:
         else:
             share.waiting[job.length].remove(job)
         share.callers -= Counter((job.caller,))  # drops a count of 0
-        self._forget_idle()
+        self._drop_idle()
 
     def count_running(self, length: Length | None = None) -> int:
         """How many jobs run."""
@@ -224,7 +224,7 @@ class FairQueue:
         active = [share.used_at(now) for share in self._shares.values() if not share.is_idle]
         return min(active, default=0.0)
 
-    def _forget_idle(self) -> None:
+    def _drop_idle(self) -> None:
         """Drop organisations without jobs that would start level with the others anyway."""
         now = self._clock()
         is_any_active = any(not share.is_idle for share in self._shares.values())

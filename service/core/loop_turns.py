@@ -47,7 +47,7 @@ and to send the answer, measured as processor time."""
 REMEMBERED_MAX: Final = 4_096
 """Credentials whose organisation is remembered."""
 
-_FORGET_S: Final = 10 * FADE_S
+_DROPPED_AFTER_S: Final = 10 * FADE_S
 
 _Result = TypeVar("_Result")
 
@@ -87,7 +87,7 @@ class LoopTurns:
         self._shared_until = 0.0
         self._last_tenant_id: str | None = None
         self._tenants_until = 0.0
-        self._forgets_at = 0.0
+        self._drops_at = 0.0
         self._held_until: dict[object, float] = {}
         self._next: asyncio.Handle | None = None
 
@@ -125,7 +125,7 @@ class LoopTurns:
             if self._last is not None:
                 self._shared_until = now + BESIDE_S
             self._last = share
-            self._forget(now)
+            self._drop_faded(now)
         if request.tenant_id not in (None, self._last_tenant_id):
             if self._last_tenant_id is not None:
                 self._tenants_until = now + BESIDE_S
@@ -194,12 +194,12 @@ class LoopTurns:
             waiter.set_result(None)
         self._begin_soon()
 
-    def _forget(self, now: float) -> None:
+    def _drop_faded(self, now: float) -> None:
         """Drop groups whose time has faded; looks for them once in FADE_S."""
-        if now >= self._forgets_at:
-            self._forgets_at = now + FADE_S
+        if now >= self._drops_at:
+            self._drops_at = now + FADE_S
             for group, share in list(self._shares.items()):
-                if now - share.as_of > _FORGET_S and not share.waiting:
+                if now - share.as_of > _DROPPED_AFTER_S and not share.waiting:
                     del self._shares[group]
 
 

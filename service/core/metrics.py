@@ -354,7 +354,7 @@ class Metrics:
         self._intervals.labels(job).set(interval_s)
 
     def maintained(self, job: str, at: datetime) -> None:
-        """Note that `job` has run."""
+        """Record that `job` has run."""
         self._succeeded_at.labels(job).set(at.timestamp())
 
     def maintenance_failed(self, job: str) -> None:

@@ -31,7 +31,7 @@ class SingleFlight(Generic[_Result]):
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(_await(work))
-            task.add_done_callback(lambda ended: self._forget(key, ended))
+            task.add_done_callback(lambda ended: self._drop(key, ended))
         return task
 
     async def close(self) -> None:
@@ -41,7 +41,7 @@ class SingleFlight(Generic[_Result]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+    def _drop(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         del self._running[key]
         if not task.cancelled():
             task.exception()  # asyncio would report it as unretrieved if all callers are gone

@@ -494,7 +494,7 @@ def page_post(
         async def submit(slug: str | None = None, **variables: str) -> ResponseReturnValue:
             call = await access.call(slug)
             if is_limited:
-                call.services.sign_in.attempts.admit(call.caller.origin.source_ip)
+                call.services.sign_in.attempts.count(call.caller.origin.source_ip)
             form = await _own_form(call.services.settings, call.caller)
             return await handler(call, form, **variables)
 

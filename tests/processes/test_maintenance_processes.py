@@ -41,7 +41,7 @@ EAGER = {
 JOURNAL_MAX = 20_000
 """Rows that wait to be sealed, before more are refused."""
 
-OF_EACH_PROCESS = {"count_uses", "note_key_uses", "note_rejections", "renew_keys"} | {
+OF_EACH_PROCESS = {"count_uses", "record_key_uses", "record_rejections", "renew_keys"} | {
     "verify_suspects"
 }
 pytestmark = pytest.mark.usefixtures("own_forkserver")

@@ -39,7 +39,7 @@ class SignInCookies:
         """Set the cookie `name`, by default for as long as a sign-in may take."""
         self._set(response, self._full_name(name), value, int(lifetime.total_seconds()))
 
-    def forget(self, response: Response | BaseResponse, name: str) -> None:
+    def delete(self, response: Response | BaseResponse, name: str) -> None:
         """Delete the cookie `name`."""
         self._set(response, self._full_name(name), "", 0)
 
@@ -47,7 +47,7 @@ class SignInCookies:
         """Set the session cookie, for as long as a session can last."""
         self._set(response, SESSION_COOKIE, token, self._session_s)
 
-    def forget_session(self, response: Response | BaseResponse) -> None:
+    def delete_session(self, response: Response | BaseResponse) -> None:
         """Delete the session cookie, and pages that the browser could go back to.
 
         Not its storage: that has the person's choice of time zone, which is no secret.

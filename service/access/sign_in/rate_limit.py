@@ -35,7 +35,7 @@ class Attempts:
         self._total = 0
         self._by_address: OrderedDict[str, int] = OrderedDict()
 
-    def admit(self, address: str | None) -> None:
+    def count(self, address: str | None) -> None:
         """Count one step from `address`. Raises TOO_MANY_SIGN_INS."""
         self._turn(self._clock())
         source = _source(address)

@@ -73,7 +73,7 @@ class SignInServices:
         Raises TOO_MANY_SIGN_INS.
         """
         origin = self.authenticator.origin(request, source)
-        self.attempts.admit(origin.source_ip)
+        self.attempts.count(origin.source_ip)
         return origin
 
     def ways_again(self) -> WaysAgain:

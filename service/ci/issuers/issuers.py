@@ -62,7 +62,7 @@ class _IssuerFault(Exception):
         line: int | None = None,
     ) -> None:
         self.table, self.key, self.line = table, key, line
-        names = [_shown(name) for name in (table, key) if name is not None]
+        names = [_toml_key(name) for name in (table, key) if name is not None]
         place = f"{'.'.join(names)}: " if names else ""
         super().__init__(place + " ".join(text.split()))
 
@@ -114,7 +114,7 @@ def _issuers(tables: Mapping[str, Any]) -> list[Issuer]:
     for issuer in issuers:
         if (first := names.setdefault(issuer.url, issuer.name)) != issuer.name:
             raise _IssuerFault(
-                f"is the same as that of {_shown(first)}", table=issuer.name, key="url"
+                f"is the same as that of {_toml_key(first)}", table=issuer.name, key="url"
             )
     return issuers
 
@@ -162,7 +162,7 @@ def _check(issuer: Issuer) -> None:
         raise _IssuerFault("an algorithm is named twice", table=issuer.name, key="algorithms")
 
 
-def _shown(name: str) -> str:
+def _toml_key(name: str) -> str:
     """`name` as a TOML key: in quotes unless it can be a bare key."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 

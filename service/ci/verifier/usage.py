@@ -52,7 +52,7 @@ class BindingUse:
 
         If the write fails (StoreUnavailable), they are kept for the next call.
         """
-        # Before anything is awaited: uses noted during the write belong to the next one.
+        # Before anything is awaited: uses recorded during the write belong to the next one.
         taken, self._pending = self._pending, {}
         if not taken:
             return

@@ -62,7 +62,7 @@ async def seed_demo(services: Services, now: datetime, on_progress: Show) -> boo
 
 
 def _mark_used(binding: Binding, usage: Mapping[str, tuple[int, int]]) -> None:
-    """Set the usage that the verifier would have noted on the binding."""
+    """Set the usage that the verifier would have recorded on the binding."""
     uses, last_us = usage.get(binding.id, (0, None))
     binding.use_count = uses
     binding.last_used_at = None if last_us is None else from_us(last_us)

@@ -141,7 +141,7 @@ async def _check_room(session: AsyncSession, key_id: str, jti: str | None, now: 
         raise TOO_MANY_INSTALL_TOKENS(value="this CI token")
 
 
-async def forget_expired(store: Store, now: datetime) -> None:
+async def delete_expired_tokens(store: Store, now: datetime) -> None:
     """Delete tokens that expired KEPT ago. Audit rows are unaffected."""
     is_old = InstallToken.expires_at <= now - KEPT
     async with store.read() as session:  # no write lock while there is nothing to delete

@@ -34,7 +34,7 @@ from service.packages.policy.blocklist_contents import (
     FeedPart,
     Scope,
 )
-from service.packages.policy.blocklist_generations import BlocklistGenerations, shown_source
+from service.packages.policy.blocklist_generations import BlocklistGenerations, display_source
 from service.packages.policy.blocklist_loading import (
     AdvisoryCarrier,
     AdvisoryLoader,
@@ -194,7 +194,7 @@ class BlocklistImporter:
                 for read in part:
                     await loading.add(read)
             await loading.flush()
-            archive = _archive(shown_source(source), sha256, loading)
+            archive = _archive(display_source(source), sha256, loading)
             new = await self._completed(begun, scope, loading, archive)
             if not (loading.counts.records or (loading.coverage.withdrawn and new.carried.removed)):
                 raise NOTHING_TO_IMPORT(value=" ".join(scope.ids))
@@ -233,7 +233,7 @@ class BlocklistImporter:
             await self._generations.renew(
                 lambda old, now: old.renewed(scope, sha256, now), generation
             )
-        await self._generations.forget_left_over()
+        await self._generations.delete_left_over()
         seconds = time.monotonic() - began_at
         return BlocklistResult(generation, scope.feed, sha256, _counts_of(part), {}, seconds)
 
@@ -255,11 +255,11 @@ class BlocklistImporter:
             else:
                 if is_approved:
                     await self._generations.renew(new.contents, begun.base)
-                await self._generations.forget(begun)
+                await self._generations.delete(begun)
         except BaseException:  # also Ctrl-C: the next import should not have to wait
-            await self._generations.forget(begun)
+            await self._generations.delete(begun)
             raise
-        await self._generations.forget_left_over()
+        await self._generations.delete_left_over()
         return BlocklistResult(
             begun.generation if is_new else begun.base or 0,
             new.scope.feed,

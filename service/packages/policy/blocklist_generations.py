@@ -41,7 +41,7 @@ class BlocklistGenerations:
         self, source: str, sha256: str, scope: Scope, by: AuditContext
     ) -> OngoingImport:
         """Allocate a generation. Raises IMPORT_UNDER_WAY."""
-        await self.forget_left_over()
+        await self.delete_left_over()
         async with self._store.write() as work:
             other = await work.session.scalar(
                 select(BlocklistImport).where(BlocklistImport.switched_at.is_(None))
@@ -54,7 +54,7 @@ class BlocklistGenerations:
                 # The highest generation that was switched on is in force, so each must exceed all
                 # others.
                 generation=(last or 0) + 1,
-                source=shown_source(source),
+                source=display_source(source),
                 sha256=sha256,
                 ids=[*scope.ids],
                 feed=scope.feed,
@@ -102,16 +102,16 @@ class BlocklistGenerations:
             contents = change(await contents_of(work.session, current), work.now)
             current.contents = msgspec.json.encode(contents)
 
-    async def forget_left_over(self) -> None:
+    async def delete_left_over(self) -> None:
         """Delete the advisories of all generations that are neither in force nor being imported."""
-        await self._forget(await self._left_over())
+        await self._delete(await self._left_over())
 
-    async def forget(self, begun: OngoingImport) -> None:
+    async def delete(self, begun: OngoingImport) -> None:
         """Delete an import that is given up, unless its number is another import's by now."""
         async with self._store.read() as session:
             entry = await session.get(BlocklistImport, begun.generation)
         if entry is not None and entry.started_at == begun.at:
-            await self._forget([begun.generation])
+            await self._delete([begun.generation])
 
     async def _left_over(self) -> list[int]:
         """Generations that are neither in force nor being imported."""
@@ -131,10 +131,10 @@ class BlocklistGenerations:
         kept = alive | ({current.generation} if current is not None else set())
         return sorted((set(generations) | dead) - kept)
 
-    async def _forget(self, generations: Sequence[int]) -> None:
+    async def _delete(self, generations: Sequence[int]) -> None:
         """Delete the advisories of these generations, and the entries of unfinished imports."""
         for generation in generations:
-            while await self._forget_some(generation):
+            while await self._delete_some(generation):
                 pass
         async with self._store.write() as work:
             session = work.session
@@ -156,7 +156,7 @@ class BlocklistGenerations:
                 )
             )
 
-    async def _forget_some(self, generation: int) -> bool:
+    async def _delete_some(self, generation: int) -> bool:
         """Delete the advisories of up to BATCH_ROWS packages; False once none are left."""
         async with self._store.write() as work:
             session = work.session
@@ -185,6 +185,6 @@ async def _nth_package(session: AsyncSession, generation: int, ecosystem: Ecosys
     )
 
 
-def shown_source(source: str) -> str:
+def display_source(source: str) -> str:
     """The name of a file for messages and rows: bounded, and without control characters."""
     return printable(source[:_SOURCE_MAX])

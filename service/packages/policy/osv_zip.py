@@ -88,7 +88,7 @@ class RecordFile:
             RuntimeError,
             ValueError,
         ) as error:
-            raise UnusableZip(value=f"{_shown(entry.filename)}: {error}") from error
+            raise UnusableZip(value=f"{_display_name(entry.filename)}: {error}") from error
         if len(data) > ENTRY_BYTES_MAX:
             raise UnusableZip(value=_too_large(entry.filename))
         return data
@@ -97,9 +97,9 @@ class RecordFile:
 def _record(name: str, data: bytes) -> ReadRecord:
     try:
         record = parse_record(data)
-        return ReadRecord(_shown(name), record, None, record.advisory_id)
+        return ReadRecord(_display_name(name), record, None, record.advisory_id)
     except UnreadableRecord as error:
-        return ReadRecord(_shown(name), None, str(error), error.advisory_id)
+        return ReadRecord(_display_name(name), None, str(error), error.advisory_id)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
@@ -109,11 +109,11 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
         if entry.file_size > ENTRY_BYTES_MAX:
             raise UnusableZip(value=_too_large(entry.filename))
         if not 0 <= entry.header_offset < size:
-            raise UnusableZip(value=f"{_shown(entry.filename)} is not in the file")
+            raise UnusableZip(value=f"{_display_name(entry.filename)} is not in the file")
         if entry.compress_type not in _METHODS:
-            raise UnusableZip(value=f"{_shown(entry.filename)} is not stored or deflated")
+            raise UnusableZip(value=f"{_display_name(entry.filename)} is not stored or deflated")
         if entry.flag_bits & _ENCRYPTED:
-            raise UnusableZip(value=f"{_shown(entry.filename)} is encrypted")
+            raise UnusableZip(value=f"{_display_name(entry.filename)} is encrypted")
     if sum(entry.compress_size for entry in entries) > size:
         raise UnusableZip(value="its entries overlap")
     if sum(entry.file_size for entry in entries) > TOTAL_BYTES_MAX:
@@ -160,9 +160,9 @@ def _in_end_64(file: BinaryIO, offset: int, locator: bytes) -> int:
 
 
 def _too_large(name: str) -> str:
-    return f"{_shown(name)} has more than {ENTRY_BYTES_MAX} bytes decompressed"
+    return f"{_display_name(name)} has more than {ENTRY_BYTES_MAX} bytes decompressed"
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     """The name of an entry for messages: bounded, and without control characters."""
     return printable(name[:100])

@@ -129,7 +129,7 @@ async def list_revisions(session: AsyncSession, tenant_id: str) -> Sequence[Revi
     return [RevisionHead(*row) for row in await session.execute(newest)]
 
 
-async def forget_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
+async def delete_old_revisions(session: AsyncSession, tenant_id: str, last: int) -> None:
     """Delete the revisions more than REVISIONS_KEPT before `last`."""
     await session.execute(
         delete(PolicyRevision).where(
@@ -206,7 +206,7 @@ async def set_policy(
     if before == policy:
         return current
     revision = await _add_revision(work, org, policy, last + 1, by)
-    await forget_old_revisions(work.session, org.id, revision.revision)
+    await delete_old_revisions(work.session, org.id, revision.revision)
     changed = difference(before, policy)
     work.record(
         org.id,

@@ -194,7 +194,7 @@ def keep_offered(
     transaction.run(_OFFERED, [name.bound | changed])
 
 
-async def forget_artifacts(store: Store, now: datetime) -> None:
+async def delete_expired_artifacts(store: Store, now: datetime) -> None:
     """Delete files without an install for KEPT, and beyond ARTIFACTS_MAX as said there."""
     async with store.read() as session:  # no write lock while there is nothing to delete
         surplus = await _surplus(session)

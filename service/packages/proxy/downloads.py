@@ -168,7 +168,7 @@ class Download:
             self.fault = error
         finally:
             self._task = None
-            self._forget_timer()
+            self._cancel_timer()
             self._announce()
             if status is None:
                 await self._discard()
@@ -176,9 +176,9 @@ class Download:
 
     def _enter(self) -> None:
         self._users += 1
-        self._forget_timer()
+        self._cancel_timer()
 
-    def _forget_timer(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

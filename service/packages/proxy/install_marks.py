@@ -87,7 +87,7 @@ def count_cut(transaction: Transaction, install: str, now: datetime) -> bool:
     return True
 
 
-async def forget_marks(store: Store, now: datetime) -> None:
+async def delete_expired_marks(store: Store, now: datetime) -> None:
     """Delete marks that no request can belong to any more. Audit rows are unaffected."""
     is_old = InstallMark.recorded_at <= now - CONTINUATION
     async with store.read() as session:  # no write lock while there is nothing to delete

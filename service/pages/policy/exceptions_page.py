@@ -24,7 +24,7 @@ blueprint = Blueprint(
 )
 
 DONE: Final = {
-    "asked": "Your request is recorded. Who may change the policy sees it, and decides.",
+    "asked": "Your request is recorded. An owner will review it.",
     "allowed": "Allowed: the policy has a rule for this release now.",
     "declined": "Declined: the policy is unchanged.",
 }

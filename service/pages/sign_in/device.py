@@ -155,7 +155,7 @@ async def code(services: SignInServices) -> ResponseReturnValue:
 async def token(services: SignInServices) -> ResponseReturnValue:
     """Poll for the session: 400 `authorization_pending` until the member has decided."""
     origin = services.authenticator.origin(request, VerdictSource.ADMIN_API)
-    services.device_polls.admit(origin.source_ip)
+    services.device_polls.count(origin.source_ip)
     given = await _parameters()
     if given.get("grant_type") != GRANT_TYPE:
         raise UNKNOWN_GRANT_TYPE if given.get("grant_type") else INVALID_DEVICE_REQUEST

@@ -55,7 +55,7 @@ _log = structlog.get_logger(__name__)
 async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
     """Send the options for a sign-in of any member."""
     party = _relying_party(services)
-    _admit_step(services)
+    _count_step(services)
     return _options(services, party)
 
 
@@ -64,7 +64,7 @@ async def begin_sign_in(services: SignInServices) -> ResponseReturnValue:
 async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
     """Start a session for the passkey's member, and send the page to go to."""
     party = _relying_party(services)
-    origin = _admit_step(services)
+    origin = _count_step(services)
     challenge = _challenge(services)
     body = await json_object(request)
     assertion = _assertion(body)
@@ -73,7 +73,7 @@ async def finish_sign_in(services: SignInServices) -> ResponseReturnValue:
     if signed_in is None:  # raised here, so that the row about the attempt is committed
         raise PASSKEY_REFUSED
     answer = json_answer({"next": page_after(own_page(_text(body, "next")), signed_in.slug)})
-    services.cookies.forget(answer, PASSKEY_COOKIE)
+    services.cookies.delete(answer, PASSKEY_COOKIE)
     services.cookies.keep_session(answer, signed_in.cookie)
     return answer
 
@@ -100,7 +100,7 @@ async def finish_again(services: SignInServices) -> ResponseReturnValue:
     if cookie is None:  # raised here, so that the row about the attempt is committed
         raise PASSKEY_REFUSED
     answer = json_answer({"next": own_page(_text(body, "next"))})
-    services.cookies.forget(answer, PASSKEY_COOKIE)
+    services.cookies.delete(answer, PASSKEY_COOKIE)
     services.cookies.keep_session(answer, cookie)
     return answer
 
@@ -148,7 +148,7 @@ async def finish_registration(services: SignInServices) -> ResponseReturnValue:
         )
         await add_passkey(work, member, challenge, made, _name(body), present.audit_context)
     answer = json_answer({"next": url_for("profile.profile_page", done="passkey-added")}, 201)
-    services.cookies.forget(answer, NEW_PASSKEY_COOKIE)
+    services.cookies.delete(answer, NEW_PASSKEY_COOKIE)
     return answer
 
 
@@ -188,7 +188,7 @@ def _relying_party(services: SignInServices) -> RelyingParty:
     return party
 
 
-def _admit_step(services: SignInServices) -> RequestOrigin:
+def _count_step(services: SignInServices) -> RequestOrigin:
     """The origin of a step sent by one of our own pages. Raises CROSS_SITE, TOO_MANY_SIGN_INS."""
     refuse_cross_site_form(request, services.settings.origin)
     return services.attempt()
@@ -200,7 +200,7 @@ async def _own_json(services: SignInServices) -> tuple[MemberPrincipal, dict[str
     Raises Unauthenticated, CROSS_SITE, TOO_MANY_SIGN_INS, NOT_AN_OBJECT, FOREIGN_FORM.
     """
     caller = await services.access.authorize_self()
-    services.attempts.admit(caller.origin.source_ip)
+    services.attempts.count(caller.origin.source_ip)
     body = await json_object(request)
     given = _text(body, FORM_TOKEN_FIELD)
     check_form_token(given, services.settings.secret_key, caller.session_id)

@@ -167,8 +167,8 @@ async def refused(services: SignInServices, refusal: SignInRefused) -> ResponseR
     if refusal.retry_after_s is not None:
         response.headers["retry-after"] = str(refusal.retry_after_s)
         return response
-    services.cookies.forget(response, FLOW_COOKIE)
-    services.cookies.forget(response, CHOICE_COOKIE)
+    services.cookies.delete(response, FLOW_COOKIE)
+    services.cookies.delete(response, CHOICE_COOKIE)
     return response
 
 
@@ -237,15 +237,15 @@ def _redirect_to_choice(services: SignInServices, identity: Identity, flow: Flow
         next=flow.next,
     )
     response = redirect(url_for("sign_in.choices"), 303)
-    services.cookies.forget(response, FLOW_COOKIE)
+    services.cookies.delete(response, FLOW_COOKIE)
     services.cookies.keep(response, CHOICE_COOKIE, services.choices.sign(choice))
     return response
 
 
 def _redirect_signed_in(services: SignInServices, cookie: str, page: str) -> BaseResponse:
     response = redirect(page, 303)
-    services.cookies.forget(response, FLOW_COOKIE)
-    services.cookies.forget(response, CHOICE_COOKIE)
+    services.cookies.delete(response, FLOW_COOKIE)
+    services.cookies.delete(response, CHOICE_COOKIE)
     services.cookies.keep_session(response, cookie)
     return response
 
@@ -317,7 +317,7 @@ async def sign_out(call: OwnCall, _: Form) -> ResponseReturnValue:
     async with call.services.store.write() as work:
         await end_session(work, call.caller)
     response = redirect("/", 303)
-    call.services.sign_in.cookies.forget_session(response)
+    call.services.sign_in.cookies.delete_session(response)
     return response
 
 

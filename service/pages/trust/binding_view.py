@@ -51,10 +51,10 @@ async def show_bindings(
         projects={binding.project_id for binding in bindings if binding.project_id},
     )
     reasons = await list_ineffective(session, tenant_id, bindings)
-    return [_shown(binding, names, reasons, now, as_of) for binding in bindings]
+    return [_view(binding, names, reasons, now, as_of) for binding in bindings]
 
 
-def _shown(
+def _view(
     binding: Binding,
     names: Names,
     reasons: Mapping[str, str],

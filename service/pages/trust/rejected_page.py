@@ -71,8 +71,8 @@ async def rejected_page(call: Call[DashboardServices]) -> View:
     ]
     names = await _names(call, [*verified, *unverified])
     view = RejectedView(
-        [_shown(subject, names) for subject in verified],
-        [_shown(subject, names) for subject in unverified],
+        [_view(subject, names) for subject in verified],
+        [_view(subject, names) for subject in unverified],
     )
     return {"page": view}
 
@@ -83,10 +83,10 @@ async def load_rejection_view(call: Call[DashboardServices], digest: str) -> Sho
     subject = await get_resolved(
         services.store, services.issuers, call.org.id, digest, services.clock()
     )
-    return _shown(subject, await _names(call, [subject]))
+    return _view(subject, await _names(call, [subject]))
 
 
-def _shown(subject: ResolvedSubject, names: Names) -> ShownRejection:
+def _view(subject: ResolvedSubject, names: Names) -> ShownRejection:
     row = subject.row
     project = None if row.project_id is None else names.projects.get(row.project_id, row.project_id)
     return ShownRejection(row, failure_of(row.code, row.detail), subject.resolution, project)

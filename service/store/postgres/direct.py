@@ -162,7 +162,7 @@ def finish(
 
 
 @contextmanager
-def given_up_on_failure(pooled: PoolProxiedConnection) -> Iterator[PostgresConnection]:
+def discarded_on_failure(pooled: PoolProxiedConnection) -> Iterator[PostgresConnection]:
     """The driver's connection; it is not used again if a transaction may still be open on it."""
     connection: PostgresConnection = pooled.driver_connection  # type: ignore[assignment]
     try:

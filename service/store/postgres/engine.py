@@ -30,8 +30,8 @@ from service.store.postgres.direct import (
     PostgresTransaction,
     begin_reading,
     begin_writing,
+    discarded_on_failure,
     finish,
-    given_up_on_failure,
 )
 from service.store.postgres.faults import (
     driver_error,
@@ -111,7 +111,7 @@ class PostgresEngines(Engines):
                 async with asyncio.timeout(self.wait_s):
                     pooled = await greenlet_spawn(engine.sync_engine.raw_connection)
                     # Before anything is sent: an open transaction must not return to the pool.
-                    connection = stack.enter_context(given_up_on_failure(pooled))
+                    connection = stack.enter_context(discarded_on_failure(pooled))
                     transaction = await greenlet_spawn(begin, connection)
             except TimeoutError as error:
                 raise StorageBusy from error

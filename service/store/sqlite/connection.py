@@ -208,12 +208,12 @@ def _transact(
         transaction.kept = kept.values
     result = work(transaction)
     if versions is not None:
-        versions.note_before(others)
+        versions.record_before(others)
     transaction.execute("COMMIT")
     # Only after the commit: what a failed transaction kept is not true.
     kept.version, kept.values = (others, connection.total_changes), transaction.kept
     if versions is not None:
-        versions.note_after(transaction)
+        versions.record_after(transaction)
     return result
 
 
@@ -288,15 +288,15 @@ class CommitVersions:
         self.after: DataVersion | None = None
         self.is_alone = False
 
-    def note_before(self, others: int) -> None:
-        """Note the version before the commit, whose connection has the write lock.
+    def record_before(self, others: int) -> None:
+        """Record the version before the commit, whose connection has the write lock.
 
         `others` are the commits of other connections: none can be added until the commit.
         """
         self._others, self.before = others, self._watch.look()
 
-    def note_after(self, transaction: SqliteTransaction) -> None:
-        """Note the version after the commit, by the same connection's `transaction`."""
+    def record_after(self, transaction: SqliteTransaction) -> None:
+        """Record the version after the commit, by the same connection's `transaction`."""
         self.after = self._watch.look()
         with suppress(sqlite3.Error):  # the commit is done: nothing here may make it a failure
             # Looked at last: another connection's commit that is in `after` is counted here.

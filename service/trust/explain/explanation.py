@@ -41,7 +41,7 @@ from service.trust.explain.rule_details import (
     time_detail,
     times,
 )
-from service.trust.explain.text_diff import Difference, Shown, shown
+from service.trust.explain.text_diff import Difference, Shown, display_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def explain_token(
         passes=rejection is None,
         code=rejection.code if rejection else None,
         detail=rejection.detail if rejection else None,
-        reason=shown(rejection.reason) if rejection and rejection.reason else None,
+        reason=display_text(rejection.reason) if rejection and rejection.reason else None,
         binding=trace.binding.id if trace.binding else None,
         signature_checked=trace.is_signed,
         now=format_ms(now),
@@ -115,7 +115,7 @@ def explain_no_token(rejection: TokenRejected, now: datetime) -> Explanation:
         passes=False,
         code=rejection.code,
         detail=rejection.detail,
-        reason=shown(rejection.reason or "nothing was sent, or only white space"),
+        reason=display_text(rejection.reason or "nothing was sent, or only white space"),
         binding=None,
         signature_checked=False,
         now=format_ms(now),

@@ -17,7 +17,7 @@ from analytics.model.instants import format_ms
 from service.ci.verifier.candidates import candidates_of
 from service.trust.bindings.repository import BindingState
 from service.trust.explain.evaluation import KnownBinding, TokenJob
-from service.trust.explain.text_diff import Difference, common_prefix, difference_of, shown
+from service.trust.explain.text_diff import Difference, common_prefix, difference_of, display_text
 
 NEAREST_MAX: Final = 5
 AMBIGUOUS_MAX: Final = 100
@@ -167,7 +167,7 @@ _WHY_OUTSIDE: Final = (
 def _why_other_repository(job: TokenJob, binding: KnownBinding) -> str:
     if job.repository_id is None:
         return f"It is for repository {binding.repository_id}; the token names no repository id."
-    return shown(
+    return display_text(
         f"It is for repository {binding.repository_id}, the token comes from"
         f" {job.repository_id} under the same name:"
         " renamed, transferred, or deleted and created again."
@@ -179,7 +179,7 @@ def _why_other_event(job: TokenJob, binding: KnownBinding, listed: frozenset[str
     not_by = "the token does not say what started its job"
     if job.event_name is not None:
         not_by = f"not by {job.event_name}"
-    return shown(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
+    return display_text(f"{whose} trusts jobs started by {' or '.join(sorted(listed))}; {not_by}.")
 
 
 def _with_other_sub(

@@ -15,7 +15,7 @@ from service.core.errors import Invalid
 from service.store.tables import Origin
 from service.trust.bindings.rules import Draft, ProjectsAndTeams, parse_binding
 from service.trust.explain.evaluation import TokenJob
-from service.trust.explain.text_diff import shown
+from service.trust.explain.text_diff import display_text
 
 _OWNER_CHARS_MAX: Final = 128
 
@@ -163,7 +163,7 @@ def _would_match(
 
 def _review(draft: Draft, owner: str | None) -> str:
     """What a person has to check before creating the binding."""
-    who = shown(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
+    who = display_text(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
     repository = f"repository {draft.repository_id}" if draft.repository_id else "any repository"
     events = f"started by {', '.join(draft.event_names)}" if draft.event_names else "of any event"
     return (

@@ -16,9 +16,9 @@ from service.trust.explain.text_diff import (
     Shown,
     common_prefix,
     difference_of,
-    shown,
-    shown_list,
-    shown_value,
+    display_list,
+    display_text,
+    display_value,
 )
 
 
@@ -37,10 +37,10 @@ def issuer_detail(evaluation: Evaluation) -> RuleDetail:
     accepted = sorted(evaluation.context.issuers)
     found = evaluation.unverified_claims.members.get("iss")
     if evaluation.trace.issuer is not None:
-        return RuleDetail(shown(evaluation.trace.issuer.url), shown_value(found))
+        return RuleDetail(display_text(evaluation.trace.issuer.url), display_value(found))
     return RuleDetail(
-        shown_list(accepted),
-        shown_value(found),
+        display_list(accepted),
+        display_value(found),
         _nearest_difference(accepted, found),
         _kind_note("iss", found) or "No issuer of this name is accepted here.",
     )
@@ -58,7 +58,7 @@ def audience_detail(evaluation: Evaluation) -> RuleDetail:
         note = "The token was made for another service: ask the issuer for one with this audience."
     elif alone != ours:
         note = _kind_note("aud", alone)
-    return RuleDetail(shown(ours), shown_value(found), difference, note)
+    return RuleDetail(display_text(ours), display_value(found), difference, note)
 
 
 def subject_detail(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> RuleDetail:
@@ -67,19 +67,21 @@ def subject_detail(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Rule
     sub = claims.text("sub")
     if sub is None:
         return RuleDetail(
-            found=shown_value(claims.members.get("sub")),
+            found=display_value(claims.members.get("sub")),
             note=_kind_note("sub", claims.members.get("sub")),
         )
     if evaluation.trace.same_sub:
-        return RuleDetail(shown(sub), shown(sub))
+        return RuleDetail(display_text(sub), display_text(sub))
     patterns = [near.sub_pattern for near in nearest]
     if sub in patterns:
         note = "No active binding that applies has this subject; the nearest ones say why."
-        return RuleDetail(found=shown(sub), note=note)
+        return RuleDetail(found=display_text(sub), note=note)
     note = "No binding of this organisation has this subject."
     if not patterns:
-        return RuleDetail(found=shown(sub), note=note)
-    return RuleDetail(shown(patterns[0]), shown(sub), difference_of(patterns[0], sub), note)
+        return RuleDetail(found=display_text(sub), note=note)
+    return RuleDetail(
+        display_text(patterns[0]), display_text(sub), difference_of(patterns[0], sub), note
+    )
 
 
 def repository_detail(evaluation: Evaluation) -> RuleDetail:
@@ -90,33 +92,35 @@ def repository_detail(evaluation: Evaluation) -> RuleDetail:
     ids = sorted({item.repository_id for item in trace.same_sub if item.repository_id is not None})
     if trace.same_repository:
         note = None if ids else "The binding has no repository id: it takes any repository."
-        return RuleDetail(shown_list(ids) or None, shown_value(found), note=note)
+        return RuleDetail(display_list(ids) or None, display_value(found), note=note)
     if found is None:
         raw = claims.members.get(name or "")
         note = f"The claim {name} is missing; bindings of this issuer need it."
-        return RuleDetail(shown_list(ids) or None, shown_value(raw), note=note)
+        return RuleDetail(display_list(ids) or None, display_value(raw), note=note)
     note = "The subject is bound for another repository: names can change hands, ids cannot."
-    return RuleDetail(shown_list(ids), shown(found), _nearest_difference(ids, found), note)
+    return RuleDetail(display_list(ids), display_text(found), _nearest_difference(ids, found), note)
 
 
 def event_detail(evaluation: Evaluation) -> RuleDetail:
     """Rule 5: the event that started the job, or the bindings that match equally well."""
     trace, rejection = evaluation.trace, evaluation.trace.rejection
     name = trace.issuer.event_name_claim if trace.issuer else None
-    found = shown_value(evaluation.unverified_claims.members.get(name or ""))
+    found = display_value(evaluation.unverified_claims.members.get(name or ""))
     if rejection is not None and rejection.detail is Detail.BINDING_AMBIGUOUS:
         ids = sorted(ambiguous(evaluation))
-        return RuleDetail("one binding", shown_list(ids), note="Several bindings fit equally well.")
+        return RuleDetail(
+            "one binding", display_list(ids), note="Several bindings fit equally well."
+        )
     considered = [trace.binding] if trace.binding else trace.same_repository
     events = sorted({event for item in considered for names in item.event_sets for event in names})
     if trace.binding is not None:
         return RuleDetail(
-            shown_list(events) or None, found, note=None if events else "Any event is."
+            display_list(events) or None, found, note=None if events else "Any event is."
         )
     note = f"The claim {name} names an event that is not listed."
     if evaluation.unverified_claims.text(name) is None:
         note = f"The claim {name} is missing or empty, and no binding here takes a job without it."
-    return RuleDetail(shown_list(events), found, _nearest_difference(events, found), note)
+    return RuleDetail(display_list(events), found, _nearest_difference(events, found), note)
 
 
 def signature_detail(evaluation: Evaluation) -> RuleDetail:
@@ -126,10 +130,10 @@ def signature_detail(evaluation: Evaluation) -> RuleDetail:
     found = [f"{name}: {one_line(header.get(name))}" for name in ("alg", "kid")]
     note = None
     if rejection is not None and rejection.rule == SIGNATURE_RULE:
-        note = shown(rejection.reason or "")
+        note = display_text(rejection.reason or "")
     return RuleDetail(
         [f"alg: {' or '.join(algorithms)}", "kid: a key of the issuer"],
-        shown_list(found),
+        display_list(found),
         None,
         note,
     )
@@ -231,4 +235,4 @@ def lateness(time: TimeClaim) -> str:
 
 def one_line(value: object) -> str:
     """A claim of any type as text."""
-    return shown(value if isinstance(value, str) else json.dumps(value))
+    return display_text(value if isinstance(value, str) else json.dumps(value))

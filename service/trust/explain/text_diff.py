@@ -41,10 +41,10 @@ def difference_of(expected: str, found: str) -> Difference | None:
     at = common_prefix(expected, found)
     expected_character, found_character = expected[at : at + 1], found[at : at + 1]
     return Difference(
-        compared_with=shown(expected),
+        compared_with=display_text(expected),
         at=at,
-        expected=shown(expected_character),
-        found=shown(found_character),
+        expected=display_text(expected_character),
+        found=display_text(found_character),
         expected_code_point=_code_point(expected_character),
         found_code_point=_code_point(found_character),
         hint=_hint(expected, found, at),
@@ -64,26 +64,26 @@ def common_prefix(first: str, second: str) -> int:
     return low
 
 
-def shown(text: str) -> str:
+def display_text(text: str) -> str:
     """`text` for an answer: truncated, with lone surrogates replaced."""
     cut = text if len(text) <= SHOWN_CHARS_MAX else text[: SHOWN_CHARS_MAX - 1] + _ELLIPSIS
     return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", cut)
 
 
-def shown_value(value: object) -> Shown:
+def display_value(value: object) -> Shown:
     """A claim's `value`: strings unchanged, lists of strings as lists, anything else as JSON."""
     if value is None or isinstance(value, str):
-        return None if value is None else shown(value)
+        return None if value is None else display_text(value)
     if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
-        return shown_list(value)
-    return shown(json.dumps(value))
+        return display_list(value)
+    return display_text(json.dumps(value))
 
 
-def shown_list(values: list[str]) -> list[str]:
+def display_list(values: list[str]) -> list[str]:
     """The first of `values`, and the number of the rest."""
     left = len(values) - SHOWN_ENTRIES_MAX
     rest = [f"{_ELLIPSIS} and {left} more"] if left > 0 else []
-    return [*(shown(value) for value in values[:SHOWN_ENTRIES_MAX]), *rest]
+    return [*(display_text(value) for value in values[:SHOWN_ENTRIES_MAX]), *rest]
 
 
 def _code_point(character: str) -> str | None:

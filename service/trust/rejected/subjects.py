@@ -72,7 +72,7 @@ class RejectedSubjects:
 
         If the write fails (StoreUnavailable), they are kept for the next call while there is room.
         """
-        # Replaced before the write is awaited: rejections noted meanwhile wait for the next call.
+        # Replaced before the write is awaited: later rejections wait for the next call.
         taken, self._pending, self._size = self._pending, {}, 0
         if not taken:
             return
@@ -87,7 +87,7 @@ class RejectedSubjects:
                     self._add(record)
             raise
 
-    async def forget_old(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete rows last seen longer than KEPT_FOR ago, in all organisations."""
         async with self._store.write() as work:
             await delete_before(work.session, work.now - KEPT_FOR)

@@ -64,7 +64,7 @@ async def test_another_process_does_not_set_it_back(world, key):
     use = world.services.key_use
     use.record(key_id, START + timedelta(hours=1))
     await use.flush()
-    use._noted.clear()
+    use._recorded.clear()
     use.record(key_id, START)
     await use.flush()
 

@@ -256,7 +256,7 @@ async def test_ended_sessions_and_links_are_deleted_after_a_month(world: World):
         ({"hours": 12}, (sessions, 0)),
     ):
         world.clock.advance(**advance)
-        await world.services.authenticator.forget_ended_sessions()
+        await world.services.authenticator.delete_expired_sessions()
         assert await stored(world) == left
 
 
@@ -264,7 +264,7 @@ async def test_each_members_last_session_stays(world: World):
     """The list of members says by it when they were last here, however long ago."""
     sessions, _ = await stored(world)
     world.clock.advance(days=400)
-    await world.services.authenticator.forget_ended_sessions()
+    await world.services.authenticator.delete_expired_sessions()
 
     assert (await stored(world))[0] == sessions
 
@@ -280,11 +280,11 @@ async def test_a_session_that_was_revoked_lately_stays(world: World):
             await work.session.scalars(select(Session).order_by(Session.created_at.desc()))
         ).all()[1]
         first.revoked_at = work.now
-    await world.services.authenticator.forget_ended_sessions()
+    await world.services.authenticator.delete_expired_sessions()
 
     assert (await stored(world))[0] == sessions + 2
     world.clock.advance(days=30)
-    await world.services.authenticator.forget_ended_sessions()
+    await world.services.authenticator.delete_expired_sessions()
     assert (await stored(world))[0] == sessions + 1
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from service.access.device_sign_in import grants
 from service.access.device_sign_in.codes import ALPHABET, new_user_code, parse_user_code
-from service.access.sessions import forget_ended, revoke_sessions
+from service.access.sessions import delete_expired_sessions, revoke_sessions
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.orgs.members import remove_member, set_role
 from service.pages.sign_in.device import CLIENT_ID, GRANT_TYPE
@@ -190,11 +190,15 @@ async def test_codes_expire_after_ten_minutes(world: World):
     assert await approved.poll() == (400, "expired_token")
     assert (await decide(world, late.user_code))[0] == 400
     async with world.services.store.write() as work:
-        await forget_ended(work.session, world.services.authenticator.lifetimes, work.now)
+        await delete_expired_sessions(
+            work.session, world.services.authenticator.lifetimes, work.now
+        )
     assert await late.poll() == (400, "expired_token")
     world.clock.advance(hours=1)
     async with world.services.store.write() as work:
-        await forget_ended(work.session, world.services.authenticator.lifetimes, work.now)
+        await delete_expired_sessions(
+            work.session, world.services.authenticator.lifetimes, work.now
+        )
     assert await late.poll() == (400, "invalid_grant")
 
 

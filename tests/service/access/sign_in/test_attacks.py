@@ -413,7 +413,7 @@ async def test_attempts_are_limited_by_address(visitor: Visitor) -> None:
 async def test_attempts_are_limited_in_all(visitor: Visitor, clock: SettableClock) -> None:
     attempts = visitor.world.services.sign_in.attempts
     for number in range(TOTAL_MAX):
-        attempts.admit(f"10.0.{number // 256}.{number % 256}")
+        attempts.count(f"10.0.{number // 256}.{number % 256}")
 
     assert (await visitor.get(f"{SIGN_IN}/google")).status_code == 429
 

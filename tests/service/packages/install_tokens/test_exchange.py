@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from analytics.model.instants import format_ms
 from service.access.refusals import KEY_OF_ANOTHER_ORG, LACKS_CAPABILITY, ApiKeyExpired
-from service.app.background_jobs import forget_install_tokens
+from service.app.background_jobs import delete_expired_install_tokens
 from service.ci.verifier.codes import Detail, FailureCode
 from service.core.errors import OrgNotFound
 from service.core.secrets import token_hash
@@ -266,9 +266,9 @@ async def test_expired_tokens_are_deleted_a_day_later(gate: Gate):
     await exchanged(gate, await new_key(gate.world))
     services = gate.world.services
     gate.world.clock.advance(hours=1, seconds=KEPT.total_seconds() - 1)
-    await forget_install_tokens(services)
+    await delete_expired_install_tokens(services)
     assert await stored_tokens(gate) == 1
 
     gate.world.clock.advance(seconds=1)
-    await forget_install_tokens(services)
+    await delete_expired_install_tokens(services)
     assert await stored_tokens(gate) == 0

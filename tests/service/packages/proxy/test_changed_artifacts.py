@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from service.app.background_jobs import forget_old_artifacts
+from service.app.background_jobs import delete_old_artifacts
 from service.packages.proxy.artifacts import KEPT
 from service.packages.proxy.file_keys import FileKey, KnownFile
 from service.store.tables import Artifact
@@ -227,10 +227,10 @@ async def test_a_file_is_remembered_for_two_years_after_its_last_install(proxied
     proxied.clock.advance(days=100)
     await proxied.get(path)
     proxied.clock.now += KEPT - timedelta(days=1)
-    await forget_old_artifacts(proxied.world.services)
+    await delete_old_artifacts(proxied.world.services)
     assert await count() == 1
     proxied.clock.advance(days=1)
-    await forget_old_artifacts(proxied.world.services)
+    await delete_old_artifacts(proxied.world.services)
     assert await count() == 0
 
 
@@ -240,7 +240,7 @@ async def test_of_too_many_files_the_oldest_are_forgotten(proxied: Proxied, monk
         proxied.publishes("foo", wheel_of("foo", f"1.{number}"))
         await proxied.get(await proxied.path_of("foo"))
         proxied.clock.advance(minutes=1)
-    await forget_old_artifacts(proxied.world.services)
+    await delete_old_artifacts(proxied.world.services)
     async with proxied.world.services.store.read() as session:
         rows = (await session.execute(text("SELECT version FROM artifacts ORDER BY version"))).all()
 
@@ -257,7 +257,7 @@ async def test_many_files_of_one_registry_push_out_none_of_another(proxied: Prox
         proxied.clock.advance(minutes=1)
         await proxied.get(f"npm/many/-/many-1.{number}.0.tgz")
 
-    await forget_old_artifacts(proxied.world.services)
+    await delete_old_artifacts(proxied.world.services)
 
     async with proxied.world.services.store.read() as session:
         rows = (await session.execute(text("SELECT version FROM artifacts ORDER BY version"))).all()

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from sqlalchemy import func, select
 
-from service.app.background_jobs import forget_install_marks
+from service.app.background_jobs import delete_expired_install_marks
 from service.packages.proxy.install_marks import CONTINUATION, REPEAT, Mark, install_key
 from service.store.tables import InstallMark
 from tests.conftest import START
@@ -38,10 +38,10 @@ async def test_old_marks_are_deleted_and_rows_stay(proxied: Proxied):
     services = proxied.world.services
     proxied.publishes("foo", wheel_of("foo", "1.0"))
     await proxied.get(await proxied.path_of("foo"))
-    await forget_install_marks(services)
+    await delete_expired_install_marks(services)
     assert await _count(proxied) == 1
     proxied.clock.advance(hours=24)
-    await forget_install_marks(services)
+    await delete_expired_install_marks(services)
 
     assert await _count(proxied) == 0
     assert len(await proxied.rows()) == 1

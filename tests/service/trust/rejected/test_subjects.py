@@ -388,7 +388,7 @@ async def test_what_was_last_seen_long_ago_is_forgotten(world, notes):
             rejection(org.id, at=edge, sub="repo:acme/edge"),
         )
 
-    await notes.forget_old()
+    await notes.delete_expired()
 
     for org in (world.acme, world.other):
         assert [row.sub for row in await remembered(world, org.id)] == ["repo:acme/edge"]
