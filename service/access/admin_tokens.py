@@ -13,8 +13,7 @@ import structlog
 from analytics.model.org_envelopes import AdminTokenChanged
 from analytics.model.rows import AuditContext
 from analytics.storage.fsync import fsync, write_synced
-from service.core.errors import Conflict, Invalid
-from service.core.file_faults import file_fault
+from service.core.errors import Conflict, Invalid, file_fault
 from service.core.secrets import new_token, parse_admin_tokens
 from service.core.settings import InvalidSetting, Settings
 from service.store.organisations import list_orgs

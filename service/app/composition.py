@@ -63,7 +63,7 @@ from service.packages.proxy.registries import (
 from service.packages.proxy.registries_file import load_registries
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import upstream_client
-from service.pages.live_streams import LiveStreams
+from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
 from service.store.group_commit import GroupCommit

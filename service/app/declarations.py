@@ -12,9 +12,8 @@ from service.access.roles import Role
 from service.core.errors import Conflict, Invalid, NotFound, errors_at
 from service.core.settings import IdentityProviderName
 from service.orgs.domains import list_domains, set_domain
-from service.orgs.holds import hold
 from service.orgs.members import add_member, set_role
-from service.orgs.organisations import create_org, set_tier
+from service.orgs.organisations import create_org, hold, set_tier
 from service.orgs.projects import create_project
 from service.orgs.roles import set_role_override
 from service.orgs.teams import create_team, set_team_admin

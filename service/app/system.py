@@ -17,8 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from analytics.export.compression import Compression, compressed
 from service.audit.lake import Lake
 from service.audit.stats import storage_stats_by_tenant
-from service.core.errors import StoreUnavailable, Unauthenticated
-from service.core.file_faults import file_fault
+from service.core.errors import StoreUnavailable, Unauthenticated, file_fault
 from service.core.metrics import ListedFeed, Metrics
 from service.core.threads import in_thread
 from service.core.version import service_version

@@ -19,9 +19,8 @@ from analytics.storage.prefix_owner import PrefixOwner, PrefixTaken
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import LocalFolder, SegmentStore, awake_s
 from service.core.errors import Conflict
-from service.core.extras import how_to_install
 from service.core.ids import new_id
-from service.core.settings import InvalidSetting, Settings
+from service.core.settings import InvalidSetting, Settings, how_to_install
 from service.store.catalog import list_segment_ids
 from service.store.store import Store
 from service.store.tables import Fact

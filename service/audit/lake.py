@@ -30,8 +30,8 @@ from analytics.storage.segment_writer import NewSegment
 from analytics.storage.verified_files import DamagedFile, no_wait
 from service.audit.installation import PrefixGuard, open_segments
 from service.audit.lake_queries import LakeQueries
+from service.core.errors import file_fault
 from service.core.fair_queue import TurnObserver
-from service.core.file_faults import file_fault
 from service.core.ids import new_id
 from service.core.settings import Settings
 from service.core.threads import in_thread, new_pool, run_uncancellable

@@ -6,6 +6,7 @@ app's one error handler turns a `Refusal` into `{"error": text}`. What the calle
 or names their own input; what went wrong inside is for the log.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, Final, Self, TypeVar
@@ -290,3 +291,17 @@ def errors_at(place: str) -> Iterator[None]:
         yield
     except (ValueError, RecursionError, Invalid, Conflict, NotFound) as error:
         raise Invalid(f"{place}: {error}") from error
+
+
+_FILE_FAULTS: Final[dict[int, type[StoreUnavailable]]] = {
+    errno.ENOSPC: StorageFull,
+    errno.EDQUOT: StorageFull,
+    errno.EROFS: STORAGE_READ_ONLY,
+    errno.EACCES: STORAGE_READ_ONLY,
+    errno.EPERM: STORAGE_READ_ONLY,
+}
+
+
+def file_fault(error: OSError) -> type[StoreUnavailable]:
+    """The refusal for a failure of the file system."""
+    return _FILE_FAULTS.get(error.errno or 0, StoreUnavailable)

@@ -381,3 +381,12 @@ def _readable(error: msgspec.ValidationError) -> str:
     """Msgspec's message with the variable's name in front, instead of `- at `$.port`` behind."""
     reason, _, place = str(error).partition(" - at `$.")
     return f"{PREFIX}{place.rstrip('`').upper()}: {reason}"
+
+
+def how_to_install(extra: str) -> str:
+    """What to do to get the extra `extra`, as the end of a sentence.
+
+    With the pinned files; the name of the product is that of another project on the index.
+    """
+    files = f"requirements/{extra}.txt"
+    return f"run `.venv/bin/pip install --no-deps --require-hashes -r {files}` in the checkout"

@@ -10,9 +10,15 @@ from service.core.errors import Conflict, NotFound, OrgNotFound
 from service.core.settings import IdentityProviderName
 from service.core.text_rules import REASON_MAX
 from service.orgs.domains import set_domain
-from service.orgs.holds import HOLD_REASON_MISSING, hold, release
 from service.orgs.members import IssuedSession, issue_cookie
-from service.orgs.organisations import SLUG_PATTERN, create_org, set_tier
+from service.orgs.organisations import (
+    HOLD_REASON_MISSING,
+    SLUG_PATTERN,
+    create_org,
+    hold,
+    release,
+    set_tier,
+)
 from service.store.organisations import get_member, get_org, list_orgs
 from service.store.tables import Organisation
 from service.web.dependencies import BaseServices

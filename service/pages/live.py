@@ -1,17 +1,19 @@
 """Live rows of the audit page: newly accepted rows as server-sent events (HTML, 9.2).
 
 Rows are sent in the order of acceptance, rendered as on the page, with their seq as `id`: a client
-that reconnects with the last id it received misses no row and gets none twice.
+that reconnects with the last id it received misses no row and gets none twice. Streams are bounded
+for each session and organisation, share what they render, and end with the server.
 """
 
 import asyncio
 import re
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from msgspec import Struct
@@ -27,6 +29,7 @@ from service.access.roles import Capability
 from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import open_log
 from service.core.errors import (
+    Busy,
     Invalid,
     Refusal,
     ServerBusy,
@@ -34,7 +37,6 @@ from service.core.errors import (
     TooManyWaiting,
     Unauthenticated,
 )
-from service.pages.live_streams import LiveStreams
 from service.pages.page import page_get
 from service.pages.rows import LogRow, load_log_rows
 from service.pages.services import DashboardServices
@@ -47,6 +49,88 @@ from service.web.models import ParsedQuery
 from service.web.request_parsing import refuse_head
 from service.web.responses import begun
 from service.web.templates import render_template
+
+PER_ORG_MAX: Final = 50
+PER_SESSION_MAX: Final = 4
+"""Browsers open six connections to a server, and other requests need some of them."""
+
+ROWS_PER_S: Final = 200
+"""Rows rendered for one organisation, on average: they keep the event loop busy for a twentieth of
+the time. Its pages are told of further ones, and do not show them."""
+
+TOO_MANY_STREAMS: Final = Busy.of(
+    "too many pages show live rows at once: close one of them", retry_after_s=30
+)
+
+_Shared = TypeVar("_Shared")
+
+
+class LiveStreams:
+    """The streams of this process, limited for each organisation and each session or key."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Hashable, Any] = {}
+        self._users: Counter[Hashable] = Counter()
+        self._rendered: dict[str, tuple[float, float]] = {}
+        """By tenant id: rows that may be rendered now, and as of when (monotonic clock)."""
+
+        self._taken: Counter[str] = Counter()
+        self._ending = asyncio.Event()
+
+    @contextmanager
+    def slot(self, tenant_id: str, caller: str) -> Iterator[None]:
+        """Count one stream of `caller` during the block: a session or key, empty for the operator.
+
+        Raises TOO_MANY_STREAMS.
+        """
+        bounds = {tenant_id: PER_ORG_MAX}
+        if caller:
+            bounds[caller] = PER_SESSION_MAX
+        # No await up to the update below: two streams cannot take the same last slot.
+        if any(self._taken[key] >= most for key, most in bounds.items()):
+            raise TOO_MANY_STREAMS
+        self._taken.update(bounds.keys())
+        try:
+            yield
+        finally:
+            self._taken -= Counter(bounds.keys())  # drops keys with a count of 0
+
+    @contextmanager
+    def shared(self, view: Hashable, make: Callable[[], _Shared]) -> Iterator[_Shared]:
+        """What the streams of one view share: made for the first, dropped after the last."""
+        shared = self._shared.get(view)
+        if shared is None:
+            shared = self._shared[view] = make()
+        self._users[view] += 1
+        try:
+            yield shared
+        finally:
+            self._users -= Counter([view])  # drops a count of 0
+            if view not in self._users:
+                del self._shared[view]
+
+    def may_render(self, tenant_id: str, rows: int) -> bool:
+        """Whether so many more rows of the organisation may be rendered now; counts them if so."""
+        now = time.monotonic()
+        left, since = self._rendered.get(tenant_id, (float(ROWS_PER_S), now))
+        left = min(ROWS_PER_S, left + (now - since) * ROWS_PER_S)
+        is_allowed = rows <= left
+        self._rendered[tenant_id] = (left - rows if is_allowed else left, now)
+        return is_allowed
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait, or return False at once when the server is stopping."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def end(self) -> None:
+        """End all streams, so that the server's shutdown does not wait for them."""
+        self._ending.set()
+
 
 blueprint = Blueprint("dashboard_live", __name__, url_prefix="/admin/ui/orgs/<slug>/audit/live")
 

@@ -2,8 +2,7 @@
 
 from sqlalchemy import URL, make_url
 
-from service.core.extras import how_to_install
-from service.core.settings import InvalidSetting
+from service.core.settings import InvalidSetting, how_to_install
 from service.store.engines import URL_SETTING, Engines, url_faults
 
 

@@ -14,8 +14,7 @@ from quart import Request
 from werkzeug.exceptions import MethodNotAllowed, RequestTimeout
 
 from analytics.model.strict_json import DuplicateKey, unique_members
-from service.core.errors import BodyTooLarge, Invalid, UnsupportedMediaType
-from service.core.file_faults import file_fault
+from service.core.errors import BodyTooLarge, Invalid, UnsupportedMediaType, file_fault
 from service.core.threads import run_uncancellable
 from service.web.bodies import read_body
 from service.web.refusals import (

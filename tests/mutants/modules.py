@@ -306,7 +306,6 @@ _TESTS: Final = {
     ),
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",
-    "service/pages/live_streams.py": "test_live",
     "service/pages/page.py": "test_page test_forms service/pages/people/test_members",
     "service/pages/sign_in/device.py": "service/access/device_sign_in/test_device_sign_in",
     "service/pages/sign_in/passkey_routes.py": (
@@ -376,7 +375,7 @@ _TESTS: Final = {
         "test_error_table test_status_table test_reason test_any_body"
     ),
     "service/trust/bindings/slots.py": "test_slots service/pages/trust/test_create",
-    "service/trust/bindings/sync.py": "processes/test_cli_bindings_sync",
+    "service/trust/bindings/sync_api.py": "processes/test_cli_bindings_sync",
     "service/trust/explain/evaluation.py": "test_explanation",
     "service/trust/explain/explain_api.py": "test_routes",
     "service/trust/explain/nearest.py": "test_nearest",

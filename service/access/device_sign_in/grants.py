@@ -1,5 +1,11 @@
-"""Sign-ins of devices: requested, decided by a member, and redeemed once for a session."""
+"""Sign-ins of devices: requested, decided by a member, and redeemed once for a session.
 
+A person types a short code; the device's own code is a plain secret.
+"""
+
+import hashlib
+import hmac
+import secrets
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -8,7 +14,6 @@ from sqlalchemy import Select, func, select, update
 
 from analytics.model.org_envelopes import DeviceSignInSucceeded, SignInFailed
 from service.access.callers import MemberPrincipal, RequestOrigin
-from service.access.device_sign_in.codes import new_user_code, user_code_hash
 from service.access.refusals import (
     AUTHORIZATION_PENDING,
     DEVICE_CODE_EXPIRED,
@@ -21,9 +26,41 @@ from service.access.refusals import (
 )
 from service.access.sessions import SessionLifetimes, find_session, issue_session
 from service.access.sign_in.completion import member_context
-from service.core.secrets import new_token, token_hash
+from service.core.secrets import derive_key, new_token, token_hash
 from service.store.store import UnitOfWork
 from service.store.tables import DeviceSignIn, Session
+
+ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"
+"""Letters that neither form words nor resemble digits (RFC 8628, 6.1)."""
+
+CODE_CHARS: Final = 8
+"""34 random bits: enough for ten minutes, given a rate limit."""
+
+_GROUP_CHARS: Final = 4
+_TYPED_CHARS_MAX: Final = 32
+
+
+def new_user_code() -> str:
+    """A code such as `WDJB-MJHT`."""
+    letters = "".join(secrets.choice(ALPHABET) for _ in range(CODE_CHARS))
+    return f"{letters[:_GROUP_CHARS]}-{letters[_GROUP_CHARS:]}"
+
+
+def parse_user_code(typed: str) -> str | None:
+    """The code that a person typed, in any case and with any separators; None if invalid."""
+    if len(typed) > _TYPED_CHARS_MAX or not typed.isascii():
+        return None
+    letters = "".join(filter(str.isalnum, typed)).upper()
+    if len(letters) != CODE_CHARS or not set(letters) <= set(ALPHABET):
+        return None
+    return f"{letters[:_GROUP_CHARS]}-{letters[_GROUP_CHARS:]}"
+
+
+def user_code_hash(code: str, secret_key: str) -> str:
+    """The keyed hash under which the code is stored: on a plain one, all codes could be tried."""
+    key = derive_key(secret_key, "device user code")
+    return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()
+
 
 LIFETIME: Final = timedelta(minutes=10)
 INTERVAL_S: Final = 5

@@ -29,8 +29,7 @@ from service.audit.backup.manifest import AUDIT, read_manifest
 from service.audit.backup.refusals import NOT_A_SOURCE, SEGMENT_NOT_DAMAGED, UNKNOWN_SEGMENT
 from service.audit.installation import open_objects_at
 from service.audit.services import OperatorServices
-from service.core.errors import StorageFull
-from service.core.file_faults import file_fault
+from service.core.errors import StorageFull, file_fault
 from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 from service.store.catalog import is_live, list_live_segments, retire_segments, set_index

@@ -8,8 +8,7 @@ from analytics.open_table.s3_metadata_files import S3MetadataFiles
 from analytics.open_table.table_format import FormatName, TableFormat
 from analytics.storage.segment_metadata import Segment
 from service.core.errors import Refusal
-from service.core.extras import how_to_install
-from service.core.settings import Settings
+from service.core.settings import Settings, how_to_install
 
 ALL_TENANTS: Final = ""
 """In place of a tenant id: the operator's table, with the rows of all organisations."""

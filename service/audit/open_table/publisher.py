@@ -37,7 +37,7 @@ from service.audit.open_table.registry import (
     set_head,
 )
 from service.core.clock import Clock
-from service.core.file_faults import file_fault
+from service.core.errors import file_fault
 from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 from service.store.catalog import list_by_id

@@ -3,15 +3,16 @@
 import shlex
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from analytics.model.rows import AuditContext
 from service.access.roles import Capability
-from service.cli.demo.install_policy import install_policy
-from service.cli.demo.profile import load_profile
+from service.cli.demo.profile import Profile, Rule, load_profile
 from service.cli.demo.registry import HELLO, LOOK_ALIKE, LOOK_ALIKE_VERSION
 from service.orgs.api_keys import issue_api_key, revoke_api_key
 from service.packages.clients import ProxyAddress
+from service.packages.policy.document import parse_policy
+from service.packages.policy.model import InstallPolicy
 from service.packages.policy.repository import find_revision, set_policy
 from service.packages.pypi.clients import index_with
 from service.store.organisations import is_live, list_api_keys
@@ -58,3 +59,33 @@ def install_lines(address: ProxyAddress, secret: str, *, has_upstream: bool) -> 
     # A folder of their own: what is installed here must not touch what the machine has.
     start = ("pip", "install", "--target", _TARGET, "--index-url", index_with(address, secret))
     return InstallLines(shlex.join((*start, allowed)), shlex.join((*start, blocked)))
+
+
+def install_policy(profile: Profile, *, is_after_incident: bool) -> InstallPolicy:
+    """The policy before the incident, or with its rule. Raises Invalid.
+
+    The advisories of the history's rows (`source` is `osv`) are rules of the organisation here: to
+    import them would put them on the blocklist of every other organisation of the data dir.
+    """
+    rules = [*profile.blocklist, *([profile.incident.rule] if is_after_incident else [])]
+    return parse_policy(
+        {
+            "first_party": [
+                {"ecosystem": name, "package": package, "registry": ecosystem.registry}
+                for name, ecosystem in profile.ecosystems.items()
+                for package in ecosystem.first_party
+            ],
+            "deny": [_entry(rule) for rule in rules],
+            "cooldown": {"min_age_days": profile.policy.min_age_days},
+        }
+    )
+
+
+def _entry(rule: Rule) -> dict[str, Any]:
+    return {
+        "ecosystem": rule.ecosystem,
+        "package": rule.package,
+        "versions": f"=={rule.version}" if rule.ecosystem == "pypi" else rule.version,
+        "id": rule.rule_id,
+        "reason": rule.reason,
+    }

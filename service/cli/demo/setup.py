@@ -20,7 +20,7 @@ from service.access.roles import UNSCOPED_RIGHTS, Capability, Role
 from service.app.composition import Services
 from service.cli.demo.actors import Actors, Key, Person, Trust
 from service.cli.demo.calendar import Calendar, drawn_id, drawn_request_id, seeded, to_us
-from service.cli.demo.install_policy import install_policy
+from service.cli.demo.installs import install_policy
 from service.cli.demo.profile import BindingEntry, Moment, Profile, ProfileMember, Revocation
 from service.orgs.api_keys import issue_api_key
 from service.orgs.members import add_member, remove_member

@@ -15,8 +15,7 @@ from typing import Final
 
 import structlog
 
-from service.core.errors import StorageFull, StoreUnavailable
-from service.core.file_faults import file_fault
+from service.core.errors import StorageFull, StoreUnavailable, file_fault
 from service.core.threads import run_uncancellable
 from service.packages.proxy.answers import FileStream
 from service.packages.proxy.disk_cache import (

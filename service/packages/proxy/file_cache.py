@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import structlog
 from cachetools import LRUCache, TTLCache
 
-from service.core.file_faults import file_fault
+from service.core.errors import file_fault
 from service.core.single_flight import SingleFlight
 from service.core.threads import run_uncancellable
 from service.packages.proxy.disk_cache import (

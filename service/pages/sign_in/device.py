@@ -8,12 +8,12 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.device_sign_in.codes import parse_user_code
 from service.access.device_sign_in.grants import (
     INTERVAL_S,
     LIFETIME,
     decide,
     get_undecided,
+    parse_user_code,
     poll,
     request_sign_in,
 )

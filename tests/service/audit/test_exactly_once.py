@@ -40,8 +40,7 @@ from service.app.application import create_app
 from service.app.bootstrap import prepare
 from service.app.composition import EXTENSION, Services
 from service.audit.importer import ImportFile, ImportJob, ImportWatch
-from service.orgs.holds import hold, release
-from service.orgs.organisations import create_org, set_tier
+from service.orgs.organisations import create_org, hold, release, set_tier
 from service.store.journal import append
 from service.store.organisations import get_org
 from tests.analytics.forced import KINDS, forced

@@ -7,8 +7,7 @@ import pytest
 
 from analytics.model.filters import Query
 from analytics.model.retention import PRUNE_DELAY
-from service.orgs.holds import hold, release
-from service.orgs.organisations import set_tier
+from service.orgs.organisations import hold, release, set_tier
 from service.store.lease import LeaseLost, LeaseTaken
 from tests.analytics.samples import sample_row
 from tests.budgets import sample

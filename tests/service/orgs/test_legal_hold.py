@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.core.errors import ReasonInvalid
-from service.orgs.holds import HOLD_REASON_MISSING, hold, release
+from service.orgs.organisations import HOLD_REASON_MISSING, hold, release
 from service.store.organisations import get_org
 from tests.conftest import BY_OPERATOR, START
 

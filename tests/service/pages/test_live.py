@@ -19,8 +19,8 @@ from service.core.errors import ServerBusy, TooManyWaiting
 from service.core.settings import Settings
 from service.orgs.members import remove_member, set_role
 from service.orgs.organisations import set_tier
-from service.pages import live, live_streams
-from service.pages.live_streams import TOO_MANY_STREAMS
+from service.pages import live
+from service.pages.live import TOO_MANY_STREAMS
 from service.store.tables import Member, Session
 from tests.conftest import BY_OPERATOR, SettableClock, World, refused, running_world
 from tests.service.pages.page import AUDIT, Page, add_install, open_page
@@ -494,7 +494,7 @@ async def test_a_stream_that_fell_behind_what_is_kept_misses_nothing(world, monk
 
 async def test_rows_rendered_for_one_organisation_are_bounded(world, monkeypatch):
     """Many pages with filters of their own would otherwise take the event loop's time."""
-    monkeypatch.setattr(live_streams, "ROWS_PER_S", 1e-6)
+    monkeypatch.setattr(live, "ROWS_PER_S", 1e-6)
     async with watching(world) as stream:
         await add_install(world)
         event = await stream.next()
@@ -524,7 +524,7 @@ async def test_rows_whose_turn_does_not_come_are_sent_later(world, monkeypatch, 
 @pytest.mark.parametrize("bound", ["PER_SESSION_MAX", "PER_ORG_MAX"])
 async def test_so_many_streams_at_once_and_no_more(world, monkeypatch, bound):
     """Each costs a look a second. One that ends makes room for another, however it ends."""
-    monkeypatch.setattr(live_streams, bound, 1)
+    monkeypatch.setattr(live, bound, 1)
     async with watching(world):
         assert await refusal_of(world) == (429, TOO_MANY_STREAMS.text)
     for _ in range(2):
@@ -533,8 +533,8 @@ async def test_so_many_streams_at_once_and_no_more(world, monkeypatch, bound):
 
 
 async def test_one_sessions_streams_leave_room_for_anothers(world, monkeypatch):
-    monkeypatch.setattr(live_streams, "PER_SESSION_MAX", 1)
-    monkeypatch.setattr(live_streams, "PER_ORG_MAX", 2)
+    monkeypatch.setattr(live, "PER_SESSION_MAX", 1)
+    monkeypatch.setattr(live, "PER_ORG_MAX", 2)
     elsewhere = "/admin/ui/orgs/other/audit/live"
     async with (
         watching(world),

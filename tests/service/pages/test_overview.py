@@ -30,8 +30,7 @@ from analytics.model.policy_envelopes import PolicyExceptionRequested
 from service.app.application import create_app
 from service.audit.refusals import QueryTooSlow
 from service.audit.tenant_log import TenantLog
-from service.orgs.holds import hold
-from service.orgs.organisations import set_tier
+from service.orgs.organisations import hold, set_tier
 from service.store.tables import Binding
 from tests.conftest import BY_OPERATOR, World, grant
 from tests.service.pages.page import AUDIT, ORG, Page, add_install, open_page

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from service.access.device_sign_in import grants
-from service.access.device_sign_in.codes import ALPHABET, new_user_code, parse_user_code
+from service.access.device_sign_in.grants import ALPHABET, new_user_code, parse_user_code
 from service.access.sessions import delete_expired_sessions, revoke_sessions
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.orgs.members import remove_member, set_role

@@ -7,7 +7,7 @@ import pytest
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import BlocklistHit, InstallAllowed
 from service.cli.demo.calendar import Calendar
-from service.cli.demo.install_policy import install_policy
+from service.cli.demo.installs import install_policy
 from service.cli.demo.packages import open_markets
 from service.cli.demo.profile import load_profile
 from service.packages.ecosystem import Release

@@ -1,8 +1,7 @@
 """The roles page: what an organisation grants its roles, by those who have it themselves."""
 
 from service.access.roles import Capability
-from service.orgs.holds import hold
-from service.orgs.organisations import set_tier
+from service.orgs.organisations import hold, set_tier
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, grant
 from tests.service.pages.page import ORG, Page, send_form
