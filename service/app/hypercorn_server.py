@@ -129,10 +129,12 @@ class Connection:
     address = ""
     """The client's address; empty if it had disconnected before it was served."""
 
-    _tasks: TaskGroup
     _protocol: "Http1"
 
     _head_timer: asyncio.TimerHandle | None = None
+    _idle_timer: asyncio.TimerHandle | None = None
+    """Runs while no request is under way."""
+
     _unread_bytes: int | None = None
     """Read of a request since it was answered; None while there is no such request."""
 
@@ -157,14 +159,13 @@ class Connection:
             self.abort()
             return
         self._context = context
-        self._idle_task = context.single_task_class()
         try:
             await self._serve(app, state)
         except OSError:  # the client is gone
             pass
         finally:
             await self._close()
-            self._end_head()
+            self._stop_head_timer()
             self._hold_turns(is_held=False)
             self.config.release(self)
 
@@ -173,19 +174,19 @@ class Connection:
         client = parse_socket_addr(connected.family, connected.getpeername())
         server = parse_socket_addr(connected.family, connected.getsockname())
         has_tls = False
-        async with TaskGroup(self.loop) as self._tasks:
+        async with TaskGroup(self.loop) as tasks:
             self._protocol = Http1(
                 app,
                 self.config,
                 self._context,
-                self._tasks,
+                tasks,
                 ConnectionState(state),
                 has_tls,
                 client,
                 server,
                 self.protocol_send,
             )
-            await self._idle_task.restart(self._tasks, self._end_when_idle)
+            self._begin_idle()
             await self._read()
 
     async def _read(self) -> None:
@@ -194,18 +195,19 @@ class Connection:
                 await self._protocol.handle(RawData(await self.reader.read(READ_BYTES)))
         await self._protocol.handle(Closed())
 
-    async def _end_when_idle(self) -> None:
-        """Close the connection at the end of a shutdown, or when no request has come for long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.config.keep_alive_timeout):
-                await self._context.terminated.wait()
-        await asyncio.shield(self._end())
+    def _begin_idle(self) -> None:
+        """Close the connection when no request has come for long, or at once in a shutdown."""
+        is_ending = self._context.terminated.is_set()
+        idle_s = 0.0 if is_ending else self.config.keep_alive_timeout
+        self._idle_timer = self.loop.call_later(idle_s, self.end_if_idle)
 
-    async def _end(self) -> None:
-        await self._protocol.handle(Closed())
-        self.writer.close()
-        # The connection is closed only after the client has read what is left in the buffer.
-        self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
+    def end_if_idle(self) -> None:
+        """Close the connection, unless a request is under way."""
+        if self._idle_timer is not None:
+            self._stop_idle_timer()
+            self.writer.close()
+            # It is closed only after the client has read what is left in the buffer.
+            self.loop.call_later(self.config.send_timeout_s, self._abort_if_open)
 
     async def protocol_send(self, event: ConnectionEvent) -> None:
         """Write with a time limit, close, or note what becomes of a request."""
@@ -224,16 +226,16 @@ class Connection:
         if isinstance(event, Closed):
             await self._close()
         if isinstance(event, Updated):
-            await self._set_idle(is_idle=event.idle)
+            self._set_idle(is_idle=event.idle)
 
-    async def _set_idle(self, *, is_idle: bool) -> None:
-        self._end_head()
+    def _set_idle(self, *, is_idle: bool) -> None:
+        self._stop_head_timer()
         self.config.set_idle(self, is_idle=is_idle)
         if is_idle:
             self._hold_turns(is_held=False)
-            await self._idle_task.restart(self._tasks, self._end_when_idle)
+            self._begin_idle()
         else:
-            await self._idle_task.stop()
+            self._stop_idle_timer()
 
     def _begin_head(self) -> None:
         # Not again for each piece: a client could send one byte a minute.
@@ -251,10 +253,15 @@ class Connection:
         else:
             self.config.loop_turns.release(self)
 
-    def _end_head(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _stop_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def _count_unread(self, size: int) -> None:
         self._unread_bytes = (self._unread_bytes or 0) + size
@@ -266,7 +273,7 @@ class Connection:
 
         To close while it sends resets the connection: the client, or a proxy, loses the answer.
         """
-        self._end_head()
+        self._stop_head_timer()
         self._hold_turns(is_held=False)
         self.config.set_idle(self, is_idle=True)  # the first to end if there are too many
         with suppress(OSError, RuntimeError):  # the client is gone
@@ -310,6 +317,7 @@ class Connection:
             self.abort()
 
     async def _close(self) -> None:
+        self._stop_idle_timer()
         with suppress(OSError, RuntimeError):  # the client is gone
             self.writer.write_eof()
         try:
@@ -320,8 +328,6 @@ class Connection:
             self.abort()
         except (OSError, RuntimeError, asyncio.CancelledError) as error:
             _log.debug("connection_lost", reason=str(error))
-        finally:
-            await self._idle_task.stop()
 
 
 class HeadBegun(ConnectionEvent):
@@ -450,7 +456,9 @@ async def serve(
         try:
             await stop()
         finally:
-            await context.terminated.set()  # idle connections are closed
+            await context.terminated.set()
+            for connection in list(config.connections):
+                connection.end_if_idle()
             await _end(servers, tasks, config, grace_s)
 
 
