@@ -85,7 +85,7 @@ def _summary(function: _Function) -> str:
     return command.get_short_help_str(_SUMMARY_CHARS_MAX)
 
 
-class LateGroup(click.Group):
+class LazyGroup(click.Group):
     """A group that imports a declared command when it runs, and answers a mistyped name.
 
     Groups that are declared in it are of the same class.
@@ -142,10 +142,10 @@ class LateGroup(click.Group):
 _END_OF_OPTIONS = "--"
 
 
-class RootGroup(LateGroup):
+class RootGroup(LazyGroup):
     """The commands. Each way to end has its exit code, and none has a traceback of ours."""
 
-    group_class = LateGroup
+    group_class = LazyGroup
 
     def main(
         self,

@@ -132,7 +132,7 @@ _TESTS: Final = {
         "service/packages/install_tokens/test_authorization test_credentials"
     ),
     "service/access/cross_site.py": "service/access/sign_in/test_signing_in",
-    "service/access/device_sign_in/grants.py": "test_device_sign_in",
+    "service/access/device_sign_in.py": "test_device_sign_in",
     "service/access/passkeys/ceremonies.py": "test_signing_in test_registering",
     "service/access/passkeys/changes.py": "test_registering",
     "service/access/passkeys/repository.py": "service/pages/profile/test_profile",
@@ -219,7 +219,7 @@ _TESTS: Final = {
     "service/ci/verifier/usage.py": "test_usage",
     "service/ci/verifier/verifier.py": "test_attacks_on_keys service/trust/rejected/test_holding",
     "service/cli/asking.py": "processes/test_cli_asking",
-    "service/cli/bindings_sync.py": "processes/test_cli_bindings_sync",
+    "service/cli/bindings.py": "processes/test_cli_bindings_sync",
     "service/cli/files.py": "test_files",
     "service/cli/logins.py": "test_logins",
     "service/cli/policy.py": "processes/test_cli_asking",
@@ -307,7 +307,7 @@ _TESTS: Final = {
     "service/pages/audit_page.py": "test_audit_page",
     "service/pages/live.py": "test_live",
     "service/pages/page.py": "test_page test_forms service/pages/people/test_members",
-    "service/pages/sign_in/device.py": "service/access/device_sign_in/test_device_sign_in",
+    "service/pages/sign_in/device.py": "service/access/test_device_sign_in",
     "service/pages/sign_in/passkey_routes.py": (
         "service/access/passkeys/test_signing_in service/access/passkeys/test_registering"
     ),
@@ -380,7 +380,7 @@ _TESTS: Final = {
     "service/trust/explain/explain_api.py": "test_routes",
     "service/trust/explain/nearest.py": "test_nearest",
     "service/trust/explain/proposals.py": "test_proposals test_nearest",
-    "service/trust/rejected/listing.py": "test_routes",
+    "service/trust/rejected/rejected_api.py": "test_routes",
     "service/trust/rejected/rows.py": "test_subjects test_routes service/pages/trust/test_rejected",
     "service/trust/rejected/subjects.py": "test_subjects",
     "service/trust/reports/access_report.py": "test_access_report",

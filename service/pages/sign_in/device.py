@@ -8,7 +8,7 @@ from quart import Blueprint, request
 from quart.typing import ResponseReturnValue
 
 from analytics.model.rows import VerdictSource
-from service.access.device_sign_in.grants import (
+from service.access.device_sign_in import (
     INTERVAL_S,
     LIFETIME,
     decide,

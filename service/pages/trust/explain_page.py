@@ -31,7 +31,7 @@ from service.trust.explain.nearest import NearKind, NearMatch
 from service.trust.explain.proposals import Proposal
 from service.trust.explain.text_diff import Difference
 from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS
-from service.trust.rejected.listing import explain_rejected
+from service.trust.rejected.rejected_api import explain_rejected
 from service.web.endpoint import Call
 
 

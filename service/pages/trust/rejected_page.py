@@ -12,7 +12,7 @@ from service.pages.page import Page, View
 from service.pages.services import DashboardServices
 from service.pages.trust.failures import Failure, failure_of
 from service.store.tables import RejectedSubject
-from service.trust.rejected.listing import (
+from service.trust.rejected.rejected_api import (
     LIMIT_DEFAULT,
     RejectedFilter,
     Resolution,

@@ -15,7 +15,7 @@ from service.orgs.api_keys import API_KEY_PREFIX
 from service.pages.sign_in import device as forms
 from service.pages.sign_in.session_routes import OwnSession
 from service.trust.bindings.repository import BindingState
-from service.trust.rejected import listing
+from service.trust.rejected import rejected_api
 
 
 def test_limits_and_choices_are_those_of_the_api():
@@ -26,7 +26,7 @@ def test_limits_and_choices_are_those_of_the_api():
     state = next(one for one in bindings.bindings.commands["list"].params if one.name == "state")
     assert tuple(state.type.choices) == tuple(BindingState)
     assert audit.LIMIT_MAX == query_service.LIMIT_MAX
-    assert explain.LIMIT_MAX == listing.LIMIT_MAX
+    assert explain.LIMIT_MAX == rejected_api.LIMIT_MAX
 
 
 def test_credentials_are_told_apart_by_the_prefixes_they_are_issued_with():

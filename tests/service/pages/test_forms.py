@@ -15,7 +15,7 @@ from sqlalchemy import select
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.rows import VerdictSource
 from service.access.callers import RequestOrigin
-from service.access.device_sign_in.grants import request_sign_in
+from service.access.device_sign_in import request_sign_in
 from service.access.refusals import CROSS_SITE, FOREIGN_FORM
 from service.packages.ecosystem import Release
 from service.packages.policy.exceptions import request_exception

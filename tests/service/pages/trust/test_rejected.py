@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from service.ci.verifier.codes import Detail, FailureCode
-from service.trust.rejected.listing import LIMIT_DEFAULT
+from service.trust.rejected.rejected_api import LIMIT_DEFAULT
 from service.trust.rejected.subjects import KEPT_FOR, SUB_CHARS_MAX
 from tests.conftest import START, World, grant
 from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, open_page

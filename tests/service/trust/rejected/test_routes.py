@@ -343,7 +343,7 @@ async def test_a_draft_is_compared_with_the_bindings_of_its_own_job(
         looked_at += len(bindings)
         return candidates_of(bindings)
 
-    monkeypatch.setattr("service.trust.rejected.listing.candidates_of", counted)
+    monkeypatch.setattr("service.trust.rejected.rejected_api.candidates_of", counted)
     monkeypatch.setattr("service.trust.explain.proposals.candidates_of", counted)
     for number in range(20):
         await world.bind(repository_id=str(number + 1))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from service.access.device_sign_in import grants
-from service.access.device_sign_in.grants import ALPHABET, new_user_code, parse_user_code
+from service.access import device_sign_in
+from service.access.device_sign_in import ALPHABET, new_user_code, parse_user_code
 from service.access.sessions import delete_expired_sessions, revoke_sessions
 from service.access.sign_in.rate_limit import PER_ADDRESS_MAX
 from service.orgs.members import remove_member, set_role
@@ -139,7 +139,7 @@ async def test_a_failure_midway_leaves_the_code_usable(world: World, monkeypatch
         def fail(*_: object) -> None:
             raise RuntimeError("killed between the steps")
 
-        patch.setattr(grants, "member_context", fail)
+        patch.setattr(device_sign_in, "member_context", fail)
         status, _ = await send(
             world,
             TOKEN,
@@ -165,7 +165,7 @@ async def test_a_denial_is_recorded_and_final(world: World):
     assert await device.poll() == (400, "access_denied")
     assert (await decide(world, device.user_code))[0] == 400
     (row,) = await world.audit(event="sign_in_failed")
-    assert row["payload"] == {"method": "device", "reason": grants.DENIED}
+    assert row["payload"] == {"method": "device", "reason": device_sign_in.DENIED}
     assert row["subject"] == world.members["owner"].id
 
 
@@ -393,7 +393,7 @@ async def test_guesses_and_requests_are_limited(world: World):
 
 async def test_waiting_sign_ins_are_bounded(world: World, monkeypatch):
     """The more of them wait, the likelier a guess hits one."""
-    monkeypatch.setattr(grants, "PENDING_MAX", 2)
+    monkeypatch.setattr(device_sign_in, "PENDING_MAX", 2)
     for _ in range(2):
         await ask(world)
 

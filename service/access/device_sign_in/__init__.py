@@ -1,1 +1,0 @@
-"""Signs command lines in: the device authorization grant (RFC 8628)."""
