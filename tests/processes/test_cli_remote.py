@@ -183,7 +183,7 @@ def test_the_operator_s_data_dir_is_used_as_before(signed_in, there):
 
 @only_full
 def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
-    assert by_browser(desk, server, ada).code == 0
+    desk.ask("login", server.url, "--with-token", given=ada)
     stored = json.loads(desk.logins.read_text())
     stored["servers"][server.url]["token"] += "x"
     desk.logins.write_text(json.dumps(stored))
@@ -198,9 +198,8 @@ def test_an_ended_session_says_how_to_sign_in_again(desk, server, ada):
 
 
 def test_a_command_signs_in_again_where_the_server_requires_it(desk, home):
-    server = home.serve()
-    assert by_browser(desk, server, home.change(owner_cookie)).code == 0
-    former = json.loads(desk.logins.read_text())["servers"][server.url]["token"]
+    server, former = home.serve(), home.change(owner_cookie)
+    desk.ask("login", server.url, "--with-token", given=former)
     home.change(age_sign_ins)
     fresh = home.ask(
         "session", "issue", "--org", "acme", "--member", "ada@acme.example", "--cookie"
