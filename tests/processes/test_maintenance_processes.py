@@ -148,7 +148,7 @@ def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
 
     eventually(lambda: is_sealed_and_merged(server), "one segment a day")
 
-    assert "segments_merged" in server.logged()
+    eventually(lambda: "segments_merged" in server.logged(), "the line that follows the commit")
     sender.check(server)
     folder = metrics_folder(server)
     for number in range(int(workers)):
