@@ -20,7 +20,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from analytics.model.instants import format_us
 from service.app.supervisor import OVERDUE, Supervisor
-from service.app.watchdog import Serving
 from service.audit.maintenance import OVERDUE_MIN_S
 from service.core.clock import utc_now
 from tests.budgets import only_full
@@ -28,6 +27,7 @@ from tests.conftest import SCRAPER
 from tests.polling import eventually
 from tests.proc_files import descendants
 from tests.processes.homes import Home, Server, all_entries
+from tests.processes.supervised import note_and_end, serve_until_ended
 
 PATH = "/api/v1/admin/orgs/acme/audit/events"
 EAGER = {
@@ -257,40 +257,31 @@ def test_all_end_in_order_while_there_is_work(home: Home, workers: str) -> None:
     sender.check(home.serve(**EAGER))
 
 
-def serve_until_ended(folder: Path, number: int, serving: Serving) -> None:
-    serving()
-    (folder / "serves").touch()
-    signal.pause()
+def test_those_that_end_early_end_nothing_else(tmp_path: Path) -> None:
+    """One whose jobs are overdue is started as such, and stays so."""
+    expected = {
+        OVERDUE: ["idle", "overdue", "overdue"],
+        3: ["idle", "idle", "idle"],
+    }
+    folders = {code: tmp_path / str(code) for code in expected}
+    for folder in folders.values():
+        folder.mkdir()
 
-
-def note_and_end(folder: Path, code: int, is_overdue: bool, serving: Serving) -> None:
-    """A process in the background that ends early, but for the third time."""
-    with (folder / "starts").open("a") as file:
-        file.write("overdue\n" if is_overdue else "idle\n")
-    if len((folder / "starts").read_text().splitlines()) < 3:
-        raise SystemExit(code)
-    (folder / "third").touch()
-    signal.pause()
-
-
-@pytest.mark.parametrize(
-    ("code", "starts"),
-    [(OVERDUE, ["idle", "overdue", "overdue"]), (3, ["idle", "idle", "idle"])],
-)
-def test_one_that_ends_early_ends_nothing_else(
-    tmp_path: Path, code: int, starts: list[str]
-) -> None:
     def stop() -> None:
-        eventually((tmp_path / "third").exists, "the third start")
+        for folder in folders.values():
+            eventually((folder / "third").exists, "the third start")
         os.kill(os.getpid(), signal.SIGTERM)
 
     Thread(target=stop, daemon=True).start()
-    background = {"seal": partial(note_and_end, tmp_path, code)}
+    background = {
+        f"ends with {code}": partial(note_and_end, folder, code) for code, folder in folders.items()
+    }
     supervisor = Supervisor(partial(serve_until_ended, tmp_path), 1, 5.0, background=background)
 
     assert supervisor.run() == 0
 
-    assert (tmp_path / "starts").read_text().splitlines() == starts
+    for code, starts in expected.items():
+        assert (folders[code] / "starts").read_text().splitlines() == starts
 
 
 def has_swept(server: Server) -> bool:

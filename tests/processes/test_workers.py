@@ -1,11 +1,8 @@
 """`countersign serve --workers N`: several processes behind one address behave as one server."""
 
 import errno
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -19,12 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from service.app.supervisor import Supervisor
-from service.app.watchdog import Serving
 from tests.budgets import only_full
 from tests.conftest import SCRAPER, binding_body, bindings_path
 from tests.polling import HANG_S
 from tests.proc_files import descendants, open_names
 from tests.processes.homes import Home, Server, all_bindings, all_entries, eventually
+from tests.processes.supervised import (
+    die_at_the_first_start,
+    end_after_serving,
+    end_at_once,
+    fail_beside_one_that_serves,
+    hold_the_loop,
+)
 from tests.processes.test_maintenance_processes import metrics_folder
 
 pytestmark = pytest.mark.usefixtures("own_forkserver")
@@ -34,6 +37,25 @@ REQUESTS = 60
 @pytest.fixture
 def server(home: Home) -> Server:
     return home.serve(workers="2")
+
+
+@pytest.fixture
+def pair(there: Home) -> Server:
+    """Two processes that serve, and have served; tests that kill them share what is left."""
+    running = [server for server in there.servers if server.process.poll() is None]
+    server = running[0] if running else there.serve(workers="2", stall_s="3")
+    # A loop that has not begun to turn is not watched: a start may wait for its database.
+    eventually(lambda: now_serving(server) == 2, "two processes that serve")
+    return server
+
+
+def now_serving(server: Server) -> int:
+    """How many of those that have begun to serve have not died."""
+    return times_logged(server, "serving") - times_logged(server, "serving_process_died")
+
+
+def times_logged(server: Server, event: str) -> int:
+    return server.logged().count(f'"event": "{event}"')
 
 
 def listeners(server: Server) -> set[int]:
@@ -84,29 +106,36 @@ def test_metrics_count_the_requests_of_all_processes(server: Server) -> None:
     assert {requests_counted(server) for _ in range(8)} == {REQUESTS}
 
 
-def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(server: Server) -> None:
-    """What was answered 201 is there; the counts of the dead process stay in the sum.
-
-    A signal to the supervisor then stops the new process as well.
-    """
-    with server.client() as client:
+def test_a_process_that_dies_is_replaced_and_loses_nothing_durable(pair: Server) -> None:
+    """What was answered 201 is there; the counts of the dead process stay in the sum."""
+    with pair.client() as client:
         created = client.post(bindings_path(), json=binding_body())
         assert created.status_code == 201
-    ask_often(server)
-    (victim, survivor) = sorted(listeners(server))
+    ask_often(pair)
+    before = requests_counted(pair)
+    assert before > REQUESTS
+    (victim, survivor) = sorted(listeners(pair))
     os.kill(victim, signal.SIGKILL)
-    eventually(lambda: len(listeners(server) - {victim}) == 2, "the process is replaced")
+    eventually(lambda: len(listeners(pair) - {victim}) == 2, "the process is replaced")
 
-    assert survivor in listeners(server)
-    assert requests_counted(server) == REQUESTS + 1
-    with server.client() as client:
+    assert survivor in listeners(pair)
+    assert requests_counted(pair) == before
+    with pair.client() as client:
         assert [one["id"] for one in all_bindings(client)] == [created.json()["id"]]
         assert sum(row["event"] == "oidc_binding_created" for row in all_entries(client)) == 1
-    died = [line for line in server.log_lines() if line["event"] == "serving_process_died"]
-    assert [line["exit_code"] for line in died] == [-signal.SIGKILL]
-    processes = descendants(server.process.pid)
-    assert server.stop() == 0
-    eventually(lambda: have_ended(processes), "the processes have ended")
+    died = [line for line in pair.log_lines() if line["event"] == "serving_process_died"]
+    assert died[-1]["exit_code"] == -signal.SIGKILL
+
+
+def test_a_stopped_process_is_replaced_and_the_others_serve_on(pair: Server) -> None:
+    stopped = min(listeners(pair))
+    stalls = times_logged(pair, "loop_stalled")
+    os.kill(stopped, signal.SIGSTOP)
+
+    eventually(lambda: have_ended({stopped}), "the end of the process that was stopped")
+    eventually(lambda: len(listeners(pair)) == 2, "two processes")
+    assert times_logged(pair, "loop_stalled") > stalls
+    ask_often(pair)
 
 
 def labels_shown(server: Server, metric: str, label: str) -> set[str]:
@@ -121,13 +150,13 @@ def labels_shown(server: Server, metric: str, label: str) -> set[str]:
 
 @only_full
 def test_metrics_show_the_memory_of_each_process(server: Server) -> None:
-    serving = {"0", "1", "supervisor"}
+    processes = {"0", "1", "supervisor", "seal", "maintenance"}
 
     def shown() -> set[str]:
         return labels_shown(server, "process_resident_memory_bytes", "process")
 
-    eventually(lambda: serving <= shown(), "each process is shown")
-    assert {name.partition(".")[0] for name in shown()} == serving
+    eventually(lambda: processes <= shown(), "each process is shown")
+    assert {name.partition(".")[0] for name in shown()} == processes
 
 
 def jobs_shown(server: Server) -> set[str]:
@@ -153,96 +182,40 @@ def forked_from(server: Server) -> int:
     return parent
 
 
-def test_processes_are_replaced_when_what_they_were_forked_from_is_killed(home: Home) -> None:
-    """The supervisor learns of their ends from it: it must not watch them in vain."""
-    server = home.serve(workers="2")
-    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
-    before = listeners(server)
-    killed = forked_from(server)
+def test_processes_are_replaced_when_what_they_were_forked_from_is_killed(pair: Server) -> None:
+    """The supervisor learns of their ends from it: it must not watch them in vain.
 
-    os.kill(killed, signal.SIGKILL)
-
-    eventually(lambda: have_ended(before), "the end of those that nothing watches")
-    eventually(lambda: server.logged().count('"event": "serving"') == 4, "two others that serve")
-    with server.client() as client:
-        assert client.get("/readyz").status_code == 200
-    assert forked_from(server) != killed
-    processes = descendants(server.process.pid)
-    assert server.stop() == 0
-    eventually(lambda: have_ended(processes), "the processes have ended")
-
-
-def test_a_process_that_learns_late_of_that_removes_no_files_of_those_that_follow(
-    home: Home,
-) -> None:
-    """Without them no process could be started any more. To it the supervisor seems to be gone."""
-    server = home.serve(workers="2")
-    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
-    before, folder = listeners(server), metrics_folder(server)
-    files = {path.name for path in folder.iterdir()}
-    late = min(before)
+    To one that learns late of it, the supervisor seems to be gone: it removes no files of those
+    that follow, without which no process could be started any more.
+    """
+    before, folder = listeners(pair), metrics_folder(pair)
+    files, served = {path.name for path in folder.iterdir()}, times_logged(pair, "serving")
+    late, killed = min(before), forked_from(pair)
     os.kill(late, signal.SIGSTOP)
-    os.kill(forked_from(server), signal.SIGKILL)
-    eventually(lambda: server.logged().count('"event": "serving"') == 4, "two others that serve")
+    os.kill(killed, signal.SIGKILL)
+    eventually(lambda: times_logged(pair, "serving") == served + 2, "two others that serve")
 
     os.kill(late, signal.SIGCONT)
 
-    eventually(lambda: have_ended(before), "its end")
+    eventually(lambda: have_ended(before), "the end of those that nothing watches")
     assert {path.name for path in folder.iterdir()} == files
-    assert server.stop() == 0
-    assert not folder.exists()
+    assert forked_from(pair) != killed
+    with pair.client() as client:
+        assert client.get("/readyz").status_code == 200
 
 
-def test_a_signal_to_all_processes_stops_them_in_order(home: Home) -> None:
+def test_a_signal_to_all_processes_stops_them_in_order(pair: Server) -> None:
     """As systemd sends it to each of a unit: the supervisor still waits for those that serve."""
-    server = home.serve(workers="2")
-    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
-    processes = descendants(server.process.pid)
-    for process in (forked_from(server), *listeners(server), server.process.pid):
+    processes, folder = descendants(pair.process.pid), metrics_folder(pair)
+    stopped = times_logged(pair, "stopped")
+    for process in (forked_from(pair), *listeners(pair), pair.process.pid):
         os.kill(process, signal.SIGTERM)
 
-    assert server.wait() == 0
+    assert pair.wait() == 0
 
-    assert [line["event"] for line in server.log_lines()].count("stopped") == 2
+    assert times_logged(pair, "stopped") == stopped + 2
     eventually(lambda: have_ended(processes), "the processes have ended")
-
-
-def test_what_is_loaded_before_a_fork_opens_nothing() -> None:
-    """A fork would share open files with all others, and lack the threads."""
-    program = """
-import json, os, threading
-from contextlib import suppress
-before = set(os.listdir("/proc/self/fd"))
-import service.app.preloaded
-threads, files = [], []
-for task in os.listdir("/proc/self/task"):
-    with open(f"/proc/self/task/{task}/comm") as file:
-        threads.append(file.read().strip())
-for name in set(os.listdir("/proc/self/fd")) - before:
-    with suppress(FileNotFoundError):
-        files.append(os.readlink(f"/proc/self/fd/{name}"))
-print(json.dumps([threads, files, threading.active_count()]))
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-
-    threads, files, in_python = json.loads(ran.stdout)
-    # Arrow's allocator has a thread of its own, and knows what to do at a fork.
-    assert [name for name in threads if "jemalloc" not in name] == ["python"]
-    assert files == []
-    assert in_python == 1
-
-
-def test_what_only_some_processes_need_is_not_loaded_before_a_fork() -> None:
-    """It takes memory, and time at each start."""
-    unneeded = ["rich.console", "webauthn", "alembic"]
-    program = f"""
-import sys
-import service.app.preloaded
-print({{name for name in {unneeded}}} & {{*sys.modules}})
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-
-    assert ran.stdout == b"set()\n"
+    assert not folder.exists()
 
 
 @only_full
@@ -284,39 +257,6 @@ def test_metrics_need_no_room_after_the_start(server: Server) -> None:
         for path in mapped(process):
             status = path.stat()
             assert status.st_blocks * 512 >= status.st_size
-
-
-def end_at_once(number: int, serving: Serving) -> None:
-    """A process that serves nothing."""
-    raise SystemExit(3)
-
-
-def end_after_serving(number: int, serving: Serving) -> None:
-    """A process that dies of a signal as soon as it serves."""
-    serving()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_at_the_first_start(folder: Path, number: int, serving: Serving) -> None:
-    """A process that is killed before it serves, as on a machine without memory; then it serves."""
-    if not (folder / "started").exists():
-        (folder / "started").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    serving()
-    (folder / "serves").touch()
-    signal.pause()
-
-
-def fail_beside_one_that_serves(folder: Path, number: int, serving: Serving) -> None:
-    """The first serves; the second fails each time, once the first serves."""
-    if number == 0:
-        serving()
-        (folder / "serves").touch()
-        signal.pause()
-    eventually((folder / "serves").exists, "the first serves")
-    with (folder / "failed").open("a") as file:
-        file.write("x")
-    raise SystemExit(3)
 
 
 def stop_once(is_so: Callable[[], object]) -> None:
@@ -389,24 +329,6 @@ def test_a_start_that_fails_is_tried_again_and_the_others_are_ended(monkeypatch:
     assert len(starts) == 2
 
 
-def hold_the_loop(folder: Path, number: int, serving: Serving) -> None:
-    """A process whose loop turns once and is then held; the next one is well."""
-    serving()
-    serving.turns._count.value += 1
-    if (folder / "held").exists():
-        (folder / "replaced").touch()
-        signal.pause()
-    (folder / "held").touch()
-    hold()
-
-
-def hold() -> None:
-    """The function that the stacks must name. SIGTERM does not end it."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        signal.pause()
-
-
 @pytest.mark.timeout(HANG_S)
 def test_a_process_whose_loop_does_not_turn_is_replaced(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -418,25 +340,3 @@ def test_a_process_whose_loop_does_not_turn_is_replaced(
 
     assert supervisor.run() == 0
     assert " in hold\n" in capfd.readouterr().err
-
-
-def test_a_stopped_process_is_replaced_and_the_others_serve_on(home: Home) -> None:
-    server = home.serve(workers="2", stall_s="2")
-    # A loop that has not begun to turn is not watched: a start may wait for its database.
-    eventually(lambda: server.logged().count('"event": "serving"') == 2, "two processes that serve")
-    (stopped, _) = sorted(listeners(server))
-    os.kill(stopped, signal.SIGSTOP)
-
-    eventually(lambda: have_ended({stopped}), "the end of the process that was stopped")
-    eventually(lambda: len(listeners(server)) == 2, "two processes")
-    assert "loop_stalled" in server.logged()
-    assert all_bindings_are_answered(server)
-    assert server.stop() == 0
-
-
-def all_bindings_are_answered(server: Server) -> bool:
-    """Whether requests succeed, whichever process gets each."""
-    for _ in range(10):
-        with server.client() as client:
-            assert client.get(bindings_path()).status_code == 200
-    return True
