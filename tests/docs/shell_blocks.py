@@ -131,6 +131,9 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = {
     ("docs/deployment.md", "docker exec "): _DOCKER,
     ("docs/deployment.md", "docker run "): _DOCKER,
     ("docs/api.md", "npx "): "fetches a tool from npm; tests/openapi/test_other_tools.py runs it",
+    ("docs/api.md", "pip install openapi-python-client"): (
+        "takes five seconds; tests/openapi/test_python_client.py runs it, and uses the client"
+    ),
     ("docs/command-line.md", "countersign login https://audit.example\n"): (
         "waits for a browser; tests/browser/ approves it"
     ),

@@ -276,14 +276,14 @@ def test_headers_that_come_too_slowly_end_the_connection(home: Home):
 
 def test_a_body_may_take_longer_than_a_head(home: Home):
     server = home.serve(head_timeout_s="1")
-    body = json.dumps(binding_body(), indent=1).encode()
+    body = json.dumps(binding_body()).encode()
     head = (
         f"POST {bindings_path()} HTTP/1.1\r\nhost: a\r\nx-service-admin-token: {ADMIN_TOKEN}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     ).encode()
     with connection_to(server) as slow:
-        slow.settimeout(0.02)
-        for piece in (head[:20], head[20:], *(body[at : at + 1] for at in range(len(body) - 1))):
+        slow.settimeout(0.1)
+        for piece in (head[:20], head[20:], *(body[at : at + 1] for at in range(11)), body[11:-1]):
             slow.sendall(piece)
             with pytest.raises(TimeoutError):
                 slow.recv(1)

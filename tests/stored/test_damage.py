@@ -321,7 +321,7 @@ async def live(audit: AuditWorld) -> list[Segment]:
         return [one for one in await list_live_segments(session) if one.day in days]
 
 
-@sample(4)
+@sample(2)  # one of a folder, and one of a bucket
 @pytest.mark.parametrize("part", range(PARTS))
 async def test_each_damage_is_harmless_or_named(filled, place, tmp_path, part):
     """Seeded: the number of the damage is in the failure."""
@@ -456,6 +456,7 @@ async def backed_up(audit: AuditWorld, target: Path) -> str:
     return " ".join(segment.path for segment in manifest.missing)
 
 
+@sample(3)
 @pytest.mark.parametrize("change", [flipped, cut, overwritten], ids=lambda change: change.__name__)
 async def test_no_operation_makes_damage_permanent(filled, place, tmp_path, change):
     chance = random.Random(SEED)
