@@ -63,6 +63,7 @@ from service.packages.proxy.registries import (
 from service.packages.proxy.registries_file import load_registries
 from service.packages.proxy.services import ProxyServices
 from service.packages.proxy.upstream import upstream_client
+from service.packages.search_words import read_package
 from service.pages.live import LiveStreams
 from service.pages.services import DashboardServices
 from service.store.engine_factory import create_engines
@@ -128,7 +129,9 @@ class Services:
     def groups(self) -> tuple[object, ...]:
         """The groups of which each route receives one."""
         shared = (self.settings, self.clock, self.access, self.store)
-        audit = AuditServices(*shared, self.lake, self.audit_queries, self.exporter)
+        audit = AuditServices(
+            *shared, self.lake, self.audit_queries, self.exporter, readers=(read_package,)
+        )
         policy = PolicyServices(*shared, self.lake, self.policies, self.release_dates, self.worker)
         bindings = self.binding_services()
         return (

@@ -312,7 +312,7 @@ async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> 
     """The requested file; its audit row is durable before this returns."""
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
-    parameters = await with_search(services.store, org, all_parameters(request))
+    parameters = await with_search(services, org, all_parameters(request))
     form = _file_form(parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}

@@ -164,7 +164,7 @@ def _of_rows(model: type[Struct]) -> ParsedQuery[Texts]:
 
 async def _with_search(call: Call[AuditServices], texts: Texts) -> Texts:
     """The parameters with their search as filters. Raises InvalidQuery."""
-    return await with_search(call.services.store, call.org, texts)
+    return await with_search(call.services, call.org, texts)
 
 
 async def _log(call: Call[AuditServices]) -> TenantLog:
@@ -476,6 +476,13 @@ class UnknownValueEntry(Struct, kw_only=True):
     value: str
     nearest: Annotated[str | None, Meta(description="A similar value that rows have.")]
     also_in: Annotated[list[str], Meta(description="Other parameters whose rows have the value.")]
+    understood: Annotated[
+        bool, Meta(description="False for a package with a name that no ecosystem allows.")
+    ]
+    ecosystems: Annotated[
+        list[str],
+        Meta(description="Where rows have the package, if the query names another ecosystem."),
+    ]
 
 
 class UnknownValues(Answer):
@@ -496,7 +503,7 @@ class UnknownValues(Answer):
 async def unknown(call: Call[AuditServices], texts: Texts) -> UnknownValues:
     """Which values of a query no row of the organisation has, at any time it may see."""
     query = parse_query(await _with_search(call, texts), has_order=False)
-    values = await unknown_values(await _log(call), query)
+    values = await unknown_values(await _log(call), query, call.services)
     shown = msgspec.convert(values, list[UnknownValueEntry], from_attributes=True)
     return UnknownValues(org=call.org.slug, unknown=shown)
 

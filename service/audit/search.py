@@ -1,28 +1,43 @@
-"""The search box: text as people type it, read as filters, in `q` of a request.
+"""The search: text as people type and paste it, read as filters, in `q` of a request.
 
 A search is words: `event-stream@3.3.6`, `storefront-ci`, `run:14077220290`, `-decision:blocked`.
-Each word names its field or is recognised by its form; what a page shows can be typed back.
+Each names its field or is recognised by its form; what a page shows can be typed back. A word that
+may mean several things means the first of them that rows have.
 """
 
-import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Final, get_args
+from typing import Final, Protocol
 
-from analytics.model.columns import FilterParameter
-from analytics.model.ecosystems import Ecosystem
-from analytics.model.events import Decision
-from analytics.model.filters import BOUND_PARAMETERS, InvalidQuery, literal, only
+from analytics.model.filters import (
+    BOUND_PARAMETERS,
+    FILTER_COLUMNS,
+    VALUES_MAX,
+    InvalidQuery,
+    literal,
+    only,
+    parse_query,
+    parse_term,
+)
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 from service.audit.actor_names import ActorNames, actors_by_name
-from service.ci.providers import SUBJECTS, job_subjects
+from service.audit.readings import VERSION, Reading, Values, distinct
+from service.audit.search_forms import (
+    PARAMETERS,
+    filter_value,
+    is_whole_name,
+    people,
+    readings_by_form,
+    repositories,
+)
+from service.audit.services import AuditServices
+from service.audit.tenant_log import TenantLog, open_log
+from service.ci.providers import job_subjects
 from service.core.durations import parse_duration
-from service.core.settings import IdentityProviderName
-from service.store.store import Store
 from service.store.tables import Organisation
 
 WINDOW: Final = "last"
@@ -46,33 +61,72 @@ def check_window(text: str | None) -> None:
 SEARCH_CHARS_MAX: Final = 4 * 1024
 TIME_FIELDS: Final = ("last", *BOUND_PARAMETERS)
 
-_PARAMETERS: Final = {parameter.name: parameter for parameter in FILTER_PARAMETERS}
+LOOK_UPS_MAX: Final = 60
+"""How many queries the words of one search may cost; words beyond them are read as typed."""
+
+LOOK_UP_MAX_S: Final = 1.0
+_RANGE_VERSIONS_MAX: Final = 500
+"""How many versions of a package a range is compared with: the most frequent ones."""
+
+_BEGINNING: Final = re.compile(r"@?[^@=<>~^]*\*")
+_FIELD: Final = re.compile(r"[A-Za-z_]+:")
 _FIELDS: Final = {
     name: parameter
     for parameter in FILTER_PARAMETERS
     for name in (parameter.name, *parameter.aliases)
 }
 _EVENTS: Final = {label.casefold(): event for event, label in EVENT_LABELS.items()}
-_DECISIONS: Final = {decision.casefold(): decision for decision in Decision}
-_ID_FIELDS: Final = {"obind_": "oidc_binding_id", "req_": "request_id", "key_": "actor"}
-_ACTOR_PREFIXES: Final = tuple(f"{name}:" for name in (*get_args(IdentityProviderName), "system"))
-_SUBJECT_PREFIXES: Final = tuple(subjects.prefix for subjects in SUBJECTS)
-_RUN_ID: Final = re.compile(r"[0-9]{6,}", re.ASCII)
-_SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}", re.ASCII)
-_REPOSITORY: Final = re.compile(r"repo:[^:/]+/[^:/*]+")
 _WORD: Final = re.compile(r'\s*(?P<raw>-?(?:[A-Za-z_]+:)?(?:"(?P<quoted>[^"]*)"|[^\s"]\S*))')
-_PHRASE_WORDS_MAX: Final = 8
+_INVISIBLE: Final = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_LINK: Final = re.compile(r"<(?P<target>https?://[^|>\s]+)(?:\|[^>]*)?>")
+_PHRASE_WORDS_MAX: Final = 10
+_MARKS: Final = " \t\r\n`'\"<>[](){},;\u2018\u2019\u201c\u201d"
+_OWN_WORDS: Final = frozenset({"decision", "event"})
+"""Filters whose values people read and type as words: another spelling of them is no news."""
 
 Filter = tuple[str, str]
 """A query parameter and its value, in the syntax of `parse_query`."""
+
+Parameters = dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWord:
+    """A part of a search as it was typed, and the filters that it was read as.
+
+    `is_as_typed` unless rows have something else than the text says: another spelling, say.
+    """
+
+    text: str
+    parameters: Parameters
+    is_as_typed: bool = True
+
+    @property
+    def exact(self) -> str:
+        """The search for a package with exactly this text as its name."""
+        return f'package:"{self.text.replace(chr(34), "")}"'
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
     """What a search asks for: one row by its id, or the rows of these query parameters."""
 
-    parameters: dict[str, list[str]]
+    parameters: Parameters
     row_id: str | None = None
+    words: tuple[ReadWord, ...] = ()
+
+
+class Rows(Protocol):
+    """What the reading of a search asks the log."""
+
+    async def has(self, filters: Mapping[str, Values]) -> bool:
+        """Whether any row meets `filters`."""
+
+    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+        """The versions of these rows, the most frequent ones if there are many."""
+
+
+Read = Callable[[str], Awaitable[Sequence[Reading]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,68 +139,210 @@ class _Word:
     is_quoted: bool
 
 
-def parse_search(text: str, actors: ActorNames) -> Search:
-    """The filters that `text` asks for. Raises InvalidQuery, with the field `q`."""
-    if len(text) > SEARCH_CHARS_MAX:
-        raise _invalid(f"the search must be at most {SEARCH_CHARS_MAX} characters")
-    raw_words = list(_split(text))
-    if len(raw_words) == 1 and parse_audit_id(raw_words[0]) is not None:
-        return Search({}, row_id=raw_words[0])
-    parameters: dict[str, list[str]] = {}
-    for name, value in _filters(raw_words, actors):
-        values = parameters.setdefault(name, [])
-        if value not in values:
-            values.append(value)
-    for name in TIME_FIELDS:
-        if len(parameters.get(name, ())) > 1:
-            raise _invalid(f"{name} may be given only once")
-    return Search(parameters)
+@dataclass(frozen=True, slots=True)
+class SearchReader:
+    """Reads searches: `actors` are those of the organisation, `read` asks the rooms above."""
+
+    actors: ActorNames
+    read: Read
+    rows: Rows
+
+    async def search(self, text: str) -> Search:
+        """What `text` asks for. Raises InvalidQuery, with the field `q`; QueryTooSlow."""
+        if len(text) > SEARCH_CHARS_MAX:
+            raise _invalid(f"the search must be at most {SEARCH_CHARS_MAX} characters")
+        text = _LINK.sub(r"\g<target>", _INVISIBLE.sub("", text)).strip()
+        if (row_id := _row_id(text)) is not None:
+            return Search({}, row_id=row_id)
+        words = await self._words(text, list(_split(text)))
+        parameters: Parameters = {}
+        for word in words:
+            for name, values in word.parameters.items():
+                known = parameters.setdefault(name, [])
+                known += [value for value in values if value not in known]
+        for name in TIME_FIELDS:
+            if len(parameters.get(name, ())) > 1:
+                raise _invalid(f"{name} may be given only once")
+        _check_releases(words)
+        return Search(parameters, words=tuple(words))
+
+    async def _words(self, text: str, spans: Sequence[tuple[int, int]]) -> list[ReadWord]:
+        if len(spans) > VALUES_MAX:
+            raise _invalid(f"at most {VALUES_MAX} words in one search")
+        words, position = [], 0
+        while position < len(spans):
+            start = spans[position][0]
+            for length in range(min(_PHRASE_WORDS_MAX, len(spans) - position), 0, -1):
+                raw = text[start : spans[position + length - 1][1]]
+                word = await self._word(raw, is_phrase=length > 1)
+                if word is not None:
+                    break
+            if word is None:
+                raise _invalid(f"{raw[:64]} is not understood")
+            words.append(word)
+            position += length
+        return words
+
+    async def _word(self, raw: str, *, is_phrase: bool) -> ReadWord | None:
+        """What `raw` was read as; None for a phrase that is no single thing."""
+        is_negated = raw.startswith("-") and len(raw) > 1
+        if named := _named(raw[is_negated:], self.actors):
+            return ReadWord(raw, _signed(named, is_negated=is_negated))
+        word = _word(raw)
+        if is_phrase:
+            first = _word(raw.split(maxsplit=1)[0])
+            if first.field is not None or self._is_own(first.text):
+                return None
+            readings = await self._read(raw[is_negated:])
+            readings = readings or people(raw[is_negated:], self.actors)
+            return await self._chosen(raw, readings, word) if readings else None
+        if word.field is not None:
+            return ReadWord(raw, _grouped(_of_field(word, self.actors)))
+        return await self._of_form(raw, word)
+
+    def _is_own(self, text: str) -> bool:
+        """Whether a word has a meaning of its own, and begins no phrase of another kind."""
+        return bool(_named(text, self.actors) or readings_by_form(text))
+
+    async def _of_form(self, raw: str, word: _Word) -> ReadWord:
+        """A word without a field, by its form."""
+        text = word.text if word.is_quoted else _bare(word.text)
+        if not text:
+            raise _invalid('"" means nothing: write a word between the quotation marks')
+        if named := _named(text, self.actors):
+            return ReadWord(raw, _signed(named, is_negated=word.is_negated))
+        readings = readings_by_form(text, is_quoted=word.is_quoted)
+        if not readings and _BEGINNING.fullmatch(text) and not word.is_quoted:
+            value = filter_value(PARAMETERS["package"], text, is_quoted=False)
+            readings = [Reading({"package": (each,)}) for each in (value, value.lower())]
+        readings = readings or await self._named_things(text, word.text)
+        if not readings and _FIELD.match(text) and not word.is_quoted:
+            raise _unknown_field(text.partition(":")[0])
+        return await self._chosen(raw, readings or [Reading({"package": (literal(text),)})], word)
+
+    async def _named_things(self, text: str, raw: str) -> list[Reading]:
+        """The repositories, packages and people that `text`, which was typed as `raw`, may name."""
+        persons = people(text, self.actors)
+        first = persons if persons and is_whole_name(text, self.actors) else []
+        return [*first, *repositories(text), *await self._read(raw), *persons]
+
+    async def _read(self, raw: str) -> list[Reading]:
+        """What the rooms above read: without the marks around it, or else with them."""
+        bare = _bare(raw)
+        return [*(await self.read(bare) or (await self.read(raw) if bare != raw else ()))]
+
+    async def _chosen(self, raw: str, readings: Sequence[Reading], word: _Word) -> ReadWord:
+        reading = await self._trimmed(await self._first_with_rows(distinct(readings)))
+        if not word.is_negated:
+            filters = {name: list(values) for name, values in reading.filters.items()}
+            return ReadWord(raw, filters, is_as_typed=_is_in(reading, raw))
+        if len(reading.filters) > 1:
+            raise _cannot_be_excluded(word.text, reading)
+        filters = {name: [f"!{each}" for each in v] for name, v in reading.filters.items()}
+        return ReadWord(raw, filters, is_as_typed=_is_in(reading, raw))
+
+    async def _first_with_rows(self, readings: Sequence[Reading]) -> Reading:
+        """The first reading that rows have; or of whose package, or else the first of all."""
+        if len(readings) == 1 and readings[0].includes is None:
+            return readings[0]
+        for reading in readings:
+            if reading.includes is not None:
+                found = await self._in_range(reading)
+                if found is not None:
+                    return found
+            elif await self.rows.has(reading.filters):
+                return reading
+        for reading in distinct([replace(each, filters=each.identity) for each in readings]):
+            if VERSION in readings[0].filters and await self.rows.has(reading.filters):
+                return next(each for each in readings if each.identity == reading.filters)
+        return readings[0]
+
+    async def _in_range(self, reading: Reading) -> Reading | None:
+        """`reading` with the versions that rows have of its range; None if they have none."""
+        includes = reading.includes
+        versions = await self.rows.versions(reading.identity)
+        among = tuple(literal(v) for v in versions if includes is not None and includes(v))
+        if not among:
+            return None
+        if len(among) > VALUES_MAX // 2:
+            raise _invalid("rows have too many versions of this range: search for one of them")
+        return Reading({**reading.identity, VERSION: among})
+
+    async def _trimmed(self, reading: Reading) -> Reading:
+        """`reading` without the alternatives among its subjects that no row has, if others do."""
+        subjects = reading.filters.get("subject", ())
+        if len(subjects) < 2:
+            return reading
+        having = [each for each in subjects if await self.rows.has({"subject": (each,)})]
+        return Reading({**reading.filters, "subject": tuple(having) or subjects[:1]})
 
 
-def _split(text: str) -> Iterator[str]:
-    """The words of `text` as they were typed: quotation marks keep spaces in a word."""
-    text = text.strip()
+def _row_id(text: str) -> str | None:
+    """The row whose id, or page, `text` is."""
+    row_id = re.sub(r"https?://\S+/audit/", "", text).rstrip("/")
+    return row_id if parse_audit_id(row_id) is not None else None
+
+
+def _split(text: str) -> Iterator[tuple[int, int]]:
+    """Where the words of `text` are: quotation marks keep spaces in a word."""
     position = 0
     while position < len(text):
         word = _WORD.match(text, position)
         if word is None:
             raise _invalid('a quotation mark is not closed: write "two words"')
-        yield word["raw"]
+        yield word.span("raw")
         position = word.end()
 
 
-def _filters(raw_words: Sequence[str], actors: ActorNames) -> Iterator[Filter]:
-    position = 0
-    while position < len(raw_words):
-        length = _phrase_length(raw_words[position:], actors)
-        if length:
-            phrase = " ".join(raw_words[position : position + length])
-            is_negated = phrase.startswith("-")
-            yield from _named(phrase.removeprefix("-"), is_negated, actors)
-            position += length
-        else:
-            yield from _meaning(_word(raw_words[position]), actors)
-            position += 1
+def _bare(text: str) -> str:
+    """`text` without the marks that surround it in chats, prose and files."""
+    return text.strip(_MARKS).rstrip(f"{_MARKS}.:")
 
 
-def _phrase_length(raw_words: Sequence[str], actors: ActorNames) -> int:
-    """How many of the words, from the first on, are one shown name; 0 if none."""
-    for length in range(min(_PHRASE_WORDS_MAX, len(raw_words)), 0, -1):
-        name = " ".join(raw_words[:length]).removeprefix("-")
-        if _folded(name) in _EVENTS or _folded(name) in actors or job_subjects(name):
-            return length
-    return 0
+def _check_releases(words: Sequence[ReadWord]) -> None:
+    """Raise InvalidQuery for releases of several packages: filters would match other versions."""
+    named = [word.parameters for word in words if "package" in word.parameters]
+    packages = {tuple(each["package"]) for each in named}
+    versions = {tuple(each.get(VERSION, ())) for each in named}
+    if len(packages) > 1 and len(versions) > 1:
+        raise _invalid("releases of several packages: search for one of them at a time")
 
 
-def _named(name: str, is_negated: bool, actors: ActorNames) -> list[Filter]:
+def _is_in(reading: Reading, raw: str) -> bool:
+    """Whether the values of `reading` are in the text as it was typed."""
+    return all(
+        name in _OWN_WORDS or parse_term(name, value).text in raw
+        for name, values in reading.filters.items()
+        for value in values
+    )
+
+
+def _cannot_be_excluded(text: str, reading: Reading) -> InvalidQuery:
+    ways = " or ".join(
+        f"-{name}:{value}" for name, values in reading.filters.items() for value in values
+    )
+    return _invalid(f"{text[:64]} cannot be excluded: exclude one of its filters, with {ways}")
+
+
+def _grouped(filters: Sequence[Filter]) -> Parameters:
+    parameters: Parameters = {}
+    for name, value in filters:
+        parameters.setdefault(name, []).append(value)
+    return parameters
+
+
+def _signed(filters: Sequence[Filter], *, is_negated: bool) -> Parameters:
+    return _grouped([(name, f"!{value}" if is_negated else value) for name, value in filters])
+
+
+def _named(name: str, actors: ActorNames) -> list[Filter]:
     """The filters for the shown name of an event, actor or CI job; none if it is none of them."""
     folded = _folded(name)
-    sign = "!" if is_negated else ""
     if folded in _EVENTS:
-        return [("event", f"{sign}{_EVENTS[folded]}")]
+        return [("event", _EVENTS[folded])]
     if folded in actors:
-        return [("actor", f"{sign}{literal(actor)}") for actor in actors[folded]]
-    return [("subject", f"{sign}{literal(subject)}") for subject in job_subjects(name)]
+        return [("actor", literal(actor)) for actor in actors[folded]]
+    return [("subject", literal(subject)) for subject in job_subjects(name)]
 
 
 def _word(raw: str) -> _Word:
@@ -166,100 +362,21 @@ def _is_field(name: str, value: str) -> bool:
     return name in _FIELDS or name in TIME_FIELDS
 
 
-def _meaning(word: _Word, actors: ActorNames) -> list[Filter]:
+def _of_field(word: _Word, actors: ActorNames) -> list[Filter]:
+    """The filters of a word that names its field: exactly what it says."""
     if word.field in TIME_FIELDS:
         if word.is_negated or not word.text:
             raise _invalid(f"write {word.field}: and a time, such as {word.field}:2026-01-31")
         return [(str(word.field), word.text)]
-    if word.field is not None:
-        return _in_field(_FIELDS[word.field], word, actors)
-    named = _named(word.text, word.is_negated, actors)
-    return named or list(_recognised(word))
-
-
-def _in_field(parameter: FilterParameter, word: _Word, actors: ActorNames) -> list[Filter]:
     if not word.text:
         raise _invalid(f"write a value after {word.field}:")
+    parameter = _FIELDS[str(word.field)]
+    value = filter_value(parameter, word.text, is_quoted=word.is_quoted)
+    filters = [(parameter.name, value)]
     if parameter.name in {"event", "actor", "subject"}:
-        named = _named(word.text, word.is_negated, actors)
-        if named and named[0][0] == parameter.name:
-            return named
-    return [_filter(parameter, word, word.text)]
-
-
-def _recognised(word: _Word) -> Iterator[Filter]:
-    """The filters of a word without a field, by its form; any other word is a package."""
-    text = word.text
-    if not text:
-        raise _invalid('"" means nothing: write a word between the quotation marks')
-    if text.casefold() in _DECISIONS:
-        yield _filter(_PARAMETERS["decision"], word, _DECISIONS[text.casefold()])
-    elif text.startswith("pkg:"):
-        yield from _package_url(word)
-    elif _REPOSITORY.fullmatch(text):
-        yield _filter(_PARAMETERS["subject"], word, f"{text}:*")
-    elif (name := _field_by_form(text)) is not None:
-        yield _filter(_PARAMETERS[name], word, text)
-    elif re.match(r"[A-Za-z_]+:", text) and not word.is_quoted:
-        raise _unknown_field(text.partition(":")[0])
-    else:
-        yield from _package(word, text)
-
-
-def _field_by_form(text: str) -> str | None:
-    for prefix, name in _ID_FIELDS.items():
-        if text.startswith(prefix):
-            return name
-    if text.startswith(_SUBJECT_PREFIXES):
-        return "subject"
-    if text.startswith(_ACTOR_PREFIXES):
-        return "actor"
-    if _SHA256.fullmatch(text):
-        return "file_sha256"
-    if _RUN_ID.fullmatch(text):
-        return "run_id"
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    return "source_ip"
-
-
-def _package_url(word: _Word) -> Iterator[Filter]:
-    """`pkg:npm/%40scope/name@1.0`, see github.com/package-url/purl-spec."""
-    ecosystem, _, rest = word.text.removeprefix("pkg:").partition("/")
-    if ecosystem not in set(Ecosystem) or not rest:
-        known = ", ".join(f"pkg:{name}/<name>" for name in sorted(Ecosystem))
-        raise _invalid(f"a package URL must be one of {known}, with @<version> if wanted")
-    if word.is_negated:
-        raise _invalid("a package URL cannot be excluded: write -package:<name>")
-    yield ("ecosystem", ecosystem)
-    yield from _package(word, rest.replace("%40", "@", 1))
-
-
-def _package(word: _Word, text: str) -> Iterator[Filter]:
-    """`name@version`, or a name alone. The first character of a scoped name is an `@`, too."""
-    name, at, version = text[1:].rpartition("@")
-    if not at or not version:
-        yield _filter(_PARAMETERS["package"], word, text)
-        return
-    if word.is_negated:
-        raise _invalid(
-            f"{text} cannot be excluded: exclude its version with -version:{version}, or"
-            f" the package with -package:{text[0]}{name}"
-        )
-    yield _filter(_PARAMETERS["package"], word, text[0] + name)
-    yield _filter(_PARAMETERS["version"], word, version)
-
-
-def _filter(parameter: FilterParameter, word: _Word, text: str) -> Filter:
-    """The filter for exactly `text`; an asterisk at the end of a bare word means any ending."""
-    is_prefix = parameter.takes_prefix and text.endswith("*") and not word.is_quoted
-    core = text.removesuffix("*") if is_prefix else text
-    if not parameter.can_match(core, is_prefix=is_prefix):
-        core = parameter.with_matching_case(core, is_prefix=is_prefix) or core
-    value = f"{literal(core)}*" if is_prefix else literal(core)
-    return parameter.name, f"!{value}" if word.is_negated else value
+        named = _named(word.text, actors)
+        filters = named if named and named[0][0] == parameter.name else filters
+    return [(name, f"!{value}" if word.is_negated else value) for name, value in filters]
 
 
 def _folded(name: str) -> str:
@@ -284,19 +401,62 @@ def _invalid(text: str) -> InvalidQuery:
 SEARCH: Final = "q"
 
 
+async def read_search(services: AuditServices, org: Organisation, text: str) -> Search:
+    """What `text` asks for in the log of `org`. Raises InvalidQuery, QueryTooSlow, StoreFault."""
+
+    async def read(text: str) -> list[Reading]:
+        asked = [await reader(services.store, org.id, text) for reader in services.readers]
+        return [reading for readings in asked for reading in readings]
+
+    async with services.store.read() as session:
+        actors = await actors_by_name(session, org.id)
+    return await SearchReader(actors, read, _RowsOfLog(services, org)).search(text)
+
+
+@dataclass(slots=True)
+class _RowsOfLog:
+    """The log of `org`, opened once a word may mean several things."""
+
+    services: AuditServices
+    org: Organisation
+    log: TenantLog | None = None
+    look_ups: int = 0
+
+    async def has(self, filters: Mapping[str, Values]) -> bool:
+        """Whether any row within the retention meets `filters`."""
+        if (log := await self._log()) is None:
+            return False
+        query = parse_query(filters)
+        return bool((await log.page(query, 1, time_max_s=LOOK_UP_MAX_S)).num_rows)
+
+    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+        """The most frequent versions of these rows."""
+        if (log := await self._log()) is None:
+            return []
+        column = FILTER_COLUMNS[VERSION]
+        query = parse_query(filters)
+        values = await log.values(query, column, _RANGE_VERSIONS_MAX, LOOK_UP_MAX_S)
+        return [value for value, _ in values]
+
+    async def _log(self) -> TenantLog | None:
+        """None once the search has had its share of look-ups."""
+        self.look_ups += 1
+        services = self.services
+        if self.log is None:
+            self.log = await open_log(services.store, services.lake, self.org, services.clock())
+        return self.log if self.look_ups <= LOOK_UPS_MAX else None
+
+
 async def search_of(
-    store: Store, org: Organisation, parameters: Mapping[str, Sequence[str]]
+    services: AuditServices, org: Organisation, parameters: Mapping[str, Sequence[str]]
 ) -> Search | None:
-    """What `q` asks for in the log of `org`; None without `q`. Raises InvalidQuery."""
+    """What `q` asks for in the log of `org`; None without `q`. Raises as `read_search`."""
     text = only(parameters, SEARCH)
-    if text is None:
-        return None
-    async with store.read() as session:
-        return parse_search(text, await actors_by_name(session, org.id))
+    return None if text is None else await read_search(services, org, text)
 
 
 async def with_search(
-    store: Store, org: Organisation, parameters: Mapping[str, Sequence[str]]
+    services: AuditServices, org: Organisation, parameters: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
     """`parameters` with the filters of `q` instead of it.
 
@@ -306,7 +466,7 @@ async def with_search(
         return {name: list(values) for name, values in parameters.items()}
     only(parameters, SEARCH)  # which names the parameter itself
     try:
-        search = await search_of(store, org, parameters)
+        search = await search_of(services, org, parameters)
     except InvalidQuery as error:
         raise InvalidQuery(f"{SEARCH}: {error}", field=SEARCH) from error
     filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}

@@ -6,6 +6,7 @@ from typing import Protocol
 from service.audit.exports import Exporter
 from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
+from service.audit.readings import Reader
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
@@ -20,6 +21,8 @@ class AuditServices(BaseServices):
     lake: Lake
     queries: AuditQueryService
     exporter: Exporter
+    readers: tuple[Reader, ...]
+    """What reads the words of searches that rooms above know."""
 
 
 class OperatorServices(Protocol):

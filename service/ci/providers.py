@@ -18,11 +18,13 @@ class Subjects:
 
     `label` is a subject's repository and ref, or None for another subject; `candidates` are
     the subjects that may have that repository and ref. If the subject names its repository, it
-    does so directly after `prefix`.
+    does so directly after `prefix`. An `address`, without its scheme, is a page with the group
+    `repository`, and `run_id` on that of a run.
     """
 
     prefix: str
     names_repository: bool = False
+    address: re.Pattern[str] | None = None
     label: Callable[[str], tuple[str, str] | None] = lambda _: None
     candidates: Callable[[str, str], list[str]] = lambda _path, _ref: []
 
@@ -59,6 +61,20 @@ _GITHUB_REFS: Final = {
 
 _GITLAB_JOB: Final = re.compile(
     r"project_path:(?P<path>[^:]+):ref_type:(?P<type>branch|tag):ref:(?P<ref>.+)", re.DOTALL
+)
+
+_GITHUB_PAGE: Final = re.compile(
+    r"(?:[^/@]*@)?(?:[\w.-]*github[\w.-]*[/:]|[\w.-]+/(?=[\w.-]+/[\w.-]+/actions/))"
+    r"(?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?"
+    r"(?:/actions/runs/(?P<run_id>[0-9]+)(?:/.*)?|/.*)?"
+)
+_GITLAB_PAGE: Final = re.compile(
+    r"(?:[^/@]*@)?(?:[\w.-]*gitlab[\w.-]*[/:]|[\w.-]+/(?=.*/-/))"
+    r"(?P<repository>[\w.-]+(?:/[\w.-]+)+?)(?:\.git)?"
+    r"(?:/-/pipelines/(?P<run_id>[0-9]+)(?:/.*)?|/-/.*)?/?"
+)
+_CIRCLECI_PAGE: Final = re.compile(
+    r"(?:[\w-]+\.)?circleci\.com/(?:api/v2/)?pipelines?/(?P<run_id>[0-9a-f-]{36})(?:/.*)?"
 )
 
 
@@ -109,7 +125,11 @@ class CiProvider(Enum):
             " to it (GitHub never lets pull requests from forks)"
         ),
         subjects=Subjects(
-            "repo:", names_repository=True, label=_github_label, candidates=_github_candidates
+            "repo:",
+            names_repository=True,
+            address=_GITHUB_PAGE,
+            label=_github_label,
+            candidates=_github_candidates,
         ),
         job="""\
 permissions:
@@ -143,6 +163,7 @@ echo "::add-mask::$COUNTERSIGN_ID_TOKEN"
         subjects=Subjects(
             "project_path:",
             names_repository=True,
+            address=_GITLAB_PAGE,
             label=_gitlab_label,
             candidates=_gitlab_candidates,
         ),
@@ -164,7 +185,7 @@ build:
             "the job has no token: before this command, `export COUNTERSIGN_ID_TOKEN=$(circleci run"
             """ oidc get --claims '{"aud": "countersign"}')`"""
         ),
-        subjects=Subjects("org/"),
+        subjects=Subjects("org/", address=_CIRCLECI_PAGE),
         job="""\
 jobs:
   build:
@@ -210,6 +231,30 @@ CI_LABELS: Final = {provider.name: provider.label for provider in KNOWN}
 SUBJECTS: Final = tuple(provider.subjects for provider in KNOWN if provider.subjects is not None)
 
 
+def page_of(address: str) -> tuple[str | None, str | None]:
+    """What the page of a CI provider is about: the beginning of subjects, and the id of a run.
+
+    `address` has no scheme. Both are None for another page.
+    """
+    for subjects in SUBJECTS:
+        match = subjects.address and subjects.address.fullmatch(address)
+        if match:
+            groups = match.groupdict()
+            path = groups.get("repository")
+            return path and f"{subjects.prefix}{path}:", groups.get("run_id")
+    return None, None
+
+
+def repository_subjects(path: str) -> list[str]:
+    """How the subjects begin that jobs of the repository `path` may have."""
+    return [f"{subjects.prefix}{path}:" for subjects in SUBJECTS if subjects.names_repository]
+
+
+def subjects_at(path: str, ref: str) -> list[str]:
+    """The subjects that jobs of the repository `path` may have at `ref`."""
+    return [subject for subjects in SUBJECTS for subject in subjects.candidates(path, ref)]
+
+
 def job_label(subject: str) -> str | None:
     """The repository and ref of a CI subject, `acme/app · main`; None for other subjects."""
     for subjects in SUBJECTS:
@@ -223,5 +268,4 @@ def job_subjects(label: str) -> list[str]:
     path, separator, ref = label.partition(_SEPARATOR)
     if not path or not separator or not ref:
         return []
-    candidates = [subject for subjects in SUBJECTS for subject in subjects.candidates(path, ref)]
-    return [subject for subject in candidates if job_label(subject) == label]
+    return [subject for subject in subjects_at(path, ref) if job_label(subject) == label]

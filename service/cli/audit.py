@@ -155,8 +155,11 @@ async def _tell_unknown(client: Client, slug: str, parameters: FilterTexts) -> N
     asked = {name: each for name, each in parameters.items() if name not in _NOT_LOOKED_UP}
     for unknown in (await client.get(_path(slug, "unknown-values"), asked))["unknown"]:
         hint = f"; the nearest is {unknown['nearest']}" if unknown["nearest"] else ""
-        others = "".join(f"; it occurs as {name}" for name in unknown["also_in"])
+        elsewhere = [*unknown["also_in"], *(f"package of {name}" for name in unknown["ecosystems"])]
+        others = "".join(f"; it occurs as {name}" for name in elsewhere)
         line = f"no row of {slug} has {unknown['parameter']} {unknown['value']}{hint}{others}"
+        if not unknown["understood"]:
+            line = f"{unknown['value']} was not understood: it is no name of a package{hint}"
         click.echo(f"countersign: {printable(line)}", err=True)
 
 

@@ -48,6 +48,32 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notation:
+    """How people write packages of an ecosystem, besides `name@version`.
+
+    Patterns have the group `name`, and `version` where there may be one: a range or a version.
+    """
+
+    names: Callable[[str], Iterable[str]]
+    """The names that a text may mean, the likeliest first. Raises InvalidPackageName."""
+
+    versions: Callable[[str], Iterable[str]]
+    """The spellings of a version, the likeliest first. Raises InvalidVersion."""
+
+    page: re.Pattern[str]
+    """An address of a package at its registry, without the scheme; `file_version` as `version`."""
+
+    file: Callable[[str], tuple[str, str] | None]
+    """The name and version that the name of a file tells; None if it tells none."""
+
+    requirement: re.Pattern[str] | None = None
+    """A line of its requirement files, if no other ecosystem has such lines."""
+
+    aliases: tuple[str, ...] = ()
+    """Other names of the ecosystem, in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EcosystemFacts(Generic[_Value]):
     """What there is to know about an ecosystem, apart from the routes of its registry's API.
 
@@ -83,6 +109,8 @@ class EcosystemFacts(Generic[_Value]):
 
     example: str
     """A specifier."""
+
+    notation: Notation
 
     codec: Callable[[Origins], Codec[_Value]]
     """How its registry's documents are requested, parsed and stored."""

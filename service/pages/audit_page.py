@@ -30,10 +30,11 @@ from service.audit.query_service import parse_page_request
 from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
 from service.audit.search import SEARCH, Search, merged, search_of
+from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
-from service.core.errors import Invalid
+from service.core.errors import Invalid, Refusal
 from service.pages.display_names import active_chips, named_by
 from service.pages.page import Page, View, page_get
 from service.pages.rows import (
@@ -165,9 +166,11 @@ async def audit_page(
     """
     state, text, fault = query.state, "", None
     try:
-        search = await search_of(call.services.store, call.org, {SEARCH: query.search})
+        search = await search_of(call.services.audit, call.org, {SEARCH: query.search})
     except InvalidQuery as error:
         text, fault = query.search[0], Fault(Invalid.status, str(error), error.field)
+    except QUERY_REFUSALS as error:
+        text, fault = query.search[0], _refused(error)
     else:
         if search is not None:
             return redirect(_search_target(call.org.slug, state, search), 303)
@@ -226,8 +229,11 @@ async def _results_or_fault(
         name = error.field if error.field in state.parameters else None
         return None, Fault(Invalid.status, str(error), name)
     except QUERY_REFUSALS as error:
-        is_slow = isinstance(error, QueryTooSlow)
-        return None, Fault(error.status, error.text, is_slow=is_slow)
+        return None, _refused(error)
+
+
+def _refused(error: Refusal) -> Fault:
+    return Fault(error.status, error.text, is_slow=isinstance(error, QueryTooSlow))
 
 
 async def _results(call: Call[DashboardServices], state: PageState, now: datetime) -> Results:
@@ -257,13 +263,17 @@ async def _results(call: Call[DashboardServices], state: PageState, now: datetim
         summary=Later(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
-        unknown=[] if entries or not query.conditions else await _unknown(log, query),
+        unknown=[]
+        if entries or not query.conditions
+        else await _unknown(log, query, services.audit),
         losses=await losses_within(services.store, org.id, within.since, within.until),
     )
 
 
-async def _unknown(log: TenantLog, query: Query) -> list[UnknownValue] | None:
-    unknown = await or_unavailable(unknown_values(log, query))
+async def _unknown(
+    log: TenantLog, query: Query, services: AuditServices
+) -> list[UnknownValue] | None:
+    unknown = await or_unavailable(unknown_values(log, query, services))
     return None if isinstance(unknown, SummaryUnavailable) else unknown
 
 

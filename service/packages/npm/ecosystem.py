@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
 from service.packages.npm.clients import BUN, NPM_CLIENT, PNPM, YARN, YARN_1, registry_url
 from service.packages.npm.document import (
     NpmPackage,
@@ -18,7 +18,7 @@ from service.packages.npm.document import (
     release_package,
 )
 from service.packages.npm.packument import parse_package
-from service.packages.npm.versions import parse_npm_range, parse_npm_version
+from service.packages.npm.versions import npm_spellings, parse_npm_range, parse_npm_version
 from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.origins import Origins
@@ -35,6 +35,23 @@ def _canonical_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise InvalidPackageName("an npm name is such as left-pad or @scope/left-pad")
     return name
+
+
+def _names(text: str) -> tuple[str, str]:
+    """Exactly this name, and the one in lower case: only old packages have capitals."""
+    name = _canonical_name(text)
+    return name, name.lower()
+
+
+_FILE: Final = re.compile(
+    r"(?P<name>[A-Za-z0-9~][\w.~-]*?)-(?P<version>[0-9]+\.[0-9]+\.[^/]+)\.tgz"
+)
+
+
+def _file(text: str) -> tuple[str, str] | None:
+    """Files of scoped packages do not tell their scope."""
+    match = _FILE.fullmatch(text)
+    return None if match is None else (match["name"], match["version"])
 
 
 def _parse(document: RegistryDocument, name: str, origins: Origins) -> NpmPackage:
@@ -70,6 +87,16 @@ NPM: Final = EcosystemFacts(
     parse_range=parse_npm_range,
     specifier=re.compile(r"(?P<name>@?[^@]+)@(?P<version>.+)"),
     example="left-pad@1.3.0",
+    notation=Notation(
+        names=_names,
+        versions=npm_spellings,
+        page=re.compile(
+            r"(?:(?:www\.)?npmjs\.(?:com|org)/package|registry\.(?:npmjs\.org|yarnpkg\.com))/"
+            r"(?P<name>(?:@[^/@]+/)?[^/@]+)"
+            r"(?:(?:/v/|@|/)(?P<version>[0-9][^/]*)|/-/.*?-(?P<file_version>[0-9]+\..+)\.tgz)?/?"
+        ),
+        file=_file,
+    ),
     codec=_codec,
     dates=_dates,
     address=registry_url,

@@ -1,7 +1,7 @@
 """npm's versions and ranges, as its client's semver reads them with `includePrerelease`."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final
@@ -62,6 +62,18 @@ def parse_npm_version(text: str) -> NpmVersion:
     if max(major, minor, patch) > _NUMBER_MAX:
         raise InvalidVersion(f"the numbers of a version are at most {_NUMBER_MAX}")
     return major, minor, patch, _prerelease(match[4])
+
+
+def npm_spellings(text: str) -> Iterator[str]:
+    """The version in `text` as registries have it: with and without build. Raises InvalidVersion.
+
+    `1.2.3beta`, which npm reads as `1.2.3-beta`, is in some old packages.
+    """
+    major, minor, patch, prerelease = parse_npm_version(text)
+    yield (spelling := text.strip().lstrip("v= \t"))
+    yield spelling.partition("+")[0]
+    tail = ".".join(str(part) for _, part in prerelease[1:])
+    yield f"{major}.{minor}.{patch}{'-' if tail else ''}{tail}"
 
 
 def find_strict_version(text: str) -> NpmVersion | None:

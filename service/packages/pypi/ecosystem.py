@@ -7,11 +7,12 @@ from functools import partial
 from typing import Final
 
 from analytics.model.ecosystems import Ecosystem
-from service.packages.ecosystem import EcosystemFacts, InvalidPackageName
+from service.packages.ecosystem import EcosystemFacts, InvalidPackageName, Notation
 from service.packages.proxy.answers import RegistryDocument
 from service.packages.proxy.documents import Codec, DocumentInvalid
 from service.packages.proxy.origins import Origins
 from service.packages.pypi.clients import PDM, PIP, POETRY, UV, index_url
+from service.packages.pypi.filenames import parse_filename
 from service.packages.pypi.html import parse_html
 from service.packages.pypi.listing import parse_json
 from service.packages.pypi.project import (
@@ -21,10 +22,12 @@ from service.packages.pypi.project import (
     is_empty_project,
     release_project,
 )
-from service.packages.pypi.versions import parse_pypi_range, parse_pypi_version
+from service.packages.pypi.versions import parse_pypi_range, parse_pypi_version, pypi_spellings
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _SEPARATORS: Final = re.compile(r"[-_.]+")
+
+_SPECIFIER: Final = r"(?:={2,3}|[~!<>]=|[<>])\s*[^\s,;)\\#]+"
 
 
 def _folded(text: str) -> str:
@@ -38,6 +41,15 @@ def _canonical_name(name: str) -> str:
             "a PyPI name has letters, digits and inner '-', '_' and '.' (PEP 508)"
         )
     return _folded(name)
+
+
+def _names(text: str) -> tuple[str]:
+    return (_canonical_name(text),)
+
+
+def _file(text: str) -> tuple[str, str] | None:
+    distribution = parse_filename(text)
+    return None if distribution is None else (distribution.project, distribution.version)
 
 
 def _parse(document: RegistryDocument, name: str, origins: Origins) -> PypiProject:
@@ -81,6 +93,20 @@ PYPI: Final = EcosystemFacts(
     parse_range=parse_pypi_range,
     specifier=re.compile(r"(?P<name>[^\[=@\s]+)\s*(?:\[[^\]]*\])?\s*={2,3}\s*(?P<version>.+)"),
     example="requests==2.32.3",
+    notation=Notation(
+        names=_names,
+        versions=pypi_spellings,
+        page=re.compile(
+            r"(?:test\.)?pypi\.(?:python\.)?org/(?:project|simple|pypi)/(?P<name>[^/]+)"
+            r"(?:/(?P<version>[0-9v][^/]*))?(?:/json)?/?"
+        ),
+        file=_file,
+        requirement=re.compile(
+            r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?\s*"
+            rf"(?P<version>(?=[=~!]){_SPECIFIER}(?:\s*,\s*{_SPECIFIER})*)\s*\)?,?"
+        ),
+        aliases=("pip",),
+    ),
     codec=_codec,
     dates=_dates,
     address=index_url,

@@ -12,6 +12,7 @@ from service.packages.ecosystem import InvalidRange, InvalidVersion
 from service.packages.intervals import AFTER, BEFORE, FIRST, LAST, Cut, Interval
 
 _SEPARATORS: Final = re.compile(r"[-_.]")
+_RELEASE_PARTS: Final = 3
 _ALL_LOCALS: Final = ((2,),)
 _ALL_POSTS: Final = (2,)
 """Above every local part, and every post-release, in a sort key."""
@@ -23,6 +24,19 @@ def parse_pypi_version(text: str) -> PypiVersion:
         return PypiVersion(text)
     except InvalidPypiVersion as error:
         raise InvalidVersion("not a version such as 1.2.3 or 1.2.3rc1 (PEP 440)") from error
+
+
+def pypi_spellings(text: str) -> Iterator[str]:
+    """Spellings of the version in `text`, of which a registry has one. Raises InvalidVersion.
+
+    Zeros at the end of a release mean nothing: `2.10` is `2.10.0`.
+    """
+    version = parse_pypi_version(text)
+    yield str(version)
+    yield text.strip()
+    release = trimmed(version.release)
+    for length in range(max(1, len(release)), max(len(release), _RELEASE_PARTS) + 1):
+        yield str(version.__replace__(release=release + (0,) * (length - len(release))))
 
 
 def pypi_key(version: PypiVersion) -> tuple[Any, ...]:

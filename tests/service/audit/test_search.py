@@ -1,5 +1,9 @@
 """The search box: every shown name can be typed back, and what is not understood is refused."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +11,44 @@ from hypothesis import strategies as st
 from analytics.model.envelopes import EVENTS
 from analytics.model.filters import InvalidQuery, parse_query
 from analytics.model.labels import EVENT_LABELS
-from service.audit.search import SEARCH_CHARS_MAX, parse_search
+from service.audit.actor_names import ActorNames
+from service.audit.readings import Reading, Values
+from service.audit.search import SEARCH_CHARS_MAX, Search, SearchReader
+from service.packages.search_words import package_readings
 
 ACTORS = {
     "storefront-ci": ["key_1"],
     "ada@acme.example": ["github:mem_1"],
     "build key": ["key_2", "key_3"],
 }
+
+
+@dataclass(frozen=True)
+class Log:
+    """Rows with one package each, and versions of it."""
+
+    packages: Mapping[str, Sequence[str]]
+
+    async def has(self, filters: Mapping[str, Values]) -> bool:
+        (package,) = filters.get("package", ("",))
+        versions = self.packages.get(package)
+        (version,) = filters.get("version", ("",))
+        return versions is not None and (not version or version in versions)
+
+    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+        (package,) = filters["package"]
+        return [*self.packages.get(package, ())]
+
+
+EMPTY = Log({})
+
+
+async def read(text: str) -> list[Reading]:
+    return package_readings(text)
+
+
+def read_search(text: str, actors: ActorNames = ACTORS, log: Log = EMPTY) -> Search:
+    return asyncio.run(SearchReader(actors, read, log).search(text))
 
 
 @pytest.mark.parametrize(
@@ -55,18 +90,18 @@ ACTORS = {
     ],
 )
 def test_words_are_read_by_field_or_by_form(text, parameters):
-    assert parse_search(text, ACTORS).parameters == parameters
+    assert read_search(text).parameters == parameters
 
 
 def test_every_event_can_be_typed_as_it_is_shown():
     for event in EVENTS:
         for name in (EVENT_LABELS[event], EVENT_LABELS[event].replace("’", "'").upper()):
-            assert parse_search(name, {}).parameters == {"event": [event]}, name
-            assert parse_search(f"-{name} x", {}).parameters["event"] == [f"!{event}"], name
+            assert read_search(name, {}).parameters == {"event": [event]}, name
+            assert read_search(f"-{name} x", {}).parameters["event"] == [f"!{event}"], name
 
 
 def test_the_id_of_a_row_asks_for_that_row():
-    assert parse_search("aud_0000000000000000012", {}).row_id == "aud_0000000000000000012"
+    assert read_search("aud_0000000000000000012").row_id == "aud_0000000000000000012"
 
 
 @pytest.mark.parametrize(
@@ -82,17 +117,58 @@ def test_the_id_of_a_row_asks_for_that_row():
         ("since:2026-01-01 since:2026-01-02", "only once"),
         ("-since:2026-01-01", "write since: and a time"),
         ("x" * (SEARCH_CHARS_MAX + 1), "at most"),
+        ("x " * 101, "at most 100 words"),
+        ("left-pad@1.3.0 lodash@4.17.21", "one of them at a time"),
+        ("team_0123456789abcdef", "no filter takes ids"),
     ],
 )
 def test_what_is_not_understood_is_refused(text, part):
     """An ignored word would widen the search without a sign of it."""
     with pytest.raises(InvalidQuery, match=part) as refusal:
-        parse_search(text, ACTORS)
+        read_search(text)
     assert refusal.value.field == "q"
+
+
+OLD = Log({"JSONStream": ["1.3.5"], "pyyaml": ["5.3.1", "6.0.2"], "jsonstream": ["1.0.3"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("JSONStream", {"package": ["JSONStream"]}),
+        ("JsonStream", {"package": ["jsonstream"]}),
+        ("-JsonStream", {"package": ["!jsonstream"]}),
+        ("JsonStream@1.0.3", {"package": ["jsonstream"], "version": ["1.0.3"]}),
+        ("JsonStream@9", {"package": ["jsonstream"], "version": ["9"]}),
+        ("PyYAML 5.3.1.0", {"package": ["pyyaml"], "version": ["5.3.1"]}),
+        ("PyYAML>=5,<7", {"package": ["pyyaml"], "version": ["5.3.1", "6.0.2"]}),
+        ("PyYAML<5", {"package": ["pyyaml"], "version": ["<5"]}),
+        ('package:"PyYAML"', {"package": ["PyYAML"]}),
+        ("package:PyYAML", {"package": ["PyYAML"]}),
+    ],
+)
+def test_what_may_mean_several_things_means_what_rows_have(text, parameters):
+    """A name in capitals may be an old package of npm, or a careless spelling."""
+    assert read_search(text, log=OLD).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "is_as_typed"),
+    [("pyyaml 6.0.2", True), ("PyYAML", False), ("PyYAML==5.3.1", False), ("blocked", True)],
+)
+def test_a_word_that_was_read_as_something_else_says_so(text, is_as_typed):
+    (word,) = read_search(text, log=OLD).words
+    assert (word.text, word.is_as_typed) == (text, is_as_typed)
+
+
+def test_a_secret_is_refused_without_being_repeated():
+    with pytest.raises(InvalidQuery, match="looks like a secret") as refusal:
+        read_search("cs_0123456789abcdefghij")
+    assert "0123456789" not in str(refusal.value)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"'), min_size=1))
 def test_a_quoted_value_means_exactly_itself(text):
-    parameters = parse_search(f'package:"{text}"', {}).parameters
+    parameters = read_search(f'package:"{text}"', {}).parameters
     (term,) = parse_query(parameters).conditions[0].terms
     assert (term.text, term.is_prefix, term.is_negated) == (text, False, False)

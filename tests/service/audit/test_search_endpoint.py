@@ -68,15 +68,40 @@ async def test_values_that_no_row_has_are_named(rows):
     response = await rows.get(
         "/unknown-values", package=["event-strem", "left-pad"], run_id="123456789"
     )
+    known = {"understood": True, "ecosystems": []}
     assert (await response.get_json())["unknown"] == [
-        {"parameter": "package", "value": "event-strem", "nearest": "event-stream", "also_in": []},
-        {
-            "parameter": "run_id",
-            "value": "123456789",
-            "nearest": None,
-            "also_in": ["repository_id"],
-        },
+        known
+        | {"parameter": "package", "value": "event-strem", "nearest": "event-stream"}
+        | {"also_in": []},
+        known
+        | {"parameter": "run_id", "value": "123456789", "nearest": None}
+        | {"also_in": ["repository_id"]},
     ]
+
+
+async def test_a_version_is_unknown_if_no_row_of_its_package_has_it(rows):
+    """Another package may have it: that is no answer to whether this one was installed."""
+    response = await rows.get("/unknown-values", q="left-pad 4.0.0")
+    (unknown,) = (await response.get_json())["unknown"]
+    assert (unknown["parameter"], unknown["value"], unknown["nearest"]) == (
+        "version",
+        "4.0.0",
+        "1.3.0",
+    )
+
+
+async def test_a_package_of_another_ecosystem_is_another_package(rows):
+    await rows.accept([sample_row(START, package_name="jinja2", ecosystem="npm")])
+    response = await rows.get("/unknown-values", q="jinja2==2.10")
+    unknown = (await response.get_json())["unknown"][0]
+    assert (unknown["value"], unknown["ecosystems"]) == ("jinja2", ["npm"])
+
+
+async def test_what_can_be_no_name_is_not_understood(rows):
+    """To say that it occurs in no row would be believed."""
+    response = await rows.get("/unknown-values", q="%left-pad%")
+    (unknown,) = (await response.get_json())["unknown"]
+    assert (unknown["understood"], unknown["nearest"]) == (False, "left-pad")
 
 
 async def test_long_values_are_not_compared(audit):

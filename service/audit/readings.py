@@ -1,0 +1,50 @@
+"""What a text in a search may mean. Rooms above contribute readings of the words that they know."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from service.store.store import Store
+
+Values = tuple[str, ...]
+
+VERSION: Final = "version"
+"""The filter that a reading's package does not depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The rows that meet all `filters`: parameters and values, in the syntax of `parse_query`.
+
+    With `includes`, the one value of the filter `version` is a range: rows of the versions that
+    it includes are meant.
+    """
+
+    filters: Mapping[str, Values]
+    includes: Callable[[str], bool] | None = None
+
+    @property
+    def identity(self) -> dict[str, Values]:
+        """The filters without that of the version."""
+        return {name: values for name, values in self.filters.items() if name != VERSION}
+
+
+Reader = Callable[[Store, str, str], Awaitable[Sequence[Reading]]]
+"""Reads texts of one kind in the log of a tenant: one word of a search, or several as typed.
+
+Returns what the text may mean, the likeliest first: nothing if it is none of this kind. Raises
+InvalidQuery for what can have no rows.
+"""
+
+
+def distinct(readings: Sequence[Reading]) -> list[Reading]:
+    """`readings` without those that have the same filters as an earlier one."""
+    result: list[Reading] = []
+    for reading in readings:
+        if all(_key(reading) != _key(other) for other in result):
+            result.append(reading)
+    return result
+
+
+def _key(reading: Reading) -> tuple[Mapping[str, Values], bool]:
+    return reading.filters, reading.includes is None

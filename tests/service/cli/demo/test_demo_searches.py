@@ -1,0 +1,82 @@
+"""Whichever way people write what is in the demo, they find it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import select
+
+from service.access.callers import member_actor
+from service.cli.demo.seed import DEMO_ORG
+from service.store.tables import ApiKey, Member
+from tests.service.cli.demo.conftest import Demo, Row
+
+SEARCHES = [
+    tuple(line.split(" => ", 1))
+    for line in Path(__file__).with_name("searches.txt").read_text().splitlines()
+    if " => " in line and not line.startswith("#")
+]
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def ids(demo: Demo, rows: list[Row]) -> dict[str, str]:
+    """The demo's own ids that the table names."""
+    row = next(row for row in rows if row.run_id and (row.subject or "").startswith("repo:"))
+    async with demo.services.store.read() as session:
+        keys = {key.name: key.id for key in await session.scalars(select(ApiKey))}
+        members = {
+            member.email.partition(".")[0]: member
+            for member in await session.scalars(select(Member))
+        }
+    return {
+        "repository": str(row.subject).split(":")[1],
+        "run": str(row.run_id),
+        "jti": str(row.token_id),
+        "binding": str(row.oidc_binding_id),
+        "request": str(row.request_id),
+        "digest": str(row.file_sha256),
+        "key": keys["storefront-ci"],
+        "jenkins": keys["legacy-jenkins"],
+        "mara_id": members["mara"].id,
+    } | {
+        name: member_actor(members[name].identity_provider, members[name].id)
+        for name in ("mara", "viktor")
+    }
+
+
+def _filled(text: str, ids: dict[str, str]) -> str:
+    for name, value in ids.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+async def _total(demo: Demo, **query: Any) -> int:
+    answer = await demo.answer(f"/api/v1/admin/orgs/{DEMO_ORG}/audit/summary", **query)
+    return int((await answer.get_json())["total"])
+
+
+def test_the_table_has_two_hundred_searches() -> None:
+    assert len({search for search, _ in SEARCHES}) == len(SEARCHES) >= 200
+
+
+@pytest.mark.parametrize(("search", "expected"), SEARCHES)
+async def test_a_search_finds_its_rows_or_names_the_nearest(
+    demo: Demo, ids: dict[str, str], search: str, expected: str
+) -> None:
+    text, (filters, _, nearest) = _filled(search, ids), _filled(expected, ids).partition(" near ")
+    query: dict[str, list[str]] = {}
+    for name, value in (each.split("=", 1) for each in filters.split(" ")):
+        query.setdefault(name, []).append(value)
+
+    found = await _total(demo, q=text)
+
+    if not nearest:
+        assert found == await _total(demo, **query) > 0
+        return
+    answer = await demo.answer(f"/api/v1/admin/orgs/{DEMO_ORG}/audit/unknown-values", q=text)
+    unknown = {each["parameter"]: each for each in (await answer.get_json())["unknown"]}
+    (name, (value,)) = next(iter(query.items()))
+    assert found == 0
+    assert unknown[name]["value"] == value
+    assert unknown[name]["nearest"].startswith(nearest)
