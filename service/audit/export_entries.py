@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from analytics.export.writers import Piece
@@ -18,7 +18,7 @@ from service.store.batching import execute_many
 from service.store.store import Store, UnitOfWork
 from service.store.tables import ExportEntry
 from service.store.tables.base import Instant
-from service.web.paging import ListCursors
+from service.web.paging import ListCursors, newest_page
 
 SILENT_AFTER: Final = timedelta(seconds=60)
 """An export whose process has not reported for this long is broken: the process has died."""
@@ -182,19 +182,7 @@ async def list_exports(
 
     And the next cursor, None on the last page.
     """
-    cursors = ListCursors.of(settings, "exports", tenant_id)
     statement = select(ExportEntry).where(ExportEntry.tenant_id == tenant_id)
-    if cursor is not None:
-        instant, last_id = cursors.decode(cursor)
-        started_at = datetime.fromisoformat(instant)
-        is_older = or_(
-            ExportEntry.started_at < started_at,
-            and_(ExportEntry.started_at == started_at, ExportEntry.id < last_id),
-        )
-        statement = statement.where(is_older)
-    newest_first = statement.order_by(ExportEntry.started_at.desc(), ExportEntry.id.desc())
-    entries = (await session.scalars(newest_first.limit(limit + 1))).all()
-    shown = entries[:limit]
-    if len(entries) <= limit:
-        return shown, None
-    return shown, cursors.encode(shown[-1].started_at.isoformat(), shown[-1].id)
+    order = ExportEntry.started_at, ExportEntry.id
+    cursors = ListCursors.of(settings, "exports", tenant_id)
+    return await newest_page(session, statement, order, cursors, limit, cursor)

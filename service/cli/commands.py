@@ -121,6 +121,9 @@ _ORG_OR_LOGIN: Final = click.option(
 )
 
 
+CURSOR: Final = click.option("--cursor", help="The next_cursor of the page before.")
+
+
 @dataclass(slots=True)
 class CommandRun:
     """A command that runs: how it writes, and its target if it has one of the two kinds."""

@@ -12,9 +12,9 @@ import click
 from service.ci.verifier.codes import FailureCode
 from service.cli.bindings import bindings
 from service.cli.client import Client, drop_none, org_path
-from service.cli.commands import api_command
+from service.cli.commands import CURSOR, api_command
 from service.cli.files import STANDARD_INPUT
-from service.cli.output import CommandResult, Table, printable
+from service.cli.output import CommandResult, Table, more_lines, printable
 from service.cli.root import root
 from service.cli.times import INSTANT
 from service.core.errors import Invalid
@@ -188,6 +188,7 @@ _COLUMNS = ["verified", "code", "subject", "repositoryId", "eventName", "count",
     show_default=True,
     help="How many entries, newest first.",
 )
+@CURSOR
 async def bindings_rejected(
     client: Client,
     slug: str,
@@ -195,6 +196,7 @@ async def bindings_rejected(
     code: str | None,
     since: str | None,
     limit: int,
+    cursor: str | None,
 ) -> CommandResult:
     """List the CI identities that were rejected recently.
 
@@ -203,12 +205,14 @@ async def bindings_rejected(
     made up the others.
     """
     verified = None if is_verified is None else str(is_verified).lower()
-    parameters = drop_none(verified=verified, code=code, since=since, limit=limit)
+    parameters = drop_none(
+        verified=verified, code=code, since=since, limit=limit, cursor=cursor or None
+    )
     answer = await client.get(org_path(slug, "oidc-bindings", "rejected"), parameters)
     rows = [_rejected_row(entry) for entry in answer["rejected"]]
     return CommandResult(
         answer,
-        list(_proposals(slug, answer)),
+        [*more_lines(answer), *_proposals(slug, answer)],
         Table("Rejected subjects", _COLUMNS, rows, ["lastAt"]),
     )
 

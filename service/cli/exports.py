@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shlex
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +18,8 @@ from service.audit.export_receipts import (
 )
 from service.cli.audit import audit
 from service.cli.client import Client, drop_none, org_path
-from service.cli.commands import CommandPlace, api_command, ask, current_run, declare
-from service.cli.output import CommandResult, Table
+from service.cli.commands import CURSOR, CommandPlace, api_command, ask, current_run, declare
+from service.cli.output import CommandResult, Table, more_lines
 from service.cli.target import choose_target
 from service.core.errors import Invalid
 from service.core.exit_codes import ExitCode
@@ -52,17 +51,16 @@ def exports() -> None:
     show_default=True,
     help="Exports on a page.",
 )
-@click.option("--cursor", help="The next_cursor of the page before.")
+@CURSOR
 async def exports_list(client: Client, slug: str, limit: int, cursor: str | None) -> CommandResult:
     """List an organisation's exports, newest first."""
     page = await client.get(
         org_path(slug, "exports"), drop_none(limit=limit, cursor=cursor or None)
     )
-    next_cursor = page["next_cursor"]
     title = f"Exports of {slug}{client.at_place}, times in UTC"
     return CommandResult(
         page,
-        lines=[f"More: --cursor {shlex.quote(next_cursor)}"] if next_cursor else [],
+        lines=more_lines(page),
         table=Table.of(title, page["exports"], _COLUMNS, ["started"]),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import unicodedata
@@ -182,6 +183,12 @@ def printable(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(map(printable, value))
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(value))
+
+
+def more_lines(page: Mapping[str, Any]) -> list[str]:
+    """How to get the page after `page` of a list, which the API answered; empty for the last."""
+    cursor = page["next_cursor"]
+    return [f"More: --cursor {shlex.quote(cursor)}"] if cursor else []
 
 
 @dataclass(frozen=True, slots=True)

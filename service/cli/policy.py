@@ -11,8 +11,8 @@ import click
 from analytics.model.ecosystems import Ecosystem
 from service.cli.asking import confirm, yes_option
 from service.cli.client import Client, JsonObject, drop_none, org_path
-from service.cli.commands import api_command
-from service.cli.output import CommandResult, Table, printable
+from service.cli.commands import CURSOR, api_command
+from service.cli.output import CommandResult, Table, more_lines, printable
 from service.cli.root import root
 from service.core.errors import Invalid, Refusal
 from service.core.exit_codes import ExitCode
@@ -228,13 +228,15 @@ def exceptions() -> None:
 @api_command(exceptions, "list")
 @click.option("--state", type=click.Choice(STATES), help="Only in this state; default: all.")
 @click.option("--limit", type=click.IntRange(min=1, max=500), help="At most so many.")
+@CURSOR
 async def exceptions_list(
-    client: Client, slug: str, state: str | None, limit: int | None
+    client: Client, slug: str, state: str | None, limit: int | None, cursor: str | None
 ) -> CommandResult:
     """List what members asked for, newest first."""
-    answer = await client.get(_path(slug), drop_none(state=state, limit=limit))
-    title = f"Exceptions{client.at_place}"
-    return CommandResult(answer, table=Table.of(title, answer["exceptions"], _COLUMNS, _TIMES))
+    asked = drop_none(state=state, limit=limit, cursor=cursor or None)
+    page = await client.get(_path(slug), asked)
+    table = Table.of(f"Exceptions{client.at_place}", page["exceptions"], _COLUMNS, _TIMES)
+    return CommandResult(page, more_lines(page), table)
 
 
 @api_command(exceptions, "allow", changes=True)

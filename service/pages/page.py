@@ -41,7 +41,7 @@ from service.store.tables import Member
 from service.web.dependencies import BaseServices, group_of
 from service.web.endpoint import VARIABLE, Action, Call, Taken
 from service.web.models import Answer, Parameters, Request, form_values, model_of
-from service.web.paging import FIND_CHARS_MAX
+from service.web.paging import FIND_CHARS_MAX, list_after
 from service.web.request_parsing import all_parameters
 from service.web.templates import render_template
 
@@ -108,12 +108,11 @@ async def list_part(
 ) -> ListPart[_Row]:
     """The part of a list that the current request selects. Raises Invalid.
 
-    `load` is given what rows must contain, what they must come after, and their number.
+    `load` and `key` are as in `list_after`.
     """
     find, after = (_here().get(name, "") for name in PLACE)
-    rows = await load(find, after, ROWS_MAX + 1)
-    part = rows[:ROWS_MAX]
-    return ListPart(part, find, after, key(part[-1]) if len(rows) > len(part) else None)
+    rows, next_after = await list_after(load, key, find, after, ROWS_MAX)
+    return ListPart(rows, find, after, next_after)
 
 
 def _here() -> dict[str, str]:

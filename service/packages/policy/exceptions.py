@@ -36,7 +36,9 @@ from service.store.tables import Organisation, PolicyException
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
 from service.web.models import Answer, Parsed, Request
-from service.web.parameter_types import TimestampMs
+from service.web.paging import ListCursors, newest_page
+from service.web.parameter_types import PageCursor, TimestampMs
+from service.web.refusals import INVALID_CURSOR
 
 EXCEPTION_NOT_FOUND: Final = NotFound.of("Exception not found for this org")
 EXCEPTION_EXISTS: Final = Conflict.of(
@@ -94,6 +96,7 @@ class ExceptionQuery(Request):
     limit: Annotated[
         int, Meta(ge=1, le=LISTED_MAX, description=f"At most so many; default {LISTED_MAX}.")
     ] = LISTED_MAX
+    cursor: PageCursor | None = None
 
 
 class ExceptionEntry(Answer):
@@ -130,10 +133,11 @@ class ExceptionEntry(Answer):
 
 
 class ExceptionList(Answer):
-    """Requests for exceptions, newest first."""
+    """Requests for exceptions, newest first. `next_cursor` is null on the last page."""
 
     org: str
     exceptions: list[ExceptionEntry]
+    next_cursor: str | None
 
 
 class RequestedRelease(NamedTuple):
@@ -183,13 +187,29 @@ def _asked_release(given: dict[str, Any]) -> Release:
 
 
 @resource.get(
-    "list_exceptions", needs=Capability.POLICY_READ, query=ExceptionQuery, returns=ExceptionList
+    "list_exceptions",
+    needs=Capability.POLICY_READ,
+    query=ExceptionQuery,
+    returns=ExceptionList,
+    refuses=[INVALID_CURSOR],
 )
 async def exceptions(call: Call[PolicyServices], query: ExceptionQuery) -> ExceptionList:
-    """List requests for exceptions, newest first."""
+    """List requests for exceptions, a page at a time, newest first."""
+    cursors = ListCursors.of(call.services.settings, "exceptions", call.org.id, query.state or "")
     async with call.read() as session:
-        listed = await list_exceptions(session, call.org.id, query.state, query.limit)
-    return exception_list(call.org.slug, listed)
+        listed, next_cursor = await newest_page(
+            session,
+            _of_state(call.org.id, query.state),
+            (PolicyException.requested_at, PolicyException.id),
+            cursors,
+            query.limit,
+            query.cursor,
+        )
+    return ExceptionList(
+        org=call.org.slug,
+        exceptions=[ExceptionEntry.of(asked) for asked in listed],
+        next_cursor=next_cursor,
+    )
 
 
 @resource.post(
@@ -230,11 +250,6 @@ async def decide(
             call.work, call.org, exception_id, decision.state, decision.reason, call.by
         )
     )
-
-
-def exception_list(slug: str, exceptions: Sequence[PolicyException]) -> ExceptionList:
-    """Requests in the API's representation."""
-    return ExceptionList(org=slug, exceptions=[ExceptionEntry.of(asked) for asked in exceptions])
 
 
 async def _count(session: AsyncSession, exceptions: Select[PolicyException]) -> int:
@@ -302,11 +317,15 @@ async def list_exceptions(
     session: AsyncSession, tenant_id: str, state: str | None, limit: int
 ) -> Sequence[PolicyException]:
     """Up to `limit` of the organisation's requests in `state` (None: any), newest first."""
+    newest_first = _of_state(tenant_id, state).order_by(
+        PolicyException.requested_at.desc(), PolicyException.id.desc()
+    )
+    return (await session.scalars(newest_first.limit(limit))).all()
+
+
+def _of_state(tenant_id: str, state: str | None) -> Select[PolicyException]:
     mine = select(PolicyException).where(PolicyException.tenant_id == tenant_id)
-    if state is not None:
-        mine = mine.where(PolicyException.state == state)
-    newest = mine.order_by(PolicyException.requested_at.desc(), PolicyException.id).limit(limit)
-    return (await session.scalars(newest)).all()
+    return mine if state is None else mine.where(PolicyException.state == state)
 
 
 async def decide_exception(

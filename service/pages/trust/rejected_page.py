@@ -65,9 +65,9 @@ async def rejected_page(call: Call[DashboardServices]) -> View:
     Each kind has its own limit, so that forged subjects cannot displace verified ones.
     """
     services, org = call.services.bindings, call.org
-    verified, unverified = [
-        await list_resolved(services.store, services.issuers, org.id, matching, services.clock())
-        for matching in (RejectedFilter(is_verified=True), RejectedFilter(is_verified=False))
+    (verified, _), (unverified, _) = [
+        await list_resolved(services, org.id, RejectedFilter(is_verified=is_verified))
+        for is_verified in (True, False)
     ]
     names = await _names(call, [*verified, *unverified])
     view = RejectedView(

@@ -37,12 +37,14 @@ from service.trust.explain.explain_api import (
 from service.trust.explain.explanation import Explanation
 from service.trust.explain.proposals import Proposal, proposal_for
 from service.trust.refusals import REJECTED_NOT_FOUND
-from service.trust.rejected.rows import find_rejected, list_rejected
+from service.trust.rejected.rows import find_rejected, rejected_since
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR, is_cut
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
 from service.web.models import Answer, Request
-from service.web.parameter_types import InstantOrDate, TimestampMs
+from service.web.paging import ListCursors, newest_page
+from service.web.parameter_types import InstantOrDate, PageCursor, TimestampMs
+from service.web.refusals import INVALID_CURSOR
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = ENTRIES_PER_ORG_MAX
@@ -62,6 +64,7 @@ class RejectedFilter:
     code: FailureCode | None = None
     since: datetime | None = None
     limit: int = LIMIT_DEFAULT
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +88,26 @@ class ResolvedSubject:
 
 
 async def list_resolved(
-    store: Store, issuers: Issuers, tenant_id: str, matching: RejectedFilter, now: datetime
-) -> Sequence[ResolvedSubject]:
-    """The organisation's rejected subjects, last rejected first.
+    services: BindingServices, tenant_id: str, matching: RejectedFilter
+) -> tuple[Sequence[ResolvedSubject], str | None]:
+    """A page of the organisation's rejected subjects, last rejected first; and the next cursor.
 
-    Expired rows are left out even if they are not deleted yet.
+    Expired rows are left out even if they are not deleted yet. Raises INVALID_CURSOR.
     """
-    floor = now - KEPT_FOR
-    async with store.read() as session:
-        rows = await list_rejected(
-            session,
-            tenant_id,
-            since=floor if matching.since is None else max(matching.since, floor),
-            limit=matching.limit,
-            is_verified=matching.is_verified,
-            code=matching.code,
+    floor = services.clock() - KEPT_FOR
+    statement = rejected_since(
+        tenant_id,
+        floor if matching.since is None else max(matching.since, floor),
+        is_verified=matching.is_verified,
+        code=matching.code,
+    )
+    order = RejectedSubject.last_at, RejectedSubject.digest
+    cursors = ListCursors.of(services.settings, "rejected", tenant_id)
+    async with services.store.read() as session:
+        rows, next_cursor = await newest_page(
+            session, statement, order, cursors, matching.limit, matching.cursor
         )
-        return await _resolved(session, tenant_id, rows, issuers)
+        return await _resolved(session, tenant_id, rows, services.issuers), next_cursor
 
 
 async def get_resolved(
@@ -246,6 +252,7 @@ class RejectedQuery(Request):
     limit: Annotated[
         int, Meta(ge=1, le=LIMIT_MAX, description=f"How many; default {LIMIT_DEFAULT}.")
     ] = LIMIT_DEFAULT
+    cursor: PageCursor | None = None
 
 
 class RejectedEntry(Answer, kw_only=True, rename="camel"):
@@ -271,11 +278,15 @@ class RejectedEntry(Answer, kw_only=True, rename="camel"):
 
 
 class RejectedList(Answer):
-    """Rejected subjects, last rejected first; `count` is their number."""
+    """Rejected subjects, last rejected first; `count` is their number.
+
+    `next_cursor` is null on the last page.
+    """
 
     org: str
     count: int
     rejected: Annotated[list[RejectedEntry], Meta(max_length=LIMIT_MAX)]
+    next_cursor: str | None
 
 
 @resource.get(
@@ -283,15 +294,15 @@ class RejectedList(Answer):
     needs=Capability.OIDC_READ,
     query=RejectedQuery,
     returns=RejectedList,
+    refuses=[INVALID_CURSOR],
 )
 async def rejected(call: Call[BindingServices], query: RejectedQuery) -> RejectedList:
     """List the recently rejected CI identities, and the bindings that would make them trusted."""
-    services, matching = call.services, filter_of(query)
-    subjects = await list_resolved(
-        services.store, services.issuers, call.org.id, matching, services.clock()
-    )
+    subjects, next_cursor = await list_resolved(call.services, call.org.id, filter_of(query))
     entries = [_entry(subject) for subject in subjects]
-    return RejectedList(org=call.org.slug, count=len(entries), rejected=entries)
+    return RejectedList(
+        org=call.org.slug, count=len(entries), rejected=entries, next_cursor=next_cursor
+    )
 
 
 def filter_of(query: RejectedQuery) -> RejectedFilter:
@@ -303,7 +314,11 @@ def filter_of(query: RejectedQuery) -> RejectedFilter:
             "since must be a date or an RFC 3339 instant (2026-01-31T08:00:00Z)", field="since"
         ) from error
     return RejectedFilter(
-        is_verified=query.verified, code=query.code, since=since, limit=query.limit
+        is_verified=query.verified,
+        code=query.code,
+        since=since,
+        limit=query.limit,
+        cursor=query.cursor,
     )
 
 

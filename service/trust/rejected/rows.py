@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.store.batching import execute_many, scalars_of
@@ -111,23 +122,14 @@ async def delete_before(session: AsyncSession, instant: datetime) -> None:
     )
 
 
-async def list_rejected(
-    session: AsyncSession,
-    tenant_id: str,
-    *,
-    since: datetime,
-    limit: int,
-    is_verified: bool | None = None,
-    code: str | None = None,
-) -> Sequence[RejectedSubject]:
-    """The organisation's rows last seen at `since` or later, newest first, at most `limit`."""
+def rejected_since(
+    tenant_id: str, since: datetime, *, is_verified: bool | None, code: str | None
+) -> Select[RejectedSubject]:
+    """The organisation's rows last seen at `since` or later; None matches all."""
     query = select(RejectedSubject).where(_lately(tenant_id, since))
     if is_verified is not None:
         query = query.where(RejectedSubject.is_verified == is_verified)
-    if code is not None:
-        query = query.where(RejectedSubject.code == code)
-    newest_first = query.order_by(RejectedSubject.last_at.desc(), RejectedSubject.digest)
-    return (await session.scalars(newest_first.limit(limit))).all()
+    return query if code is None else query.where(RejectedSubject.code == code)
 
 
 async def count_rejected(session: AsyncSession, tenant_id: str, since: datetime) -> int:

@@ -138,6 +138,28 @@ async def test_requests_are_listed_newest_first(world: World) -> None:
     assert (await ask(world, "GET", "/exceptions?state=x")).status_code == 400
 
 
+async def test_each_request_is_on_one_page(world: World) -> None:
+    """Those of one instant, too: which of them comes first does not change."""
+    made = {
+        (await (await requested(world, package=f"requests==2.32.{number}")).get_json())["id"]
+        for number in range(5)
+    }
+
+    async def page(query: str) -> tuple[list[str], str | None]:
+        body = await (await ask(world, "GET", f"/exceptions?limit=2{query}")).get_json()
+        return [entry["id"] for entry in body["exceptions"]], body["next_cursor"]
+
+    first, cursor = await page("")
+    second, next_cursor = await page(f"&cursor={cursor}")
+    third, last = await page(f"&cursor={next_cursor}")
+    of_another_list = await ask(world, "GET", f"/exceptions?state=open&cursor={cursor}")
+
+    assert list(map(len, (first, second, third))) == [2, 2, 1]
+    assert {*first, *second, *third} == made
+    assert last is None
+    assert of_another_list.status_code == 400
+
+
 async def test_members_ask_and_do_not_decide(world: World) -> None:
     asked = await (await requested(world)).get_json()
     path = "/api/v1/admin/orgs/acme/policy/exceptions"

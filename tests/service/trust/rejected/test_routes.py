@@ -192,6 +192,25 @@ async def test_the_last_rejected_comes_first(world):
     assert [entry["subject"][-1] for entry in await listed(world, limit=2)] == ["2", "1"]
 
 
+async def test_each_subject_is_on_one_page(world):
+    for number in range(5):
+        await remember(world, rejection(world.acme.id, sub=f"repo:acme/{number}", at=START))
+
+    seen, cursor = [], None
+    for size in (2, 2, 1):
+        query = {"limit": 2} if cursor is None else {"limit": 2, "cursor": cursor}
+        response = await world.client.get(path(), headers=world.admin, query_string=query)
+        answer = await response.get_json()
+        assert (answer["count"], len(answer["rejected"])) == (size, size)
+        seen += [entry["subject"] for entry in answer["rejected"]]
+        cursor = answer["next_cursor"]
+
+    assert cursor is None
+    assert sorted(seen) == [f"repo:acme/{number}" for number in range(5)]
+    unknown = await world.client.get(path(), headers=world.admin, query_string={"cursor": "x"})
+    assert await refused(unknown) == (400, "cursor is not valid for this query")
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -246,7 +265,7 @@ async def test_what_is_past_its_time_is_not_shown(world):
         ("limit=-1", "limit must be an integer from 1 to 1000"),
         ("limit=", "limit must be an integer from 1 to 1000"),
         ("limit=%D9%A1", "limit must be an integer from 1 to 1000"),
-        ("cursor=x", "unknown query parameter: cursor"),
+        ("offset=1", "unknown query parameter: offset"),
         ("Verified=true", "unknown query parameter: Verified"),
     ],
 )
