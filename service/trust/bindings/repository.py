@@ -34,6 +34,8 @@ async def find_projects_and_teams(
     """The project ids and the team ids of the organisation among `names`."""
     # All ids are ASCII. A database may fail on other text, such as a lone surrogate.
     ids = [name for name in names if isinstance(name, str) and name.isascii()]
+    if not ids:
+        return ProjectsAndTeams(projects=frozenset(), teams=frozenset())
     projects = select(Project.id).where(Project.tenant_id == tenant_id, Project.id.in_(ids))
     teams = select(Team.id).where(Team.tenant_id == tenant_id, Team.id.in_(ids))
     return ProjectsAndTeams(
