@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, func, or_, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -19,6 +19,13 @@ from service.trust.refusals import NO_SUCH_BINDING, BindingNotFound
 REVOKED: Final = "revoked"
 NO_ENVELOPE: Final = "no active org_admin binding has its issuer, sub_pattern and repository_id"
 OTHER_PROJECT: Final = "the org_admin binding that it lies within is limited to another project"
+
+# Built once: SQLAlchemy takes longer to build a statement than SQLite to execute it.
+_BUMP: Final = (
+    update(cast("Table", Organisation.__table__))
+    .where(Organisation.id == bindparam("tenant_id"))
+    .values(trust_revision=Organisation.trust_revision + 1)
+)
 
 
 class BindingState(StrEnum):
@@ -182,13 +189,10 @@ async def mark_revoked(
 async def bump_trust_revision(session: AsyncSession, tenant_id: str) -> None:
     """Advance the trust revision: caches of the organisation's bindings become stale.
 
-    Must be in the transaction of the change, so that the new revision implies the change.
+    Must be in the transaction of the change, so that the new revision implies the change. An
+    organisation that the session has loaded keeps the former revision.
     """
-    await session.execute(
-        update(Organisation)
-        .where(Organisation.id == tenant_id)
-        .values(trust_revision=Organisation.trust_revision + 1)
-    )
+    await session.execute(_BUMP, {"tenant_id": tenant_id})
 
 
 async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[BindingTerms]:
