@@ -17,9 +17,8 @@ from service.store.tables import Binding, Organisation, Origin
 from service.trust.bindings import rules
 from service.trust.bindings.repository import (
     bump_trust_revision,
-    count_active_up_to,
-    find_active,
     find_envelope,
+    find_occupancy,
     find_projects_and_teams,
     get_active,
     mark_revoked,
@@ -64,9 +63,10 @@ async def add_binding(
     slot_rule = await stored_slot_rule(work.session)
     project_id = await _project_limit(work, org, draft, slot_rule)
     slot = slot_key(draft, org.id, slot_rule)
-    if await find_active(work.session, slot) is not None:
+    is_taken, active = await find_occupancy(work.session, org.id, slot, rules.ACTIVE_MAX)
+    if is_taken:
         raise BindingExists
-    if await count_active_up_to(work.session, org.id, rules.ACTIVE_MAX) >= rules.ACTIVE_MAX:
+    if active >= rules.ACTIVE_MAX:
         raise TOO_MANY_BINDINGS(limit=f"{rules.ACTIVE_MAX:,}")
     binding = Binding(
         id=binding_id or new_id("obind"),

@@ -6,7 +6,19 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, func, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -25,6 +37,16 @@ _BUMP: Final = (
     update(cast("Table", Organisation.__table__))
     .where(Organisation.id == bindparam("tenant_id"))
     .values(trust_revision=Organisation.trust_revision + 1)
+)
+_IS_TAKEN: Final = exists().where(Binding.slot == bindparam("slot"), Binding.revoked_at.is_(None))
+# Only the column of `active_by_tenant`, so that no row of the table is read for the count.
+_COUNTED: Final = (
+    select(Binding.tenant_id)
+    .where(Binding.tenant_id == bindparam("tenant_id"), Binding.revoked_at.is_(None))
+    .limit(bindparam("limit", type_=Integer))
+)
+_OCCUPANCY: Final = select(
+    _IS_TAKEN, select(func.count()).select_from(_COUNTED.subquery()).scalar_subquery()
 )
 
 
@@ -74,13 +96,17 @@ async def count_active_by_project(
     return {row[0]: row[1] for row in counts}
 
 
-async def count_active_up_to(session: AsyncSession, tenant_id: str, limit: int) -> int:
-    """How many active bindings the organisation has, `limit` for as many or more."""
-    of_tenant = (Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-    # Only the column of `active_by_tenant`, so that no row of the table is read for it.
-    active = select(Binding.tenant_id).where(*of_tenant)
-    counted = select(func.count()).select_from(active.limit(limit).subquery())
-    return await session.scalar(counted) or 0
+class Occupancy(NamedTuple):
+    """Whether a slot is taken, and the number of the organisation's active bindings."""
+
+    is_taken: bool
+    active: int
+
+
+async def find_occupancy(session: AsyncSession, tenant_id: str, slot: str, limit: int) -> Occupancy:
+    """The occupancy of `slot` and of the organisation: `limit` for as many bindings or more."""
+    asked = {"slot": slot, "tenant_id": tenant_id, "limit": limit}
+    return Occupancy(*(await session.execute(_OCCUPANCY, asked)).one())
 
 
 async def list_active_with_subs(
