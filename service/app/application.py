@@ -1,6 +1,7 @@
 """The app: its endpoints, and what happens before and after each request."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -21,7 +22,6 @@ from analytics.model.filters import InvalidQuery
 from analytics.storage.suspects import segments_in
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
-from service.app.declarations import DECLARATION_BYTES_MAX, DECLARATION_PATH
 from service.app.declarations import resource as declaration
 from service.app.system import blueprint as system
 from service.audit.export_api import blueprint as audit_export
@@ -62,12 +62,6 @@ from service.packages.install_tokens.exchange import blueprint as install_tokens
 from service.packages.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.npm.routes import QUERY_PATH
 from service.packages.npm.routes import blueprint as proxy_npm
-from service.packages.policy.blocklist_api import (
-    CHECK_PATH,
-    IMPORTS_PATH,
-    SENT_ARCHIVE_BYTES_MAX,
-    SENT_SBOM_BYTES_MAX,
-)
 from service.packages.policy.blocklist_api import resource as blocklist
 from service.packages.policy.exceptions import resource as policy_exceptions
 from service.packages.policy.policy_api import resource as policy
@@ -105,7 +99,6 @@ from service.pages.trust.rejected_page import blueprint as dashboard_rejected
 from service.pages.trust.repository_page import blueprint as dashboard_repository
 from service.trust.bindings.bindings_api import resource as bindings
 from service.trust.bindings.operator_api import resource as operator_bindings
-from service.trust.bindings.sync_api import SYNC_BYTES_MAX, SYNC_PATH
 from service.trust.bindings.sync_api import resource as bindings_sync
 from service.trust.explain.explain_api import resource as explain
 from service.trust.rejected.rejected_api import resource as rejected
@@ -114,6 +107,8 @@ from service.web.asgi import guarded, with_headers
 from service.web.bodies import BodyReceiver, ObservedBody
 from service.web.compression import compress_answers
 from service.web.dependencies import provide
+from service.web.documentation import documentation_of
+from service.web.endpoint import VARIABLE
 from service.web.responses import error_answer
 from service.web.templates import TemplateEnvironment
 from service.web.turns import credentials_of, in_turns
@@ -306,19 +301,12 @@ class App(Quart):
         )
 
 
-_LONG_BODIES: Final = {
-    CHECK_PATH: SENT_SBOM_BYTES_MAX,
-    IMPORTS_PATH: SENT_ARCHIVE_BYTES_MAX,
-    DECLARATION_PATH: DECLARATION_BYTES_MAX,
-}
-"""The bytes of a body at most, by the path that the operator sends it to."""
-
-
-def _request_class(settings: Settings) -> type[Request]:
-    """Requests whose bodies are bounded from their first byte: by one limit, or by ingest's."""
+def _bounded_requests(app: Quart, settings: Settings) -> type[Request]:
+    """Requests whose bodies are bounded from their first byte, as the endpoints declare it."""
 
     class BoundedRequest(Request):
         body_class = ObservedBody
+        long_bodies = _long_bodies(app)
 
         def __init__(
             self,
@@ -332,15 +320,25 @@ def _request_class(settings: Settings) -> type[Request]:
             # routed.
             if path.endswith(INGEST_PATH_END):
                 named["max_content_length"] = settings.ingest_bytes_max
-            elif path in _LONG_BODIES:
-                named["max_content_length"] = _LONG_BODIES[path]
-            elif path.removesuffix("/plan").endswith(SYNC_PATH):
-                named["max_content_length"] = SYNC_BYTES_MAX
             elif path.startswith("/proxy/") and QUERY_PATH in path:
                 named["max_content_length"] = QUERY_BYTES_MAX
+            else:
+                for declared, bytes_max in self.long_bodies.items():
+                    if declared.fullmatch(path):
+                        named["max_content_length"] = bytes_max
             super().__init__(method, scheme, path, *rest, **named)
 
     return BoundedRequest
+
+
+def _long_bodies(app: Quart) -> dict[re.Pattern[str], int]:
+    """The paths to which bodies are sent that are longer than any other, and their bytes."""
+    return {
+        re.compile(VARIABLE.sub("[^/]+", rule.rule)): declared.body_bytes_max
+        for rule in app.url_map.iter_rules()
+        if (declared := documentation_of(app.view_functions[rule.endpoint])) is not None
+        and declared.body_bytes_max > 0
+    }
 
 
 def create_app(
@@ -379,7 +377,6 @@ def app_of(
     app.jinja_environment = TemplateEnvironment  # type: ignore[assignment] # an async one there
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
     app.config["MAX_CONTENT_LENGTH"] = settings.body_bytes_max
-    app.request_class = requests or _request_class(settings)
     app.url_map.converters["binding"] = BindingName
     app.url_map.converters["row"] = RowName
     app.url_map.merge_slashes = False  # a path is what was sent, not what was meant
@@ -387,6 +384,7 @@ def app_of(
     provide(app, services.groups())
     for blueprint in _BLUEPRINTS:
         app.register_blueprint(blueprint)
+    app.request_class = requests or _bounded_requests(app, settings)
     answer(app)
     _frame_requests(app)
     compress_answers(app)

@@ -34,7 +34,6 @@ from service.web.documentation import Tag
 from service.web.models import Answer, Parsed
 from service.web.operator_endpoint import OperatorResource, OperatorWriteCall
 
-DECLARATION_PATH: Final = "/api/v1/operator/declaration"
 DECLARATION_BYTES_MAX: Final = 4 * 2**20
 
 resource = OperatorResource("declaration", "/declaration", Tag.OPERATOR, BaseServices)

@@ -56,8 +56,9 @@ class Documentation:
     """An endpoint, apart from its path and method, which are the route's.
 
     `operation` is its name in generated clients. `answers` are the models by status and content
-    type, `body` those of the request. `headers` are those of the successful answer besides the
-    request id. `credentials` are security schemes, any one of which is accepted.
+    type, `body` those of the request, of `body_bytes_max` bytes if that is more than any body may
+    have. `headers` are those of the successful answer besides the request id. `credentials` are
+    security schemes, any one of which is accepted.
     """
 
     operation: str
@@ -65,6 +66,7 @@ class Documentation:
     answers: Mapping[int, MediaTypes]
     body: MediaTypes
     body_example: Any
+    body_bytes_max: int
     query: type[Struct] | None
     request_headers: type[Struct] | None
     refusals: Sequence[type[Refusal]]
@@ -80,6 +82,7 @@ def documented(
     answers: Mapping[int, type[Struct] | MediaTypes],
     request: Any = None,  # noqa: ANN401 - any type
     request_example: Any = None,  # noqa: ANN401 - any JSON
+    request_bytes_max: int = 0,
     request_headers: type[Struct] | None = None,
     querystring: type[Struct] | None = None,
     refusals: Sequence[type[Refusal]] = (),
@@ -98,6 +101,7 @@ def documented(
         answers={status: _by_media_type(model) for status, model in answers.items()},
         body={} if request is None else _by_media_type(request),
         body_example=request_example,
+        body_bytes_max=request_bytes_max,
         query=querystring,
         request_headers=request_headers,
         refusals=(*refusals, *rejected, *_EVERYWHERE),
@@ -111,6 +115,11 @@ def documented(
         return endpoint
 
     return decorate
+
+
+def documentation_of(endpoint: object) -> Documentation | None:
+    """What an endpoint declared, if it is in the document."""
+    return getattr(endpoint, DOCUMENTATION_ATTRIBUTE, None)
 
 
 def _by_media_type(model: Any) -> MediaTypes:  # noqa: ANN401 - any type

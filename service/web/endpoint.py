@@ -247,6 +247,11 @@ class Taken:
     body: Body[Any] | Raw | Upload | None = None
     example: Mapping[str, object] | None = None
 
+    @property
+    def bytes_max(self) -> int:
+        """How many bytes a body may have, if that is more than any body may have; else 0."""
+        return self.body.bytes_max if isinstance(self.body, Parsed | Raw | Upload) else 0
+
     def check(self, handler: EndpointHandler, path: str, further: int = 0) -> None:
         """Raise TypeError unless `handler` takes the variables of `path` after what is sent.
 
@@ -284,9 +289,8 @@ class Taken:
         if self.body is None or isinstance(self.body, Upload):
             return ()
         if isinstance(self.body, Raw):
-            return (await json_bytes(request, self.body.bytes_max),)
-        bytes_max = self.body.bytes_max if isinstance(self.body, Parsed) else 0
-        return (await parsed_body(self.body, await json_object(request, bytes_max)),)
+            return (await json_bytes(request, self.bytes_max),)
+        return (await parsed_body(self.body, await json_object(request, self.bytes_max)),)
 
     def refusals(
         self, of_callers: Sequence[type[Refusal]], own: Sequence[type[Refusal]]
@@ -336,6 +340,7 @@ class EndpointGroup:
             answers=answers,
             request=None if takes.body is None else model_of(takes.body),
             request_example=takes.example,
+            request_bytes_max=takes.bytes_max,
             request_headers=if_match,
             querystring=query_model_of(takes.query),
             refusals=refusals,

@@ -21,12 +21,12 @@ from service.core.header_names import (
     SESSION_COOKIE,
 )
 from service.web.documentation import (
-    DOCUMENTATION_ATTRIBUTE,
     JSON,
     CiTokenUse,
     Documentation,
     MediaTypes,
     Tag,
+    documentation_of,
 )
 
 _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
@@ -213,7 +213,7 @@ def _readable(schema: Any) -> Any:  # noqa: ANN401 - any JSON
 def _operations(app: Quart) -> Iterator[_Operation]:
     for rule in app.url_map.iter_rules():
         endpoint = app.view_functions[rule.endpoint]
-        declared: Documentation | None = getattr(endpoint, DOCUMENTATION_ATTRIBUTE, None)
+        declared = documentation_of(endpoint)
         if declared is not None:
             summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n\n")
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):

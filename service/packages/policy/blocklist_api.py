@@ -33,8 +33,6 @@ IMPORTS_LISTED: Final = 10
 MALICIOUS: Final = "MAL-*"
 """The ids of records about malicious releases."""
 
-CHECK_PATH: Final = "/api/v1/operator/blocklist/check"
-IMPORTS_PATH: Final = "/api/v1/operator/blocklist/imports"
 SENT_ARCHIVE_BYTES_MAX: Final = 2**30
 """Of an archive that is sent; the command on the machine reads longer ones."""
 

@@ -217,7 +217,6 @@ def _replacement(
 _Declared = TypeVar("_Declared", bound="DeclaredBindings")
 
 SYNC_BYTES_MAX: Final = 4 * 2**20
-SYNC_PATH: Final = "/oidc-bindings/sync"
 """How the paths of the endpoints end, or the path of a plan before `/plan`."""
 
 _TURN_BINDINGS: Final = 100
@@ -235,7 +234,7 @@ _EXAMPLE: Final = {
     ],
 }
 
-resource = Resource("bindings_sync", SYNC_PATH, Tag.BINDINGS, BindingServices)
+resource = Resource("bindings_sync", "/oidc-bindings/sync", Tag.BINDINGS, BindingServices)
 
 
 class DeclaredBinding(Struct, frozen=True, forbid_unknown_fields=True):

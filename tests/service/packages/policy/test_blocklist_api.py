@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import re
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from service.app import application
 from service.packages.policy import blocklist, sbom
 from service.packages.policy.blocklist_api import SENT_SBOM_BYTES_MAX
 from service.web import request_parsing
@@ -267,7 +267,8 @@ async def test_what_is_no_archive_is_refused_and_changes_nothing(world: World) -
 
 async def test_an_archive_may_be_long_but_not_endless(world: World, monkeypatch) -> None:
     """Its length is counted while it arrives: a header may say anything, or be missing."""
-    monkeypatch.setattr(application, "_LONG_BODIES", {f"{BLOCKLIST}/imports": 200_000})
+    bounds = {re.compile(f"{BLOCKLIST}/imports"): 200_000}
+    monkeypatch.setattr(world.app.request_class, "long_bodies", bounds)
     long = await send(world, b"x" * 150_000)
     endless = await send(world, b"x" * 250_000)
 
