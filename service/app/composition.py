@@ -4,7 +4,6 @@ import os
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
 
 import httpx2
 import structlog
@@ -80,8 +79,50 @@ _log = structlog.get_logger(__name__)
 EXTENSION = "countersign"
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+@dataclass(frozen=True, kw_only=True)
+class _Installs:
+    """What decides about packages, and serves them."""
+
+    installers: InstallAuthorizer
+    policies: PolicyCache
+    packages: PackageCaches
+    upstream_http: httpx2.AsyncClient
+    proxy: ProxyServices
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trust:
+    """What decides who a caller is and what they may do."""
+
+    issuers: Issuers
+    keys: KeySource
+    binding_use: BindingUse
+    key_use: KeyUse
+    rejected: RejectedSubjects
+    verifier: Verifier
+    authenticator: Authenticator
+    access: Authorizer
+    token_issuer: InstallTokenIssuer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SegmentJobs:
+    """What writes, merges, deletes and verifies segments."""
+
+    lease: LeaseKeeper
+    clock_guard: ClockGuard
+    sealer: Sealer
+    importer: Importer
+    compactor: Compactor
+    indexer: Indexer
+    pruner: Pruner
+    publisher: Publisher
+    garbage_collector: GarbageCollector
+    scrubber: Scrubber
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(_Trust, _SegmentJobs, _Installs):
     """Everything one process shares between its requests.
 
     Commands and background jobs use it as a whole; routes receive `groups` of it.
@@ -91,36 +132,12 @@ class Services:
     clock: Clock
     store: Store
     lake: Lake
-    issuers: Issuers
-    authenticator: Authenticator
-    access: Authorizer
-    installers: InstallAuthorizer
-    token_issuer: InstallTokenIssuer
     audit_queries: AuditQueryService
     exporter: Exporter
-    importer: Importer
     ingest: Ingest
     worker: WorkerProcess
     group_commit: GroupCommit
-    lease: LeaseKeeper
-    sealer: Sealer
-    compactor: Compactor
-    indexer: Indexer
-    pruner: Pruner
-    clock_guard: ClockGuard
-    publisher: Publisher
-    garbage_collector: GarbageCollector
-    scrubber: Scrubber
     metrics: Metrics
-    keys: KeySource
-    verifier: Verifier
-    binding_use: BindingUse
-    key_use: KeyUse
-    rejected: RejectedSubjects
-    policies: PolicyCache
-    packages: PackageCaches
-    proxy: ProxyServices
-    upstream_http: httpx2.AsyncClient
     sign_in: SignInServices
     live: LiveStreams
     loop_turns: LoopTurns
@@ -213,23 +230,13 @@ def _exporter(settings: Settings, store: Store, lake: Lake) -> Exporter:
     )
 
 
-class _Installs(NamedTuple):
-    """What decides about packages, and serves them; fields of Services."""
-
-    installers: InstallAuthorizer
-    policies: PolicyCache
-    packages: PackageCaches
-    upstream_http: httpx2.AsyncClient
-    proxy: ProxyServices
-
-
 def _installs(
     settings: Settings,
     store: Store,
     lake: Lake,
     clock: Clock,
     metrics: Metrics,
-    trust: "_Trust",
+    trust: _Trust,
     worker: WorkerProcess,
     recorder: tuple[GroupCommit, Sealer],
     offline: httpx2.AsyncBaseTransport | None,
@@ -266,21 +273,13 @@ def _installs(
             for ecosystem, facts in ECOSYSTEMS.items()
         },
     )
-    return _Installs(installers, policies, packages, upstream_http, proxy)
-
-
-class _Trust(NamedTuple):
-    """What decides who a caller is and what they may do; fields of Services."""
-
-    issuers: Issuers
-    keys: KeySource
-    binding_use: BindingUse
-    key_use: KeyUse
-    rejected: RejectedSubjects
-    verifier: Verifier
-    authenticator: Authenticator
-    access: Authorizer
-    token_issuer: InstallTokenIssuer
+    return _Installs(
+        installers=installers,
+        policies=policies,
+        packages=packages,
+        upstream_http=upstream_http,
+        proxy=proxy,
+    )
 
 
 def _trust(
@@ -312,23 +311,16 @@ def _trust(
         lifetime=timedelta(seconds=settings.install_token_s),
     )
     return _Trust(
-        issuers, keys, binding_use, key_use, rejected, verifier, authenticator, access, token_issuer
+        issuers=issuers,
+        keys=keys,
+        binding_use=binding_use,
+        key_use=key_use,
+        rejected=rejected,
+        verifier=verifier,
+        authenticator=authenticator,
+        access=access,
+        token_issuer=token_issuer,
     )
-
-
-class _SegmentJobs(NamedTuple):
-    """What writes, merges, deletes and verifies segments; fields of Services."""
-
-    lease: LeaseKeeper
-    clock_guard: ClockGuard
-    sealer: Sealer
-    importer: Importer
-    compactor: Compactor
-    indexer: Indexer
-    pruner: Pruner
-    publisher: Publisher
-    garbage_collector: GarbageCollector
-    scrubber: Scrubber
 
 
 def _segment_jobs(
@@ -398,9 +390,9 @@ def build_services(
         clock=clock,
         store=store,
         lake=lake,
-        **trust._asdict(),
-        **jobs._asdict(),
-        **installs._asdict(),
+        **vars(trust),
+        **vars(jobs),
+        **vars(installs),
         audit_queries=AuditQueryService(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
