@@ -63,8 +63,7 @@ from service.web.compression import content_coding
 from service.web.dependencies import receives
 from service.web.documentation import MediaTypes, Tag, documented
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, Request
-from service.web.parameter_types import NonNegative, Omittable, PageCursor, TimestampUs
+from service.web.models import Answer, NonNegative, Omittable, PageCursor, Request, TimestampUs
 from service.web.refusals import INVALID_CURSOR, UNKNOWN_PARAMETER
 from service.web.request_parsing import all_parameters, parse_flag, refuse_head
 from service.web.responses import JSON_TYPE

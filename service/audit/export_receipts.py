@@ -17,8 +17,7 @@ from service.audit.export_entries import ExportState, state_of
 from service.audit.refusals import EXPORT_NOT_FINISHED
 from service.core.errors import Invalid
 from service.store.tables import ExportEntry, Organisation
-from service.web.models import Answer
-from service.web.parameter_types import NonNegative, Omittable, TimestampUs
+from service.web.models import Answer, NonNegative, Omittable, TimestampUs
 
 RECEIPT_VERSION: Final = 1
 """The version of the receipt's keys and their meaning."""

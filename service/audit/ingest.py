@@ -52,7 +52,7 @@ from service.store.tables import Organisation
 from service.web.bodies import idempotency_key, read_body
 from service.web.dependencies import receives
 from service.web.documentation import JSON, Tag, documented
-from service.web.parameter_types import Omittable
+from service.web.models import Omittable
 from service.web.refusals import (
     IDEMPOTENCY_KEY_INVALID,
     NOT_GZIP,

@@ -44,8 +44,14 @@ from service.audit.unknown_values import unknown_values
 from service.core.errors import Invalid
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, ParsedQuery
-from service.web.parameter_types import InstantOrDate, NonNegative, Omittable, TimestampUs
+from service.web.models import (
+    Answer,
+    InstantOrDate,
+    NonNegative,
+    Omittable,
+    ParsedQuery,
+    TimestampUs,
+)
 from service.web.refusals import INVALID_CURSOR
 from service.web.request_parsing import parse_limit
 from service.web.responses import json_answer

@@ -22,8 +22,7 @@ from service.core.text_rules import NAME_MAX, check_name, is_encodable
 from service.store.tables import SavedSearch
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, Request
-from service.web.parameter_types import TimestampUs
+from service.web.models import Answer, Parsed, Request, TimestampUs
 
 SEARCH_NOT_FOUND: Final = NotFound.of("Saved search not found for this org")
 SEARCH_EXISTS: Final = Conflict.of("a saved search of this name exists", field="name")

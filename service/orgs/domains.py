@@ -18,8 +18,7 @@ from service.store.tables import AllowedDomain, Organisation
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer
-from service.web.parameter_types import TimestampMs
+from service.web.models import Answer, TimestampMs
 
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN: Final = re.compile(rf"(?:{_LABEL}\.)+{_LABEL}", re.ASCII)

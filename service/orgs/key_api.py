@@ -26,8 +26,7 @@ from service.store.tables import ApiKey
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, Request, SecretAnswer
-from service.web.parameter_types import Omittable, TimestampMs
+from service.web.models import Answer, Omittable, Parsed, Request, SecretAnswer, TimestampMs
 from service.web.request_parsing import check_members
 from service.web.responses import encoded, json_answer
 

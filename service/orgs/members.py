@@ -47,9 +47,8 @@ from service.store.tables import Member, Organisation, TeamAdmin
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Request, SecretAnswer
+from service.web.models import Answer, Request, SecretAnswer, TimestampMs
 from service.web.paging import ListCursors, PageQuery, list_page
-from service.web.parameter_types import TimestampMs
 
 EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
 _EMAIL_EXAMPLE: Final = "ada@example.com"

@@ -23,9 +23,8 @@ from service.store.organisations import get_member, get_org, list_orgs
 from service.store.tables import Organisation
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
-from service.web.models import Answer, Request
+from service.web.models import Answer, Request, TimestampMs
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
-from service.web.parameter_types import TimestampMs
 
 _ONE: Final = "/<slug>"
 

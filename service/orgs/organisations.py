@@ -17,8 +17,7 @@ from service.store.tables import FormerTier, Organisation
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer
-from service.web.parameter_types import TimestampMs
+from service.web.models import Answer, TimestampMs
 
 SLUG_PATTERN: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?"
 _SLUG: Final = re.compile(SLUG_PATTERN, re.ASCII)

@@ -18,9 +18,8 @@ from service.store.tables import Organisation, Project
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Request
+from service.web.models import Answer, Request, TimestampMs
 from service.web.paging import ListCursors, PageQuery, list_page
-from service.web.parameter_types import TimestampMs
 
 _ADMIN: Final = Capability.ORG_ADMIN
 

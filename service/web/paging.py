@@ -14,8 +14,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from analytics.model.cursors import InvalidCursor, seal, unseal
 from service.core.secrets import derive_key
 from service.core.settings import Settings
-from service.web.models import Request
-from service.web.parameter_types import PageCursor
+from service.web.models import PageCursor, Request
 from service.web.refusals import INVALID_CURSOR
 
 

@@ -18,7 +18,7 @@ from service.core.header_names import CI_TOKEN_HEADER
 from service.core.text_rules import is_plain
 from service.trust.bindings.bindings_api import PLAIN_PATTERN, REQUEST_EXAMPLE
 from service.trust.refusals import CREATE_REFUSALS
-from service.web.parameter_types import INSTANT_OR_DATE_PATTERN
+from service.web.models import INSTANT_OR_DATE_PATTERN
 from tests.conftest import World
 
 PAGES = {"/", "/sign-in", "/sign-out", "/docs", "/device", "/device/decision"}

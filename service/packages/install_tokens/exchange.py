@@ -25,7 +25,7 @@ from service.store.tables import InstallToken, Organisation
 from service.web.bodies import read_body
 from service.web.dependencies import receives
 from service.web.documentation import CiTokenUse, Tag, documented
-from service.web.parameter_types import TimestampMs
+from service.web.models import TimestampMs
 from service.web.refusals import NO_BODY_EXPECTED, UNKNOWN_ENCODING, UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer

@@ -25,9 +25,8 @@ from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sb
 from service.store.tables import BlocklistImport
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
-from service.web.models import Answer, Raw, Request, Upload
+from service.web.models import Answer, Raw, Request, TimestampMs, Upload
 from service.web.operator_endpoint import OperatorCall, OperatorResource
-from service.web.parameter_types import TimestampMs
 
 IMPORTS_LISTED: Final = 10
 MALICIOUS: Final = "MAL-*"

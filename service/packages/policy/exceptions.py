@@ -35,9 +35,8 @@ from service.store.store import UnitOfWork
 from service.store.tables import Organisation, PolicyException
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, Request
+from service.web.models import Answer, PageCursor, Parsed, Request, TimestampMs
 from service.web.paging import ListCursors, newest_page
-from service.web.parameter_types import PageCursor, TimestampMs
 from service.web.refusals import INVALID_CURSOR
 
 EXCEPTION_NOT_FOUND: Final = NotFound.of("Exception not found for this org")

@@ -30,8 +30,15 @@ from service.store.tables import PolicyRevision
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, Precondition, Request
-from service.web.parameter_types import INSTANT_PATTERN, TimestampMs, TimestampUs
+from service.web.models import (
+    INSTANT_PATTERN,
+    Answer,
+    Parsed,
+    Precondition,
+    Request,
+    TimestampMs,
+    TimestampUs,
+)
 
 PREVIEW_MAX_S: Final = 10.0
 

@@ -35,9 +35,8 @@ from service.store.tables import Artifact
 from service.store.transaction import Transaction
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
-from service.web.models import Answer, Request
+from service.web.models import Answer, Request, TimestampMs
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
-from service.web.parameter_types import TimestampMs
 
 ARTIFACT_NOT_OFFERED: Final = NotFound.of(
     "no registry offers {value} with this digest: see `countersign artifact list`",

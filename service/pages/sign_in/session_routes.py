@@ -18,7 +18,7 @@ from service.store.organisations import get_org_by_id
 from service.store.tables import Member, Session
 from service.web.dependencies import receives
 from service.web.documentation import CiTokenUse, Tag, documented
-from service.web.parameter_types import TimestampMs
+from service.web.models import TimestampMs
 from service.web.refusals import UNKNOWN_PARAMETER
 from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer

@@ -49,8 +49,15 @@ from service.trust.refusals import (
 )
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
-from service.web.models import Answer, Parsed, ParsedQuery
-from service.web.parameter_types import InstantOrDate, Omittable, PageCursor, TimestampMs
+from service.web.models import (
+    Answer,
+    InstantOrDate,
+    Omittable,
+    PageCursor,
+    Parsed,
+    ParsedQuery,
+    TimestampMs,
+)
 from service.web.refusals import INVALID_CURSOR, NOT_AN_OBJECT, UNKNOWN_FIELD
 from service.web.responses import encoded, json_answer
 

@@ -18,9 +18,8 @@ from service.trust.bindings.rules import REPOSITORY_ID_DIGITS_MAX, parse_reposit
 from service.trust.bindings.services import BindingServices
 from service.trust.refusals import RepositoryChanged, RepositoryNotBound
 from service.web.documentation import Tag
-from service.web.models import Answer, Request
+from service.web.models import Answer, InstantOrDate, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
-from service.web.parameter_types import InstantOrDate
 
 resource = OperatorResource("operator_bindings", "/bindings", Tag.OPERATOR, BindingServices)
 

@@ -42,8 +42,7 @@ from service.trust.refusals import (
 )
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, Parsed
-from service.web.parameter_types import Omittable, TimestampMs
+from service.web.models import Answer, Omittable, Parsed, TimestampMs
 from service.web.refusals import UNKNOWN_FIELD
 
 

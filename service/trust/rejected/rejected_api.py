@@ -41,9 +41,8 @@ from service.trust.rejected.rows import find_rejected, rejected_since
 from service.trust.rejected.subjects import ENTRIES_PER_ORG_MAX, KEPT_FOR, is_cut
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, Request
+from service.web.models import Answer, InstantOrDate, PageCursor, Request, TimestampMs
 from service.web.paging import ListCursors, newest_page
-from service.web.parameter_types import InstantOrDate, PageCursor, TimestampMs
 from service.web.refusals import INVALID_CURSOR
 
 LIMIT_DEFAULT: Final = 100

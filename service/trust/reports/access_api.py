@@ -27,8 +27,7 @@ from service.trust.reports.access_report import (
 )
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, Request
-from service.web.parameter_types import InstantOrDate, TimestampMs, TimestampUs
+from service.web.models import Answer, InstantOrDate, Request, TimestampMs, TimestampUs
 from service.web.responses import JSON_TYPE, encoded_list
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
