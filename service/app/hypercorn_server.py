@@ -26,7 +26,7 @@ from hypercorn.config import Config
 from hypercorn.events import Closed, RawData, Updated
 from hypercorn.events import Event as ConnectionEvent
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import StreamClosed
+from hypercorn.protocol.events import Response, StreamClosed
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import AppWrapper, ASGIFramework, ConnectionState, LifespanState
 from hypercorn.utils import parse_socket_addr, wrap_app
@@ -389,6 +389,10 @@ class Http1(H11Protocol):
     _is_answered = False
     """The connection ends with this request, of which there may be more to read."""
 
+    _is_sending_head = False
+    _head = b""
+    """The head of an answer; ASGI lets it wait for the first part of the body."""
+
     def __init__(self, *args: Any) -> None:  # noqa: ANN401 - as declared by hypercorn
         super().__init__(*args)
         size_max = self.config.h11_max_incomplete_size
@@ -409,12 +413,27 @@ class Http1(H11Protocol):
         """Send a part of the answer, or end it."""
         if isinstance(event, StreamClosed) and self.connection.their_state is h11.SEND_BODY:
             await self._begin_dropping()
+        self._is_sending_head = isinstance(event, Response)
         await super().stream_send(event)
+        self._is_sending_head = False
 
     async def _send(self, event: ConnectionEvent) -> None:
+        if isinstance(event, RawData) and self._is_sending_head:
+            self._head = event.data
+            return
+        if self._head:
+            event = await self._with_head(event)
         if isinstance(event, Closed) and self._has_refused():
             await self._begin_dropping()
         await self._send_on(event)
+
+    async def _with_head(self, event: ConnectionEvent) -> ConnectionEvent:
+        """`event` with the head that was held back, in one write unless it is long."""
+        head, self._head = self._head, b""
+        if isinstance(event, RawData) and len(event.data) <= PART_BYTES:
+            return RawData(head + event.data)
+        await self._send_on(RawData(head))
+        return event
 
     def _has_refused(self) -> bool:
         """Whether a request was answered with an error without being read to its end."""
