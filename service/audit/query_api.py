@@ -37,7 +37,7 @@ from service.audit.query_service import (
     parse_page_request,
 )
 from service.audit.refusals import QUERY_REFUSALS, AuditRowNotFound
-from service.audit.search import SEARCH, SEARCH_CHARS_MAX, with_search
+from service.audit.search import SEARCH, SEARCH_CHARS_MAX, read_search, with_search
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import unknown_values
@@ -50,6 +50,7 @@ from service.web.models import (
     NonNegative,
     Omittable,
     ParsedQuery,
+    Request,
     TimestampUs,
 )
 from service.web.refusals import INVALID_CURSOR
@@ -512,6 +513,63 @@ async def unknown(call: Call[AuditServices], texts: Texts) -> UnknownValues:
     values = await unknown_values(await _log(call), query, call.services)
     shown = msgspec.convert(values, list[UnknownValueEntry], from_attributes=True)
     return UnknownValues(org=call.org.slug, unknown=shown)
+
+
+class SearchQuery(Request):
+    """A search."""
+
+    q: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=SEARCH_CHARS_MAX,
+            description="The text, as in `q` of a page.",
+            examples=["PyYAML==5.3.1"],
+        ),
+    ]
+
+
+class ReadWordEntry(Struct, kw_only=True):
+    """A part of a search, and the filters that it was read as."""
+
+    text: str
+    filters: dict[str, list[str]]
+    as_typed: Annotated[
+        bool, Meta(description="False if the filters have something else than the text.")
+    ]
+    exact: Annotated[str, Meta(description="The search for a package with exactly this name.")]
+
+
+class SearchReading(Answer):
+    """What a search was read as: the filters of its words, or the row that it names."""
+
+    org: str
+    q: str
+    row: Annotated[str | None, Meta(description="If the search is the id of a row, its id.")]
+    words: list[ReadWordEntry]
+
+
+@resource.get(
+    "read_search",
+    "/reading",
+    needs=Capability.AUDIT_READ,
+    query=SearchQuery,
+    returns=SearchReading,
+    refuses=QUERY_REFUSALS,
+)
+async def reading(call: Call[AuditServices], query: SearchQuery) -> SearchReading:
+    """What `q` means in the organisation's log now: the same text, read the same way, as filters.
+
+    A word that may mean several things means the first of them that rows have.
+    """
+    search = await read_search(call.services, call.org, query.q)
+    words = [
+        ReadWordEntry(
+            text=word.text, filters=word.parameters, as_typed=word.is_as_typed, exact=word.exact
+        )
+        for word in search.words
+    ]
+    return SearchReading(org=call.org.slug, q=query.q, row=search.row_id, words=words)
 
 
 @with_filters

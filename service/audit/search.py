@@ -5,6 +5,7 @@ Each names its field or is recognised by its form; what a page shows can be type
 may mean several things means the first of them that rows have.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +29,8 @@ from service.audit.actor_names import ActorNames, actors_by_name
 from service.audit.readings import VERSION, Reading, Values, distinct
 from service.audit.search_forms import (
     PARAMETERS,
+    People,
     filter_value,
-    is_whole_name,
-    people,
     readings_by_form,
     repositories,
 )
@@ -141,9 +141,9 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class SearchReader:
-    """Reads searches: `actors` are those of the organisation, `read` asks the rooms above."""
+    """Reads searches: `people` are those of the organisation, `read` asks the rooms above."""
 
-    actors: ActorNames
+    people: People
     read: Read
     rows: Rows
 
@@ -181,12 +181,13 @@ class SearchReader:
                 raise _invalid(f"{raw[:64]} is not understood")
             words.append(word)
             position += length
+            await asyncio.sleep(0)  # a hundred words take 40 ms
         return words
 
     async def _word(self, raw: str, *, is_phrase: bool) -> ReadWord | None:
         """What `raw` was read as; None for a phrase that is no single thing."""
         is_negated = raw.startswith("-") and len(raw) > 1
-        if named := _named(raw[is_negated:], self.actors):
+        if named := _named(raw[is_negated:], self.people.actors):
             return ReadWord(raw, _signed(named, is_negated=is_negated))
         word = _word(raw)
         if is_phrase:
@@ -194,22 +195,22 @@ class SearchReader:
             if first.field is not None or self._is_own(first.text):
                 return None
             readings = await self._read(raw[is_negated:])
-            readings = readings or people(raw[is_negated:], self.actors)
+            readings = readings or self.people.readings(raw[is_negated:])
             return await self._chosen(raw, readings, word) if readings else None
         if word.field is not None:
-            return ReadWord(raw, _grouped(_of_field(word, self.actors)))
+            return ReadWord(raw, _grouped(_of_field(word, self.people.actors)))
         return await self._of_form(raw, word)
 
     def _is_own(self, text: str) -> bool:
         """Whether a word has a meaning of its own, and begins no phrase of another kind."""
-        return bool(_named(text, self.actors) or readings_by_form(text))
+        return bool(_named(text, self.people.actors) or readings_by_form(text))
 
     async def _of_form(self, raw: str, word: _Word) -> ReadWord:
         """A word without a field, by its form."""
         text = word.text if word.is_quoted else _bare(word.text)
         if not text:
             raise _invalid('"" means nothing: write a word between the quotation marks')
-        if named := _named(text, self.actors):
+        if named := _named(text, self.people.actors):
             return ReadWord(raw, _signed(named, is_negated=word.is_negated))
         readings = readings_by_form(text, is_quoted=word.is_quoted)
         if not readings and _BEGINNING.fullmatch(text) and not word.is_quoted:
@@ -222,8 +223,8 @@ class SearchReader:
 
     async def _named_things(self, text: str, raw: str) -> list[Reading]:
         """The repositories, packages and people that `text`, which was typed as `raw`, may name."""
-        persons = people(text, self.actors)
-        first = persons if persons and is_whole_name(text, self.actors) else []
+        persons = self.people.readings(text)
+        first = persons if persons and self.people.has_whole_name(text) else []
         return [*first, *repositories(text), *await self._read(raw), *persons]
 
     async def _read(self, raw: str) -> list[Reading]:
@@ -410,7 +411,7 @@ async def read_search(services: AuditServices, org: Organisation, text: str) -> 
 
     async with services.store.read() as session:
         actors = await actors_by_name(session, org.id)
-    return await SearchReader(actors, read, _RowsOfLog(services, org)).search(text)
+    return await SearchReader(People(actors), read, _RowsOfLog(services, org)).search(text)
 
 
 @dataclass(slots=True)

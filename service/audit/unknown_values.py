@@ -173,7 +173,11 @@ async def _closest(
         if sum(log.ran_s) >= ALL_MAX_S:
             raise QueryTooSlow
         limit = _SIMILAR_MAX if query.conditions else _FREQUENT_MAX
-        for value, _ in await log.values(query, wanted.parameter.column, limit, TIME_MAX_S):
+        try:
+            values = await log.values(query, wanted.parameter.column, limit, TIME_MAX_S)
+        except QueryTooSlow:
+            continue  # a suggestion less
+        for value, _ in values:
             if len(value) <= SIMILAR_CHARS_MAX:
                 similar[_first_parts(value, term) if term.is_prefix else value] = None
     # In a thread: comparing 700 values of this length may take over 100 ms.

@@ -137,6 +137,7 @@ async def audit_query(
     one until Ctrl-C; with --json one object a line.
     """
     parameters = as_parameters(given | {"q": search})
+    await _tell_reading(client, slug, parameters)
     if is_followed:
         if explain or {"until", "order", "cursor"} & parameters.keys():
             raise click.UsageError("--follow goes with filters, --since and --limit only")
@@ -148,6 +149,19 @@ async def audit_query(
     if not page["entries"] and "cursor" not in parameters:
         await _tell_unknown(client, slug, parameters)
     return CommandResult(page, lines=lines, table=page_table(page, slug, client.at_place))
+
+
+async def _tell_reading(client: Client, slug: str, parameters: FilterTexts) -> None:
+    """Say on standard error what was read as something else than it says."""
+    if "q" not in parameters:
+        return
+    read = await client.get(_path(slug, "reading"), {"q": parameters["q"]})
+    for word in read["words"]:
+        if not word["as_typed"]:
+            filters = word["filters"].items()
+            meaning = ", ".join(f"{name} {' or '.join(values)}" for name, values in filters)
+            line = f"{word['text']} was read as {meaning}; exactly this text: {word['exact']}"
+            click.echo(f"countersign: {printable(line)}", err=True)
 
 
 async def _tell_unknown(client: Client, slug: str, parameters: FilterTexts) -> None:

@@ -29,13 +29,13 @@ from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
 from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
-from service.audit.search import SEARCH, Search, merged, search_of
+from service.audit.search import SEARCH, Search, merged, read_search, search_of
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
 from service.core.errors import Invalid, Refusal
-from service.pages.display_names import active_chips, named_by
+from service.pages.display_names import Chip, active_chips, named_by, value_chips
 from service.pages.page import Page, View, page_get
 from service.pages.rows import (
     CI_SOURCE_PREFIX,
@@ -97,6 +97,8 @@ COMPLETIONS_MAX: Final = 20
 COMPLETION_MAX_S: Final = 1.0
 """Later suggestions would be useless to a user who is typing."""
 
+_UNREADABLE: Final[tuple[type[Exception], ...]] = (InvalidQuery, *QUERY_REFUSALS)
+
 _TOO_LONG: Final = (
     f"at most {VALUES_MAX} filter values of {CHARS_MAX} characters together in one address"
 )
@@ -113,6 +115,15 @@ class Fault:
     text: str
     name: str | None = None
     is_slow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """A part of the search, the chips of what it was read as, and the link to exactly its text."""
+
+    text: str
+    chips: list[Chip]
+    exact: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +184,7 @@ async def audit_page(
         text, fault = query.search[0], _refused(error)
     else:
         if search is not None:
-            return redirect(_search_target(call.org.slug, state, search), 303)
+            return redirect(_search_target(call.org.slug, state, search, query.search[0]), 303)
     if fault is None and state.is_too_long:
         state, fault = PageState({}), Fault(Invalid.status, _TOO_LONG)
     now = call.services.clock()
@@ -184,10 +195,12 @@ async def audit_page(
     retention = retention_window(call.org, now)
     async with call.read() as session:
         searches = await list_searches(session, call.org.id)
+    names = {} if results is None else results.actors
     page = {
         "now": now,
         "state": state,
-        "chips": active_chips(state, {} if results is None else results.actors),
+        "chips": active_chips(state, names),
+        "readings": [] if fault else await _readings(call, state, names),
         "carried": [(name, value) for name, value in state.carried if name != faulty],
         "windows": _windows(state, retention),
         "export_query": urlencode(state.as_of(now).filters, doseq=True),
@@ -211,12 +224,37 @@ async def audit_page(
     }
 
 
-def _search_target(slug: str, state: PageState, search: Search) -> str:
-    """The address of what a search asks for."""
+def _search_target(slug: str, state: PageState, search: Search, text: str) -> str:
+    """The address of what the search `text` asks for."""
     if search.row_id is not None:
         return url_for("dashboard_investigate.row_page", slug=slug, audit_id=search.row_id)
     page = url_for("dashboard.audit_page", slug=slug)
-    return page + state.searched(merged(state.filters_and_window, search)).href
+    shown = None if all(word.is_as_typed for word in search.words) else text
+    return page + state.searched(merged(state.filters_and_window, search), shown).href
+
+
+async def _readings(
+    call: Call[DashboardServices], state: PageState, names: Mapping[str, str]
+) -> list[ReadText]:
+    """The words of the search that say something else than the active filters they were read as."""
+    if state.search is None:
+        return []
+    try:
+        search = await read_search(call.services.audit, call.org, state.search)
+    except _UNREADABLE:
+        return []
+    return [
+        ReadText(
+            word.text,
+            list(value_chips(state, word.parameters, names)),
+            state.instead(word.parameters, "package", word.text).href,
+        )
+        for word in search.words
+        if not word.is_as_typed
+        and all(
+            {*values} <= {*state.parameters.get(n, ())} for n, values in word.parameters.items()
+        )
+    ]
 
 
 async def _results_or_fault(

@@ -103,7 +103,7 @@ class Chip:
 
 def active_chips(state: PageState, names: Mapping[str, str]) -> list[Chip]:
     """All filters of `state` that exclude rows, the window first; members and keys by `names`."""
-    return [*_window_chips(state), *_value_chips(state, names)]
+    return [*_window_chips(state), *value_chips(state, state.parameters, names)]
 
 
 def named_by(filters: Mapping[str, Sequence[str]]) -> set[str]:
@@ -119,9 +119,12 @@ def _window_chips(state: PageState) -> Iterator[Chip]:
             yield Chip("Time", relation, value, state.removing(name, value).href)
 
 
-def _value_chips(state: PageState, names: Mapping[str, str]) -> Iterator[Chip]:
+def value_chips(
+    state: PageState, filters: Mapping[str, Sequence[str]], names: Mapping[str, str]
+) -> Iterator[Chip]:
+    """Those of the active filters of `state` that are in `filters`."""
     for name in FILTER_COLUMNS:
-        for value in state.parameters.get(name, ()):
+        for value in filters.get(name, ()):
             relation, text = _meaning(name, value)
             # A CI job by its whole subject: two may share a label.
             words = event_label(text) if name == "event" else text

@@ -44,10 +44,13 @@ CHARS_MAX: Final = 8 * 1024
 
 _FORGOTTEN: Final = "-"
 _TIME: Final = ("last", *BOUND_PARAMETERS)
-_PLACE: Final = ("cursor", "back")
+SEARCHED: Final = "searched"
+"""The text of the search that the filters were read from, if it says something else than they."""
+
+_PLACE: Final = ("cursor", "back", SEARCHED)
 """The position of a page in the rows; any change of the filters starts at the first page."""
 
-_SHOWN: Final = ("last", "back", "columns")
+_SHOWN: Final = ("last", "back", "columns", SEARCHED)
 """What concerns the page alone, and not the query."""
 
 _KNOWN: Final = (*_TIME, *FILTER_COLUMNS, "order", "limit", "columns")
@@ -175,11 +178,33 @@ class PageState:
         """
         return self._but(*_PLACE, *FILTER_COLUMNS)._with(name, (literal(value),))
 
-    def searched(self, parameters: Mapping[str, Iterable[str]]) -> "PageState":
-        """The first page of these rows with the filters `parameters`, which replace all others."""
+    @property
+    def search(self) -> str | None:
+        """The text of the search that the filters were read from, if that is to be shown."""
+        return self._one(SEARCHED)
+
+    def instead(
+        self, parameters: Mapping[str, Iterable[str]], name: str, value: str
+    ) -> "PageState":
+        """These rows with exactly `value` in the filter `name`, in place of `parameters`."""
+        state = self
+        for filter_name, values in parameters.items():
+            for each in values:
+                state = state.removing(filter_name, each)
+        return state._but(*_PLACE)._with(name, (*state.parameters.get(name, ()), literal(value)))
+
+    def searched(
+        self, parameters: Mapping[str, Iterable[str]], text: str | None = None
+    ) -> "PageState":
+        """The first page of these rows with the filters `parameters`, which replace all others.
+
+        `text` is what they were read from, if it says something else.
+        """
         layout = {
             name: self.parameters[name] for name in ("order", "columns") if name in self.parameters
         }
+        if text is not None:
+            layout[SEARCHED] = (text,)
         return replace(self, parameters={**{n: tuple(v) for n, v in parameters.items()}, **layout})
 
     def replacing(self, name: str, value: str, other: str, new_name: str = "") -> "PageState":
@@ -236,7 +261,7 @@ class PageState:
         *back, cursor = self.parameters.get("back", ()) or ("",)
         if cursor == _FORGOTTEN:
             return None
-        before = self._but(*_PLACE)
+        before = self._but("cursor", "back")
         if cursor:
             before = before._with("cursor", (cursor,))
         return before._with("back", tuple(back)) if back else before

@@ -14,6 +14,7 @@ from analytics.model.labels import EVENT_LABELS
 from service.audit.actor_names import ActorNames
 from service.audit.readings import Reading, Values
 from service.audit.search import SEARCH_CHARS_MAX, Search, SearchReader
+from service.audit.search_forms import People
 from service.packages.search_words import package_readings
 
 ACTORS = {
@@ -48,7 +49,7 @@ async def read(text: str) -> list[Reading]:
 
 
 def read_search(text: str, actors: ActorNames = ACTORS, log: Log = EMPTY) -> Search:
-    return asyncio.run(SearchReader(actors, read, log).search(text))
+    return asyncio.run(SearchReader(People(actors), read, log).search(text))
 
 
 @pytest.mark.parametrize(

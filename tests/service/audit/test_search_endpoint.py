@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from service.audit.refusals import QueryTooSlow
+from service.audit.search import LOOK_UPS_MAX
+from service.audit.tenant_log import TenantLog
 from service.audit.unknown_values import SIMILAR_CHARS_MAX
 from service.orgs.api_keys import issue_api_key
 from tests.analytics.samples import sample_row
@@ -77,6 +79,65 @@ async def test_values_that_no_row_has_are_named(rows):
         | {"parameter": "run_id", "value": "123456789", "nearest": None}
         | {"also_in": ["repository_id"]},
     ]
+
+
+async def test_a_search_says_what_it_was_read_as(rows):
+    """A script must be able to tell that it was given the rows of another spelling."""
+    response = await rows.get("/reading", q="Event-Stream@v3.3.6 -blocked")
+    assert await response.get_json() == {
+        "org": "acme",
+        "q": "Event-Stream@v3.3.6 -blocked",
+        "row": None,
+        "words": [
+            {
+                "text": "Event-Stream@v3.3.6",
+                "filters": {"package": ["event-stream"], "version": ["3.3.6"]},
+                "as_typed": False,
+                "exact": 'package:"Event-Stream@v3.3.6"',
+            },
+            {
+                "text": "-blocked",
+                "filters": {"decision": ["!BLOCKED"]},
+                "as_typed": True,
+                "exact": 'package:"-blocked"',
+            },
+        ],
+    }
+
+
+async def test_what_a_search_was_read_as_finds_its_rows(rows):
+    read = await (await rows.get("/reading", q="Event-Stream@v3.3.6")).get_json()
+    filters = read["words"][0]["filters"]
+    assert await rows.page(**filters) == await rows.page(q="Event-Stream@v3.3.6")
+    exact = await (await rows.get("/reading", q=read["words"][0]["exact"])).get_json()
+    assert exact["words"][0]["filters"] == {"package": ["Event-Stream@v3.3.6"]}
+
+
+async def test_the_id_of_a_row_is_read_as_that_row(rows):
+    read = await (await rows.get("/reading", q="aud_0000000000000000001")).get_json()
+    assert (read["row"], read["words"]) == ("aud_0000000000000000001", [])
+
+
+async def test_the_reading_of_no_search_is_refused(audit):
+    status, text = await refused(await audit.get("/reading", q="pakage:x"))
+    assert (status, "did you mean package:" in text) == (400, True)
+
+
+async def test_a_search_of_many_words_asks_the_log_so_often(rows, monkeypatch):
+    """Each look-up is a query, and clients choose the words."""
+    asked = []
+    page = TenantLog.page
+
+    async def counted(self, *arguments, **named):
+        asked.append(arguments)
+        return await page(self, *arguments, **named)
+
+    monkeypatch.setattr(TenantLog, "page", counted)
+    text = " ".join(f"Name-{number}" for number in range(100))
+    response = await rows.get("/reading", q=text)
+
+    assert response.status_code == 200
+    assert len(asked) <= LOOK_UPS_MAX
 
 
 async def test_a_version_is_unknown_if_no_row_of_its_package_has_it(rows):

@@ -500,6 +500,32 @@ async def test_a_value_that_no_row_has_is_said_with_what_is_most_like_it(world):
     assert found.chips == ["CI run is 412803377"]
 
 
+async def test_a_reading_is_shown_above_the_rows_and_can_be_taken_back(world):
+    await add_install(world, package_name="left-pad", version="1.3.0")
+    sent = await world.client.get(
+        f"{AUDIT}?q=Left-Pad@v1.3.0", headers=world.session("auditor"), follow_redirects=True
+    )
+    page = Page(await sent.get_data(as_text=True))
+    reading = page.one("ul", **{"aria-label": "How the search was read"})
+
+    assert "“Left-Pad@v1.3.0” was read as" in reading.text
+    assert "Package is left-pad" in reading.text
+    chips = [link for link in page.all("a", **{"class": "chip"}) if "left-pad" in link.text]
+    exact = next(link for link in page.all("a") if link.text.startswith("Search for exactly"))
+    assert query_of(chips[-1].attributes["href"]) == {"version": ["1.3.0"]}
+    assert query_of(exact.attributes["href"]) == {"package": ["Left-Pad@v1.3.0"]}
+
+
+@pytest.mark.parametrize("searched", ["Left-Pad", "x" * 9_000, "pakage:x", HOSTILE])
+async def test_a_reading_that_is_not_what_the_filters_say_is_not_shown(world, searched):
+    """Anyone can write an address."""
+    status, page = await answer(world, package="right-pad", searched=searched)
+
+    assert status in {200, 400}
+    assert page.all("ul", **{"aria-label": "How the search was read"}) == []
+    assert "<script>alert" not in page.html
+
+
 async def test_a_search_becomes_filters_in_the_address(world):
     await add_install(world, package_name="event-stream", version="3.3.6")
     response = await world.client.get(
