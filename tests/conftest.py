@@ -43,8 +43,8 @@ from service.store.tables import ApiKey, Member, Organisation, Project, Team
 from tests import databases
 from tests.budgets import IS_FULL, budget, tried_cases
 from tests.compiled_statements import share_compiled_statements
+from tests.crashes import file_steps
 from tests.databases import IS_POSTGRESQL, database_url, fill_database
-from tests.file_steps import file_steps
 from tests.issuers.issuer import ISSUER, START
 from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgres_url
 from tests.run_costs import (

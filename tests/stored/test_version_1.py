@@ -19,7 +19,7 @@ from service.audit.backup.restore import restore_backup
 from service.store.catalog import list_live_segments
 from service.store.journal import list_batches
 from tests.budgets import sample
-from tests.power import PowerCut, power_cut_after
+from tests.crashes import PowerCut, power_cut_after
 from tests.service.audit.conftest import AuditWorld
 from tests.stored.stored import (
     as_exported,

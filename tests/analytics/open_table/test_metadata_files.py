@@ -3,9 +3,6 @@
 import pytest
 
 from analytics.open_table.metadata_files import LocalMetadataFiles, file_uri
-from tests.file_steps import file_steps
-
-__all__ = ["file_steps"]
 
 
 def test_new_files_are_synced_with_their_names(tmp_path, file_steps):

@@ -15,7 +15,7 @@ from service.core.secrets import current_admin_token, parse_admin_tokens
 from service.core.settings import Settings
 from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, running_world
-from tests.power import PowerCut, power_cut_after
+from tests.crashes import PowerCut, power_cut_after
 
 OLD = "the-old-admin-token-of-the-tests"
 NEW = "the-new-admin-token-of-the-tests"

@@ -23,9 +23,9 @@ from service.audit.exports import ExportBroken, Exporter
 from service.core.errors import SEGMENT_DAMAGED, StorageBusy
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
+from tests.crashes import watched_steps
 from tests.other_programs import write_lock
 from tests.polling import until
-from tests.power import watched_steps
 
 TODAY = START.date().isoformat()
 

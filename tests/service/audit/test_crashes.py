@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.core.errors import StorageFull
 from service.store.catalog import list_segment_ids
 from service.store.lease import HeldLease
 from service.store.store import UnitOfWork
 from tests.budgets import only_full, sample
 from tests.conftest import settings_over
-from tests.power import PowerCut, at, kill_process, power_cut, power_cut_after
+from tests.crashes import PowerCut, at, full_disk, kill_process, power_cut, power_cut_after
 from tests.service.audit.operations import DAYS, OPERATIONS, RETIRED_S, Seal
 
 GRACE_S = 3600.0
@@ -120,21 +121,54 @@ async def assert_it_is_completed(audit, operation: Seal, done: Any) -> None:
     assert await operation.see(audit) == done
 
 
-@sample(24)
-@pytest.mark.parametrize(("name", "step", "number", "after"), CRASHES)
-async def test_a_crash_loses_and_doubles_nothing(audit, name, step, number, after):
+async def crash(audit, ending, name, last: tuple[str, int, str]) -> None:
+    """Begin the operation, which ends at this step."""
+    (step, number, after), operation = last, OPERATIONS[name]
+    is_last = at(step, number, after=after)
+    if ending == "kill -9":
+        settings, now = audit.services.settings, audit.clock.now
+        work, content = name.partition(" ")[0], operation.content
+        await kill_process(settings, now, work, step, number, after=after, content=content)
+    elif ending == "full disk":
+        with full_disk(is_last), pytest.raises((StorageFull, OSError)):
+            await operation.run(audit)
+    else:
+        with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
+            await operation.run(audit)
+
+
+async def check_crash(audit, ending, name, last: tuple[str, int, str]) -> None:
     operation = OPERATIONS[name]
     await operation.fill(audit)
     before = await operation.see(audit)
 
-    with (
-        power_cut(audit.services.store, at(step, number, after=after)),
-        pytest.raises(PowerCut),
-    ):
-        await operation.run(audit)
+    await crash(audit, ending, name, last)
 
     assert await operation.see(audit) == before
     await assert_it_is_completed(audit, operation, operation.done(before))
+
+
+@sample(24)
+@pytest.mark.parametrize(("name", "step", "number", "after"), CRASHES)
+async def test_a_crash_loses_and_doubles_nothing(audit, name, step, number, after):
+    await check_crash(audit, "power", name, (step, number, after))
+
+
+@sample(8)
+@pytest.mark.parametrize(
+    ("name", "step", "number", "after"),
+    [crash for crash in CRASHES if crash[1] in {"fsync", "mkdir", "rename"}],
+)
+async def test_a_full_disk_loses_and_doubles_nothing(audit, name, step, number, after):
+    await check_crash(audit, "full disk", name, (step, number, after))
+
+
+@sample(8)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "step", "number", "after"), KILLS)
+async def test_kill_9_loses_and_doubles_nothing(audit, name, step, number, after):
+    """A real process, really killed: its locks go with it, and the next one works at once."""
+    await check_crash(audit, "kill -9", name, (step, number, after))
 
 
 async def test_a_crash_at_any_step_of_pruning_changes_all_or_nothing(audit):
@@ -167,39 +201,22 @@ async def test_there_are_no_other_syncs(audit, name):
     assert await operation.see(audit) == operation.done(before)
 
 
-@sample(8)
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "step", "number", "after"), KILLS)
-async def test_kill_9_loses_and_doubles_nothing(audit, name, step, number, after):
-    """A real process, really killed: its locks go with it, and the next one works at once."""
-    operation = OPERATIONS[name]
-    await operation.fill(audit)
-    before = await operation.see(audit)
-
-    settings, now = audit.services.settings, audit.clock.now
-    work, content = name.partition(" ")[0], operation.content
-    await kill_process(settings, now, work, step, number, after=after, content=content)
-
-    assert await operation.see(audit) == before
-    await assert_it_is_completed(audit, operation, operation.done(before))
-
-
 @pytest.mark.parametrize(
-    "is_killed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["power", "kill -9"]
+    ("ending", "step", "after"),
+    [
+        # The commit gives the lease back; by then the import has committed.
+        ("power", "UPDATE leases", "INSERT INTO imported_files"),
+        pytest.param("kill -9", "END", "", marks=pytest.mark.slow),
+    ],
 )
-async def test_a_crash_behind_the_commit_of_an_import_has_brought_everything(audit, is_killed):
+async def test_a_crash_behind_the_commit_of_an_import_has_brought_everything(
+    audit, ending, step, after
+):
     operation = OPERATIONS["import"]
     await operation.fill(audit)
     done = operation.done(await operation.see(audit))
 
-    if is_killed:
-        settings, now = audit.services.settings, audit.clock.now
-        await kill_process(settings, now, "import", "END", content=operation.content)
-    else:
-        # The commit gives the lease back; by then the import has committed.
-        is_last = at("UPDATE leases", after="INSERT INTO imported_files")
-        with power_cut(audit.services.store, is_last), pytest.raises(PowerCut):
-            await operation.run(audit)
+    await crash(audit, ending, "import", (step, 1, after))
 
     assert await operation.see(audit) == done
     await assert_it_is_completed(audit, operation, done)
@@ -209,11 +226,7 @@ async def test_a_sweep_that_is_paused_leaves_what_was_young(audit, monkeypatch):
     """The lease ended, and another process may have committed the file meanwhile."""
     operation = OPERATIONS["seal"]
     await operation.fill(audit)
-    with (
-        power_cut(audit.services.store, at("INSERT INTO segments")),
-        pytest.raises(PowerCut),
-    ):
-        await operation.run(audit)
+    await crash(audit, "power", "seal", ("INSERT INTO segments", 1, ""))
     lake, root = audit.services.lake, audit.services.settings.audit_dir
     files = set(root.glob("tenant=*/day=*/*"))
     claimed_segments, clock = lake.claimed_segments, audit.clock

@@ -47,7 +47,7 @@ from tests.analytics.forced import KINDS, forced
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, only_full
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, SettableClock, settings_over
-from tests.power import PowerCut, power_cut_after
+from tests.crashes import PowerCut, power_cut_after
 
 EVENT = "blocklist_hit"
 GRACE_S = 3600.0

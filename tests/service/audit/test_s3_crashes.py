@@ -16,7 +16,7 @@ from service.store.catalog import list_segment_ids
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full
 from tests.conftest import START, settings_over
-from tests.power import PowerCut, at, kill_process, power_cut
+from tests.crashes import PowerCut, at, kill_process, power_cut
 from tests.service.audit.operations import CONTENT, ROWS
 from tests.service.audit.test_import import take
 from tests.service.audit.test_s3 import new_node

@@ -12,7 +12,7 @@ from service.audit.upload import upload_segments
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import START
-from tests.power import PowerCut, kill_process, power_cut_after
+from tests.crashes import PowerCut, kill_process, power_cut_after
 from tests.service.audit.test_s3 import live, new_node
 
 DAYS = 3

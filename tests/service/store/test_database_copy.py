@@ -1,6 +1,5 @@
 """Every row is on the other side, or none, whatever interrupts the copy; one side is served."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,9 +17,8 @@ from service.store.engine_factory import create_engines
 from service.store.migrate import MOVED, MovedDatabase, UnfinishedCopy, latest_version
 from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.budgets import only_full
-from tests.conftest import SettableClock
-from tests.interpreters import run_module
-from tests.polling import HANG_S
+from tests.conftest import START, SettableClock
+from tests.crashes import kill_process
 from tests.postgres import EMPTY, MIGRATED, PostgresServer
 from tests.processes.command_line import Ran
 from tests.processes.homes import Home
@@ -28,7 +26,6 @@ from tests.service.store.copied_database import KEPT, LARGE, MANY, ROWS, filled_
 
 pytestmark = pytest.mark.slow
 
-KILLED_COPY = "tests.service.store.killed_copy"
 TABLES = len(Base.metadata.tables)
 
 
@@ -138,9 +135,10 @@ async def test_the_counters_go_on_and_the_leases_end(home, source, target):
 )
 async def test_a_killed_copy_leaves_nothing_and_is_begun_again(home, source, target, shown):
     before = everything(source)
-    ran = run_module(KILLED_COPY, source, target, str(shown), timeout=HANG_S)
+    urls = f"{source} {target}".encode()
 
-    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+    await kill_process(on_sqlite(home), START, "copy-database", "shown", shown + 1, content=urls)
+
     with opened(target) as engine:
         assert inspect(engine).get_table_names() == []
     assert len(home.listed("org", "list")) == ROWS

@@ -16,8 +16,8 @@ from service.store.tables import ImportedFile, JournalEntry, Organisation
 from service.store.transaction import Transaction
 from tests.analytics.samples import sample_row
 from tests.conftest import START
+from tests.crashes import PowerCut, at, power_cut
 from tests.polling import HANG_S
-from tests.power import PowerCut, at, power_cut
 from tests.service.store.conftest import add_org, database
 
 ORG = Organisation.__table__

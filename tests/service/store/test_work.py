@@ -25,7 +25,7 @@ from service.store.store import SyncUnitOfWork
 from service.store.tables import Counter, JournalEntry
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, settings_over
-from tests.power import PowerCut, at, power_cut
+from tests.crashes import PowerCut, at, power_cut
 from tests.service.store.conftest import add_org, database
 
 

@@ -20,7 +20,7 @@ from service.core.settings import Settings
 from service.core.storage_stats import total_of
 from tests.budgets import only_full, sample
 from tests.conftest import settings_over
-from tests.power import PowerCut, at, power_cut
+from tests.crashes import PowerCut, at, power_cut
 from tests.seaweedfs import Bucket, versioned
 from tests.service.audit.conftest import audit
 from tests.service.audit.test_s3 import filled, live

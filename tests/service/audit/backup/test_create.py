@@ -31,6 +31,7 @@ from service.store.journal import append
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
 from tests.conftest import START
+from tests.crashes import at, full_disk
 from tests.service.audit.backup.conftest import (
     GRACE_S,
     NO_ROOM,
@@ -332,17 +333,9 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 
 @sample(2)
 @pytest.mark.parametrize("on_call", range(1, 12))
-async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, monkeypatch, on_call):
-    fsync, calls = os.fsync, iter(range(1, 1000))
-
-    def full(descriptor):
-        if next(calls) == on_call:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-
-    await take_refused(OSError, filled.services, target, "No space")
+async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, target, on_call):
+    with full_disk(at("fsync", on_call)):
+        await take_refused(OSError, filled.services, target, "No space")
 
 
 async def test_every_byte_and_name_is_durable_before_the_backup_has_its_own(

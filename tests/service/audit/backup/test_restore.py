@@ -1,7 +1,6 @@
 """Putting a backup back: all of it, checked, in one step; or nothing, and nothing is lost."""
 
 import asyncio
-import os
 import random
 import shutil
 import tarfile
@@ -48,6 +47,7 @@ from service.store.migrate import LAST_WITH_ALL_STEPS, NewerDatabase, Unreleased
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
+from tests.crashes import at, full_disk
 from tests.service.audit.backup.conftest import (
     NO_ROOM,
     entries,
@@ -116,10 +116,10 @@ async def test_every_flipped_bit_is_found_before_anything_is_in_place(filled, ba
     for name in sorted(tree(backup)):
         path = backup / name
         content = path.read_bytes()
-        for at in chance.sample(range(len(content)), 4):
+        for index in chance.sample(range(len(content)), 4):
             flipped = bytearray(content)
-            flipped[at] ^= 1 << chance.randrange(7)
-            if name == NAME and bytes([content[at]]).isspace():
+            flipped[index] ^= 1 << chance.randrange(7)
+            if name == NAME and bytes([content[index]]).isspace():
                 continue  # between values, where it means nothing
             path.write_bytes(flipped)
             said = await refused((BackupDamaged, NEWER_BACKUP), filled, backup, place)
@@ -313,19 +313,9 @@ async def test_a_place_without_room_is_refused_before_anything_is_copied(
 
 @sample(2)
 @pytest.mark.parametrize("on_call", range(1, 12))
-async def test_a_disk_that_is_full_at_any_step_leaves_nothing(
-    filled, backup, place, monkeypatch, on_call
-):
-    fsync, calls = os.fsync, iter(range(1, 1000))
-
-    def full(descriptor):
-        if next(calls) == on_call:
-            raise OSError(28, "No space left on device")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", full)
-
-    assert "No space" in await refused(OSError, filled, backup, place)
+async def test_a_disk_that_is_full_at_any_step_leaves_nothing(filled, backup, place, on_call):
+    with full_disk(at("fsync", on_call)):
+        assert "No space" in await refused(OSError, filled, backup, place)
 
 
 async def test_every_byte_and_name_is_durable_before_the_data_dir_has_its_own(

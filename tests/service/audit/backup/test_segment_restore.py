@@ -1,7 +1,5 @@
 """Restoring single segments: from each source, only what matches, and nothing lost by a crash."""
 
-import errno
-import os
 import shutil
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,7 +28,7 @@ from service.store.lease import LeaseTaken
 from service.store.verification import list_damaged
 from tests.budgets import budget
 from tests.conftest import BY_OPERATOR, START, settings_over
-from tests.power import PowerCut, kill_process, power_cut_after
+from tests.crashes import PowerCut, full_disk, kill_process, power_cut_after
 from tests.seaweedfs import versioned
 from tests.service.audit.conftest import audit, worker
 from tests.service.audit.test_s3 import filled, new_node
@@ -228,18 +226,13 @@ async def test_a_damaged_index_is_built_again_with_its_segment(filled, stored, b
     assert await filled.services.lake.verify(again, ignore) == (None, None)
 
 
-async def test_a_full_disk_is_no_fault_of_the_backup(filled, stored, backup, monkeypatch):
+async def test_a_full_disk_is_no_fault_of_the_backup(filled, stored, backup):
     segment, *_ = await acmes(filled)
     stored.flip(segment)
     content = stored.read(segment)
 
-    def fail(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        with pytest.raises(StorageFull):
-            await restore(filled.services, backup)
+    with full_disk(lambda step: step == "fsync"), pytest.raises(StorageFull):
+        await restore(filled.services, backup)
 
     assert stored.read(segment) == content
     assert list(filled.services.settings.temp_dir.iterdir()) == []

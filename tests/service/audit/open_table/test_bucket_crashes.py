@@ -10,8 +10,8 @@ import pytest
 
 from tests.budgets import only_full
 from tests.conftest import settings_over
+from tests.crashes import order_for
 from tests.interpreters import start_module
-from tests.power import order_for
 from tests.service.audit.open_table.conftest import LakeWorld
 from tests.service.audit.open_table.test_crashes import OPERATIONS
 from tests.store_proxy import Answer, Request, StoreProxy, store_proxy
@@ -43,7 +43,7 @@ async def kill_after_request(lake: LakeWorld, proxy: StoreProxy, work: str, numb
         lake.services.settings, lake_formats=(lake.format,), log_level="error"
     )
     given = order_for(settings, lake.audit.clock.now, work, "no step begins so")
-    process = start_module("tests.killed", given, is_fresh=False, stderr=subprocess.PIPE)
+    process = start_module("tests.crashes", given, is_fresh=False, stderr=subprocess.PIPE)
     left = number
 
     def killing(request: Request, ask: Callable[[], Answer]) -> Answer:

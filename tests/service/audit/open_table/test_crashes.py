@@ -14,7 +14,7 @@ from service.store.sqlite.files import file_of
 from tests.analytics.samples import sample_row
 from tests.budgets import budget, only_full, sample
 from tests.conftest import START
-from tests.power import PowerCut, kill_process, power_cut_after
+from tests.crashes import PowerCut, kill_process, power_cut_after
 from tests.service.audit.conftest import start_worker
 from tests.service.audit.open_table.conftest import LakeWorld, answers_of
 from tests.service.audit.open_table.test_removal import HOUR, merge, unlink

@@ -16,8 +16,8 @@ from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.tables import Organisation
 from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
+from tests.crashes import PowerCut, at, power_cut
 from tests.polling import HANG_S, until
-from tests.power import PowerCut, at, power_cut
 from tests.service.trust.rejected.notes import another_store, locked
 
 LATER = START + timedelta(seconds=5)

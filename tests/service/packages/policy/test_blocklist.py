@@ -24,7 +24,7 @@ from service.store.store import Store
 from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation
 from tests.budgets import only_full, sample
 from tests.conftest import BY_OPERATOR, SettableClock, World
-from tests.power import PowerCut, kill_process, power_cut_after
+from tests.crashes import PowerCut, kill_process, power_cut_after
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
 OLD = osv_zip([osv_record("MAL-1", "old"), osv_record("MAL-2", "both")])

@@ -18,7 +18,7 @@ from service.packages.policy.repository import set_policy
 from service.store.store import Store
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
-from tests.power import watched_steps
+from tests.crashes import watched_steps
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
 

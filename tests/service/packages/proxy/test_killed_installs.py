@@ -2,16 +2,16 @@
 
 import asyncio
 import signal
+import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.budgets import only_full
+from tests.crashes import order_for
 from tests.interpreters import run_module
 from tests.service.packages.proxy.files import held
-from tests.service.packages.proxy.killed_install import Order
 from tests.service.packages.proxy.proxied import BIG, Proxied, second_process, wheel_of
 
 STEPS_MAX = 60
@@ -36,10 +36,7 @@ class Killing:
         name = f"foo{self.count}"
         self.proxied.publishes(name, wheel_of(name, "1.0", content))
         path = await self.proxied.path_of(name)
-        last = {"beginning": beginning, "number": number, "after": after}
-        ended = await asyncio.to_thread(
-            run_module, "tests.service.packages.proxy.killed_install", self._order(path, last)
-        )
+        ended = await self._serve_until(path, beginning, number, after)
         sent = ended.stdout
         assert content.startswith(sent)
         assert len(sent) == 0 or len(await self._rows(name)) == 1, "bytes without a row"
@@ -66,10 +63,7 @@ class Killing:
         gate = asyncio.Event()
         opening = asyncio.create_task(self._open_once_recorded(name, gate))
         self.proxied.registry.does(file, held(content[:-1] + b"!", gate))
-        last = {"beginning": beginning, "number": number, "after": after}
-        ended = await asyncio.to_thread(
-            run_module, "tests.service.packages.proxy.killed_install", self._order(path, last)
-        )
+        ended = await self._serve_until(path, beginning, number, after)
         opening.cancel()
         assert len(ended.stdout) < len(content)
         before = [row["event"] for row in await self._rows(name)]
@@ -84,10 +78,18 @@ class Killing:
             await asyncio.sleep(0.01)
         gate.set()
 
-    def _order(self, path: str, last: dict[str, Any]) -> str:
-        settings, key = self.proxied.world.services.settings, self.proxied.key
-        order = Order(settings, self.proxied.clock(), f"/proxy/acme/{path}", key.secret, last)
-        return msgspec.json.encode(order, enc_hook=str).decode()
+    async def _serve_until(
+        self, path: str, beginning: str, number: int, after: str
+    ) -> subprocess.CompletedProcess[Any]:
+        settings = self.proxied.world.services.settings
+        headers = {"x-service-api-key": self.proxied.key.secret}
+        now = self.proxied.clock()
+        given = order_for(
+            settings, now, "serve-file", beginning, number, after=after, headers=headers
+        )
+        return await asyncio.to_thread(
+            run_module, "tests.crashes", given, input=f"/proxy/acme/{path}".encode()
+        )
 
     async def _rows(self, name: str) -> list[dict[str, Any]]:
         return [row for row in await self.proxied.rows() if row["packageName"] == name]

@@ -30,8 +30,8 @@ from service.trust.rejected.subjects import (
 )
 from tests.budgets import sample
 from tests.conftest import BY_OPERATOR, START, SettableClock, World, running_world, settings_over
+from tests.crashes import PowerCut, at, power_cut
 from tests.polling import HANG_S
-from tests.power import PowerCut, at, power_cut
 from tests.service.trust.rejected.notes import (
     another_store,
     locked,
