@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from analytics.model.ecosystems import Ecosystem
-from tests.budgets import only_full
+from tests.budgets import budget, only_full
 from tests.clients.managers import (
     CLIENTS,
     FOLDER,
@@ -51,7 +51,7 @@ pytestmark = [
 
 INSTALLS = 3
 PACKAGES = 120
-JOBS = 4
+JOBS = budget(2, 4)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the processes of a supervisor run in tests; they import no more than that.
+"""What processes that tests start run; they import no more than that.
 
 A module of tests would take each of them a second.
 """
@@ -76,3 +76,9 @@ def note_and_end(folder: Path, code: int, is_overdue: bool, serving: Serving) ->
         raise SystemExit(code)
     (folder / "third").touch()
     signal.pause()
+
+
+def die_in_a_process_of_its_own(server: int) -> None:
+    """As a parser that crashes: it must not run in the server."""
+    assert os.getpid() != server, "computed in the server"
+    os._exit(1)

@@ -71,7 +71,6 @@ def state_of(home: Home, export_id: str) -> str:
     return home.ask("audit", "exports", "show", "--org", "acme", export_id)["state"]
 
 
-@sample(1)
 @sample(2)
 @pytest.mark.parametrize(
     ("form", "coding"),

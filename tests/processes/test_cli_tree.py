@@ -44,7 +44,7 @@ def test_every_documented_command_exists():
 def test_every_command_starts_in_an_interpreter_of_its_own():
     """An import by another test must not be what makes a command known."""
     assert RECOVERY in COMMANDS
-    step = len(COMMANDS) // budget(12, len(COMMANDS))
+    step = len(COMMANDS) // budget(6, len(COMMANDS))
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         codes = dict(threads.map(started, {RECOVERY, *COMMANDS[::step]}))
 

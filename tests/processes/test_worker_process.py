@@ -17,6 +17,7 @@ from tests.budgets import only_full
 from tests.conftest import settings_over
 from tests.proc_files import children, command
 from tests.processes.homes import Home, Server, all_entries, eventually
+from tests.processes.supervised import die_in_a_process_of_its_own
 
 pytestmark = pytest.mark.slow
 
@@ -130,12 +131,6 @@ def test_the_worker_ends_with_its_server(home: Home, end):
 
     eventually(lambda: not Path(f"/proc/{worker}").exists(), "the worker's end")
     assert server.process.returncode == (-end if end is signal.SIGKILL else 0)
-
-
-def die_in_a_process_of_its_own(server: int) -> None:
-    """As a parser that crashes: it must not run in the server."""
-    assert os.getpid() != server, "computed in the server"
-    os._exit(1)
 
 
 async def test_what_ends_its_process_is_never_computed_in_the_server(tmp_path):
