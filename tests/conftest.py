@@ -50,6 +50,7 @@ from tests.postgres import _stop_shared_postgres, own_postgres, postgres, postgr
 from tests.run_costs import (
     collect_garbage_less_often,
     keep_bytecode,
+    load_without_collections,
     use_memory_for_files,
 )
 from tests.scheduling import group_of, pytest_xdist_make_scheduler
@@ -106,6 +107,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("countersign")
 
+load_without_collections()
 share_routes()
 share_compiled_statements()
 keep_bytecode()

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from service.cli.root import root as main
 from service.core.exit_codes import ExitCode
 from service.core.settings import REPOSITORY
+from tests.budgets import sample
 from tests.interpreters import start_module
 from tests.processes.command_tree import every_command
 from tests.processes.desks import Desk
@@ -101,6 +102,7 @@ def ended(home: Home, *words: str, stdout: int, **variables: str) -> tuple[int, 
 
 
 @slow
+@sample(1)
 @pytest.mark.parametrize("words", [("org", "list"), ("org", "list", "--json")], ids=" ".join)
 def test_output_to_a_full_disk_is_one_line(home, words):
     """The interpreter would try once more at its end, and end with a traceback."""
@@ -125,6 +127,7 @@ COMPLETING = {
 
 
 @slow
+@sample(3)
 @pytest.mark.parametrize(
     ("words", "variables"),
     [
@@ -188,6 +191,7 @@ main(sys.argv[1:-1], prog_name="countersign")
 
 
 @slow
+@sample(2)
 @pytest.mark.parametrize("module", ["click", "service.cli.orgs", "sqlalchemy"])
 def test_ctrl_c_while_modules_are_loaded_is_quiet(home, module):
     """Loading takes a second."""

@@ -22,7 +22,7 @@ from analytics.model.instants import format_us
 from service.app.supervisor import OVERDUE, Supervisor
 from service.audit.maintenance import OVERDUE_MIN_S
 from service.core.clock import utc_now
-from tests.budgets import only_full
+from tests.budgets import only_full, sample
 from tests.conftest import SCRAPER
 from tests.polling import eventually
 from tests.proc_files import descendants
@@ -71,7 +71,7 @@ class Sender:
         """As `send`, with a segment for each request."""
         for _ in range(requests):
             self.send(server)
-            eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+            eventually(lambda: metric(server, "countersign_journal_rows") == 0, "an empty journal")
 
     def check(self, server: Server) -> None:
         """Every accepted row is there, and once."""
@@ -113,7 +113,7 @@ def process_named(server: Server, name: str) -> int:
     return eventually(is_running, f"the process {name}")
 
 
-def sample(server: Server, name: str) -> float:
+def metric(server: Server, name: str) -> float:
     with server.client(headers=SCRAPER) as client:
         families = text_string_to_metric_families(client.get("/metrics").text)
         (value,) = {one.value for family in families for one in family.samples if one.name == name}
@@ -123,8 +123,8 @@ def sample(server: Server, name: str) -> float:
 def is_sealed_and_merged(server: Server) -> bool:
     """True once the journal is empty, and the day of the sender one segment, as today."""
     return (
-        sample(server, "countersign_journal_rows") == 0
-        and sample(server, "countersign_segments") == 2
+        metric(server, "countersign_journal_rows") == 0
+        and metric(server, "countersign_segments") == 2
     )
 
 
@@ -160,11 +160,11 @@ def test_rows_are_sealed_and_merged_by_processes_that_serve_nothing(
 def test_a_request_that_fills_the_journal_has_it_sealed_at_once(home: Home) -> None:
     """The process that knows of it does not seal."""
     server, sender = home.serve(seal_rows="1", seal_interval_s="80000"), Sender()
-    eventually(lambda: sample(server, "countersign_segments") == 1, "the first look")
+    eventually(lambda: metric(server, "countersign_segments") == 1, "the first look")
 
     sender.send(server, 2)
 
-    eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+    eventually(lambda: metric(server, "countersign_journal_rows") == 0, "an empty journal")
     sender.check(server)
 
 
@@ -242,7 +242,7 @@ def test_files_of_a_service_that_was_killed_whole_are_removed_by_the_next(
         new.rmdir()
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=only_full), "2"])
 def test_all_end_in_order_while_there_is_work(home: Home, workers: str) -> None:
     server, sender = home.serve(**EAGER, workers=workers), Sender()
     sender.send(server, 10)
@@ -355,7 +355,7 @@ def test_a_full_load_keeps_neither_sealing_nor_merging_from_their_work(home: Hom
 
     died = [line for line in server.log_lines() if line["event"] == "background_process_died"]
     assert [(line["name"], line["exit_code"]) for line in died] == [("maintenance", OVERDUE)]
-    eventually(lambda: sample(server, "countersign_journal_rows") == 0, "an empty journal")
+    eventually(lambda: metric(server, "countersign_journal_rows") == 0, "an empty journal")
     with server.client() as client:
         rows = all_entries(client, event="install_allowed", limit=500)
     accepted = [name for sender in senders for name in sender.accepted]
@@ -363,6 +363,7 @@ def test_a_full_load_keeps_neither_sealing_nor_merging_from_their_work(home: Hom
 
 
 @pytest.mark.slow
+@sample(2)
 @pytest.mark.parametrize("round_number", range(5))
 def test_a_stop_right_after_the_start_is_in_order(home: Home, round_number: int) -> None:
     server = home.serve()
