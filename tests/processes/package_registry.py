@@ -1,19 +1,18 @@
 """A package registry on loopback with real wheels and tarballs, for real package managers."""
 
+import asyncio
 import base64
 import hashlib
 import io
 import json
-import socket
-import struct
 import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,6 +25,8 @@ from tests.package_documents import (
     simple_page,
     wheel_name,
 )
+from tests.polling import HANG_S
+from tests.service.packages.proxy.registry import Asked, head, running_registry
 
 OLD = datetime(2024, 1, 1, tzinfo=UTC)
 
@@ -114,9 +115,6 @@ class PackageRegistry:
     busy_for: int = 0
     """So many requests from now on are refused with 429, and a `Retry-After` of a second."""
 
-    is_over: threading.Event = field(default_factory=threading.Event)
-    """Set when the test ends: until then it hangs."""
-
     sign: Callable[[str], dict[str, str]] | None = None
     """The signature that npm's registry has of a release, which it names with its digest."""
 
@@ -127,6 +125,34 @@ class PackageRegistry:
         body = tarball(name, version, **more)
         told = {key: value for key, value in more.items() if key != "program"}
         self.tarballs.setdefault(name, {})[version] = Tarball(body, at, told)
+
+    async def reply(self, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        """Answer as its faults want it; `npm audit`, the one POST, is told of nothing."""
+        self.asked.append(asked.path)
+        if self.busy_for > 0:
+            self.busy_for -= 1
+            writer.write(head(429, retry_after="1", content_length="0"))
+            return
+        if asked.method == "POST":
+            is_audit = asked.path.startswith("/npm/-/npm/v1/security/")
+            answer = ("application/json", b"{}") if is_audit else None
+        else:
+            answer = self.answer(asked.path)
+        is_down = self.is_down or self.fault == "fails"
+        status = 503 if is_down else 404 if answer is None else 200
+        content_type, body = (None if is_down else answer) or ("text/plain", b"")
+        length = len(body)
+        match self.fault:
+            case "hangs":
+                await asyncio.Event().wait()
+            case "resets":
+                writer.transport.abort()
+                return
+            case "sends a page":
+                content_type, body, length = "text/html", _PAGE, len(_PAGE)
+            case "sends half":
+                body = body[: length // 2]
+        writer.write(head(status, content_type=content_type, content_length=str(length)) + body)
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """The content type and body at `path`."""
@@ -193,65 +219,22 @@ def _urlsafe(digest: Any) -> str:
 
 @contextmanager
 def running_packages() -> Iterator[PackageRegistry]:
-    """A registry without packages."""
+    """A registry without packages; it answers in a thread of its own, whatever the test does."""
     registry = PackageRegistry()
+    with ThreadPoolExecutor(1) as thread, asyncio.Runner() as runner:
+        is_up = threading.Event()
+        over = asyncio.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        async def serve() -> None:
+            async with running_registry(registry.reply) as fake:
+                registry.url = fake.url
+                is_up.set()
+                await over.wait()
 
-        def do_GET(self) -> None:
-            self._send(registry.answer(self.path))
-
-        def do_POST(self) -> None:
-            """`npm audit`, which knows of nothing."""
-            self.rfile.read(int(self.headers["content-length"]))
-            is_audit = self.path.startswith("/npm/-/npm/v1/security/")
-            self._send(("application/json", b"{}") if is_audit else None)
-
-        def _send(self, answer: tuple[str, bytes] | None) -> None:
-            registry.asked.append(self.path)
-            if registry.busy_for > 0:
-                registry.busy_for -= 1
-                self.send_response(429)
-                self.send_header("retry-after", "1")
-                self.send_header("content-length", "0")
-                self.end_headers()
-                return
-            is_down = registry.is_down or registry.fault == "fails"
-            status = 503 if is_down else 404 if answer is None else 200
-            content_type, body = (None if is_down else answer) or ("text/plain", b"")
-            length = len(body)
-            match registry.fault:
-                case "hangs":
-                    registry.is_over.wait(600)
-                    return
-                case "resets":
-                    no_linger = struct.pack("ii", 1, 0)
-                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
-                    self.close_connection = True
-                    self.connection.close()
-                    return
-                case "sends a page":
-                    content_type, body, length = "text/html", _PAGE, len(_PAGE)
-                case "sends half":
-                    body = body[: length // 2]
-                    self.close_connection = True
-            self.send_response(status)
-            self.send_header("content-type", content_type)
-            self.send_header("content-length", str(length))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield registry
-    finally:
-        registry.is_over.set()
-        server.shutdown()
-        server.server_close()
+        serving = thread.submit(runner.run, serve())
+        assert is_up.wait(HANG_S)
+        try:
+            yield registry
+        finally:
+            runner.get_loop().call_soon_threadsafe(over.set)
+            serving.result(HANG_S)

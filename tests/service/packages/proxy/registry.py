@@ -61,8 +61,8 @@ def bomb(size: int) -> bytes:
 
 
 @asynccontextmanager
-async def running_registry() -> AsyncIterator[FakeRegistry]:
-    """A registry that knows nothing yet."""
+async def running_registry(otherwise: Answer | None = None) -> AsyncIterator[FakeRegistry]:
+    """A registry that knows nothing yet; `otherwise` answers for other paths, or it is 404."""
     registry = FakeRegistry()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -73,7 +73,7 @@ async def running_registry() -> AsyncIterator[FakeRegistry]:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             asked = await _read(reader)
             registry.asked.append(asked)
-            answer = registry.answers.get(asked.path)
+            answer = registry.answers.get(asked.path, otherwise)
             if answer is None:
                 writer.write(head(404, content_length="0"))
             else:
