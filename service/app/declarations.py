@@ -21,14 +21,13 @@ from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
 from service.store.organisations import (
     find_member,
+    find_named,
     find_org,
-    find_project,
-    find_team,
     get_member,
     list_team_admins,
 )
 from service.store.store import UnitOfWork
-from service.store.tables import Organisation
+from service.store.tables import Organisation, Project, Team
 from service.web.dependencies import BaseServices
 from service.web.documentation import Tag
 from service.web.models import Answer, Parsed
@@ -141,7 +140,7 @@ async def apply_org(
     for role, capabilities in declared.role_overrides.items():
         await set_role_override(work, org, role, capabilities, by)
     for name in declared.projects:
-        if await find_project(work.session, org, name) is None:
+        if await find_named(work.session, org, Project, name) is None:
             await create_project(work, org, name, by)
     await _apply_members(work, org, declared.members, by)
     await _apply_teams(work, org, declared.teams, by)
@@ -173,7 +172,7 @@ async def _apply_teams(
     work: UnitOfWork, org: Organisation, declared: dict[str, DeclaredTeam], by: AuditContext
 ) -> None:
     for name, wanted in declared.items():
-        team = await find_team(work.session, org, name)
+        team = await find_named(work.session, org, Team, name)
         if team is None:
             team = await create_team(work, org, name, by)
         with errors_at(f"teams.{name}"):

@@ -104,12 +104,6 @@ class Refusal(Exception):
         first.further = further
         return first
 
-    @property
-    def by_field(self) -> dict[str, str]:
-        """The texts of all faults that are of one field each, by field."""
-        faults = (self, *self.further)
-        return {fault.field: fault.text for fault in faults if fault.field is not None}
-
 
 class Invalid(Refusal):
     """The request is not valid; the text names the field."""

@@ -22,7 +22,7 @@ from service.core.ids import new_id
 from service.core.secrets import new_token, token_hash
 from service.core.settings import Settings
 from service.core.text_rules import check_name
-from service.store.organisations import get_project
+from service.store.organisations import get_named
 from service.store.store import UnitOfWork
 from service.store.tables import ApiKey, Organisation, Project
 
@@ -121,7 +121,7 @@ async def request_api_key(
     _require_all(require, asked.scopes, org)
     if not asked.project.isprintable():
         raise Invalid("project must be an id or a name of printable characters", field="project")
-    project = await get_project(work.session, org, asked.project) if asked.project else None
+    project = await get_named(work.session, org, Project, asked.project) if asked.project else None
     expires_at = terms.parse_expiry(asked.expires, work.now)
     return await issue_api_key(
         work, org, asked.name, project, by, scopes=asked.scopes, expires_at=expires_at
@@ -303,7 +303,7 @@ async def _issue_successor(
     """The key that replaces `key`, with `scopes`, and its secret."""
     project = None
     if key.project_id is not None:
-        project = await get_project(work.session, org, key.project_id)
+        project = await get_named(work.session, org, Project, key.project_id)
     lifetime = await _next_lifetime(work, key, terms)
     return await issue_api_key(
         work,

@@ -12,7 +12,7 @@ from service.access.roles import Capability
 from service.core.errors import Conflict
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
-from service.store.organisations import find_project, list_named_from
+from service.store.organisations import find_named, list_named_from
 from service.store.store import UnitOfWork
 from service.store.tables import Organisation, Project
 from service.web.dependencies import BaseServices
@@ -83,7 +83,7 @@ async def create_project(
 ) -> Project:
     """Create a project. Raises Invalid, Conflict."""
     check_name(name)
-    if await find_project(work.session, org, name) is not None:
+    if await find_named(work.session, org, Project, name) is not None:
         raise Conflict(f"project {name} already exists in {org.slug}")
     project = Project(id=new_id("proj"), tenant_id=org.id, name=name, created_at=work.now)
     work.session.add(project)

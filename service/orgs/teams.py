@@ -16,7 +16,7 @@ from service.core.errors import Conflict, NotFound
 from service.core.ids import new_id
 from service.core.text_rules import NAME_MAX, check_name
 from service.orgs.members import managed_member
-from service.store.organisations import find_team, get_team, list_named_from, list_team_offices
+from service.store.organisations import find_named, get_named, list_named_from, list_team_offices
 from service.store.store import UnitOfWork
 from service.store.tables import Member, Organisation, Team, TeamAdmin
 from service.web.dependencies import BaseServices
@@ -147,7 +147,7 @@ async def dismiss(call: WriteCall[BaseServices], team_id: str, member_id: str) -
 async def create_team(work: UnitOfWork, org: Organisation, name: str, by: AuditContext) -> Team:
     """Create a team. Raises Invalid, Conflict."""
     check_name(name)
-    if await find_team(work.session, org, name) is not None:
+    if await find_named(work.session, org, Team, name) is not None:
         raise Conflict(f"team {name} already exists in {org.slug}")
     team = Team(id=new_id("team"), tenant_id=org.id, name=name, created_at=work.now)
     work.session.add(team)
@@ -199,7 +199,7 @@ def _listed(team: Team, admins: Sequence[Member]) -> ListedTeam:
 async def _set_admin(
     call: WriteCall[BaseServices], team_id: str, name: str, *, is_admin: bool
 ) -> TeamAdminChange:
-    team = await get_team(call.session, call.org, team_id)
+    team = await get_named(call.session, call.org, Team, team_id)
     member = await managed_member(call, name)
     await set_team_admin(call.work, team, member, call.by, is_admin=is_admin)
     return TeamAdminChange(

@@ -172,48 +172,23 @@ async def list_names(
     return await rows_of(session, query, lambda *names: names)
 
 
-async def find_project(session: AsyncSession, org: Organisation, name: str) -> Project | None:
-    """The project with this id or name, or None."""
+async def find_named(
+    session: AsyncSession, org: Organisation, table: type[_Named], name: str
+) -> _Named | None:
+    """The team or project with this id or name, or None."""
     return await session.scalar(
-        select(Project).where(
-            Project.tenant_id == org.id, or_(Project.id == name, Project.name == name)
-        )
+        select(table).where(table.tenant_id == org.id, or_(table.id == name, table.name == name))
     )
 
 
-async def get_project(session: AsyncSession, org: Organisation, name: str) -> Project:
-    """The project with this id or name. Raises NotFound."""
-    project = await find_project(session, org, name)
-    if project is None:
-        raise NotFound(f"Project not found for this org: {name}")
-    return project
-
-
-async def list_projects(session: AsyncSession, org: Organisation) -> Sequence[Project]:
-    """The organisation's projects, by name."""
-    query = select(Project).where(Project.tenant_id == org.id).order_by(Project.name)
-    return (await session.scalars(query)).all()
-
-
-async def find_team(session: AsyncSession, org: Organisation, name: str) -> Team | None:
-    """The team with this id or name, or None."""
-    return await session.scalar(
-        select(Team).where(Team.tenant_id == org.id, or_(Team.id == name, Team.name == name))
-    )
-
-
-async def get_team(session: AsyncSession, org: Organisation, name: str) -> Team:
-    """The team with this id or name. Raises NotFound."""
-    team = await find_team(session, org, name)
-    if team is None:
-        raise NotFound(f"Team not found for this org: {name}")
-    return team
-
-
-async def list_teams(session: AsyncSession, org: Organisation) -> Sequence[Team]:
-    """The organisation's teams, by name."""
-    query = select(Team).where(Team.tenant_id == org.id).order_by(Team.name)
-    return (await session.scalars(query)).all()
+async def get_named(
+    session: AsyncSession, org: Organisation, table: type[_Named], name: str
+) -> _Named:
+    """The team or project with this id or name. Raises NotFound."""
+    named = await find_named(session, org, table, name)
+    if named is None:
+        raise NotFound(f"{table.__name__} not found for this org: {name}")
+    return named
 
 
 async def list_team_admins(session: AsyncSession, team: Team) -> Sequence[Member]:

@@ -20,7 +20,7 @@ from service.access.roles import Capability
 from service.ci.issuers.issuers import Issuers
 from service.core.errors import Conflict, Invalid, NotFound, errors_at
 from service.core.text_rules import parse_reason
-from service.store.organisations import get_project, get_team
+from service.store.organisations import get_named
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation, Origin, Project, Team
 from service.trust.bindings.changes import (
@@ -398,13 +398,13 @@ class _Names:
     async def project(self, name: str) -> Project:
         """The project with this id or name. Raises NotFound."""
         if name not in self._projects:
-            self._projects[name] = await get_project(self.session, self.org, name)
+            self._projects[name] = await get_named(self.session, self.org, Project, name)
         return self._projects[name]
 
     async def team(self, name: str) -> Team:
         """The team with this id or name. Raises NotFound."""
         if name not in self._teams:
-            self._teams[name] = await get_team(self.session, self.org, name)
+            self._teams[name] = await get_named(self.session, self.org, Team, name)
         return self._teams[name]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from service.store.organisations import get_project
+from service.store.organisations import get_named
 from service.store.tables import Organisation, Project
 from service.trust.bindings import sync_api
 from service.trust.bindings.rules import ACTIVE_MAX
@@ -142,11 +142,13 @@ async def test_a_longer_list_than_an_organisation_may_have_is_refused(world: Wor
 async def test_names_are_read_once_for_a_whole_list(world: World, monkeypatch) -> None:
     read = []
 
-    async def counted(session: AsyncSession, org: Organisation, name: str) -> Project:
+    async def counted(
+        session: AsyncSession, org: Organisation, table: type[Project], name: str
+    ) -> Project:
         read.append(name)
-        return await get_project(session, org, name)
+        return await get_named(session, org, table, name)
 
-    monkeypatch.setattr(sync_api, "get_project", counted)
+    monkeypatch.setattr(sync_api, "get_named", counted)
     entry = {"repository_id": 42, "project": "payments"}
     entries = [{**entry, "sub_pattern": f"a{number}"} for number in range(200)]
 
