@@ -307,8 +307,8 @@ def _trust(
         access,
         verifier,
         store,
-        audience=settings.audience,
-        lifetime=timedelta(seconds=settings.install_token_s),
+        settings.audience,
+        timedelta(seconds=settings.install_token_s),
     )
     return _Trust(
         issuers=issuers,

@@ -200,35 +200,24 @@ class Exporter:
         # Before anything is awaited: concurrent requests must not all find the slot free.
         self._take_slot(org.id, audit_context.actor)
         try:
-            export = await self._fixed(org, query, form, audit_context, now)
+            fixed_at = time.monotonic()
+            log = await open_log(self._store, self._lake, org, now)
+            export = Export(
+                export_id=new_id("exp"),
+                log=log,
+                query=query,
+                form=form,
+                rows=await log.count(query, self._time_max_s),
+                audit_context=audit_context,
+                started_at=now,
+                fixed_at=fixed_at,
+            )
             await self._announce(export)
             self._progress.add(export.export_id, export.progress)
         except BaseException:
             self._free_slot(org.id, audit_context.actor)
             raise
         return export
-
-    async def _fixed(
-        self,
-        org: Organisation,
-        query: Query,
-        form: FileForm,
-        audit_context: AuditContext,
-        now: datetime,
-    ) -> Export:
-        fixed_at = time.monotonic()
-        log = await open_log(self._store, self._lake, org, now)
-        rows = await log.count(query, self._time_max_s)
-        return Export(
-            export_id=new_id("exp"),
-            log=log,
-            query=query,
-            form=form,
-            rows=rows,
-            audit_context=audit_context,
-            started_at=now,
-            fixed_at=fixed_at,
-        )
 
     async def _announce(self, export: Export) -> None:
         """Record the export; if the client disconnects meanwhile, record that it ended empty."""

@@ -1,20 +1,17 @@
 """The sweeper: removes unused files and expired answers once no process can be using them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
 
 from analytics.storage.segment_metadata import Segment
-from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
-from service.core.clock import Clock
-from service.core.settings import Settings
 from service.store.catalog import delete_segments, list_retired, list_segment_ids
 from service.store.idempotency import delete_expired_answers
-from service.store.lease import SEAL, LeaseKeeper, revoke
-from service.store.store import Store
+from service.store.lease import SEAL, revoke
 
 
 class OpenTables(Protocol):
@@ -40,20 +37,11 @@ class OpenTables(Protocol):
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class GarbageCollector(LeasedJob):
     """Sweeps under the lease: files of a merge that has not ended look like orphans."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock: Clock,
-        open_tables: OpenTables,
-    ) -> None:
-        super().__init__(settings, store, lake, lease, clock)
-        self._open_tables = open_tables
+    _open_tables: OpenTables
 
     async def clear_orphans(self) -> int:
         """Remove files without a catalog line that are past the grace period; returns how many."""

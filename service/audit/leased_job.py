@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date
 
 import structlog
@@ -15,17 +16,15 @@ from service.store.lease import LeaseKeeper
 from service.store.store import Store
 
 
+@dataclass(eq=False)
 class LeasedJob:
     """The dependencies of such a job."""
 
-    def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._clock = clock
+    _settings: Settings
+    _store: Store
+    _lake: Lake
+    _lease: LeaseKeeper
+    _clock: Clock
 
 
 _log = structlog.get_logger(__name__)

@@ -118,13 +118,13 @@ async def find_entry(log: TenantLog, audit_id: str) -> str:
     return json_objects(rows, log.org.id)[0]
 
 
+@dataclass(frozen=True, slots=True)
 class AuditQueryService:
     """Answers audit queries within each organisation's retention."""
 
-    def __init__(self, store: Store, lake: Lake, cursor_key: bytes) -> None:
-        self._store = store
-        self._lake = lake
-        self._cursor_key = cursor_key
+    _store: Store
+    _lake: Lake
+    _cursor_key: bytes
 
     async def page(
         self,

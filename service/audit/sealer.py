@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -19,17 +19,14 @@ from analytics.model.errors import StoreFault
 from analytics.model.instants import utc_day
 from analytics.storage.journal_batches import CorruptBatch, JournalPart, in_parts, intact
 from analytics.storage.segment_metadata import Segment
-from service.audit.lake import Lake
 from service.audit.leased_job import DeferredErrors, LeasedJob
 from service.audit.refusals import JournalFull
-from service.core.clock import Clock
 from service.core.errors import StoreUnavailable
 from service.core.ids import new_id
 from service.core.settings import Settings
 from service.store.catalog import add_segments
 from service.store.journal import JournalSize, list_batches, list_pending_days, remove_batches
-from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import Store
+from service.store.lease import HeldLease, LeaseLost
 
 BATCH_ROWS: Final = 16
 """The minimum average of rows per batch in a full journal."""
@@ -133,17 +130,14 @@ def together(days: Iterable[PendingDay]) -> Iterator[list[PendingDay]]:
         yield run
 
 
+@dataclass(eq=False)
 class Sealer(LeasedJob):
     """Seals under a lease of its own, so that any number of processes may run a sealer.
 
     `wanted` is set when a journal has become large enough to be sealed.
     """
 
-    def __init__(
-        self, settings: Settings, store: Store, lake: Lake, lease: LeaseKeeper, clock: Clock
-    ) -> None:
-        super().__init__(settings, store, lake, lease, clock)
-        self.wanted = asyncio.Event()
+    wanted: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     async def seal_due(self, *, everything: bool = False) -> list[Segment]:
         """Seal each tenant-day that is due (all with `everything`); returns the new segments.

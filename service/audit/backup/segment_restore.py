@@ -173,15 +173,13 @@ async def choose_segments(
     return [by_id[segment_id] for segment_id in dict.fromkeys(ids)]
 
 
+@dataclass(frozen=True, slots=True)
 class SegmentRestore:
     """Restores segments from `sources`; each restore is an audit row `by` the operator."""
 
-    def __init__(
-        self, services: OperatorServices, sources: Sequence[SegmentSource], by: AuditContext
-    ) -> None:
-        self._services = services
-        self._sources = sources
-        self._by = by
+    _services: OperatorServices
+    _sources: Sequence[SegmentSource]
+    _by: AuditContext
 
     async def restore(self, segment: Segment) -> Outcome:
         """Put the file of `segment` back if it is missing or damaged.

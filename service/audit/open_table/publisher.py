@@ -7,7 +7,7 @@ since it was read. So a publication that is killed or repeated changes nothing t
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -25,9 +25,8 @@ from analytics.open_table.table_format import (
 )
 from analytics.storage.segment_metadata import Segment
 from service.audit.compactor import Compactor
-from service.audit.lake import Lake
 from service.audit.leased_job import LeasedJob
-from service.audit.open_table.places import ALL_TENANTS, LakePlaces, TableKey, lake_places
+from service.audit.open_table.places import ALL_TENANTS, TableKey, lake_places
 from service.audit.open_table.registry import (
     LakeState,
     delete_table,
@@ -36,13 +35,10 @@ from service.audit.open_table.registry import (
     read_state,
     set_head,
 )
-from service.core.clock import Clock
 from service.core.errors import file_fault
-from service.core.settings import Settings
 from service.core.threads import run_uncancellable
 from service.store.catalog import list_by_id
-from service.store.lease import HeldLease, LeaseKeeper, LeaseLost
-from service.store.store import Store
+from service.store.lease import HeldLease, LeaseLost
 
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
@@ -72,32 +68,21 @@ class Expired:
     metadata_files: int
 
 
+@dataclass(eq=False)
 class Publisher(LeasedJob):
     """Publishes under the lease, so that any number of processes may run a publisher."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        lake: Lake,
-        lease: LeaseKeeper,
-        clock: Clock,
-        compactor: Compactor,
-    ) -> None:
-        super().__init__(settings, store, lake, lease, clock)
-        self._compactor = compactor
-        self._places = lake_places(self._settings)
-        self._heads: dict[TableKey, tuple[datetime, TableHead]] = {}
-        """What this process last published as each table, and when.
+    _compactor: Compactor
+    _heads: dict[TableKey, tuple[datetime, TableHead]] = field(init=False, default_factory=dict)
+    """What this process last published as each table, and when.
 
-        Reading a table takes longer than the rest. An entry of another time is of another table:
-        that one was dropped, and begun again with the same version numbers.
-        """
+    Reading a table takes longer than the rest. An entry of another time is of another table: that
+    one was dropped, and begun again with the same version numbers.
+    """
 
-    @property
-    def places(self) -> LakePlaces:
-        """Where the tables are."""
-        return self._places
+    def __post_init__(self) -> None:
+        """Find out where the tables are."""
+        self.places = lake_places(self._settings)
 
     async def publish_due(self) -> None:
         """Publish what the settings ask for, and every table that was published before."""
@@ -117,7 +102,7 @@ class Publisher(LeasedJob):
         LeaseTaken, LeaseLost, LakeExtraMissing, StoreUnavailable, TableOvertaken.
         """
         for name in formats:
-            self._places.table(TableKey(FormatName(name)))  # is it installed?
+            self.places.table(TableKey(FormatName(name)))  # is it installed?
         async with self._lease.hold() as lease:
             await self._compactor.make_portable(lease)
             # Before the state is read, and under the lease, without which no segment is retired:
@@ -156,7 +141,7 @@ class Publisher(LeasedJob):
             dropped = [key for key in keys if key in known]
             for key in dropped:
                 # Before the table is forgotten: from then on its data files may be unlinked.
-                await self._run(partial(self._places.table(key).remove))
+                await self._run(partial(self.places.table(key).remove))
             async with lease.write() as work:
                 for key in dropped:
                     await delete_table(work.session, key)
@@ -173,7 +158,7 @@ class Publisher(LeasedJob):
             versions = await list_versions(session, tables)
         held: set[str] = set()
         for key in tables:
-            table = self._places.table(key)
+            table = self.places.table(key)
             since = at - self._kept_for
             with suppress(TableMissing):  # then it has no snapshots
                 head = await self._run(partial(table.read, versions[key]))
@@ -199,12 +184,12 @@ class Publisher(LeasedJob):
         self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
     ) -> Published:
         await self._lake.confirm_prefix()
-        table = self._places.table(key)
+        table = self.places.table(key)
         before = await self._read(table, key, state)
         wanted = {live.segment_id: live.rows for live in state.live_of(key)}
         new, removed = difference(before, wanted)
         there, absent = await self._publishable(new)
-        added = [(segment, self._places.uri(segment)) for segment in there]
+        added = [(segment, self.places.uri(segment)) for segment in there]
         change = SnapshotChange(added, removed, state.complete_through(key, absent), at)
         rows = sum(wanted.values()) - sum(segment.rows for segment in absent)
         head = before
@@ -247,7 +232,7 @@ class Publisher(LeasedJob):
         self, lease: HeldLease, key: TableKey, state: LakeState, at: datetime
     ) -> Expired:
         await self._lake.confirm_prefix()
-        table, line = self._places.table(key), state.tables[key]
+        table, line = self.places.table(key), state.tables[key]
         head = await self._read(table, key, state)
         if head is None:
             return Expired(key, 0, 0)
@@ -299,7 +284,7 @@ class Publisher(LeasedJob):
         at: datetime,
     ) -> None:
         async with lease.write() as work:
-            location = self._places.location(key)
+            location = self.places.location(key)
             with _overtaken_as_lost():
                 await set_head(work.session, key, location, before, head, rows, at)
         # Only once it is committed: a head that was refused must not be taken for the table's.

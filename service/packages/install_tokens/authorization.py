@@ -102,22 +102,15 @@ def install_principal(
     return InstallPrincipal(key, install_token_id, secret_id)
 
 
+@dataclass(frozen=True, slots=True)
 class InstallAuthorizer:
     """Authorises requests to install."""
 
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        access: Authorizer,
-        verifier: Verifier,
-        store: Store,
-        clock: Clock,
-    ) -> None:
-        self._authenticator = authenticator
-        self._access = access
-        self._verifier = verifier
-        self._store = store
-        self._clock = clock
+    _authenticator: Authenticator
+    _access: Authorizer
+    _verifier: Verifier
+    _store: Store
+    _clock: Clock
 
     async def authorize(
         self, request: Request, slug: str, credentials: InstallCredentials

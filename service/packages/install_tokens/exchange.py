@@ -1,5 +1,6 @@
 """Exchanges an API key and a CI job's token for an install token: the rule and its endpoint."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final, Self
 
@@ -31,25 +32,16 @@ from service.web.request_parsing import query_parameters
 from service.web.responses import json_answer
 
 
+@dataclass(frozen=True, slots=True)
 class InstallTokenIssuer:
     """Issues install tokens to CI jobs that a binding trusts."""
 
-    def __init__(
-        self,
-        authenticator: Authenticator,
-        access: Authorizer,
-        verifier: Verifier,
-        store: Store,
-        *,
-        audience: str,
-        lifetime: timedelta,
-    ) -> None:
-        self._authenticator = authenticator
-        self._access = access
-        self._verifier = verifier
-        self._store = store
-        self._audience = audience
-        self._lifetime = lifetime
+    _authenticator: Authenticator
+    _access: Authorizer
+    _verifier: Verifier
+    _store: Store
+    _audience: str
+    _lifetime: timedelta
 
     async def authorize(self, request: Request, slug: str) -> tuple[ApiKeyPrincipal, Organisation]:
         """The API key of `request`, with the job that its CI token proves; and its organisation.

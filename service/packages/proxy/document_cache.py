@@ -76,6 +76,7 @@ _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class DecodedDocuments(Generic[_Value]):
     """The values of stored documents. Safe to use from several threads.
 
@@ -83,16 +84,10 @@ class DecodedDocuments(Generic[_Value]):
     30 ms, during which the thread holds the interpreter's lock: it is emptied entry by entry.
     """
 
-    def __init__(
-        self,
-        memory: ByteCache,
-        decode: Callable[[bytes], _Value],
-        release: Callable[[_Value], object],
-    ) -> None:
-        """`release` empties a value that is no longer used."""
-        self._memory = memory
-        self._decode = decode
-        self._release = release
+    _memory: ByteCache
+    _decode: Callable[[bytes], _Value]
+    _release: Callable[[_Value], object]
+    """Empties a value that is no longer used."""
 
     def use(self, stored: StoredDocument, function: Callable[[_Value], _Result]) -> _Result:
         """The result of `function` on the document, of which it may keep single entries only."""

@@ -188,7 +188,7 @@ def notes(report: AccessReport) -> list[str]:
     return [unknown, _SCOPE]
 
 
-def report_form(report: AccessReport) -> AccessReportAnswer:
+def report_answer(report: AccessReport) -> AccessReportAnswer:
     """The report as the API answers it."""
     admins = report.admins()
     may = {role: [each.value for each in report.capabilities(role)] for role in Role}
@@ -223,7 +223,7 @@ def report_form(report: AccessReport) -> AccessReportAnswer:
 
 def report_json(report: AccessReport) -> bytes:
     """The report as JSON, encoded in parts."""
-    form = report_form(report)
+    form = report_answer(report)
     parts: dict[str, msgspec.Raw] = {}
     for name in _LISTS:
         entries = getattr(form, name)
@@ -241,7 +241,7 @@ def report_csv(report: AccessReport) -> str:
     # All are quoted: some spreadsheets begin a cell at a `;`, too.
     writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    for line in _csv_lines(report_form(report)):
+    for line in _csv_lines(report_answer(report)):
         writer.writerow([guarded(cell) for cell in line])
     return file.getvalue()
 

@@ -462,7 +462,8 @@ class TestOnDisk:
         documents.publishes("a")
         await documents.cache.get("a", "acme")
         async with reopened() as later:
-            later.cache._decoded._decode = _decode_that_fails_at_first(later)
+            decode = _decode_that_fails_at_first(later)
+            later.cache._decoded = replace(later.cache._decoded, _decode=decode)
             with capture_logs() as logs:
                 assert await value(later) == {"name": "a"}
         assert [line["event"] for line in logs] == ["cached_document_damaged"]
