@@ -1,17 +1,19 @@
 """How much the tests try: a part for every commit, everything with `make test-all`."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 
 from tests.tiers import IS_FULL
 
+_Number = TypeVar("_Number", int, float)
+
 only_full: Final = pytest.mark.full
 """Marks what `make test-all` alone runs."""
 
 
-def budget(part: int, everything: int) -> int:
-    """How often a test is to try: `part` in `make test`, `everything` in `make test-all`."""
+def budget(part: _Number, everything: _Number) -> _Number:
+    """How often, how much or how long a test tries: `part` in `make test`, else `everything`."""
     return everything if IS_FULL else part
 
 

@@ -18,6 +18,10 @@ from service.core.settings import Settings
 
 DATABASE: Final = os.environ.get("DATABASE") or "sqlite"
 IS_POSTGRESQL: Final = DATABASE == "postgresql"
+SHORT_WAIT_S: Final = 1.0 if IS_POSTGRESQL else 0.2
+"""How long a service waits for a database that a test locks. PostgreSQL's must suffice for a new
+connection on a busy machine."""
+
 if DATABASE not in {"sqlite", "postgresql"}:
     raise pytest.UsageError(f"DATABASE is sqlite or postgresql, not {DATABASE}")
 

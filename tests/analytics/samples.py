@@ -1,7 +1,7 @@
 """Sample rows, and a small audit folder that seals and journals what it is given."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,19 @@ def sample_row(created_at: datetime = NOON, **changes: Any) -> AuditRow:
 def batch_of(rows: Sequence[AuditRow], first_seq: int = 1, day: date | None = None) -> JournalBatch:
     """`rows` as the journal holds them."""
     encoded = encode_day(day or rows[0].created_at.date(), list(rows))
-    return JournalBatch(**asdict(encoded), first_seq=first_seq)
+    values = {one.name: getattr(encoded, one.name) for one in fields(encoded)}
+    return JournalBatch(**values, first_seq=first_seq)
 
 
 def table_of(rows: Sequence[AuditRow], first_seq: int = 1) -> pa.Table:
     """`rows` as an AUDIT_SCHEMA table, seq counting up from `first_seq`."""
     return decode_batch(batch_of(rows, first_seq))
+
+
+def table_by_seq(rows: Mapping[int, AuditRow], seq_base: int = 0) -> pa.Table:
+    """The same of rows of one day with these seqs, which may have gaps, less `seq_base`."""
+    seqs = pa.array([seq - seq_base for seq in rows], AUDIT_SCHEMA.field("seq").type)
+    return table_of(list(rows.values())).set_column(0, AUDIT_SCHEMA.field("seq"), seqs)
 
 
 def sealed(root: Path, segment_id: str, rows: Sequence[AuditRow], first_seq: int = 1) -> Segment:

@@ -103,7 +103,7 @@ def seqs(lake: SampleLake, query: Query, limit: int = 10) -> list[int]:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(6, 60))
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=budget(3, 60))
 @given(
     runs=RUNS,
     since=BOUNDS,

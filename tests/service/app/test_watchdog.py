@@ -22,7 +22,7 @@ from service.core.exit_codes import ExitCode
 from tests.polling import HANG_S
 
 STALL_S = 10.0
-STALLS_ALONE_S = 1.0
+STALLS_ALONE_S = 0.5
 PTRACE_SEIZE = 0x4206
 
 
@@ -101,7 +101,7 @@ def test_a_process_that_is_debugged_does_not_end(tmp_path: Path) -> None:
     process = start_stalling(tmp_path / "log")
     try:
         attach_to(process.pid)
-        process.join(3 * STALLS_ALONE_S)
+        process.join(4 * STALLS_ALONE_S)
 
         assert process.exitcode is None
     finally:

@@ -24,6 +24,7 @@ from service.core.errors import SEGMENT_DAMAGED, StorageBusy
 from tests.analytics.samples import sample_row
 from tests.conftest import ADMIN_TOKEN, BY_OPERATOR, START, refused, settings_over
 from tests.crashes import watched_steps
+from tests.databases import SHORT_WAIT_S
 from tests.other_programs import write_lock
 from tests.polling import until
 
@@ -33,7 +34,7 @@ TODAY = START.date().isoformat()
 @pytest.fixture
 def settings(tmp_path):
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=SHORT_WAIT_S)
 
 
 @pytest.fixture

@@ -148,13 +148,13 @@ async def check_crash(audit, ending, name, last: tuple[str, int, str]) -> None:
     await assert_it_is_completed(audit, operation, operation.done(before))
 
 
-@sample(24)
+@sample(16)
 @pytest.mark.parametrize(("name", "step", "number", "after"), CRASHES)
 async def test_a_crash_loses_and_doubles_nothing(audit, name, step, number, after):
     await check_crash(audit, "power", name, (step, number, after))
 
 
-@sample(8)
+@sample(5)
 @pytest.mark.parametrize(
     ("name", "step", "number", "after"),
     [crash for crash in CRASHES if crash[1] in {"fsync", "mkdir", "rename"}],

@@ -34,7 +34,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def impatient(settings: Settings, clock: SettableClock) -> AsyncIterator[AuditWorld]:
     """A service that gives up soon."""
-    changed = structs.replace(settings, query_max_s=0.3)
+    changed = structs.replace(settings, query_max_s=0.1)
     async with running_world(changed, clock, has_sealer=False) as world:
         yield AuditWorld(world)
 

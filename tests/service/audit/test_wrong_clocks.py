@@ -189,7 +189,7 @@ def _is_refused(off: timedelta, database_off: timedelta) -> bool:
     return are_different or min(off, database_off) > 48 * HOUR
 
 
-@sample(4)
+@sample(3)
 @pytest.mark.parametrize("off", OFFSETS, ids=str)
 async def test_a_machines_clock(machine, off):
     """Nothing that is covered goes, and what is refused is what could have gone early."""
@@ -202,7 +202,7 @@ async def test_a_machines_clock(machine, off):
     assert bool(machine.refusals) is (abs(off) > 48 * HOUR)
 
 
-@sample(3)
+@sample(2)
 @pytest.mark.parametrize("off", OFFSETS, ids=str)
 async def test_a_wrong_clock_at_the_first_start_breaks_no_promise(machine, off):
     """There is no record yet; the first one is the wrong clock's own."""
@@ -255,7 +255,7 @@ PAIRS = [
 """Of the node's clock and the database's: each alone, both alike, both by different amounts."""
 
 
-@sample(5)
+@sample(4)
 @pytest.mark.parametrize(("off", "database_off"), PAIRS, ids=str)
 async def test_a_nodes_clock_and_the_databases(node, off, database_off):
     await _used(node)

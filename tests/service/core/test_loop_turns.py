@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 from quart import Quart, Response
 
+from service.app import hypercorn_server
 from service.app.hypercorn_server import ServerConfig, serve
 from service.core.header_names import ADMIN_TOKEN_HEADER
 from service.core.loop_turns import (
@@ -553,7 +554,8 @@ async def test_heavy_steps_are_held_from_the_first_byte_of_a_request_to_the_last
         writer.close()
 
 
-async def test_nothing_is_held_for_a_connection_that_is_closed(loop):
+async def test_nothing_is_held_for_a_connection_that_is_closed(loop, monkeypatch):
+    monkeypatch.setattr(hypercorn_server, "LINGER_S", 0.1)
     async with served(Quart(__name__), loop.turns) as (config, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n")

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -15,6 +16,7 @@ from service.store.store import Store
 from service.store.tables import Member
 from tests.budgets import only_full
 from tests.conftest import START, running_world
+from tests.databases import SHORT_WAIT_S
 from tests.other_programs import write_lock
 from tests.service.store.conftest import add_org, database
 
@@ -154,7 +156,8 @@ async def test_a_damaged_database_is_unavailable(store, settings):
     ],
 )
 async def test_over_http_a_locked_database_is_a_503(settings, clock, method, path):
-    async with running_world(settings, clock, has_sealer=False) as world:
+    impatient = msgspec.structs.replace(settings, database_wait_s=SHORT_WAIT_S)
+    async with running_world(impatient, clock, has_sealer=False) as world:
         with write_lock(settings.data_dir):
             body = {
                 "issuer": "https://token.actions.githubusercontent.com",

@@ -26,7 +26,7 @@ from service.core.errors import StorageFull
 from service.store.catalog import list_live_segments, retire_segments
 from service.store.lease import LeaseTaken
 from service.store.verification import list_damaged
-from tests.budgets import budget
+from tests.budgets import budget, sample
 from tests.conftest import BY_OPERATOR, START, settings_over
 from tests.crashes import PowerCut, full_disk, kill_process, power_cut_after
 from tests.seaweedfs import versioned
@@ -348,7 +348,7 @@ async def test_an_object_is_restored_from_a_backup_by_version(filled, bucket, tm
         await moved.close()
 
 
-@pytest.mark.parametrize("steps", range(0, 33, budget(3, 1)))
+@pytest.mark.parametrize("steps", range(0, 33, budget(5, 1)))
 async def test_a_crash_at_any_step_loses_and_doubles_nothing(filled, stored, backup, steps):
     """The next run completes it; what is left is a file that a sweep removes."""
     before = await rows(filled)
@@ -373,6 +373,7 @@ async def test_a_crash_at_any_step_loses_and_doubles_nothing(filled, stored, bac
 
 
 @pytest.mark.slow
+@sample(4)
 @pytest.mark.parametrize("settings", ["folder"], indirect=True)
 @pytest.mark.parametrize(
     ("step", "after"),

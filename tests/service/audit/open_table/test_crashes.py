@@ -20,7 +20,7 @@ from tests.service.audit.open_table.conftest import LakeWorld, answers_of
 from tests.service.audit.open_table.test_removal import HOUR, merge, unlink
 
 STEPS_MAX = 200
-STRIDE = budget(11, 1)
+STRIDE = budget(17, 1)
 """Every how many steps a crash is tried."""
 
 pytestmark = pytest.mark.slow

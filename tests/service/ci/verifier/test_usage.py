@@ -17,6 +17,7 @@ from service.core.settings import Settings
 from service.store.tables import Organisation
 from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
 from tests.crashes import PowerCut, at, power_cut
+from tests.databases import SHORT_WAIT_S
 from tests.polling import HANG_S, until
 from tests.service.trust.rejected.notes import another_store, locked
 
@@ -26,7 +27,7 @@ LATER = START + timedelta(seconds=5)
 @pytest.fixture
 def settings(tmp_path) -> Settings:
     """A database that is not waited for long."""
-    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=1.0)
+    return msgspec.structs.replace(settings_over(tmp_path), database_wait_s=SHORT_WAIT_S)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 
 from analytics.model.ecosystems import Ecosystem
+from service.packages.proxy import circuit_breaker
 from service.packages.proxy.answers import UpstreamLimits
 from service.packages.proxy.circuit_breaker import CircuitState
 from service.packages.proxy.upstream import Upstream
@@ -103,7 +104,9 @@ async def moody(registry: FakeRegistry) -> Moody:
 
 
 @pytest.fixture
-async def served(proxied: Proxied) -> AsyncIterator[Served]:
+async def served(proxied: Proxied, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    """An open circuit lasts shorter than usual, but for `make test-all`."""
+    monkeypatch.setattr(circuit_breaker, "OPEN_S", budget(0.5, circuit_breaker.OPEN_S))
     async with serving(proxied) as running:
         yield running
 

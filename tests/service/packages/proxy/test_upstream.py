@@ -39,7 +39,9 @@ SMALL = UpstreamLimits(
 
 def limits_for(answer: Answer) -> UpstreamLimits:
     """Only one of the two times can be reached, however slow the machine is."""
-    return replace(SMALL, progress_s=HANG_S) if answer is slow else SMALL
+    if answer is not slow:
+        return SMALL
+    return replace(SMALL, progress_s=HANG_S, document_s=0.5, file_s=0.5)
 
 
 def upstream_of(
@@ -220,7 +222,7 @@ class TestDocument:
     @pytest.mark.parametrize(
         ("answer", "reason"),
         [
-            (slow, "not all there within 2 s"),
+            (slow, "not all there within 0.5 s"),
             (silent, "ReadTimeout"),
             (endless, "longer than 100000"),
             (cut, "RemoteProtocolError"),
@@ -568,7 +570,7 @@ class TestFile:
     @pytest.mark.parametrize(
         ("answer", "reason"),
         [
-            (slow, "not all there within 2 s"),
+            (slow, "not all there within 0.5 s"),
             (silent, "ReadTimeout"),
             (endless, "longer than 100000"),
             (cut, "RemoteProtocolError"),

@@ -26,7 +26,7 @@ from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
 from tests.service.store.postgres.conftest import open_store
 
-WAIT_S = 3.0
+WAIT_S = 2.0
 """Long enough for a busy machine to connect anew."""
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def settings(settings: Settings, own_postgres: PostgresServer) -> Settings:
     """Over a new database of a server that can be paused."""
     url = own_postgres.url(own_postgres.create_database(EMPTY))
-    return msgspec.structs.replace(settings, database_url=url, database_wait_s=3.0)
+    return msgspec.structs.replace(settings, database_url=url, database_wait_s=2.0)
 
 
 @pytest.fixture
