@@ -6,7 +6,7 @@ for a change, call the handler, encode its answer. Audit rows of changes have th
 `actor_tenant_id`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import (
@@ -94,50 +94,23 @@ class OperatorResource(EndpointGroup, Generic[_S]):
     def __init__(self, name: str, path: str, tag: Tag, services: type[_S]) -> None:
         super().__init__(name, f"/api/v1/operator{path}", tag)
         self.services = services
-        calls = self._called
-        changes = self._changed
-        self.get: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "GET", calls)
-        self.post_read: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST", calls)
-        self.post_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST", calls)
-        self.delete_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "DELETE", calls)
-        self.post: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "POST", changes)
-        self.put: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PUT", changes)
-        self.patch: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PATCH", changes)
-        self.delete: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "DELETE", changes)
-
-    async def _called(
-        self,
-        caller: Operator,
-        handler: EndpointHandler,
-        given: Sequence[Any],
-        variables: Mapping[str, str],
-    ) -> Any:  # noqa: ANN401 - each handler has its own answer
-        call = OperatorCall(group_of(self.services), caller)
-        return await handler(call, *given, **variables)
-
-    async def _changed(
-        self,
-        caller: Operator,
-        handler: EndpointHandler,
-        given: Sequence[Any],
-        variables: Mapping[str, str],
-    ) -> Any:  # noqa: ANN401 - each handler has its own answer
-        services = group_of(self.services)
-        async with services.store.write() as work:
-            call = OperatorWriteCall(services, caller, work)
-            return await handler(call, *given, **variables)
-
-
-_Run = Callable[[Operator, EndpointHandler, Sequence[Any], Mapping[str, str]], Awaitable[Any]]
+        self.get: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "GET")
+        self.post_read: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST")
+        self.post_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "POST")
+        self.delete_in_steps: _Endpoints[OperatorCall[_S]] = _Endpoints(self, "DELETE")
+        self.post: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "POST", is_change=True)
+        self.put: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PUT", is_change=True)
+        self.patch: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "PATCH", is_change=True)
+        self.delete: _Endpoints[OperatorWriteCall[_S]] = _Endpoints(self, "DELETE", is_change=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoints(Generic[_Call]):
-    """Registers handlers of one method, which receive a `_Call`."""
+    """Registers handlers of one method, which receive a `_Call`; a change is one transaction."""
 
     resource: OperatorResource[Any]
     method: str
-    run: _Run
+    is_change: bool = False
 
     # fmt: off
     @overload
@@ -204,14 +177,16 @@ class _Endpoints(Generic[_Call]):
                 async with AsyncExitStack() as stack:
                     sent = await takes.sent()
                     if isinstance(body, Upload):
-                        sent += (
-                            await stack.enter_async_context(
-                                spooled(
-                                    request, body.media, body.bytes_max, services.settings.temp_dir
-                                )
-                            ),
+                        file = spooled(
+                            request, body.media, body.bytes_max, services.settings.temp_dir
                         )
-                    return answered(await self.run(caller, handler, sent, variables), status)
+                        sent += (await stack.enter_async_context(file),)
+                    call = OperatorCall(services, caller)
+                    if self.is_change:
+                        work = await stack.enter_async_context(services.store.write())
+                        call = OperatorWriteCall(services, caller, work)
+                    answer = await handler(call, *sent, **variables)
+                return answered(answer, status)
 
             self.resource.add(
                 operation,
