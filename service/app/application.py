@@ -15,6 +15,7 @@ from quart.typing import ResponseTypes
 from werkzeug.datastructures import ImmutableDict
 from werkzeug.exceptions import HTTPException
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
+from werkzeug.routing import BaseConverter
 from werkzeug.wrappers import Response as BaseResponse
 
 from analytics.model.errors import StoreFault, StoreUnreachable
@@ -47,7 +48,6 @@ from service.core.errors import (
     Unauthenticated,
 )
 from service.core.ids import new_request_id
-from service.core.paths import BindingName, RowName
 from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
 from service.orgs.domains import resource as domains
@@ -272,6 +272,22 @@ _BLUEPRINTS: Final = (
     dashboard_exceptions,
     dashboard_proxy,
 )
+
+
+class RowName(BaseConverter):
+    """An audit row's id: anything but the name of a sibling endpoint.
+
+    Without this a GET of `…/audit/events` would look up a row of that name, and a wrong method
+    would be answered with `Allow: GET`.
+    """
+
+    regex = r"(?!(?:events|searches)\Z)[^/]+"
+
+
+class BindingName(BaseConverter):
+    """A binding's id: anything but the name of a sibling endpoint."""
+
+    regex = r"(?!(?:explain|rejected|revoke|sync)\Z)[^/]+"
 
 
 class App(Quart):

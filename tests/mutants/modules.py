@@ -266,7 +266,7 @@ _TESTS: Final = {
     "service/packages/proxy/admission.py": "test_admission test_limits test_request_rates",
     "service/packages/proxy/artifacts.py": "test_changed_artifacts",
     "service/packages/proxy/blocked.py": "test_blocked",
-    "service/packages/proxy/bodies.py": "test_upstream",
+    "service/packages/proxy/answers.py": "test_upstream",
     "service/packages/proxy/circuit_breaker.py": "test_circuit_breaker",
     "service/packages/proxy/credentials.py": "test_credentials",
     "service/packages/proxy/disk_cache.py": "test_file_cache test_document_cache",

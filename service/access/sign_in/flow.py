@@ -7,11 +7,10 @@ import re
 import secrets
 from datetime import datetime
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from service.access.sign_in.providers import Provider
 from service.access.sign_in.signed_cookie import SignedValue, expiry
-from service.core.paths import overview_path
 
 NEXT_CHARS_MAX: Final = 1000
 _RANDOM_BYTES: Final = 32
@@ -87,3 +86,8 @@ def page_after(next_page: str | None, slug: str) -> str:
     if page is not None and page["slug"] in {None, slug}:
         return page[0]
     return overview_path(slug)
+
+
+def overview_path(slug: str) -> str:
+    """Path of an organisation's first page, which each of its members may read."""
+    return f"/admin/ui/orgs/{quote(slug)}"

@@ -12,7 +12,7 @@ import msgspec
 
 from service.core.errors import Invalid
 from service.packages.names import NamePattern, PatternIndex
-from service.packages.proxy.bodies import BodyFault, Gunzip
+from service.packages.proxy.answers import BodyFault, Gunzip
 
 QUERIES: Final = frozenset({"advisories/bulk", "audits", "audits/quick"})
 """Below `/-/npm/v1/security/`."""

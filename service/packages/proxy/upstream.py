@@ -29,13 +29,14 @@ from service.core.http_client import outgoing_client
 from service.core.origins import Registry, WebOrigin
 from service.packages.proxy.admission import AdmissionQueue, Holder, Permit, RequestRates
 from service.packages.proxy.answers import (
+    BodyFault,
     FileStream,
     RegistryDocument,
     UpstreamHealth,
     UpstreamLimits,
     Validators,
+    read_body,
 )
-from service.packages.proxy.bodies import BodyFault, read_body
 from service.packages.proxy.circuit_breaker import (
     WORST_FIRST,
     CircuitBreaker,

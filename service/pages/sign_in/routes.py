@@ -39,13 +39,19 @@ from service.access.sign_in.eligible_memberships import (
     list_eligible_memberships,
 )
 from service.access.sign_in.exchange import error_code
-from service.access.sign_in.flow import Flow, authorization_url, begin, own_page, page_after
+from service.access.sign_in.flow import (
+    Flow,
+    authorization_url,
+    begin,
+    overview_path,
+    own_page,
+    page_after,
+)
 from service.access.sign_in.identity import Identity
 from service.access.sign_in.providers import Provider
 from service.access.sign_in.services import SignInServices
 from service.access.sign_in.signed_cookie import SignedValue, expiry
 from service.core.errors import NotFound
-from service.core.paths import overview_path
 from service.orgs.members import add_member
 from service.pages.page import Form, OwnCall, page_post
 from service.store.organisations import get_org_by_id

@@ -9,9 +9,9 @@ from quart.typing import TestClientProtocol as Client
 
 from service.access.roles import Capability
 from service.app import application
+from service.app.application import BindingName, RowName
 from service.audit.services import AuditServices
 from service.core.errors import Conflict, NotFound
-from service.core.paths import BindingName, RowName
 from service.core.settings import REPOSITORY
 from service.orgs.teams import create_team
 from service.pages.page import IssuedSecret, Page, View, bind_form

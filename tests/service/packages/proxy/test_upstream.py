@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from service.core.origins import parse_registry
 from service.packages.proxy.admission import AdmissionLimits, AdmissionQueue
-from service.packages.proxy.answers import UpstreamLimits, Validators
-from service.packages.proxy.bodies import MEMBERS_MAX
+from service.packages.proxy.answers import MEMBERS_MAX, UpstreamLimits, Validators
 from service.packages.proxy.circuit_breaker import FAILURES_MAX, OPEN_S, STALL_S, CircuitState
 from service.packages.proxy.upstream import REDIRECTS_MAX, Upstream
 from service.packages.refusals import (
