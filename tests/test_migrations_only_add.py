@@ -9,9 +9,15 @@ from service.core.settings import REPOSITORY
 
 VERSIONS: Final = REPOSITORY / "service" / "store" / "migrations" / "versions"
 
+FILLED: Final = (
+    "INSERT INTO advisory_names (name, ecosystem, package, advisory_id) SELECT DISTINCT"
+    " CASE feed WHEN 'osv' THEN advisory_id ELSE substr(advisory_id, length(feed) + 2) END,"
+    " ecosystem, package, advisory_id FROM advisories"
+)
 EXCEPTIONS: Final = {
     ("0023", "bulk_insert", ""): "the first schema: no older program uses it",
     ("0023", "create_index", ""): "the first schema: no older program uses it",
+    ("0024", "execute", FILLED): "fills the new table",
 }
 """What a migration does besides adding, and why older programs go on working.
 

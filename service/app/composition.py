@@ -48,6 +48,7 @@ from service.packages.install_tokens.exchange import InstallTokenIssuer
 from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import load_feed_states
+from service.packages.policy.search_ids import read_advisory, read_rule
 from service.packages.proxy.admission import AnswerLimiter
 from service.packages.proxy.artifacts import Artifacts
 from service.packages.proxy.install_log import InstallLog
@@ -147,7 +148,11 @@ class Services(_Trust, _SegmentJobs, _Installs):
         """The groups of which each route receives one."""
         shared = (self.settings, self.clock, self.access, self.store)
         audit = AuditServices(
-            *shared, self.lake, self.audit_queries, self.exporter, readers=(read_package,)
+            *shared,
+            self.lake,
+            self.audit_queries,
+            self.exporter,
+            readers=(read_advisory, read_package, read_rule),
         )
         policy = PolicyServices(*shared, self.lake, self.policies, self.release_dates, self.worker)
         bindings = self.binding_services()

@@ -65,7 +65,7 @@ _GITLAB_JOB: Final = re.compile(
 
 _GITHUB_PAGE: Final = re.compile(
     r"(?:[^/@]*@)?(?:[\w.-]*github[\w.-]*[/:]|[\w.-]+/(?=[\w.-]+/[\w.-]+/actions/))"
-    r"(?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?"
+    r"(?!advisories/)(?P<repository>[\w.-]+/[\w.-]+?)(?:\.git)?(?!/security/advisories/)"
     r"(?:/actions/runs/(?P<run_id>[0-9]+)(?:/.*)?|/.*)?"
 )
 _GITLAB_PAGE: Final = re.compile(

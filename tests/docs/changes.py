@@ -304,13 +304,13 @@ async def versions(services, slug, name):
                     "    example: Mapped[str | None]\n"
                 )
             },
-            "service/store/migrations/versions/0024_example.py": {
+            "service/store/migrations/versions/0025_example.py": {
                 NEW_FILE: """\
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0024"
-down_revision = "0023"
+revision = "0025"
+down_revision = "0024"
 branch_labels = None
 depends_on = None
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, NamedTuple, cast
 
 import msgspec
-from sqlalchemy import Table, and_, bindparam, insert, select, tuple_, update
+from sqlalchemy import Table, and_, bindparam, insert, literal, select, tuple_, update
 
 from analytics.model.ecosystems import Ecosystem
 from service.core.errors import Conflict, Invalid
@@ -17,7 +17,7 @@ from service.packages.policy.blocklist_contents import Scope, own_id
 from service.packages.policy.osv import OsvRecord
 from service.packages.policy.osv_zip import ReadRecord
 from service.store.store import Store, SyncUnitOfWork
-from service.store.tables import AdvisoryEntry, BlocklistImport
+from service.store.tables import AdvisoryEntry, AdvisoryName, BlocklistImport
 from service.store.tables.base import AnyText
 
 BATCH_ROWS: Final = 2_000
@@ -29,6 +29,18 @@ EXAMPLES_MAX: Final = 20
 """How many unreadable records are named."""
 
 ADD: Final = insert(cast("Table", AdvisoryEntry.__table__))
+
+_NAMES: Final = cast("Table", AdvisoryName.__table__)
+_NAME_VALUES: Final = [bindparam(column.name, type_=AnyText()) for column in _NAMES.c]
+_ADD_NAMES: Final = insert(_NAMES).from_select(
+    list(_NAMES.c),
+    select(*_NAME_VALUES).where(
+        ~select(literal(1))
+        .where(*(column == value for column, value in zip(_NAMES.c, _NAME_VALUES, strict=True)))
+        .exists()
+    ),
+)
+"""Names stay over imports: only new ones are written."""
 
 _PROGRESS: Final = (
     update(cast("Table", BlocklistImport.__table__))
@@ -127,6 +139,7 @@ class AdvisoryLoader:
         self._flushed_at = time.monotonic()
         self._scope = scope
         self._rows: list[dict[str, object]] = []
+        self._names: list[dict[str, object]] = []
 
     async def add(self, read: ReadRecord) -> None:
         """Count a record, and store the waiting ones in batches. Raises Invalid, Conflict."""
@@ -170,6 +183,16 @@ class AdvisoryLoader:
             }
             for (ecosystem, package), spec in record.packages.items()
         ]
+        self._names += [
+            {
+                "name": name,
+                "ecosystem": str(ecosystem),
+                "package": package,
+                "advisory_id": self._scope.stored_id(record.advisory_id),
+            }
+            for name in record.names
+            for ecosystem, package in record.packages
+        ]
 
     def _record_unreadable(self, read: ReadRecord, error: str) -> None:
         self.counts.unreadable += 1
@@ -181,10 +204,12 @@ class AdvisoryLoader:
     async def flush(self) -> None:
         """Store the waiting advisories. Raises ImportOvertaken."""
         rows, self._rows = self._rows, []
+        names, self._names = self._names, []
 
         def store(work: SyncUnitOfWork) -> None:
             show_progress(work, self._begun)
             work.transaction.run(ADD, rows)
+            work.transaction.run(_ADD_NAMES, names)
 
         await self._store.write_at_once(store)
         self._flushed_at = time.monotonic()

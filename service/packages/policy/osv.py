@@ -23,6 +23,7 @@ RANGES_MAX: Final = 1_000
 EVENTS_MAX: Final = 10_000
 """Events of all ranges of one package in one record: each is compared with each release."""
 DIGESTS_MAX: Final = 10_000
+NAMES_MAX: Final = 50
 _DEPTH_MAX: Final = 8
 """How deeply digests may be nested in the members that a database adds to a record."""
 
@@ -68,6 +69,7 @@ class _OsvRecord(msgspec.Struct):
     withdrawn: str | None = None
     affected: list[_Affected] | None = None
     modified: Any = None
+    aliases: Any = None
 
 
 class _Identified(msgspec.Struct):
@@ -83,6 +85,7 @@ class OsvRecord:
     """What a record says, by package (ecosystem, canonical name); other ecosystems left out.
 
     `ecosystems` are those of its packages, also of a withdrawn record, which has no `packages`.
+    `names` are its id and its aliases, at most NAMES_MAX.
     """
 
     advisory_id: str
@@ -90,6 +93,7 @@ class OsvRecord:
     packages: dict[tuple[Ecosystem, str], AdvisorySpec]
     ecosystems: frozenset[Ecosystem]
     modified_at: datetime | None
+    names: tuple[str, ...] = ()
 
 
 def parse_record(data: bytes) -> OsvRecord:
@@ -119,7 +123,15 @@ def _parsed(data: bytes) -> OsvRecord:
         packages=packages,
         ecosystems=frozenset(filter(None, map(_ecosystem, record.affected or ()))),
         modified_at=_instant(record.modified),
+        names=_names(record),
     )
+
+
+def _names(record: _OsvRecord) -> tuple[str, ...]:
+    """Aliases are for information only: what is not one is left out."""
+    aliases = record.aliases if isinstance(record.aliases, list) else []
+    texts = [alias for alias in aliases if isinstance(alias, str) and _is_id(alias)]
+    return tuple(dict.fromkeys((record.id, *texts)))[:NAMES_MAX]
 
 
 def _packages(record: _OsvRecord) -> dict[tuple[Ecosystem, str], AdvisorySpec]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import and_, bindparam, delete, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -26,7 +26,13 @@ from service.packages.policy.document import decode_document, encode_document
 from service.packages.policy.model import NO_POLICY, InstallPolicy, difference
 from service.packages.refusals import PolicyMoved
 from service.store.store import UnitOfWork
-from service.store.tables import AdvisoryEntry, BlocklistImport, Organisation, PolicyRevision
+from service.store.tables import (
+    AdvisoryEntry,
+    AdvisoryName,
+    BlocklistImport,
+    Organisation,
+    PolicyRevision,
+)
 from service.store.transaction import Transaction
 
 REVISIONS_KEPT: Final = 200
@@ -59,6 +65,22 @@ _ADVISORIES: Final = (
         AdvisoryEntry.package == bindparam("package"),
     )
     .order_by(AdvisoryEntry.advisory_id)
+)
+
+
+_NAMED: Final = (
+    select(AdvisoryName.ecosystem, AdvisoryName.package)
+    .join(
+        AdvisoryEntry,
+        and_(
+            AdvisoryEntry.generation == _GENERATION,
+            AdvisoryEntry.ecosystem == AdvisoryName.ecosystem,
+            AdvisoryEntry.package == AdvisoryName.package,
+            AdvisoryEntry.advisory_id == AdvisoryName.advisory_id,
+        ),
+    )
+    .distinct()
+    .order_by(AdvisoryName.ecosystem, AdvisoryName.package)
 )
 
 
@@ -105,6 +127,14 @@ def load_advisories(
 def decode_advisories(ecosystem: Ecosystem, stored: Sequence[tuple[str, bytes]]) -> list[Advisory]:
     """What `load_advisories` loaded."""
     return [Advisory.of(ecosystem, advisory_id, _SPEC.decode(spec)) for advisory_id, spec in stored]
+
+
+async def list_packages_named(
+    session: AsyncSession, names: Sequence[str], limit: int
+) -> list[tuple[str, str]]:
+    """The packages, each after its ecosystem, that advisories in force with these names affect."""
+    rows = await session.execute(_NAMED.where(AdvisoryName.name.in_(names)).limit(limit))
+    return [(ecosystem, package) for ecosystem, package in rows]
 
 
 async def find_revision(

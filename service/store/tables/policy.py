@@ -96,3 +96,19 @@ class AdvisoryEntry(Base):
     advisory_id: Mapped[str] = mapped_column(primary_key=True)
     spec: Mapped[bytes]
     feed: Mapped[str] = mapped_column(server_default="osv")
+
+
+class AdvisoryName(Base):
+    """A name of an advisory, its own id or an alias, and a package that it affects.
+
+    For look-ups only: names outlive the generation that they came with, and what is in force is
+    in `AdvisoryEntry`, whose `advisory_id` this is.
+    """
+
+    __tablename__ = "advisory_names"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    ecosystem: Mapped[str] = mapped_column(primary_key=True)
+    package: Mapped[str] = mapped_column(primary_key=True)
+    advisory_id: Mapped[str] = mapped_column(primary_key=True)

@@ -1,0 +1,111 @@
+"""Ids of advisories and of the policy's rules in the search of the audit log."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from analytics.model.filters import InvalidQuery, literal
+from service.audit.readings import VERSION, Reading
+from service.packages.ecosystem import InvalidVersion
+from service.packages.policy.document import decode_document
+from service.packages.policy.model import ReleaseRule
+from service.packages.policy.repository import find_revision, list_packages_named
+from service.packages.versions import parse_range, parse_version
+from service.store.store import Store
+
+_ID: Final = r"GHSA(?:-[0-9a-z]{4}){3}|[A-Z]{2,12}-[0-9]{4}-[0-9]{1,9}|SNYK-[A-Z]+-[A-Z0-9-]+"
+_ADVISORY: Final = re.compile(_ID, re.ASCII | re.IGNORECASE)
+_ADDRESS: Final = re.compile(rf"https?://\S*/(?P<id>{_ID})/?(?:[?#]\S*)?", re.ASCII | re.IGNORECASE)
+_DATABASES: Final = frozenset({"GHSA", "CVE", "MAL", "PYSEC", "OSV", "SNYK", "RUSTSEC", "GO"})
+"""Their ids name no package, whichever rows there are."""
+
+PACKAGES_MAX: Final = 50
+"""How many packages of an advisory become filters."""
+
+_RULE: Final = re.compile(r"[^\s\"\\]{3,200}")
+
+
+async def read_advisory(store: Store, tenant_id: str, text: str) -> Sequence[Reading]:
+    """The releases that an advisory names. Raises InvalidQuery for one that is not known.
+
+    The organisation's own rules have ids of advisories, too.
+    """
+    address = _ADDRESS.fullmatch(text)
+    advisory_id = address["id"] if address else text
+    if not _ADVISORY.fullmatch(advisory_id):
+        return []
+    names = _spellings(advisory_id)
+    readings = [*await _of_rules(store, tenant_id, names), *await _of_advisories(store, names)]
+    if not readings and advisory_id.partition("-")[0].upper() in _DATABASES:
+        raise InvalidQuery(
+            f"{advisory_id} is in no rule of the policy and in no imported advisory: search for the"
+            " package that it is about",
+            field="q",
+        )
+    return readings
+
+
+async def read_rule(store: Store, tenant_id: str, text: str) -> Sequence[Reading]:
+    """The releases that a rule of the policy denies or allows, by the rule's id as rows show it."""
+    if not _RULE.fullmatch(text) or _ADVISORY.fullmatch(text):
+        return []
+    return await _of_rules(store, tenant_id, [text])
+
+
+def _spellings(advisory_id: str) -> list[str]:
+    """The id as it is, and as its database writes it: only GHSA has letters behind its name."""
+    database, _, rest = advisory_id.partition("-")
+    proper = f"{database.upper()}-{rest.lower() if database.upper() == 'GHSA' else rest.upper()}"
+    return [*dict.fromkeys((advisory_id, proper))]
+
+
+async def _of_advisories(store: Store, names: Sequence[str]) -> list[Reading]:
+    """All releases of the packages that imported advisories with these ids or aliases are about."""
+    async with store.read() as session:
+        packages = await list_packages_named(session, names, PACKAGES_MAX + 1)
+    if len(packages) > PACKAGES_MAX:
+        raise InvalidQuery(
+            f"{names[0]} is about more than {PACKAGES_MAX} packages: search for one of them",
+            field="q",
+        )
+    if not packages:
+        return []
+    ecosystems = dict.fromkeys(ecosystem for ecosystem, _ in packages)
+    named = dict.fromkeys(literal(package) for _, package in packages)
+    return [Reading({"ecosystem": tuple(ecosystems), "package": tuple(named)})]
+
+
+async def _of_rules(store: Store, tenant_id: str, ids: Sequence[str]) -> list[Reading]:
+    async with store.read() as session:
+        revision = await find_revision(session, tenant_id)
+    # Most words are in no policy, and to decode one takes a hundred times as long.
+    if revision is None or not any(f'"{each}"'.encode() in revision.document for each in ids):
+        return []
+    policy = decode_document(revision.document)
+    rules = (rule for rule in (*policy.deny, *policy.allow) if rule.rule_id in ids)
+    return [reading for rule in rules for reading in _of_rule(rule)]
+
+
+def _of_rule(rule: ReleaseRule) -> Iterable[Reading]:
+    """None for a rule whose pattern is no beginning of names: no filter means the same."""
+    ecosystem, pattern = rule.packages.ecosystem, rule.packages.pattern
+    if pattern.is_exact:
+        package = literal(pattern.text)
+    elif pattern.pieces[1:] == ("",):
+        package = f"{literal(pattern.pieces[0])}*"
+    else:
+        return
+    filters = {"ecosystem": (str(ecosystem),), "package": (package,)}
+    if not rule.texts:
+        yield Reading(filters)
+        return
+    ranges = [parse_range(ecosystem, text) for text in rule.texts]
+
+    def includes(text: str) -> bool:
+        try:
+            version = parse_version(ecosystem, text)
+        except InvalidVersion:
+            return False
+        return any(each.contains(version) for each in ranges)
+
+    yield Reading(filters | {VERSION: (literal(" || ".join(rule.texts)),)}, includes)

@@ -1,0 +1,98 @@
+"""Advisories and rules are found by their ids: what they are about is what is searched for."""
+
+import pytest
+
+from analytics.model.filters import InvalidQuery
+from service.packages.policy.document import parse_policy
+from service.packages.policy.repository import set_policy
+from service.packages.policy.search_ids import PACKAGES_MAX, read_advisory, read_rule
+from tests.conftest import BY_OPERATOR, World
+from tests.service.packages.policy.osv_files import osv_record, osv_zip
+from tests.service.packages.policy.test_blocklist import load
+
+CVE = osv_record("GHSA-mh6f-8j2x-4483", "event-stream", aliases=["CVE-2018-16487", 7, "a b"])
+
+
+async def _deny(world: World, *rules: dict[str, object]) -> None:
+    async with world.services.store.write() as work:
+        await set_policy(work, world.acme, parse_policy({"deny": [*rules]}), BY_OPERATOR)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GHSA-mh6f-8j2x-4483",
+        "ghsa-MH6F-8j2x-4483",
+        "CVE-2018-16487",
+        "cve-2018-16487",
+        "https://github.com/advisories/GHSA-mh6f-8j2x-4483",
+        "https://nvd.nist.gov/vuln/detail/CVE-2018-16487#range-1",
+    ],
+)
+async def test_an_imported_advisory_is_read_as_its_packages(world: World, text: str) -> None:
+    await load(world.services.store, osv_zip([CVE]), ["*"])
+
+    (reading,) = await read_advisory(world.services.store, world.acme.id, text)
+
+    assert reading.filters == {"ecosystem": ("npm",), "package": ("event-stream",)}
+
+
+async def test_only_the_list_in_force_is_asked(world: World) -> None:
+    """Names stay over imports; an advisory that was withdrawn must not come back by its name."""
+    store = world.services.store
+    await load(store, osv_zip([CVE, osv_record("MAL-2026-1")]), ["*"])
+    await load(store, osv_zip([osv_record("MAL-2026-1")]), ["*"])
+
+    with pytest.raises(InvalidQuery, match="no imported advisory"):
+        await read_advisory(store, world.acme.id, "CVE-2018-16487")
+    assert await read_advisory(store, world.acme.id, "MAL-2026-1")
+
+
+async def test_an_advisory_of_another_feed_is_found_by_its_own_id(world: World) -> None:
+    store = world.services.store
+    await load(store, osv_zip([osv_record("ACME-2026-1", "evil")]), ["*"], feed="acme")
+    (reading,) = await read_advisory(store, world.acme.id, "ACME-2026-1")
+    assert reading.filters["package"] == ("evil",)
+
+
+async def test_an_unknown_advisory_is_refused(world: World) -> None:
+    """As the name of a package it would occur in no row, which would be believed."""
+    with pytest.raises(InvalidQuery, match="search for the package") as refusal:
+        await read_advisory(world.services.store, world.acme.id, "GHSA-aaaa-bbbb-cccc")
+    assert refusal.value.field == "q"
+
+
+@pytest.mark.parametrize(
+    "text", ["npm-run-all", "go-2024", "event-2024-11-01", "cve-search", "mal"]
+)
+async def test_names_of_packages_are_no_advisories(world: World, text: str) -> None:
+    assert await read_advisory(world.services.store, world.acme.id, text) == []
+
+
+async def test_an_advisory_of_very_many_packages_is_refused(world: World) -> None:
+    store = world.services.store
+    record = osv_record("MAL-2026-1")
+    record["affected"] = [
+        {"package": {"ecosystem": "npm", "name": f"evil-{number}"}, "versions": ["1.0.0"]}
+        for number in range(PACKAGES_MAX + 1)
+    ]
+    await load(store, osv_zip([record]), ["*"])
+
+    with pytest.raises(InvalidQuery, match="more than 50 packages"):
+        await read_advisory(store, world.acme.id, "MAL-2026-1")
+
+
+async def test_a_rule_is_read_as_the_releases_that_it_denies(world: World) -> None:
+    rule = {"ecosystem": "npm", "package": "left-pad", "versions": ["<1.3.0"], "id": "old-pads"}
+    await _deny(world, rule, {"ecosystem": "npm", "package": "@evil/*", "id": "no-evil"})
+    store = world.services.store
+
+    (old,) = await read_rule(store, world.acme.id, "old-pads")
+    (evil,) = await read_rule(store, world.acme.id, "no-evil")
+
+    assert old.identity == {"ecosystem": ("npm",), "package": ("left-pad",)}
+    assert old.includes is not None
+    assert [old.includes(each) for each in ("1.2.9", "1.3.0", "no version")] == [True, False, False]
+    assert evil.filters == {"ecosystem": ("npm",), "package": ("@evil/*",)}
+    assert await read_rule(store, world.acme.id, "left-pad") == []
+    assert await read_rule(store, world.other.id, "old-pads") == []
