@@ -31,8 +31,13 @@ _LENGTH: Final = struct.Struct("!I")
 _PID: Final = struct.Struct("!i")
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _MAKING: Final = threading.Lock()
-_LOADED: Final = ("service.cli.root", "service.app.server", "service.app.application")
-"""What is loaded before a fork: nothing that a process would not load by itself."""
+_LOADED: Final = (
+    "service.app.server",
+    "service.cli.in_process",
+    "service.cli.root",
+    "service.store.sqlite.engine",
+)
+"""What is loaded before a fork: nothing that most processes would not load by themselves."""
 
 _ending: list[BaseException] = []
 """How a fork's module ended, unless it ended without an exception."""
@@ -284,8 +289,13 @@ def _end_at_once() -> None:
 
 
 if __name__ == "__main__":
+    from service.cli.root import declared_commands
+    from tests.shared_routes import compile_routes
+
     atexit.register(_end_at_once)  # the first: all others have run by then
     for name in _LOADED:
         importlib.import_module(name)
+    compile_routes()
+    declared_commands()
     gc.freeze()  # what forks do not touch is not copied
     _serve(socket.socket(fileno=int(sys.argv[1])))

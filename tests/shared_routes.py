@@ -4,11 +4,16 @@ Each test's world has an app of its own, and to compile its routes takes twice a
 of it. The outcome is the same for all apps of the service.
 """
 
+import asyncio
+from pathlib import Path
 from typing import Final
 
 from quart.routing import QuartRule
 
-from service.app.application import App
+from service.app.application import App, app_of
+from service.app.composition import build_services
+from service.core.clock import utc_now
+from service.core.settings import Settings
 
 _compiled: Final[dict[tuple[object, ...], QuartRule]] = {}
 
@@ -30,3 +35,14 @@ class _SharedRule(QuartRule):
 def share_routes() -> None:
     """From now on compile each route once."""
     App.url_rule_class = _SharedRule
+
+
+def compile_routes() -> None:
+    """Compile all routes now, for this process and those that are forked from it.
+
+    An app has no files and threads before its first request.
+    """
+    share_routes()
+    services = build_services(Settings(data_dir=Path("/nowhere"), secret_key="x" * 32), utc_now)
+    app_of(services)
+    asyncio.run(services.close())

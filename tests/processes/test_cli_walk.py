@@ -138,7 +138,7 @@ def steps(order: Order, ask: Ask, files: Mapping[str, str]) -> list[Any]:
     told.append(sorted(ask("audit", "query", *ACME, "--explain")["plan"][0]))
     tell("bindings", "rejected", *ACME)
     tell("policy", "exceptions", "list", *ACME)
-    assert ask("policy", "exceptions", "list", *ACME) == {"org": "acme", "exceptions": []}
+    assert ask("policy", "exceptions", "list", *ACME)["exceptions"] == []
     row = ask("audit", "list", *ACME, "--limit", "1", "--event", "oidc_binding_revoked")
     told.append(" ".join(row["entries"][0]))
     tell("audit", "exports", "list", *ACME)
