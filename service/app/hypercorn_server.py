@@ -40,7 +40,7 @@ LAST_S: Final = 1.0
 LINGER_S: Final = 5.0
 LINGER_BYTES: Final = 8 * 2**20
 """How long, and how much of, a request is still read after it was answered: more than any body that
-is accepted."""
+is accepted, except for archives of the blocklist."""
 
 READ_BYTES: Final = 64 * 1024
 """Amount that is read at once."""

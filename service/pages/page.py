@@ -555,14 +555,14 @@ def _fields_of(action: Action[_S, _Parsed, _Answer]) -> Fields:
 def _refused(form: Form, refusal: Refusal, otherwise: str) -> FormState:
     """The form of the current request after `refusal`: each fault is at its field, if there is."""
     if isinstance(refusal, SignInAgain):
-        faults = {ANYWHERE: [refusal.text]}
+        texts = {ANYWHERE: [refusal.text]}
         return FormState(
-            request.path, form, faults, refusal.status, needs_sign_in=True, refusal=refusal
+            request.path, form, texts, refusal.status, needs_sign_in=True, refusal=refusal
         )
-    faults = {}
+    faults: dict[str, list[str]] = {}
     for fault in (refusal, *refusal.further):
         place = fault.field if fault.field is not None and fault.field in form else otherwise
-        faults.setdefault(place, [fault.text])
+        faults.setdefault(place, []).append(fault.text)
     return FormState(request.path, form, faults, refusal.status, refusal=refusal)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from service.orgs.domains import set_domain
 from service.orgs.members import add_member
+from service.orgs.projects import create_project
 from service.web.paging import ListCursors
 from tests.conftest import BY_OPERATOR, World, refused
 from tests.service.access.passkeys.holders import Holder
@@ -69,10 +70,20 @@ async def test_a_list_of_another_kind_is_refused(
     assert await refused(await ask(world, "GET", "/members", **query)) == (400, text)
 
 
-async def test_a_cursor_of_another_organisation_is_refused(world: World) -> None:
+@pytest.mark.parametrize(
+    "path", ["/api/v1/admin/orgs/other/members", "/api/v1/admin/orgs/acme/projects"]
+)
+async def test_a_cursor_of_another_list_is_refused(world: World, path: str) -> None:
     """Its addresses could be guessed by where a list begins."""
-    answer = await ask(world, "GET", "/members", cursor=world.members["stranger"].id)
+    async with world.services.store.write() as work:
+        await add_member(work, world.other, "more@other.example", "owner", "google", BY_OPERATOR)
+        await create_project(work, world.acme, "more", BY_OPERATOR)
+    page = await world.client.get(f"{path}?limit=1", headers=world.admin)
+    cursor = (await page.get_json())["next_cursor"]
 
+    answer = await ask(world, "GET", "/members", cursor=cursor)
+
+    assert cursor is not None
     assert await refused(answer) == (400, "cursor is not valid for this query")
 
 

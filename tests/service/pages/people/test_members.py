@@ -13,6 +13,7 @@ from tests.service.pages.people.desk import (
     get,
     leads_to,
     logged,
+    post,
     see,
     shown,
 )
@@ -167,3 +168,10 @@ async def test_a_place_in_the_list_is_no_longer_than_an_address(world, name):
     assert refused.status_code == 400
     assert await world.audit(event="member_added", subject="new@acme.example") == []
     assert "new@acme.example" not in (await see(world, "members")).html
+
+
+async def test_all_errors_are_shown_of_a_form_without_its_fields(world):
+    page = await shown(await post(world, "members"), 400)
+
+    assert "Email must be one such as ada@example.com" in page.html
+    assert "Idp must be one of github, google, microsoft" in page.html
