@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def settings(tmp_path: Path, postgres: PostgresServer) -> Iterator[Settings]:
     """A service on a database of the server."""
-    with postgres.database(EMPTY) as url:
+    with postgres.database() as url:
         yield msgspec.structs.replace(
             settings_over(tmp_path, url),
             export_max_s=GRACE_S - 30,
