@@ -279,8 +279,8 @@ async def _name(
     await add_segments(work.session, placed, allocated.received_at)
     days = {(segment.tenant_id, segment.day) for segment in placed}
     await within(work.session, record_misdated, days, allocated.received_at, work.now)
-    await add_import(
-        work.session,
+    # From the commit on, the same bytes are not imported again.
+    work.session.add(
         ImportedFile(
             tenant_id=job.org.id,
             sha256=result.sha256,
@@ -288,8 +288,9 @@ async def _name(
             rows=result.rows,
             refused=result.refused,
             imported_at=work.now,
-        ),
+        )
     )
+    await work.session.flush()
     work.record(job.org.id, _envelope(job.source.name, result), job.audit_context)
 
 
@@ -312,9 +313,3 @@ def _envelope(name: str, result: ImportResult) -> AuditImported:
 async def find_import(session: AsyncSession, tenant_id: str, sha256: str) -> ImportedFile | None:
     """The import of a file with these bytes into this organisation, or None."""
     return await session.get(ImportedFile, (tenant_id, sha256))
-
-
-async def add_import(session: AsyncSession, imported: ImportedFile) -> None:
-    """Store `imported`: from the commit on, the same bytes are not imported again."""
-    session.add(imported)
-    await session.flush()

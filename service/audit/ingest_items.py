@@ -76,7 +76,8 @@ def split_items(body: IngestBody, items_max: int) -> list[bytes | msgspec.Raw]:
     Blank lines are skipped. Raises NOT_INGEST_TYPE, NOT_ITEMS, TOO_MANY_ITEMS.
     """
     if body.mimetype == NDJSON_TYPE:
-        items = _split_lines(body.content, items_max)
+        # One more than allowed, to detect too many: a body can have millions of lines.
+        items = [line[0] for line in islice(_LINE.finditer(body.content), items_max + 1)]
     elif body.mimetype == _JSON_TYPE:
         items = _split_array(body.content, items_max)
     else:
@@ -84,11 +85,6 @@ def split_items(body: IngestBody, items_max: int) -> list[bytes | msgspec.Raw]:
     if len(items) > items_max:
         raise TOO_MANY_ITEMS(limit=items_max)
     return items
-
-
-def _split_lines(content: bytes, items_max: int) -> list[bytes | msgspec.Raw]:
-    # One more than allowed, to detect too many: a body can have millions of lines.
-    return [line[0] for line in islice(_LINE.finditer(content), items_max + 1)]
 
 
 def _split_array(content: bytes, items_max: int) -> list[bytes | msgspec.Raw]:

@@ -26,7 +26,7 @@ from analytics.model.schema import COLUMNS, FILTER_PARAMETERS, WIRE_COLUMNS
 from analytics.query.aggregates import TOP_MAX
 from analytics.query.buckets import Bucket
 from analytics.query.executor import ScanReport
-from analytics.query.summaries import BUCKETS_MAX, BucketCounts, ValueCount
+from analytics.query.summaries import BUCKETS_MAX, BucketCounts
 from service.access.roles import Capability
 from service.audit.query_service import (
     LIMIT_DEFAULT,
@@ -344,7 +344,10 @@ async def summary(call: Call[AuditServices], texts: Texts) -> AuditSummary:
     query, bucket = _summary_of(await _with_search(call, texts))
     log = await _log(call)
     made = await log.summary(query, bucket)
-    top = {name: [_frequent(each) for each in values] for name, values in made.top.items()}
+    top = {
+        name: [FrequentValue(value=each.value, count=each.count) for each in values]
+        for name, values in made.top.items()
+    }
     return AuditSummary(
         org=call.org.slug,
         bucket=bucket,
@@ -382,10 +385,6 @@ def _bucket(counts: BucketCounts) -> SummaryBucket:
         BLOCKED=counts.blocked,
         other=counts.other,
     )
-
-
-def _frequent(counted: ValueCount) -> FrequentValue:
-    return FrequentValue(value=counted.value, count=counted.count)
 
 
 @with_filters

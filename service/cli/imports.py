@@ -89,8 +89,6 @@ async def audit_import(
     at all, and one that was imported before is skipped.
     """
     _check_usage(files, list_path, file_format)
-    # ImportResult here: the importer needs the query engine, which completion does not.
-
     given = ImportFormat(file_format) if file_format else None
     terms = Terms(given, is_raw, is_partial, wait_s)
     return await import_files(context, slug, [*files], list_path, report_path, terms)

@@ -162,7 +162,7 @@ async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> lis
             is_marked = await reading.run_sync(_check_source)
             await end_leases(reading)  # before they are copied: no holder runs any more
             # A copy that was killed at its very end has filled the target, or has not.
-            if not (is_marked and await writing.run_sync(_is_filled)):
+            if not (is_marked and await writing.run_sync(current_version) == latest_version()):
                 await writing.run_sync(_make_tables)
                 with shown("Copying") as show:
                     await _copy_tables(reading, writing, show)
@@ -202,10 +202,6 @@ def _check_source(connection: Connection) -> bool:
     if own != latest_version():
         raise OlderDatabase
     return own != version
-
-
-def _is_filled(connection: Connection) -> bool:
-    return current_version(connection) == latest_version()
 
 
 def _make_tables(connection: Connection) -> None:

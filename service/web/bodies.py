@@ -122,13 +122,10 @@ def idempotency_key(request: Request) -> str | None:
     if not keys:
         return None
     key = keys[0]
-    if len(keys) > 1 or not 1 <= len(key) <= _KEY_CHARS_MAX or not _is_printable_ascii(key):
+    is_printable = key.isascii() and key.isprintable()
+    if len(keys) > 1 or not 1 <= len(key) <= _KEY_CHARS_MAX or not is_printable:
         raise IDEMPOTENCY_KEY_INVALID
     return key
-
-
-def _is_printable_ascii(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 def _gunzip(packed: bytes, bytes_max: int) -> bytes:

@@ -10,7 +10,6 @@ from typing import Any, Final
 from msgspec import Struct, structs
 from msgspec.json import schema_components
 from quart import Quart
-from werkzeug.routing.rules import Rule
 
 from service.access.roles import Role
 from service.core.errors import Refusal, Unauthenticated
@@ -220,19 +219,11 @@ def _operations(app: Quart) -> Iterator[_Operation]:
                 yield _Operation(
                     _VARIABLE.sub(r"{\1}", rule.rule),
                     method.lower(),
-                    _variables(rule),
-                    _one_line(summary),
+                    tuple(_VARIABLE.findall(rule.rule)),
+                    " ".join(summary.split()),
                     description,
                     declared,
                 )
-
-
-def _variables(rule: Rule) -> tuple[str, ...]:
-    return tuple(_VARIABLE.findall(rule.rule))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _written(operation: _Operation, schemas: _Schemas) -> dict[str, Any]:
