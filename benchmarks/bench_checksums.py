@@ -24,7 +24,7 @@ import msgspec
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits
 from analytics.query.planner import Planner
@@ -118,7 +118,7 @@ def group(reader: Reader, log: Snapshot) -> None:
 
 def export(reader: Reader, log: Snapshot) -> None:
     """Make the file, and discard it."""
-    for _ in export_pieces(reader.stream(log, Query()), TENANT, FileForm(ExportFormat.CSV)):
+    for _ in export_pieces(reader.stream(log, Query()), TENANT, FileEncoding(ExportFormat.CSV)):
         pass
 
 

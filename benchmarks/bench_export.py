@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
 from analytics.export.wire import wire_table
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import Engine, EngineLimits
@@ -80,7 +80,7 @@ def median(work: Callable[[], object]) -> Took:
 def make(reader: Reader, snapshot: Snapshot, export_format: ExportFormat) -> None:
     """Ours: read, sorted, encoded, escaped, hashed, and discarded."""
     tables = reader.stream(snapshot, Query())
-    for piece in export_pieces(tables, snapshot.tenant_id, FileForm(export_format)):
+    for piece in export_pieces(tables, snapshot.tenant_id, FileEncoding(export_format)):
         rows = piece.rows
     assert rows == sum(segment.rows for segment in snapshot.segments)
 

@@ -16,7 +16,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.imports.chunks import FileKind, ImportFormat
 from analytics.model.filters import Query
 from analytics.query.engine import Engine, EngineLimits
@@ -55,7 +55,7 @@ def write_file(path: Path, folder: Path, snapshot: Snapshot, file_format: Export
         Resources(engine, LocalFolder(folder / "audit"))
     )
     with path.open("wb") as file:
-        for piece in export_pieces(tables, snapshot.tenant_id, FileForm(file_format)):
+        for piece in export_pieces(tables, snapshot.tenant_id, FileEncoding(file_format)):
             file.write(piece.content)
     return sum(segment.rows for segment in segments)
 

@@ -44,8 +44,8 @@ _PARQUET_OPTIONS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FileForm:
-    """The form of a file, and how it is transferred.
+class FileEncoding:
+    """How a file is written and transferred.
 
     `compression` is the file's own: it is stored compressed. `coding` is the
     transfer's alone: the client undoes it. A Parquet file is compressed inside and takes
@@ -80,7 +80,7 @@ _Content = tuple[bytes, int]
 
 
 def export_pieces(
-    tables: Iterable[pa.Table], tenant_id: str, form: FileForm
+    tables: Iterable[pa.Table], tenant_id: str, encoding: FileEncoding
 ) -> Generator[Piece, None, None]:
     """The complete file of `tables`, in pieces that are never empty.
 
@@ -91,9 +91,9 @@ def export_pieces(
     """
     digest = hashlib.sha256()
     size = rows = 0
-    coder = compressor(form.coding)
-    contents = prefetch(_contents(tables, tenant_id, form))
-    for content, more in _compressed(contents, form.compression):
+    coder = compressor(encoding.coding)
+    contents = prefetch(_contents(tables, tenant_id, encoding))
+    for content, more in _compressed(contents, encoding.compression):
         digest.update(content)
         size += len(content)
         rows += more
@@ -112,23 +112,29 @@ def _compressed(
         yield rest, 0
 
 
-def _contents(tables: Iterable[pa.Table], tenant_id: str, form: FileForm) -> Iterator[_Content]:
+def _contents(
+    tables: Iterable[pa.Table], tenant_id: str, encoding: FileEncoding
+) -> Iterator[_Content]:
     filled = (rows for rows in tables if rows.num_rows)
-    match form.format:
+    match encoding.format:
         case ExportFormat.CSV:
-            return _csv(_texts(filled, TextEncoder(tenant_id, CsvSpelling(form.is_raw)), form))
+            return _csv(
+                _texts(filled, TextEncoder(tenant_id, CsvSpelling(encoding.is_raw)), encoding)
+            )
         case ExportFormat.JSON:
-            return _json(_texts(filled, TextEncoder(tenant_id, JsonSpelling(",\n", "")), form))
+            return _json(_texts(filled, TextEncoder(tenant_id, JsonSpelling(",\n", "")), encoding))
         case ExportFormat.NDJSON:
-            return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\n")), form)
+            return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\n")), encoding)
         case ExportFormat.PARQUET:
             return _parquet(filled, tenant_id)
 
 
-def _texts(tables: Iterable[pa.Table], encoder: TextEncoder, form: FileForm) -> Iterator[_Content]:
+def _texts(
+    tables: Iterable[pa.Table], encoder: TextEncoder, encoding: FileEncoding
+) -> Iterator[_Content]:
     """The rows of `tables` as text, in pieces."""
     for rows in prefetch(_gathered(tables, TEXT_ROWS, SHORT_TEXT_ROWS)):
-        if form.compression or form.coding:
+        if encoding.compression or encoding.coding:
             # Each piece ends a block of the compressed stream: fewer pieces pack better.
             yield b"".join(text for text, _ in encoder.texts(rows)), rows.num_rows
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.imports.segment_buffer import WRITTEN_TOGETHER
 from analytics.model.cursors import Position
 from analytics.query.aggregates import TOP_MAX
@@ -104,7 +104,7 @@ class ThisEngine:
     def export(self, export: Export) -> int:
         tables = self._lake.queries._reader.stream(self._snapshot, Page("", "").query)
         rows = 0
-        for piece in export_pieces(tables, tenant_id(0), FileForm(ExportFormat(export.format))):
+        for piece in export_pieces(tables, tenant_id(0), FileEncoding(ExportFormat(export.format))):
             rows = piece.rows
         return rows
 

@@ -17,7 +17,7 @@ from quart import Blueprint, Response, request, url_for
 
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.filters import only, parse_query
 from analytics.model.instants import format_us, optional_us
 from analytics.model.rows import VerdictSource
@@ -312,21 +312,21 @@ async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> 
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
     parameters = await with_search(services, org, all_parameters(request))
-    form = _file_form(parameters)
+    encoding = _file_encoding(parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}
     )
     now = services.clock()
-    begun = await services.exporter.prepare(org, query, form, caller.audit_context, now)
-    name = file_name(slug, begun.started_at, form.format, form.compression)
+    begun = await services.exporter.prepare(org, query, encoding, caller.audit_context, now)
+    name = file_name(slug, begun.started_at, encoding.format, encoding.compression)
     floor = begun.log.floor
     losses = await losses_within(services.store, org.id, *begun.window)
     receipt = url_for("exports.receipt", slug=slug, export_id=begun.export_id)
     response = Response(
         await services.exporter.stream(begun),
-        content_type=form.format.facts.media_type
-        if form.compression is None
-        else _COMPRESSED_TYPES[form.compression],
+        content_type=encoding.format.facts.media_type
+        if encoding.compression is None
+        else _COMPRESSED_TYPES[encoding.compression],
         headers={
             "content-disposition": f'attachment; filename="{name}"',
             "x-export-id": begun.export_id,
@@ -338,8 +338,8 @@ async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> 
             "vary": "accept-encoding",
         },
     )
-    if form.coding is not None:
-        response.headers["content-encoding"] = form.coding
+    if encoding.coding is not None:
+        response.headers["content-encoding"] = encoding.coding
     # Replaces Quart's limit of one minute. Also ends transfers to stalled readers, which the
     # exporter does not notice.
     response.timeout = services.settings.export_max_s
@@ -351,7 +351,7 @@ def export_window(begun: Export) -> str:
     return "/".join(_OPEN if at is None else format_us(at) for at in begun.window)
 
 
-def _file_form(parameters: Mapping[str, Sequence[str]]) -> FileForm:
+def _file_encoding(parameters: Mapping[str, Sequence[str]]) -> FileEncoding:
     export_format = _choice("format", only(parameters, "format"), ExportFormat)
     compress, raw = only(parameters, "compress"), only(parameters, "raw")
     compression = None if compress is None else _choice("compress", compress, Compression)
@@ -361,7 +361,7 @@ def _file_form(parameters: Mapping[str, Sequence[str]]) -> FileForm:
             f"compress does not go with {export_format}, which is compressed already",
             field="compress",
         )
-    return FileForm(
+    return FileEncoding(
         format=export_format,
         compression=compression,
         coding=content_coding(request) if is_text and compression is None else None,

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from analytics.export.writers import FileForm, Piece
+from analytics.export.writers import FileEncoding, Piece
 from analytics.model.filters import Query
 from analytics.model.rows import AuditContext
 from service.audit.export_entries import add_export, end_export, record_progress
@@ -115,7 +115,7 @@ class Export:
     export_id: str
     log: TenantLog
     query: Query
-    form: FileForm
+    encoding: FileEncoding
     rows: int
     audit_context: AuditContext
     started_at: datetime
@@ -140,9 +140,9 @@ class Export:
             actor_source=by.actor_source,
             verdict_source=by.verdict_source,
             request_id=by.request_id,
-            format=self.form.format,
-            compression=self.form.compression,
-            is_raw=self.form.is_raw,
+            format=self.encoding.format,
+            compression=self.encoding.compression,
+            is_raw=self.encoding.is_raw,
             filters=self.query.given,
             since=since,
             until=until,
@@ -187,7 +187,7 @@ class Exporter:
         self,
         org: Organisation,
         query: Query,
-        form: FileForm,
+        encoding: FileEncoding,
         audit_context: AuditContext,
         now: datetime,
     ) -> Export:
@@ -206,7 +206,7 @@ class Exporter:
                 export_id=new_id("exp"),
                 log=log,
                 query=query,
-                form=form,
+                encoding=encoding,
                 rows=await log.count(query, self._time_max_s),
                 audit_context=audit_context,
                 started_at=now,
@@ -246,7 +246,7 @@ class Exporter:
         # Measured from the snapshot: its files are kept for at least this long.
         ends_at = export.fixed_at + self._time_max_s
         try:
-            made = export.log.export(export.query, export.form, ends_at)
+            made = export.log.export(export.query, export.encoding, ends_at)
             async with aclosing(made) as pieces:
                 async for piece in pieces:
                     yield piece.content

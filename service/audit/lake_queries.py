@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from analytics.cache.results import ResultCache
 from analytics.cache.row_groups import Decoded
 from analytics.export.wire import json_objects
-from analytics.export.writers import FileForm, Piece, export_pieces
+from analytics.export.writers import FileEncoding, Piece, export_pieces
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.query.engine import Cancellation, Engine, EngineLimits
@@ -155,7 +155,7 @@ class LakeQueries:
                 pass
 
     async def export(
-        self, snapshot: Snapshot, query: Query, form: FileForm, ends_at: float
+        self, snapshot: Snapshot, query: Query, encoding: FileEncoding, ends_at: float
     ) -> AsyncGenerator[Piece, None]:
         """The file of all rows of `query`, see `export_pieces`.
 
@@ -164,7 +164,7 @@ class LakeQueries:
         """
         stop = Cancellation()
         tables = self._reader.cancelled_by(stop).stream(snapshot, query)
-        pieces = export_pieces(tables, snapshot.tenant_id, form)
+        pieces = export_pieces(tables, snapshot.tenant_id, encoding)
         coming = self._begin_piece(snapshot.tenant_id, pieces, ends_at)
         try:
             while (piece := await asyncio.shield(coming)) is not None:

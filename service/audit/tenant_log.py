@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from analytics.export.writers import FileForm, Piece
+from analytics.export.writers import FileEncoding, Piece
 from analytics.model.cursors import Position
 from analytics.model.filters import Query
 from analytics.model.retention import Tier, retention_floor
@@ -168,9 +168,11 @@ class TenantLog:
         length = Length.LONG if is_long else Length.SHORT
         return await self.queries.run(timed, time_max_s, tenant_id=self.org.id, length=length)
 
-    def export(self, query: Query, form: FileForm, ends_at: float) -> AsyncGenerator[Piece, None]:
+    def export(
+        self, query: Query, encoding: FileEncoding, ends_at: float
+    ) -> AsyncGenerator[Piece, None]:
         """The file of all rows, see `LakeQueries.export`."""
-        return self.queries.export(self.snapshot, self.within(query), form, ends_at)
+        return self.queries.export(self.snapshot, self.within(query), encoding, ends_at)
 
 
 async def open_log(store: Store, lake: Lake, org: Organisation, now: datetime) -> TenantLog:

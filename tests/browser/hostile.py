@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import InstallAllowed
 from analytics.model.filters import parse_query
@@ -66,7 +66,7 @@ async def _export(services: Services, acme: Organisation, text: str) -> None:
     export = await services.exporter.prepare(
         acme,
         parse_query({"package": [text]}),
-        FileForm(ExportFormat.CSV),
+        FileEncoding(ExportFormat.CSV),
         BY_OPERATOR,
         utc_now(),
     )

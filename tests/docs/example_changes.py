@@ -7,7 +7,7 @@ from typing import get_args
 from sqlalchemy import text
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.imports.items import ITEM_COLUMNS, PLAIN_COLUMNS
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.envelopes import ADMIN_EVENTS
@@ -98,7 +98,7 @@ async def test_an_ecosystem_has_clients_and_a_registry_in_the_proxy(world: World
 
 def test_rows_are_exported_in_a_format_with_a_column() -> None:
     rows = table_of([sample_row(NOON, example_column="one")])
-    pieces = export_pieces([rows], "org_acme", FileForm(ExportFormat("txt")))
+    pieces = export_pieces([rows], "org_acme", FileEncoding(ExportFormat("txt")))
 
     assert b'"example_column":"one"' in b"".join(piece.content for piece in pieces)
 

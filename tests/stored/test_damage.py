@@ -24,7 +24,7 @@ from structlog.testing import capture_logs
 
 from analytics.cache.lru import ByteCache
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.errors import StoreFault
 from analytics.model.filters import parse_query
 from analytics.storage.segment_metadata import Segment
@@ -120,7 +120,7 @@ async def exported(audit: AuditWorld, slug: str) -> Any:
     org = {"acme": audit.world.acme, "other": audit.world.other}[slug]
     async with audit.services.store.read() as session:
         log = await within(session, snapshot, org.id, ByteCache(2**20))
-    query, form = parse_query({"until": [UNTIL]}), FileForm(ExportFormat.NDJSON)
+    query, form = parse_query({"until": [UNTIL]}), FileEncoding(ExportFormat.NDJSON)
     try:
         pieces = audit.services.lake.queries.export(log, query, form, time.monotonic() + HANG_S)
         return b"".join([piece.content async for piece in pieces])

@@ -140,7 +140,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.structs.replace(self, digest=digest)
 
 
-class _Form(msgspec.Struct, frozen=True):
+class _ManifestFormat(msgspec.Struct, frozen=True):
     """The part of a manifest that all versions have in common."""
 
     format: int
@@ -187,7 +187,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise NOT_A_BACKUP(value=str(folder)) from error
     try:
         # First: a newer manifest may have fields that this version takes for damage.
-        if msgspec.json.decode(content, type=_Form).format > FORMAT:
+        if msgspec.json.decode(content, type=_ManifestFormat).format > FORMAT:
             raise NEWER_BACKUP
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

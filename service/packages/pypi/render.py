@@ -175,7 +175,7 @@ def _meta(project: PypiProject) -> list[tuple[str, str]]:
     return meta
 
 
-class PageForm(StrEnum):
+class PageFormat(StrEnum):
     """A form of a page; the value is the Content-Type of the response."""
 
     JSON = "application/vnd.pypi.simple.v1+json"
@@ -185,22 +185,22 @@ class PageForm(StrEnum):
     @property
     def is_json(self) -> bool:
         """Whether the page is in JSON; both other forms are the same HTML."""
-        return self is PageForm.JSON
+        return self is PageFormat.JSON
 
 
 _CACHED_CHARS_MAX: Final = 512
 
 _OFFERED: Final = {
-    "text/html": PageForm.PLAIN_HTML,
-    "application/vnd.pypi.simple.v1+html": PageForm.HTML,
-    "application/vnd.pypi.simple.latest+html": PageForm.HTML,
-    "application/vnd.pypi.simple.v1+json": PageForm.JSON,
-    "application/vnd.pypi.simple.latest+json": PageForm.JSON,
+    "text/html": PageFormat.PLAIN_HTML,
+    "application/vnd.pypi.simple.v1+html": PageFormat.HTML,
+    "application/vnd.pypi.simple.latest+html": PageFormat.HTML,
+    "application/vnd.pypi.simple.v1+json": PageFormat.JSON,
+    "application/vnd.pypi.simple.latest+json": PageFormat.JSON,
 }
 """By media type. The answer to `latest` names the actual version (PEP 691)."""
 
 
-def negotiate(accept: str | None) -> PageForm | None:
+def negotiate(accept: str | None) -> PageFormat | None:
     """The form to answer with, by the Accept header; None if no form is acceptable (406).
 
     Without a preference it is `text/html`, as it was before there was a choice.
@@ -211,10 +211,10 @@ def negotiate(accept: str | None) -> PageForm | None:
     return _negotiate(accept)
 
 
-def _negotiate(accept: str | None) -> PageForm | None:
+def _negotiate(accept: str | None) -> PageFormat | None:
     preferences = parse_accept_header(accept or "*/*", MIMEAccept)
     if not preferences:
-        return PageForm.PLAIN_HTML
+        return PageFormat.PLAIN_HTML
     best = preferences.best_match(list(_OFFERED))
     return None if best is None else _OFFERED[best]
 

@@ -30,7 +30,7 @@ from service.packages.pypi.project import (
     find_named,
     with_known,
 )
-from service.packages.pypi.render import PageForm, negotiate, render_html, render_json
+from service.packages.pypi.render import PageFormat, negotiate, render_html, render_json
 from service.packages.refusals import NO_ACCEPTABLE_FORM, PACKAGE_FILE_MISSING
 from service.store.tables import Organisation
 from service.web.dependencies import receives
@@ -48,8 +48,8 @@ blueprint = Blueprint("proxy_pypi", __name__)
 async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
     """The list of projects, which is empty."""
     await services.authorize(request, slug)
-    form = _form()
-    return Response(render_root(form), content_type=_content_type(form))
+    page_format = _page_format()
+    return Response(render_root(page_format), content_type=_content_type(page_format))
 
 
 @blueprint.get(f"{_INDEX}/simple/<name>", strict_slashes=False)
@@ -58,11 +58,13 @@ async def root(services: ProxyServices, slug: str) -> ResponseReturnValue:
 async def project_page(services: ProxyServices, slug: str, name: str) -> ResponseReturnValue:
     """The files of a project; those that would be refused are marked as yanked."""
     _, org = await services.authorize(request, slug)
-    form = _form()
+    page_format = _page_format()
     located = await services.locate(PYPI, org, name)
     base = services.base(slug, Ecosystem.PYPI)
-    render = partial(_render, policy=located.policy, base=base, form=form, now=services.clock())
-    return await services.page(located, _content_type(form), (base, form), render)
+    render = partial(
+        _render, policy=located.policy, base=base, page_format=page_format, now=services.clock()
+    )
+    return await services.page(located, _content_type(page_format), (base, page_format), render)
 
 
 @blueprint.get(f"{_INDEX}/files/<origin>/<path:path>")
@@ -142,11 +144,11 @@ def _render(
     known: Mapping[str, KnownFile],
     policy: PackagePolicy,
     base: str,
-    form: PageForm,
+    page_format: PageFormat,
     now: datetime,
 ) -> RenderedPage:
     project = with_known(project, known)
-    render = render_json if form.is_json else render_html
+    render = render_json if page_format.is_json else render_html
     until = policy.next_change_at((listed.published_at for listed in project.files), now)
     return make_page(render(project, base, _marks(project, policy, now)), until)
 
@@ -180,15 +182,15 @@ def _key(listed: ProjectFile) -> FileKey:
     raise PACKAGE_FILE_MISSING
 
 
-def _form() -> PageForm:
-    form = negotiate(request.headers.get("accept"))
-    if form is None:
+def _page_format() -> PageFormat:
+    page_format = negotiate(request.headers.get("accept"))
+    if page_format is None:
         raise NO_ACCEPTABLE_FORM
-    return form
+    return page_format
 
 
-def _content_type(form: PageForm) -> str:
-    return form.value if form.is_json else f"{form.value}; charset=utf-8"
+def _content_type(page_format: PageFormat) -> str:
+    return page_format.value if page_format.is_json else f"{page_format.value}; charset=utf-8"
 
 
 _JSON: Final = b'{"meta":{"api-version":"1.0"},"projects":[]}'
@@ -200,6 +202,6 @@ _HTML: Final = (
 )
 
 
-def render_root(form: PageForm) -> bytes:
+def render_root(page_format: PageFormat) -> bytes:
     """A valid list without projects."""
-    return _JSON if form.is_json else _HTML
+    return _JSON if page_format.is_json else _HTML

@@ -223,13 +223,13 @@ def report_answer(report: AccessReport) -> AccessReportAnswer:
 
 def report_json(report: AccessReport) -> bytes:
     """The report as JSON, encoded in parts."""
-    form = report_answer(report)
+    answer = report_answer(report)
     parts: dict[str, msgspec.Raw] = {}
     for name in _LISTS:
-        entries = getattr(form, name)
+        entries = getattr(answer, name)
         parts[name] = encoded_list(entries)
         entries.clear()  # one list at a time: no other thread runs meanwhile
-    return msgspec.json.encode(msgspec.structs.asdict(form) | parts)
+    return msgspec.json.encode(msgspec.structs.asdict(answer) | parts)
 
 
 def report_csv(report: AccessReport) -> str:
@@ -246,30 +246,30 @@ def report_csv(report: AccessReport) -> str:
     return file.getvalue()
 
 
-def _csv_lines(form: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
-    """The lines of `form`, which has no entries then: each of its lists is freed by itself."""
-    whole = f"as of {form.as_of}, rights as of {form.rights_as_of}; {' '.join(form.notes)}"
-    yield "report", form.tenant_id, form.org, "", "", "", form.made_at, whole
-    names = {team.id: team.name for team in form.teams}
-    for member in form.members:
+def _csv_lines(answer: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
+    """The lines of `answer`, which has no entries then: each of its lists is freed by itself."""
+    whole = f"as of {answer.as_of}, rights as of {answer.rights_as_of}; {' '.join(answer.notes)}"
+    yield "report", answer.tenant_id, answer.org, "", "", "", answer.made_at, whole
+    names = {team.id: team.name for team in answer.teams}
+    for member in answer.members:
         teams = ", ".join(names[team_id] for team_id in member.administers)
         yield (
             *("member", member.id, member.email, member.role, " ".join(member.capabilities)),
             *(f"admin of {teams}" if teams else "", member.since, member.identity_provider),
         )
-    form.members.clear()
-    for role in form.roles:
+    answer.members.clear()
+    for role in answer.roles:
         beyond = f"beyond the defaults: {' '.join(role.granted)}" if role.granted else ""
         yield "role", role.role, role.role, role.role, " ".join(role.capabilities), "", "", beyond
-    for team in form.teams:
+    for team in answer.teams:
         yield "team", team.id, team.name, "", "", "", team.since, " ".join(team.admins)
-    form.teams.clear()
-    for key in form.api_keys:
+    answer.teams.clear()
+    for key in answer.api_keys:
         owner = key.created_by or "owner not recorded"
         may = " ".join(key.scopes) or UNSCOPED_WORDS
         yield "api_key", key.id, key.name, "", may, key.project_id or "", key.since, owner
-    form.api_keys.clear()
-    for binding in form.bindings:
+    answer.api_keys.clear()
+    for binding in answer.bindings:
         limits = " ".join(filter(None, (binding.team_id, binding.project_id)))
         facts = [
             binding.issuer,
@@ -289,7 +289,7 @@ def _csv_lines(form: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
             ),
             " ".join(facts),
         )
-    form.bindings.clear()
+    answer.bindings.clear()
 
 
 def _member(rights: MemberRights, capabilities: list[str]) -> MemberThen:

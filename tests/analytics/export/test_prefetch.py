@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces, prefetch
+from analytics.export.writers import FileEncoding, export_pieces, prefetch
 from tests.analytics.samples import sample_row, table_of
 from tests.budgets import only_full, sample
 from tests.polling import eventually
@@ -126,7 +126,7 @@ def test_an_export_that_is_left_midway_closes_what_it_reads(export_format, taken
         finally:
             is_closed.append(True)
 
-    pieces = export_pieces(tables(), "org_acme", FileForm(export_format))
+    pieces = export_pieces(tables(), "org_acme", FileEncoding(export_format))
     for _ in range(taken):
         assert next(pieces).content
     pieces.close()
@@ -137,6 +137,8 @@ def test_an_export_that_is_left_midway_closes_what_it_reads(export_format, taken
 
 @pytest.mark.parametrize("export_format", ExportFormat)
 def test_an_export_that_is_dropped_ends_as_well(export_format):
-    for piece in export_pieces([table_of([sample_row()])] * 9, "org_acme", FileForm(export_format)):
+    for piece in export_pieces(
+        [table_of([sample_row()])] * 9, "org_acme", FileEncoding(export_format)
+    ):
         assert piece.content
         break

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analytics.export import gather, writers
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.model.schema import AUDIT_SCHEMA, WIRE_COLUMNS, audit_id
 from tests.analytics.export.test_wire import AWKWARD, FORMULAS
 from tests.analytics.samples import NOON, sample_row, table_of
@@ -126,7 +126,7 @@ def seqs(random: Random, count: int) -> list[int]:
     return [random.getrandbits(63) for _ in range(count)]
 
 
-def exported(rows: list[pa.Table], tenant_id: str, form: FileForm) -> bytes:
+def exported(rows: list[pa.Table], tenant_id: str, form: FileEncoding) -> bytes:
     return b"".join(piece.content for piece in export_pieces(rows, tenant_id, form))
 
 
@@ -136,7 +136,7 @@ def test_csv_is_what_a_plain_encoder_writes(several, tenant_id, is_raw):
     first, *more = [plain_csv(rows, tenant_id, is_raw=is_raw) for rows in several]
     expected = first + b"".join(text.partition(b"\n")[2] for text in more)
 
-    form = FileForm(ExportFormat.CSV, is_raw=is_raw)
+    form = FileEncoding(ExportFormat.CSV, is_raw=is_raw)
     assert exported(several, tenant_id, form) == expected
 
 
@@ -146,9 +146,9 @@ def test_json_is_what_a_plain_encoder_writes(several, tenant_id):
     objects = [text for rows in several for text in plain_objects(rows, tenant_id)]
 
     lines = "".join(f"{text}\n" for text in objects).encode()
-    assert exported(several, tenant_id, FileForm(ExportFormat.NDJSON)) == lines
+    assert exported(several, tenant_id, FileEncoding(ExportFormat.NDJSON)) == lines
     array = ("[\n" + ",\n".join(objects) + "\n]\n").encode()
-    assert exported(several, tenant_id, FileForm(ExportFormat.JSON)) == array
+    assert exported(several, tenant_id, FileEncoding(ExportFormat.JSON)) == array
 
 
 REQUESTS = [
@@ -168,7 +168,7 @@ def test_what_the_rows_of_a_request_have_in_common_is_looked_at_not_assumed(is_o
             where, rows.schema.field(where), pa.array([*subjects]).cast("string")
         )
 
-    assert exported([rows], "org_acme", FileForm(ExportFormat.CSV)) == plain_csv(
+    assert exported([rows], "org_acme", FileEncoding(ExportFormat.CSV)) == plain_csv(
         rows, "org_acme", is_raw=False
     )
 
@@ -179,7 +179,7 @@ def test_a_piece_holds_whole_rows_and_no_more_bytes_than_it_may(monkeypatch, byt
     rows = table_of(REQUESTS)
     expected = plain_csv(rows, "org_acme", is_raw=False)
     longest = max(map(len, expected.splitlines(keepends=True)))
-    header, *pieces = export_pieces([rows], "org_acme", FileForm(ExportFormat.CSV))
+    header, *pieces = export_pieces([rows], "org_acme", FileEncoding(ExportFormat.CSV))
 
     assert header.content + b"".join(piece.content for piece in pieces) == expected
     assert all(len(piece.content) <= max(bytes_max, longest) for piece in pieces)
@@ -197,7 +197,7 @@ def test_a_dictionary_that_another_follows_is_not_taken_for_it(monkeypatch):
         where = rows.schema.get_field_index("package_name")
         encoded = rows["package_name"].combine_chunks().dictionary_encode()
         tables.append(rows.set_column(where, "package_name", encoded))
-    file = exported(tables, "org_acme", FileForm(ExportFormat.CSV)).decode()
+    file = exported(tables, "org_acme", FileEncoding(ExportFormat.CSV)).decode()
 
     found = [line.split(",")[3] for line in file.splitlines()[1:]]
     assert found == ["one"] * 8 + ["two"] * 8 + ["six"] * 8

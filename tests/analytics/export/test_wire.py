@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analytics.export.formats import ExportFormat
 from analytics.export.wire import json_objects
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.model.decision_reason import compact
 from analytics.model.instants import format_us, parse_instant
 from analytics.model.rows import AuditRow
@@ -68,13 +68,13 @@ def wire(rows: list[AuditRow], first_seq: int = 1) -> list[dict[str, Any]]:
 def exported(rows: list[AuditRow], export_format: ExportFormat, *, is_raw: bool = True) -> bytes:
     """The whole file of `rows`, one table for each."""
     tables = (table_of([row], seq) for seq, row in enumerate(rows, start=1))
-    form = FileForm(export_format, is_raw=is_raw)
+    form = FileEncoding(export_format, is_raw=is_raw)
     return b"".join(piece.content for piece in export_pieces(tables, "org_acme", form))
 
 
 def as_lines(table) -> bytes:
     """What an export makes of `table`, but for its last line's end."""
-    form = FileForm(ExportFormat.NDJSON)
+    form = FileEncoding(ExportFormat.NDJSON)
     return b"".join(one.content for one in export_pieces([table], "org_acme", form))[:-1]
 
 

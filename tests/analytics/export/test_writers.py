@@ -11,18 +11,18 @@ import pytest
 from analytics.export import writers
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import ROW_GROUP_ROWS, FileForm, Piece, export_pieces
+from analytics.export.writers import ROW_GROUP_ROWS, FileEncoding, Piece, export_pieces
 from analytics.model.schema import WIRE_COLUMNS
 from tests.analytics.readers import decompressed, read_file
 from tests.analytics.samples import TENANT, sample_row, table_of
 
 TEXT_FORMATS = [ExportFormat.CSV, ExportFormat.JSON, ExportFormat.NDJSON]
 EVERY_FORM = [
-    FileForm(export_format, compression, coding)
+    FileEncoding(export_format, compression, coding)
     for export_format in TEXT_FORMATS
     for compression in (None, *Compression)
     for coding in (None, *Compression)
-] + [FileForm(ExportFormat.PARQUET)]
+] + [FileEncoding(ExportFormat.PARQUET)]
 
 forms = pytest.mark.parametrize("form", EVERY_FORM, ids=str)
 
@@ -34,7 +34,7 @@ def three_tables() -> list[pa.Table]:
     return [nothing, rows[0], nothing, nothing, rows[1], rows[2], nothing]
 
 
-def made(form: FileForm, tables: list[pa.Table] | None = None) -> list[Piece]:
+def made(form: FileEncoding, tables: list[pa.Table] | None = None) -> list[Piece]:
     return list(export_pieces(iter(tables or three_tables()), TENANT, form))
 
 
@@ -42,7 +42,7 @@ def sent(pieces: list[Piece]) -> bytes:
     return b"".join(piece.content for piece in pieces)
 
 
-def file_of(pieces: list[Piece], form: FileForm) -> bytes:
+def file_of(pieces: list[Piece], form: FileEncoding) -> bytes:
     """The file a receiver keeps."""
     return decompressed(sent(pieces), form.coding) if form.coding else sent(pieces)
 
@@ -77,7 +77,7 @@ def test_the_same_rows_make_the_same_file(form):
 def test_what_has_arrived_can_be_decoded_at_once(compression, monkeypatch):
     """A reader sees rows while the export goes on."""
     monkeypatch.setattr(writers, "TEXT_ROWS", 1)
-    pieces = made(FileForm(ExportFormat.NDJSON, coding=compression))
+    pieces = made(FileEncoding(ExportFormat.NDJSON, coding=compression))
     stream = pa.CompressedInputStream(pa.BufferReader(pieces[0].content), compression.value)
 
     assert len(stream.read(pieces[0].size).splitlines()) == pieces[0].rows == 4
@@ -87,7 +87,7 @@ def test_small_tables_become_text_together(monkeypatch):
     tables = three_tables()
     place = tables[4].schema.get_field_index("actor")
     tables[4] = tables[4].set_column(place, "actor", tables[4]["actor"].dictionary_encode())
-    form = FileForm(ExportFormat.NDJSON)
+    form = FileEncoding(ExportFormat.NDJSON)
     joined, apart = made(form), made(form, tables)
     monkeypatch.setattr(writers, "TEXT_ROWS", 1)
     alone = made(form)
@@ -100,7 +100,7 @@ def test_days_with_few_rows_share_a_larger_table(monkeypatch):
     monkeypatch.setattr(writers, "TEXT_ROWS", 10)
     monkeypatch.setattr(writers, "SHORT_TEXT_ROWS", 20)
     few, more = (table_of([sample_row()] * rows) for rows in (4, 6))
-    form = FileForm(ExportFormat.NDJSON)
+    form = FileEncoding(ExportFormat.NDJSON)
     short, longer, mixed = (
         [piece.rows for piece in made(form, tables)]
         for tables in ([few] * 7, [more] * 3, [few, few, few, more, few, few])
@@ -115,11 +115,11 @@ def test_a_parquet_file_takes_no_second_compression():
     """It would cost time and save nothing."""
     for wrong in ({"compression": Compression.GZIP}, {"coding": Compression.ZSTD}):
         with pytest.raises(ValueError, match="Parquet"):
-            FileForm(ExportFormat.PARQUET, **wrong)
+            FileEncoding(ExportFormat.PARQUET, **wrong)
 
 
 def test_a_parquet_file_has_typed_columns_in_the_wire_order():
-    schema = pq.read_schema(io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET)))))
+    schema = pq.read_schema(io.BytesIO(sent(made(FileEncoding(ExportFormat.PARQUET)))))
 
     assert schema.names == list(WIRE_COLUMNS)
     assert {field.name: field.type for field in schema} == {
@@ -130,8 +130,8 @@ def test_a_parquet_file_has_typed_columns_in_the_wire_order():
 
 def test_parquet_row_groups_are_neither_tiny_nor_unbounded():
     day = table_of([sample_row()] * 1_000)
-    few = made(FileForm(ExportFormat.PARQUET), [day] * 10)
-    many = made(FileForm(ExportFormat.PARQUET), [day] * 200)
+    few = made(FileEncoding(ExportFormat.PARQUET), [day] * 10)
+    many = made(FileEncoding(ExportFormat.PARQUET), [day] * 200)
 
     assert pq.ParquetFile(io.BytesIO(sent(few))).metadata.num_row_groups == 1
     metadata = pq.ParquetFile(io.BytesIO(sent(many))).metadata
@@ -145,7 +145,7 @@ def test_wide_rows_end_a_row_group_early():
     """Memory is bounded by bytes, not by rows."""
     wide = table_of([sample_row(payload=json.dumps({"a": "x" * 5_000_000}))])
     metadata = pq.ParquetFile(
-        io.BytesIO(sent(made(FileForm(ExportFormat.PARQUET), [wide] * 14)))
+        io.BytesIO(sent(made(FileEncoding(ExportFormat.PARQUET), [wide] * 14)))
     ).metadata
 
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [7, 7]
@@ -154,7 +154,7 @@ def test_wide_rows_end_a_row_group_early():
 @pytest.mark.parametrize(
     "form",
     [form for form in EVERY_FORM if form.compression or form.coding]
-    + [FileForm(ExportFormat.JSON), FileForm(ExportFormat.PARQUET)],
+    + [FileEncoding(ExportFormat.JSON), FileEncoding(ExportFormat.PARQUET)],
     ids=str,
 )
 def test_a_file_without_its_last_piece_cannot_be_read(form):
@@ -165,7 +165,7 @@ def test_a_file_without_its_last_piece_cannot_be_read(form):
         _read(pieces[:-1], form)
 
 
-def _read(pieces: list[Piece], form: FileForm) -> None:
+def _read(pieces: list[Piece], form: FileEncoding) -> None:
     content = sent(pieces)
     for compression in filter(None, (form.coding, form.compression)):
         content = decompressed(content, compression)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from analytics.export.compression import Compression, compressor
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.imports import chunks as chunks_module
 from analytics.imports.chunks import Chunk, FileKind, ImportFormat, UnreadableFile, file_kind
 from analytics.imports.items import IGNORED, ITEM_COLUMNS, ImportItem
@@ -37,11 +37,11 @@ from tests.conftest import BY_OPERATOR
 
 CSV, NDJSON, PARQUET = ImportFormat.CSV, ImportFormat.NDJSON, ImportFormat.PARQUET
 FORMS = [
-    FileForm(file_format, compression, is_raw=is_raw)
+    FileEncoding(file_format, compression, is_raw=is_raw)
     for file_format in (ExportFormat.CSV, ExportFormat.NDJSON)
     for compression in (None, *Compression)
     for is_raw in ((False, True) if file_format is ExportFormat.CSV else (False,))
-] + [FileForm(ExportFormat.PARQUET)]
+] + [FileEncoding(ExportFormat.PARQUET)]
 PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20)
 WORDS = PRINTABLE | st.sampled_from([text for text in FORMULAS + AWKWARD if text.isprintable()])
 ENVELOPES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(
@@ -69,13 +69,13 @@ ROWS = st.lists(
 )
 
 
-def file_of(rows: list[AuditRow], form: FileForm) -> bytes:
+def file_of(rows: list[AuditRow], form: FileEncoding) -> bytes:
     """What an export of `rows` is."""
     tables = (table_of([row], seq) for seq, row in enumerate(rows, start=1))
     return b"".join(piece.content for piece in export_pieces(tables, TENANT, form))
 
 
-def kind_of(form: FileForm) -> FileKind:
+def kind_of(form: FileEncoding) -> FileKind:
     return FileKind(ImportFormat(form.format), form.compression, form.is_raw)
 
 
@@ -225,7 +225,7 @@ class TestCompression:
         chance = random.Random(7)
         names = (f"{chance.random()}" for _ in range(400))
         rows = [sample_row(package_name=name) for name in names]
-        form = FileForm(ExportFormat(file_format), compression)
+        form = FileEncoding(ExportFormat(file_format), compression)
         content = file_of(rows, form)
         kind = kind_of(form)
         for end in (len(content) // 3, len(content) - 9, len(content) - 1):
@@ -462,14 +462,14 @@ class TestParquet:
         assert (2, "the row is not UTF-8") in faults_of(content, self.KIND)
 
     def test_a_file_without_rows_has_none(self):
-        content = file_of([], FileForm(ExportFormat.PARQUET))
+        content = file_of([], FileEncoding(ExportFormat.PARQUET))
 
         assert entries_of(content, self.KIND) == []
 
     def test_a_damaged_file_is_reported(self):
         chance = random.Random(20261120)
         rows = [sample_row(package_name=f"{chance.random()}") for _ in range(300)]
-        content = file_of(rows, FileForm(ExportFormat.PARQUET))
+        content = file_of(rows, FileEncoding(ExportFormat.PARQUET))
         for wrong in (b"", b"PAR1", b"x" * 500, content[:-1], content[: len(content) // 2]):
             assert fault_of_file(wrong, self.KIND).startswith("not a readable Parquet file")
         for _ in range(100):

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, export_pieces
+from analytics.export.writers import FileEncoding, export_pieces
 from analytics.model.filters import parse_query
 from analytics.model.schema import AUDIT_SCHEMA
 from analytics.query.engine import STREAM_BATCH_ROWS, Cancellation, QueryStopped
@@ -79,7 +79,7 @@ def test_a_file_does_not_tell_how_its_rows_were_read(days, monkeypatch, export_f
 
     def exported() -> bytes:
         tables = days.reader.stream(days.snapshot(), parse_query({}))
-        pieces = export_pieces(tables, "org_acme", FileForm(export_format))
+        pieces = export_pieces(tables, "org_acme", FileEncoding(export_format))
         return b"".join(piece.content for piece in pieces)
 
     directly = exported()

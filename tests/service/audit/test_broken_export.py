@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from analytics.export import writers
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from analytics.model.schema import AUDIT_SCHEMA
@@ -47,7 +47,7 @@ async def filled(audit):
 
 async def begin(audit):
     return await audit.services.exporter.prepare(
-        audit.world.acme, Query(), FileForm(ExportFormat.CSV), BY_OPERATOR, START
+        audit.world.acme, Query(), FileEncoding(ExportFormat.CSV), BY_OPERATOR, START
     )
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.filters import Query
 from analytics.model.schema import FILTER_PARAMETERS, WIRE_COLUMNS
 from tests.analytics.readers import as_read, read_file
@@ -129,7 +129,7 @@ async def test_it_is_audited_before_the_first_byte(audit):
     exporter = audit.services.exporter
 
     export = await exporter.prepare(
-        audit.world.acme, Query(), FileForm(ExportFormat.CSV), BY_OPERATOR, START
+        audit.world.acme, Query(), FileEncoding(ExportFormat.CSV), BY_OPERATOR, START
     )
     (entry,) = (await audit.page(event="audit_exported"))["entries"]
 

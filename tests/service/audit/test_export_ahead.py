@@ -10,7 +10,7 @@ import pytest
 
 from analytics.export import writers
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm, Piece
+from analytics.export.writers import FileEncoding, Piece
 from analytics.model.filters import Query
 from analytics.query.reader import Reader
 from service.audit import lake_queries
@@ -20,7 +20,7 @@ from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START
 from tests.polling import until
 
-CSV = FileForm(ExportFormat.CSV)
+CSV = FileEncoding(ExportFormat.CSV)
 ENDLESS = "SELECT a.range FROM range(1_000_000_000) a, range(1_000_000_000) b WHERE a.range < -1"
 NEVER = float("inf")
 

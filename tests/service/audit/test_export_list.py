@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.filters import parse_query
 from service.app.background_jobs import close_broken_exports
 from service.audit import export_entries
@@ -17,7 +17,7 @@ from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, grant, refused
 
 EXPORTS = "/api/v1/admin/orgs/acme/exports"
-CSV = FileForm(ExportFormat.CSV)
+CSV = FileEncoding(ExportFormat.CSV)
 FLOOR = "2025-03-04T12:00:00.123456Z"
 
 

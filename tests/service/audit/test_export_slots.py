@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.errors import StoreFault
 from analytics.model.filters import Query
 from service.audit.refusals import TOO_MANY_EXPORTS_OF_ALL, TOO_MANY_OWN_EXPORTS
@@ -35,7 +35,7 @@ async def filled(audit):
 async def start(audit, actor="system:admin-token"):
     by = replace(BY_OPERATOR, actor=actor)
     exporter = audit.services.exporter
-    form = FileForm(ExportFormat.CSV)
+    form = FileEncoding(ExportFormat.CSV)
     return await exporter.stream(await exporter.prepare(audit.world.acme, Query(), form, by, START))
 
 

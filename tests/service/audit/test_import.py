@@ -19,7 +19,7 @@ from sqlalchemy import event, func, select
 
 from analytics.export.compression import Compression
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.imports.chunks import FileKind, ImportFormat, UnreadableFile
 from analytics.imports.validation import Refused
 from analytics.model.envelopes import BlocklistHit, CooldownActive, OidcBindingCreated
@@ -164,7 +164,7 @@ async def add_history(audit: Any) -> None:
     await audit.seal()
 
 
-async def exported(audit: Any, form: FileForm) -> bytes:
+async def exported(audit: Any, form: FileEncoding) -> bytes:
     """All of acme's rows, the oldest first: rows of one instant keep their order."""
     exporter, clock = audit.services.exporter, audit.clock
     export = await exporter.prepare(
@@ -174,10 +174,10 @@ async def exported(audit: Any, form: FileForm) -> bytes:
 
 
 FORMS = [
-    *(FileForm(ExportFormat.NDJSON, one) for one in (None, *Compression)),
-    *(FileForm(ExportFormat.CSV, one) for one in (None, *Compression)),
-    FileForm(ExportFormat.CSV, is_raw=True),
-    FileForm(ExportFormat.PARQUET),
+    *(FileEncoding(ExportFormat.NDJSON, one) for one in (None, *Compression)),
+    *(FileEncoding(ExportFormat.CSV, one) for one in (None, *Compression)),
+    FileEncoding(ExportFormat.CSV, is_raw=True),
+    FileEncoding(ExportFormat.PARQUET),
 ]
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.export.formats import ExportFormat
-from analytics.export.writers import FileForm
+from analytics.export.writers import FileEncoding
 from analytics.model.filters import parse_query
 from service.audit.export_entries import SILENT_AFTER
 from service.pages import exports
@@ -45,7 +45,7 @@ async def export(world: World, who: str = "auditor", **query: str) -> tuple[str,
 
 async def start(world: World):
     """An export that is under way: itself and its stream."""
-    exporter, form = world.services.exporter, FileForm(ExportFormat.CSV)
+    exporter, form = world.services.exporter, FileEncoding(ExportFormat.CSV)
     export = await exporter.prepare(world.acme, parse_query({}), form, BY_OPERATOR, world.clock())
     return export, await exporter.stream(export)
 
