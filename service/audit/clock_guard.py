@@ -58,7 +58,7 @@ class Clocks:
         return min(self.store, self.machine)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ClockReading(msgspec.Struct, frozen=True):
     """The last run on a machine since its start: by the clock, and by the machine's uptime.
 
     By then the clock had moved `ahead_s` further than the machine had run.
@@ -74,7 +74,7 @@ class ClockRecord:
     """The last run, and the last one of each machine, by its start."""
 
     last_run_at: datetime
-    readings: dict[str, Reading]
+    readings: dict[str, ClockReading]
 
     def ahead_s(self, clocks: Clocks) -> float:
         """How much further the clock has moved than the machine has run, never less than 0.
@@ -98,7 +98,7 @@ class ClockRecord:
         ahead_s = self.ahead_s(clocks)
         if why := self._refusal(clocks, ahead_s):
             raise ClockNotTrusted(*why, clocks.now, self.last_run_at)
-        reading = Reading(clocks.now, clocks.uptime.seconds, ahead_s)
+        reading = ClockReading(clocks.now, clocks.uptime.seconds, ahead_s)
         readings = {**self.readings, clocks.uptime.boot: reading}
         latest = sorted(readings, key=lambda boot: readings[boot].at)[-READINGS_MAX:]
         return ClockRecord(clocks.now, {boot: readings[boot] for boot in latest})
@@ -121,7 +121,7 @@ class ClockRecord:
 
 def accepted_record(clocks: Clocks) -> ClockRecord:
     """The record of clocks that are right: what was measured before is void."""
-    reading = Reading(clocks.now, clocks.uptime.seconds, 0.0)
+    reading = ClockReading(clocks.now, clocks.uptime.seconds, 0.0)
     return ClockRecord(clocks.now, {clocks.uptime.boot: reading})
 
 
@@ -131,7 +131,9 @@ async def load_record(session: AsyncSession) -> ClockRecord | None:
     if last_run is None:
         return None
     stored = await session.get(Fact, _READINGS)
-    readings = {} if stored is None else msgspec.json.decode(stored.value, type=dict[str, Reading])
+    readings = (
+        {} if stored is None else msgspec.json.decode(stored.value, type=dict[str, ClockReading])
+    )
     return ClockRecord(parse_instant(last_run.value), readings)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from service.store.store import Store
 
-Values = tuple[str, ...]
+FilterValues = tuple[str, ...]
 
 VERSION: Final = "version"
 """The filter that a reading's package does not depend on."""
@@ -20,16 +20,16 @@ class Reading:
     it includes are meant.
     """
 
-    filters: Mapping[str, Values]
+    filters: Mapping[str, FilterValues]
     includes: Callable[[str], bool] | None = None
 
     @property
-    def identity(self) -> dict[str, Values]:
+    def identity(self) -> dict[str, FilterValues]:
         """The filters without that of the version."""
         return {name: values for name, values in self.filters.items() if name != VERSION}
 
 
-Reader = Callable[[Store, str, str], Awaitable[Sequence[Reading]]]
+WordReader = Callable[[Store, str, str], Awaitable[Sequence[Reading]]]
 """Reads texts of one kind in the log of a tenant: one word of a search, or several as typed.
 
 Returns what the text may mean, the likeliest first: nothing if it is none of this kind. Raises
@@ -46,5 +46,5 @@ def distinct(readings: Sequence[Reading]) -> list[Reading]:
     return result
 
 
-def _key(reading: Reading) -> tuple[Mapping[str, Values], bool]:
+def _key(reading: Reading) -> tuple[Mapping[str, FilterValues], bool]:
     return reading.filters, reading.includes is None

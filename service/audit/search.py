@@ -26,7 +26,7 @@ from analytics.model.filters import (
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
 from service.audit.actor_names import ActorNames, actors_by_name
-from service.audit.readings import VERSION, Reading, Values, distinct
+from service.audit.readings import VERSION, FilterValues, Reading, distinct
 from service.audit.search_forms import (
     PARAMETERS,
     People,
@@ -87,7 +87,7 @@ _OWN_WORDS: Final = frozenset({"decision", "event"})
 Filter = tuple[str, str]
 """A query parameter and its value, in the syntax of `parse_query`."""
 
-Parameters = dict[str, list[str]]
+FilterTexts = dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class ReadWord:
     """
 
     text: str
-    parameters: Parameters
+    parameters: FilterTexts
     is_as_typed: bool = True
 
     @property
@@ -111,7 +111,7 @@ class ReadWord:
 class Search:
     """What a search asks for: one row by its id, or the rows of these query parameters."""
 
-    parameters: Parameters
+    parameters: FilterTexts
     row_id: str | None = None
     words: tuple[ReadWord, ...] = ()
 
@@ -119,10 +119,10 @@ class Search:
 class Rows(Protocol):
     """What the reading of a search asks the log."""
 
-    async def has(self, filters: Mapping[str, Values]) -> bool:
+    async def has(self, filters: Mapping[str, FilterValues]) -> bool:
         """Whether any row meets `filters`."""
 
-    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
         """The versions of these rows, the most frequent ones if there are many."""
 
 
@@ -155,7 +155,7 @@ class SearchReader:
         if (row_id := _row_id(text)) is not None:
             return Search({}, row_id=row_id)
         words = await self._words(text, list(_split(text)))
-        parameters: Parameters = {}
+        parameters: FilterTexts = {}
         for word in words:
             for name, values in word.parameters.items():
                 known = parameters.setdefault(name, [])
@@ -325,14 +325,14 @@ def _cannot_be_excluded(text: str, reading: Reading) -> InvalidQuery:
     return _invalid(f"{text[:64]} cannot be excluded: exclude one of its filters, with {ways}")
 
 
-def _grouped(filters: Sequence[Filter]) -> Parameters:
-    parameters: Parameters = {}
+def _grouped(filters: Sequence[Filter]) -> FilterTexts:
+    parameters: FilterTexts = {}
     for name, value in filters:
         parameters.setdefault(name, []).append(value)
     return parameters
 
 
-def _signed(filters: Sequence[Filter], *, is_negated: bool) -> Parameters:
+def _signed(filters: Sequence[Filter], *, is_negated: bool) -> FilterTexts:
     return _grouped([(name, f"!{value}" if is_negated else value) for name, value in filters])
 
 
@@ -423,14 +423,14 @@ class _RowsOfLog:
     log: TenantLog | None = None
     look_ups: int = 0
 
-    async def has(self, filters: Mapping[str, Values]) -> bool:
+    async def has(self, filters: Mapping[str, FilterValues]) -> bool:
         """Whether any row within the retention meets `filters`."""
         if (log := await self._log()) is None:
             return False
         query = parse_query(filters)
         return bool((await log.page(query, 1, time_max_s=LOOK_UP_MAX_S)).num_rows)
 
-    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
         """The most frequent versions of these rows."""
         if (log := await self._log()) is None:
             return []

@@ -6,7 +6,7 @@ from typing import Protocol
 from service.audit.exports import Exporter
 from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
-from service.audit.readings import Reader
+from service.audit.readings import WordReader
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
@@ -21,7 +21,7 @@ class AuditServices(BaseServices):
     lake: Lake
     queries: AuditQueryService
     exporter: Exporter
-    readers: tuple[Reader, ...]
+    readers: tuple[WordReader, ...]
     """What reads the words of searches that rooms above know."""
 
 

@@ -74,7 +74,7 @@ class Local:
 Target = Remote | Local
 
 
-class _Named(NamedTuple):
+class _NamedServer(NamedTuple):
     """A server that is named, and what names it."""
 
     server: str
@@ -116,7 +116,7 @@ def data_dir_target(command: str, *, is_local: bool) -> Local:
     raise WrongPlace.for_command(command, chosen.server, chosen.why)
 
 
-def _choose(server: str | None, *, is_local: bool) -> Local | _Named:
+def _choose(server: str | None, *, is_local: bool) -> Local | _NamedServer:
     """The place that is named first, in the order of `choose_target`."""
     if is_local:
         if server is not None:
@@ -124,7 +124,7 @@ def _choose(server: str | None, *, is_local: bool) -> Local | _Named:
         return Local("--local")
     for given, why in ((server, "--server"), (os.environ.get(SERVER_VARIABLE), SERVER_VARIABLE)):
         if given:
-            return _Named(given, why)
+            return _NamedServer(given, why)
     if os.environ.get(DATA_DIR_VARIABLE):
         return Local(DATA_DIR_VARIABLE)
     if os.environ.get(TOKEN_VARIABLE):
@@ -135,7 +135,7 @@ def _choose(server: str | None, *, is_local: bool) -> Local | _Named:
     login = load_logins().in_use
     if login is None:
         return Local("no login, and no server is named")
-    return _Named(login.server, "the stored login", is_stored=True)
+    return _NamedServer(login.server, "the stored login", is_stored=True)
 
 
 def _server(

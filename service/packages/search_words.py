@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.filters import InvalidQuery, literal
-from service.audit.readings import VERSION, Reading, Values, distinct
+from service.audit.readings import VERSION, FilterValues, Reading, distinct
 from service.packages.ecosystem import InvalidPackageName, InvalidRange, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.names import NAME_MAX
@@ -74,7 +74,7 @@ _JOINED: Final = re.compile(rf"(?P<name>{_NAME}?)-v?(?P<version>[0-9]+\.[0-9][\w
 _TAGS: Final = frozenset({"latest", "*"})
 
 
-class _Named(NamedTuple):
+class _NamedPackage(NamedTuple):
     """A package that a text names: of one ecosystem, or of any."""
 
     ecosystem: Ecosystem | None
@@ -99,7 +99,7 @@ def package_readings(text: str) -> list[Reading]:
     return distinct(readings)[:READINGS_MAX]
 
 
-def _named(text: str, ecosystem: Ecosystem | None) -> Iterator[_Named]:
+def _named(text: str, ecosystem: Ecosystem | None) -> Iterator[_NamedPackage]:
     """What the forms that `text` has name. A form that is told by its marks is the only one."""
     if text[:4].lower() == "pkg:":
         yield _package_url(text)
@@ -123,12 +123,14 @@ def _first(text: str, patterns: Iterable[re.Pattern[str]]) -> re.Match[str] | No
     return next((match for pattern in patterns if (match := pattern.fullmatch(text))), None)
 
 
-def _of(match: re.Match[str], ecosystem: Ecosystem | None) -> _Named:
+def _of(match: re.Match[str], ecosystem: Ecosystem | None) -> _NamedPackage:
     groups = match.groupdict()
-    return _Named(ecosystem, groups["name"], groups.get("version") or groups.get("file_version"))
+    return _NamedPackage(
+        ecosystem, groups["name"], groups.get("version") or groups.get("file_version")
+    )
 
 
-def _package_url(text: str) -> _Named:
+def _package_url(text: str) -> _NamedPackage:
     """`pkg:npm/%40scope/name@1.0`, see github.com/package-url/purl-spec. Raises InvalidQuery."""
     match = _PURL.fullmatch(text)
     if match is None or match["type"].lower() not in set(Ecosystem):
@@ -141,10 +143,12 @@ def _package_url(text: str) -> _Named:
     if not at or not name or "/" in version:  # as in the `@` of a scope that is not escaped
         name, version = path, ""
     parts = [unquote(part) for part in name.split("/") if part]
-    return _Named(Ecosystem(match["type"].lower()), "/".join(parts), unquote(version) or None)
+    return _NamedPackage(
+        Ecosystem(match["type"].lower()), "/".join(parts), unquote(version) or None
+    )
 
 
-def _address(address: str) -> Iterator[_Named]:
+def _address(address: str) -> Iterator[_NamedPackage]:
     """The package of a page or a file of a registry."""
     address = unquote(address)
     for ecosystem, facts in ECOSYSTEMS.items():
@@ -153,10 +157,10 @@ def _address(address: str) -> Iterator[_Named]:
             return
     for ecosystem, facts in ECOSYSTEMS.items():
         if release := facts.notation.file(address.rstrip("/").rpartition("/")[2]):
-            yield _Named(ecosystem, *release)
+            yield _NamedPackage(ecosystem, *release)
 
 
-def _requirement(text: str) -> _Named | None:
+def _requirement(text: str) -> _NamedPackage | None:
     for ecosystem, facts in ECOSYSTEMS.items():
         pattern = facts.notation.requirement
         if pattern is not None and (match := pattern.fullmatch(text)):
@@ -164,25 +168,25 @@ def _requirement(text: str) -> _Named | None:
     return None
 
 
-def _one_word(text: str, ecosystem: Ecosystem | None) -> Iterator[_Named]:
+def _one_word(text: str, ecosystem: Ecosystem | None) -> Iterator[_NamedPackage]:
     """A file, or a name alone. A release may be in a name: then that comes second."""
     files = [
-        _Named(each, *release)
+        _NamedPackage(each, *release)
         for each, facts in ECOSYSTEMS.items()
         if ecosystem in {None, each} and (release := facts.notation.file(text))
     ]
     yield from files
     if files:
         return
-    yield _Named(ecosystem, text)
+    yield _NamedPackage(ecosystem, text)
     if match := _JOINED.fullmatch(text):
         yield _of(match, ecosystem)
     scope, slash, name = text.partition("/")
     if slash and scope and not scope.startswith("@") and "/" not in name:
-        yield _Named(Ecosystem.NPM, f"@{text}")
+        yield _NamedPackage(Ecosystem.NPM, f"@{text}")
 
 
-def _spelled(named: _Named) -> Iterator[Reading]:
+def _spelled(named: _NamedPackage) -> Iterator[Reading]:
     """The readings of a package: the spellings of its name, and of its version with each."""
     names: dict[str, set[Ecosystem]] = {}
     for ecosystem in _ALL if named.ecosystem is None else (named.ecosystem,):
@@ -202,7 +206,7 @@ def _spelled(named: _Named) -> Iterator[Reading]:
                 yield Reading(where | {"package": (literal(name),)} | of_version, includes)
 
 
-def _rows_of(ecosystems: Collection[Ecosystem]) -> Iterator[dict[str, Values]]:
+def _rows_of(ecosystems: Collection[Ecosystem]) -> Iterator[dict[str, FilterValues]]:
     """The filters on the ecosystem: first those rows, then those that do not tell theirs."""
     if len(ecosystems) == len(_ALL):
         yield {}

@@ -12,7 +12,7 @@ from analytics.model.envelopes import EVENTS
 from analytics.model.filters import InvalidQuery, parse_query
 from analytics.model.labels import EVENT_LABELS
 from service.audit.actor_names import ActorNames
-from service.audit.readings import Reading, Values
+from service.audit.readings import FilterValues, Reading
 from service.audit.search import SEARCH_CHARS_MAX, Search, SearchReader
 from service.audit.search_forms import People
 from service.packages.search_words import package_readings
@@ -30,13 +30,13 @@ class Log:
 
     packages: Mapping[str, Sequence[str]]
 
-    async def has(self, filters: Mapping[str, Values]) -> bool:
+    async def has(self, filters: Mapping[str, FilterValues]) -> bool:
         (package,) = filters.get("package", ("",))
         versions = self.packages.get(package)
         (version,) = filters.get("version", ("",))
         return versions is not None and (not version or version in versions)
 
-    async def versions(self, filters: Mapping[str, Values]) -> list[str]:
+    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
         (package,) = filters["package"]
         return [*self.packages.get(package, ())]
 
