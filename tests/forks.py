@@ -289,6 +289,8 @@ def _end_at_once() -> None:
 
 
 if __name__ == "__main__":
+    from sqlalchemy.orm import configure_mappers
+
     from service.cli.root import declared_commands
     from tests.shared_routes import compile_routes
 
@@ -296,6 +298,7 @@ if __name__ == "__main__":
     for name in _LOADED:
         importlib.import_module(name)
     compile_routes()
+    configure_mappers()
     declared_commands()
     gc.freeze()  # what forks do not touch is not copied
     _serve(socket.socket(fileno=int(sys.argv[1])))
