@@ -19,6 +19,9 @@ from service.app.composition import EXTENSION, Services
 from service.cli.demo.seed import DEMO_ORG, seed_demo
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path, settings_over
 
+INSTALLS = {"install_allowed", "oss_first_party", "blocklist_hit", "cooldown_active"}
+"""The events of an install."""
+
 
 class Row(msgspec.Struct, frozen=True, rename={"package_name": "packageName"}):
     """What the tests look at of one exported row."""

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -12,6 +13,7 @@ from service.cli.demo.history import History
 from service.cli.demo.profile import load_profile
 from service.store.tables import Origin
 from tests.budgets import sample
+from tests.service.cli.demo.conftest import INSTALLS
 
 MONDAY = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PROFILE = load_profile()
@@ -58,6 +60,19 @@ def test_a_later_hour_only_adds_rows():
     assert morning.table(morning.days[70]).equals(evening.table(evening.days[70]))
     assert evening.days[-1].runs[: len(morning.days[-1].runs)] == morning.days[-1].runs
     assert len(evening.days[-1].runs) > len(morning.days[-1].runs)
+
+
+def test_installs_name_file_and_client():
+    history, names = history_at(MONDAY), ("ecosystem", "package_name", "file_name", "file_sha256")
+    days = [history.table(day) for day in history.days[-22:-2]]
+    rows = pa.concat_tables(days).select(["event", "client", *names]).to_pylist()
+    installs = [row for row in rows if row["event"] in INSTALLS]
+    files = {tuple(row[name] for name in names) for row in installs}
+
+    assert len(installs) > 10_000
+    assert all(row["file_name"] and row["file_sha256"] and row["client"] for row in installs)
+    assert len({file[-1] for file in files}) == len({file[:3] for file in files}) == len(files)
+    assert {row["client"] for row in rows if row["event"] not in INSTALLS} == {None}
 
 
 @pytest.mark.parametrize("clock", ["00:00:00", "08:30:00.5", "12:24:00", "23:59:59.999999"])

@@ -23,7 +23,7 @@ from service.store.organisations import get_org, list_members
 from service.store.tables import Session
 from tests.budgets import only_full
 from tests.conftest import ADMIN_TOKEN, START, SettableClock, bindings_path
-from tests.service.cli.demo.conftest import Demo, Row, seeded_demo
+from tests.service.cli.demo.conftest import INSTALLS, Demo, Row, seeded_demo
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.slow]
 
@@ -31,7 +31,6 @@ DOCUMENTATION_NETWORKS = [
     ip_network(network) for network in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
 ]
 NEW_ID = re.compile(r"\b(org|proj|team|mem|key|obind)_([0-9a-z]{16}\b|[0-9a-z]*…)")
-INSTALLS = {"install_allowed", "oss_first_party", "blocklist_hit", "cooldown_active"}
 
 
 @only_full
@@ -40,17 +39,6 @@ async def test_it_is_ninety_days_of_at_least_200000_rows(rows: list[Row]):
     assert len({row.created_at.date() for row in rows}) == 90
     assert all(START - timedelta(days=90) <= row.created_at for row in rows)
     assert all(row.created_at <= row.received_at <= START for row in rows)
-
-
-async def test_installs_name_file_and_client(rows: list[Row]):
-    installs = [row for row in rows if row.event in INSTALLS]
-    files = {(row.ecosystem, row.package_name, row.file_name, row.file_sha256) for row in installs}
-
-    assert all(row.file_name and row.file_sha256 and row.client for row in installs)
-    assert (
-        len({sha256 for *_, sha256 in files}) == len({names[:3] for names in files}) == len(files)
-    )
-    assert {row.client for row in rows if row.event not in INSTALLS} == {None}
 
 
 @only_full

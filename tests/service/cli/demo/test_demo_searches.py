@@ -12,6 +12,7 @@ from service.cli.audit import audit_query
 from service.cli.client import Client
 from service.cli.demo.seed import DEMO_ORG
 from service.store.tables import ApiKey, Member
+from tests.budgets import sample
 from tests.service.cli.demo.conftest import Demo, Row
 
 SEARCHES = [
@@ -97,6 +98,7 @@ async def test_a_search_finds_its_rows_or_names_the_nearest(
     assert unknown[name]["nearest"].startswith(nearest)
 
 
+@sample(8)
 @pytest.mark.parametrize(("search", "expected"), SEARCHES)
 async def test_the_command_finds_the_same(
     demo: Demo, ids: dict[str, str], search: str, expected: str, capsys: pytest.CaptureFixture[str]
