@@ -5,6 +5,7 @@ disk has lost the file. Until it is rebuilt, queries read the rows instead.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -28,15 +29,15 @@ BUILDS_MAX: Final = 16
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Indexer:
     """Builds indexes under the lease, so that any number of processes may run an indexer."""
 
-    def __init__(self, store: Store, lake: Lake, lease: LeaseKeeper) -> None:
-        self._store = store
-        self._lake = lake
-        self._lease = lease
-        self._unreadable: set[str] = set()
-        """Unreadable segments; each process tries them once, not in every round."""
+    _store: Store
+    _lake: Lake
+    _lease: LeaseKeeper
+    _unreadable: set[str] = field(init=False, default_factory=set)
+    """Unreadable segments; each process tries them once, not in every round."""
 
     async def build_missing(self) -> int:
         """Build indexes that are missing or were found damaged by a query; returns how many.

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final, cast
 
@@ -74,30 +74,19 @@ WAITING_MAX: Final = 64
 """Requests of one organisation that may wait for their commit at the same time."""
 
 
+@dataclass(frozen=True, slots=True)
 class Ingest:
     """Accepts rows of organisations; limits each, so that one cannot block the others."""
 
-    def __init__(
-        self,
-        store: Store,
-        group_commit: GroupCommit,
-        lake: Lake,
-        worker: WorkerProcess,
-        verifier: Verifier,
-        clock: Clock,
-        sealer: Sealer,
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._group_commit = group_commit
-        self._lake = lake
-        self._worker = worker
-        self._verifier = verifier
-        self._clock = clock
-        self._sealer = sealer
-        self._journal_rows_max = settings.ingest_journal_rows_max
-        self._seal_rows = settings.seal_rows
-        self._waiting: Counter[str] = Counter()
+    _store: Store
+    _group_commit: GroupCommit
+    _lake: Lake
+    _worker: WorkerProcess
+    _verifier: Verifier
+    _clock: Clock
+    _sealer: Sealer
+    _settings: Settings
+    _waiting: Counter[str] = field(init=False, default_factory=Counter)
 
     async def take(
         self,
@@ -156,7 +145,7 @@ class Ingest:
                 return None
             nonlocal is_seal_due
             waiting = work.journal.count(work.transaction, tenant_id)
-            is_seal_due = is_large(waiting, self._seal_rows)
+            is_seal_due = is_large(waiting, self._settings.seal_rows)
             return self._commit(work, tenant_id, prepared, waiting, attempt)
 
         try:
@@ -201,7 +190,7 @@ class Ingest:
         if accepted:
             added = JournalSize(prepared.accepted, len(prepared.batches), prepared.bytes)
             # Refusals come before the first write: the rest of the group is committed in any case.
-            check_journal_room(waiting, added, self._journal_rows_max)
+            check_journal_room(waiting, added, self._settings.ingest_journal_rows_max)
         answer = msgspec.json.encode({"accepted": accepted, "rejected": prepared.rejected})
         # If no item was accepted, a repeat adds nothing and may be validated again.
         if attempt is not None and accepted:

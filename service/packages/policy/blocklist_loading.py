@@ -314,26 +314,19 @@ class Carried:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class AdvisoryCarrier:
     """Copies the advisories of the generation before, except what an import replaces.
 
     Of the `ecosystems` that it is about, what the archive does not list is gone.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        begun: OngoingImport,
-        scope: Scope,
-        coverage: Coverage,
-        ecosystems: Collection[Ecosystem],
-    ) -> None:
-        self.carried = Carried()
-        self._store = store
-        self._begun = begun
-        self._scope = scope
-        self._coverage = coverage
-        self._ecosystems = ecosystems
+    _store: Store
+    _begun: OngoingImport
+    _scope: Scope
+    _coverage: Coverage
+    _ecosystems: Collection[Ecosystem]
+    carried: Carried = field(init=False, default_factory=Carried)
 
     async def carry(self) -> None:
         """Carry everything, in many small transactions. Raises ImportOvertaken."""
