@@ -21,17 +21,12 @@ from werkzeug.wrappers import Response as BaseResponse
 from analytics.model.errors import StoreFault, StoreUnreachable
 from analytics.model.filters import InvalidQuery
 from analytics.storage.suspects import segments_in
+from service.app import declarations, system
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
-from service.app.declarations import resource as declaration
-from service.app.system import blueprint as system
-from service.audit.export_api import blueprint as audit_export
-from service.audit.export_api import resource as exports
+from service.audit import export_api, ingest, query_api, saved_searches
 from service.audit.ingest import INGEST_PATH_END
-from service.audit.ingest import blueprint as ingest
 from service.audit.maintenance import Maintenance
-from service.audit.query_api import resource as audit
-from service.audit.saved_searches import resource as searches
 from service.core.clock import Clock, utc_now
 from service.core.errors import (
     RETRY_AFTER_S,
@@ -50,59 +45,46 @@ from service.core.errors import (
 from service.core.ids import new_request_id
 from service.core.request_context import source_ip
 from service.core.settings import REPOSITORY, Settings
-from service.orgs.domains import resource as domains
-from service.orgs.key_api import resource as api_keys
-from service.orgs.members import resource as members
-from service.orgs.operator_api import resource as organisations
-from service.orgs.organisations import resource as organisation
-from service.orgs.projects import resource as projects
-from service.orgs.roles import resource as roles
-from service.orgs.teams import resource as teams
-from service.packages.install_tokens.exchange import blueprint as install_tokens
+from service.orgs import (
+    domains,
+    key_api,
+    members,
+    operator_api,
+    organisations,
+    projects,
+    roles,
+    teams,
+)
+from service.packages.install_tokens import exchange
+from service.packages.npm import routes as npm_routes
 from service.packages.npm.audit_queries import QUERY_BYTES_MAX
 from service.packages.npm.routes import QUERY_PATH
-from service.packages.npm.routes import blueprint as proxy_npm
-from service.packages.policy.blocklist_api import resource as blocklist
-from service.packages.policy.exceptions import resource as policy_exceptions
-from service.packages.policy.policy_api import resource as policy
-from service.packages.proxy.artifacts import resource as artifacts
-from service.packages.proxy.blocked import blueprint as proxy_blocked
-from service.packages.pypi.routes import blueprint as proxy_pypi
-from service.pages.audit_page import blueprint as dashboard
-from service.pages.exports import blueprint as dashboard_exports
-from service.pages.investigate import blueprint as investigate
-from service.pages.live import blueprint as dashboard_live
-from service.pages.overview import home
-from service.pages.people.keys import blueprint as dashboard_keys
-from service.pages.people.members import blueprint as dashboard_members
-from service.pages.people.projects import blueprint as dashboard_projects
-from service.pages.people.roles import blueprint as dashboard_roles
-from service.pages.people.teams import blueprint as dashboard_teams
-from service.pages.policy.check_page import blueprint as dashboard_policy_check
-from service.pages.policy.exceptions_page import blueprint as dashboard_exceptions
-from service.pages.policy.policy_page import blueprint as dashboard_policy
-from service.pages.profile import blueprint as profile
-from service.pages.proxy import blueprint as dashboard_proxy
+from service.packages.policy import blocklist_api, exceptions, policy_api
+from service.packages.proxy import artifacts, blocked
+from service.packages.pypi import routes as pypi_routes
+from service.pages import audit_page, exports, investigate, live, overview, profile, proxy, reports
+from service.pages.people import keys as key_pages
+from service.pages.people import members as member_pages
+from service.pages.people import projects as project_pages
+from service.pages.people import roles as role_pages
+from service.pages.people import teams as team_pages
+from service.pages.policy import check_page, exceptions_page, policy_page
 from service.pages.refusals import refusal_page, wants_page
-from service.pages.reports import blueprint as dashboard_reports
-from service.pages.sign_in.device import blueprint as device_sign_in
-from service.pages.sign_in.device import page_blueprint as device_page
-from service.pages.sign_in.passkey_routes import blueprint as passkeys
-from service.pages.sign_in.routes import blueprint as sign_in
-from service.pages.sign_in.routes import links
-from service.pages.sign_in.session_routes import blueprint as own_session
-from service.pages.trust.binding_page import blueprint as dashboard_binding
-from service.pages.trust.bindings_page import blueprint as dashboard_bindings
-from service.pages.trust.create_page import blueprint as dashboard_create_binding
-from service.pages.trust.explain_page import blueprint as dashboard_explain
-from service.pages.trust.rejected_page import blueprint as dashboard_rejected
-from service.pages.trust.repository_page import blueprint as dashboard_repository
-from service.trust.bindings.bindings_api import resource as bindings
-from service.trust.bindings.operator_api import resource as operator_bindings
-from service.trust.bindings.sync_api import resource as bindings_sync
-from service.trust.explain.explain_api import resource as explain
-from service.trust.rejected.rejected_api import resource as rejected
-from service.trust.reports.access_api import resource as reports
+from service.pages.sign_in import device, passkey_routes, session_routes
+from service.pages.sign_in import routes as sign_in_routes
+from service.pages.trust import (
+    binding_page,
+    bindings_page,
+    create_page,
+    explain_page,
+    rejected_page,
+    repository_page,
+)
+from service.trust.bindings import bindings_api, sync_api
+from service.trust.bindings import operator_api as operator_bindings_api
+from service.trust.explain import explain_api
+from service.trust.rejected import rejected_api
+from service.trust.reports import access_api
 from service.web.asgi import guarded, with_headers
 from service.web.bodies import BodyReceiver, ObservedBody
 from service.web.compression import compress_answers
@@ -214,63 +196,63 @@ _HEADERS = {
 
 
 _BLUEPRINTS: Final = (
-    system,
-    bindings.blueprint,
-    explain.blueprint,
-    rejected.blueprint,
-    bindings_sync.blueprint,
-    operator_bindings.blueprint,
-    policy.blueprint,
-    policy_exceptions.blueprint,
-    blocklist.blueprint,
-    artifacts.blueprint,
-    declaration.blueprint,
-    searches.blueprint,
-    audit.blueprint,
-    audit_export,
+    system.blueprint,
+    bindings_api.resource.blueprint,
+    explain_api.resource.blueprint,
+    rejected_api.resource.blueprint,
+    sync_api.resource.blueprint,
+    operator_bindings_api.resource.blueprint,
+    policy_api.resource.blueprint,
+    exceptions.resource.blueprint,
+    blocklist_api.resource.blueprint,
+    artifacts.resource.blueprint,
+    declarations.resource.blueprint,
+    saved_searches.resource.blueprint,
+    query_api.resource.blueprint,
+    export_api.blueprint,
+    export_api.resource.blueprint,
+    ingest.blueprint,
+    exchange.blueprint,
+    organisations.resource.blueprint,
+    members.resource.blueprint,
+    domains.resource.blueprint,
+    teams.resource.blueprint,
+    projects.resource.blueprint,
+    roles.resource.blueprint,
+    key_api.resource.blueprint,
+    operator_api.resource.blueprint,
+    pypi_routes.blueprint,
+    npm_routes.blueprint,
+    blocked.blueprint,
+    access_api.resource.blueprint,
+    sign_in_routes.links,
+    sign_in_routes.blueprint,
+    device.blueprint,
+    device.page_blueprint,
+    session_routes.blueprint,
+    passkey_routes.blueprint,
+    profile.blueprint,
+    overview.home,
+    audit_page.blueprint,
+    live.blueprint,
+    investigate.blueprint,
+    bindings_page.blueprint,
+    binding_page.blueprint,
+    create_page.blueprint,
+    repository_page.blueprint,
+    explain_page.blueprint,
+    rejected_page.blueprint,
     exports.blueprint,
-    ingest,
-    install_tokens,
-    organisation.blueprint,
-    members.blueprint,
-    domains.blueprint,
-    teams.blueprint,
-    projects.blueprint,
-    roles.blueprint,
-    api_keys.blueprint,
-    organisations.blueprint,
-    proxy_pypi,
-    proxy_npm,
-    proxy_blocked,
     reports.blueprint,
-    links,
-    sign_in,
-    device_sign_in,
-    device_page,
-    own_session,
-    passkeys,
-    profile,
-    home,
-    dashboard,
-    dashboard_live,
-    investigate,
-    dashboard_bindings,
-    dashboard_binding,
-    dashboard_create_binding,
-    dashboard_repository,
-    dashboard_explain,
-    dashboard_rejected,
-    dashboard_exports,
-    dashboard_reports,
-    dashboard_members,
-    dashboard_teams,
-    dashboard_projects,
-    dashboard_keys,
-    dashboard_roles,
-    dashboard_policy,
-    dashboard_policy_check,
-    dashboard_exceptions,
-    dashboard_proxy,
+    member_pages.blueprint,
+    team_pages.blueprint,
+    project_pages.blueprint,
+    key_pages.blueprint,
+    role_pages.blueprint,
+    policy_page.blueprint,
+    check_page.blueprint,
+    exceptions_page.blueprint,
+    proxy.blueprint,
 )
 
 
