@@ -92,6 +92,7 @@ class StoreProxy:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two packets: the second waits for 40 ms
     proxy: StoreProxy
 
     def _serve(self) -> None:

@@ -22,6 +22,7 @@ class Refusing(BaseHTTPRequestHandler):
     """Refuses every request as AWS does, and repeats the key."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def refuse(self) -> None:
         self.rfile.read(int(self.headers.get("content-length") or 0))
