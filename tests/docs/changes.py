@@ -149,10 +149,10 @@ run_url = "https://ci.example/{repository}/{run_id}"
                 "facts.ecosystem: facts for facts in (PYPI, NPM": ", EXAMPLE",
             },
             "service/app/application.py": {
-                "from service.packages.npm.routes import blueprint as proxy_npm\n": (
-                    "from service.packages.example.routes import blueprint as proxy_example\n"
+                "from service.packages.npm import routes as npm_routes\n": (
+                    "from service.packages.example import routes as example_routes\n"
                 ),
-                "    proxy_npm,\n": "    proxy_example,\n",
+                "    npm_routes.blueprint,\n": "    example_routes.blueprint,\n",
             },
             "service/packages/example/__init__.py": {NEW_FILE: ""},
             "service/packages/example/ecosystem.py": {
@@ -238,7 +238,7 @@ async def versions(services, slug, name):
                 "            self._denied(version)\n": "            or self._exampled(version)\n",
                 "        if not (self.deny": " or self.example",
                 'source="operator"), rule.rule_id, text\n        )\n': """
-    def _exampled(self, version: Version | None) -> Decision | None:
+    def _exampled(self, version: ComparableVersion | None) -> PolicyDecision | None:
         rule = self.example.first_or_any(version)
         if rule is None:
             return None
@@ -280,9 +280,9 @@ async def versions(services, slug, name):
 """
             },
             "analytics/export/writers.py": {
-                "    match form.format:\n": """\
+                "    match encoding.format:\n": """\
         case ExportFormat.EXAMPLE:
-            return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\\n")), form)
+            return _texts(filled, TextEncoder(tenant_id, JsonSpelling("", "\\n")), encoding)
 """
             },
         },
@@ -363,10 +363,10 @@ async def find_example(call: Call[BaseServices]) -> ExampleEntry:
                 '    """Organisations: the tenants of this service."""\n': """
 
 @api_command(org, "example")
-async def org_example(client: Client, slug: str) -> Answer:
+async def org_example(client: Client, slug: str) -> CommandResult:
     \"\"\"An example.\"\"\"
     example = await client.get(org_path(slug, "domains", "example"))
-    return Answer(example, [f"The example is {example['org']}."])
+    return CommandResult(example, [f"The example is {example['org']}."])
 """
             },
         },
