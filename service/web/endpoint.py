@@ -255,8 +255,10 @@ class Taken:
     def check(self, handler: EndpointHandler, path: str, further: int = 0) -> None:
         """Raise TypeError unless `handler` takes the variables of `path` after what is sent.
 
-        `further` arguments stand between the two.
+        `further` arguments stand between the two. A body of JSON needs an example.
         """
+        if (self.example is None) != (self.body is None or isinstance(self.body, Upload)):
+            raise TypeError(f"{handler.__name__} has a body without an example, or the reverse")
         arguments = 1 + (self.query is not None) + (self.body is not None) + further
         names = list(inspect.signature(handler).parameters)
         if set(names[arguments:]) != set(VARIABLE.findall(path)):
@@ -387,17 +389,9 @@ class _Reads(Generic[_S]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
-        **options: Unpack[ReadOptions],
-    ) -> Callable[
-        [ReadsOf[Call[_S], _Parsed, _Variables, _Answer]],
-        ReadsOf[Call[_S], _Parsed, _Variables, _Answer],
-    ]: ...
-
-    @overload
-    def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
-        example: Mapping[str, object], **options: Unpack[ReadOptions],
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        query: Parameters[_Parsed] = ..., body: Body[_Parsed] = ...,
+        example: Mapping[str, object] = ..., **options: Unpack[ReadOptions],
     ) -> Callable[
         [ReadsOf[Call[_S], _Parsed, _Variables, _Answer]],
         ReadsOf[Call[_S], _Parsed, _Variables, _Answer],
@@ -465,16 +459,9 @@ class _Changes(Generic[_S]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
-        **options: Unpack[ChangeOptions],
-    ) -> Callable[
-        [WritesOf[WriteCall[_S], _Parsed, _Variables, _Answer]], Action[_S, _Parsed, _Answer]
-    ]: ...
-
-    @overload
-    def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
-        example: Mapping[str, object], **options: Unpack[ChangeOptions],
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        query: Parameters[_Parsed] = ..., body: Body[_Parsed] = ...,
+        example: Mapping[str, object] = ..., **options: Unpack[ChangeOptions],
     ) -> Callable[
         [WritesOf[WriteCall[_S], _Parsed, _Variables, _Answer]], Action[_S, _Parsed, _Answer]
     ]: ...

@@ -121,17 +121,9 @@ class _Endpoints(Generic[_Call]):
 
     @overload
     def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], query: Parameters[_Parsed],
-        **options: Unpack[OperatorOptions],
-    ) -> Callable[
-        [ReadsOf[_Call, _Parsed, _Variables, _Answer]],
-        ReadsOf[_Call, _Parsed, _Variables, _Answer],
-    ]: ...
-
-    @overload
-    def __call__(
-        self, operation: str, path: str = "", *, returns: type[_Answer], body: Body[_Parsed],
-        example: Mapping[str, object], **options: Unpack[OperatorOptions],
+        self, operation: str, path: str = "", *, returns: type[_Answer],
+        query: Parameters[_Parsed] = ..., body: Body[_Parsed] = ...,
+        example: Mapping[str, object] = ..., **options: Unpack[OperatorOptions],
     ) -> Callable[
         [ReadsOf[_Call, _Parsed, _Variables, _Answer]],
         ReadsOf[_Call, _Parsed, _Variables, _Answer],

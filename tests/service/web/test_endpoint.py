@@ -331,6 +331,18 @@ def test_a_handler_must_take_the_variables_of_its_path():
         resource.get("show", "/<one>", needs=Capability.AUDIT_READ, returns=Said)(show)
 
 
+def test_a_body_has_an_example():
+    """The document shows it, and it is sent by the tests of the document."""
+    resource = Resource("wrong", "/wrong", Tag.SYSTEM, AuditServices)
+
+    async def ask(call: Call[AuditServices], body: Named) -> Said:
+        """Say nothing."""
+        return Said(values=[body.name])
+
+    with pytest.raises(TypeError, match="a body without an example"):
+        resource.post_read("ask", needs=Capability.AUDIT_READ, returns=Said, body=Named)(ask)
+
+
 def test_a_change_for_every_member_cannot_be_sensitive():
     """Nothing would ask for the sign-in."""
     resource = Resource("wrong", "/wrong", Tag.SYSTEM, AuditServices)
