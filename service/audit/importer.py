@@ -106,19 +106,13 @@ _ASK_AGAIN_S: Final = 0.2
 _log = structlog.get_logger(__name__)
 
 
-class FileChanged(Conflict):
-    """The file was modified while it was read."""
-
-    text = "the file changed while it was read: nothing of it was imported"
+FILE_CHANGED: Final = Conflict.of("the file changed while it was read: nothing of it was imported")
 
 
-class ImportTooLong(Conflict):
-    """The rows of the file were not read in time."""
-
-    text = (
-        "the import took longer than {seconds} s and nothing was imported: split the file, or raise"
-        " COUNTERSIGN_IMPORT_MAX_S"
-    )
+IMPORT_TOO_LONG: Final = Conflict.of(
+    "the import took longer than {seconds} s and nothing was imported: split the file, or raise"
+    " COUNTERSIGN_IMPORT_MAX_S"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +165,7 @@ class Importer(LeasedJob):
         """Import the file completely, apart from rows that `job.is_partial` skips, or not at all.
 
         Waits for the lease for `wait_s` seconds, or as long as the import took so far if that is
-        longer. Raises LeaseTaken, LeaseLost, FileImportOvertaken, FileChanged, ImportTooLong,
+        longer. Raises LeaseTaken, LeaseLost, FileImportOvertaken, FILE_CHANGED, IMPORT_TOO_LONG,
         UnreadableFile, StoreFault, StoreUnavailable; nothing was imported then, except perhaps for
         the last one.
         """
@@ -186,7 +180,7 @@ class Importer(LeasedJob):
                 refused = await self._gather(job, files, watch)
                 # Read again: the digest must be that of the bytes that were imported.
                 if await self._digest(job.source, files) != sha256:
-                    raise FileChanged
+                    raise FILE_CHANGED
                 result = _result(sha256, files.buffer, refused)
                 if not result.rows:
                     return result
@@ -244,7 +238,7 @@ class Importer(LeasedJob):
             watch.on_refused(step.refused)
             watch.on_progress(step.position)
             if time.monotonic() > gives_up_at:
-                raise ImportTooLong(seconds=f"{limits.import_max_s:g}")
+                raise IMPORT_TOO_LONG(seconds=f"{limits.import_max_s:g}")
             await files.keep()
         return refused
 

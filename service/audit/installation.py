@@ -66,13 +66,10 @@ _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
 
 
-class PrefixOfAnother(Conflict):
-    """The prefix of COUNTERSIGN_SEGMENTS_URL is not this installation's."""
-
-    text = (
-        "{value}: set COUNTERSIGN_SEGMENTS_URL to a prefix of its own; if this installation"
-        " replaces the other one, stop that one and run `countersign audit take-over`"
-    )
+PREFIX_OF_ANOTHER: Final = Conflict.of(
+    "{value}: set COUNTERSIGN_SEGMENTS_URL to a prefix of its own; if this installation"
+    " replaces the other one, stop that one and run `countersign audit take-over`"
+)
 
 
 async def installation_id(store: Store) -> str:
@@ -129,7 +126,7 @@ async def keep_prefix(settings: Settings, store: Store) -> None:
     """Confirm, before anything runs, that the prefix of `settings` is this installation's.
 
     A bucket that cannot be reached does not keep a service from starting: before anything is
-    written to it or removed, this is made up for. Raises PrefixOfAnother.
+    written to it or removed, this is made up for. Raises PREFIX_OF_ANOTHER.
     """
     guard = prefix_guard(settings, store)
     if guard is None:
@@ -143,11 +140,11 @@ async def keep_prefix(settings: Settings, store: Store) -> None:
 
 @contextmanager
 def prefix_refusals() -> Iterator[None]:
-    """Raise PrefixOfAnother where the block raises PrefixTaken."""
+    """Raise PREFIX_OF_ANOTHER where the block raises PrefixTaken."""
     try:
         yield
     except PrefixTaken as error:
-        raise PrefixOfAnother(value=str(error)) from error
+        raise PREFIX_OF_ANOTHER(value=str(error)) from error
 
 
 async def take_over(settings: Settings, store: Store) -> str:

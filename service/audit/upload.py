@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from analytics.storage.s3_segments import S3Segments
 from analytics.storage.segment_store import ObjectDamaged, ObjectMissing
@@ -11,11 +12,9 @@ from service.core.threads import run_uncancellable
 from service.store.catalog import is_live, list_live_segments
 from service.store.store import Store
 
-
-class NoBucket(Conflict):
-    """Segments are in the data dir, and stay there."""
-
-    text = "COUNTERSIGN_SEGMENTS_URL is not set: there is no bucket for segments"
+NO_BUCKET: Final = Conflict.of(
+    "COUNTERSIGN_SEGMENTS_URL is not set: there is no bucket for segments"
+)
 
 
 async def upload_segments(
@@ -24,11 +23,11 @@ async def upload_segments(
     """Upload what is only in the data dir; returns how many segments, and the faults of others.
 
     `show` is called with the rows done and in total. Segments without an object cannot be read by
-    other nodes until then; on this one they can. Raises NoBucket, StoreUnreachable.
+    other nodes until then; on this one they can. Raises NO_BUCKET, StoreUnreachable.
     """
     segments = lake.segments
     if not isinstance(segments, S3Segments):
-        raise NoBucket
+        raise NO_BUCKET
     await lake.confirm_prefix()
     async with store.read() as session:
         live = await list_live_segments(session)

@@ -27,10 +27,9 @@ class NotConfirmed(Refusal):
     text = "not confirmed: nothing was changed"
 
 
-class NoTerminal(NotConfirmed):
-    """The change has to be confirmed, and there is no terminal to ask on."""
-
-    text = "nothing was changed: there is no terminal to ask on. {value} Add --yes to confirm"
+NO_TERMINAL: Final = NotConfirmed.of(
+    "nothing was changed: there is no terminal to ask on. {value} Add --yes to confirm"
+)
 
 
 def confirm(question: str, *, is_sure: bool, shown: Iterable[str] = ()) -> None:
@@ -42,7 +41,7 @@ def confirm(question: str, *, is_sure: bool, shown: Iterable[str] = ()) -> None:
     if is_sure:
         return
     if not has_terminal():
-        raise NoTerminal(value=question)
+        raise NO_TERMINAL(value=question)
     current_run().show_target()
     for line in shown:
         click.echo(printable(line), err=True)

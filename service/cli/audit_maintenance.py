@@ -191,11 +191,11 @@ async def audit_take_over(context: CommandContext, *, is_sure: bool) -> CommandR
     installation's catalog does not name are removed from there after COUNTERSIGN_ORPHAN_GRACE_S.
     """
     from service.audit.installation import take_over
-    from service.audit.upload import NoBucket
+    from service.audit.upload import NO_BUCKET
 
     settings = context.services.settings
     if not settings.segments_url:
-        raise NoBucket
+        raise NO_BUCKET
     question = f"Remove what this installation does not know from {settings.segments_url}?"
     confirm(question, is_sure=is_sure)
     installation = await take_over(settings, context.services.store)

@@ -22,7 +22,7 @@ import click
 
 from service.cli.ci_token import WAITS_S, CiToken, get_ci_token, token_source
 from service.cli.client import Client, ServerRefusal, install_tokens_path
-from service.cli.commands import CommandPlace, OrgMissing, declare
+from service.cli.commands import ORG_MISSING, CommandPlace, declare
 from service.cli.logins import Credential, credential_of
 from service.cli.output import CommandResult
 from service.cli.root import root
@@ -142,7 +142,7 @@ def _job(
     if not url:
         raise Invalid(f"name the server: --url URL, or {SERVER_VARIABLE}")
     if not slug:
-        raise Invalid(OrgMissing.text)
+        raise Invalid(ORG_MISSING.text)
     server = parse_server(url, is_insecure=is_insecure)
     secret = os.environ.get(KEY_VARIABLE, "")
     if not secret:

@@ -65,20 +65,14 @@ class CommandPlace(Enum):
     """On this machine, also with a server set: what serves a data dir, or reads files alone."""
 
 
-class NotInitialised(Refusal):
-    """There is no data dir to work on."""
-
-    status = 503
-    text = (
-        "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR; to use a"
-        " server, run `countersign login URL`"
-    )
+NOT_INITIALISED: Final = Refusal.of(
+    "no data in {value}: run `countersign init` first, or set COUNTERSIGN_DATA_DIR; to use a"
+    " server, run `countersign login URL`",
+    status=503,
+)
 
 
-class OrgMissing(WrongUsage):
-    """No organisation is named, and none is known from the login."""
-
-    text = f"name the organisation: --org SLUG, or {ORG_VARIABLE}"
+ORG_MISSING: Final = WrongUsage.of(f"name the organisation: --org SLUG, or {ORG_VARIABLE}")
 
 
 _LOCAL: Final = click.Option(
@@ -270,7 +264,7 @@ async def ask(
             return await function(client, **options)
         slug = options["slug"] or await client.default_org()
         if slug is None:
-            raise OrgMissing
+            raise ORG_MISSING
         return await function(client, **options | {"slug": slug})
 
     target = current_run().target
@@ -396,7 +390,7 @@ async def within_data_dir(
 ) -> CommandResult:
     """The answer of `work` with the services over the data dir of `settings`.
 
-    Raises NotInitialised, Conflict for a database of another version.
+    Raises NOT_INITIALISED, Conflict for a database of another version.
     """
     from service.access.callers import cli_caller
     from service.app.bootstrap import check_writable
@@ -408,7 +402,7 @@ async def within_data_dir(
 
     configure_logs("warning")
     if not settings.audit_dir.is_dir():
-        raise NotInitialised(value=str(settings.data_dir))
+        raise NOT_INITIALISED(value=str(settings.data_dir))
     check_writable(settings.data_dir)
     services = build_services(with_secrets(settings), utc_now)
     try:

@@ -21,16 +21,14 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 """Errors of file systems without hard links."""
 
 
-class FileExists(Conflict):
-    """The file a command would write exists already."""
+FILE_EXISTS: Final = Conflict.of(
+    "{value} exists already: choose another name, or use --force to replace it"
+)
 
-    text = "{value} exists already: choose another name, or use --force to replace it"
 
-
-class NotAFile(Conflict):
-    """The path a command would write to is not a regular file."""
-
-    text = "{value} is not a file: choose another name, or use - for standard output"
+NOT_A_FILE: Final = Conflict.of(
+    "{value} is not a file: choose another name, or use - for standard output"
+)
 
 
 @contextmanager
@@ -39,7 +37,7 @@ def new_file(path: Path, *, is_forced: bool) -> Iterator[BinaryIO]:
 
     Until then `path` is unchanged. If the block fails nothing is left behind; a process that is
     killed leaves `.<name>.<random>.part`. `-` is standard output.
-    Raises FileExists, before the block and after it, unless `is_forced`; NotAFile even then.
+    Raises FILE_EXISTS, before the block and after it, unless `is_forced`; NOT_A_FILE even then.
     """
     if path == STANDARD_OUTPUT:
         with open(sys.stdout.fileno(), "wb", closefd=False) as output:
@@ -66,7 +64,7 @@ def _name(part: Path, path: Path, *, is_forced: bool) -> None:
         # Unlike a rename, a link does not replace a file that was created there meanwhile.
         path.hardlink_to(part)
     except FileExistsError as error:
-        raise FileExists(value=str(path)) from error
+        raise FILE_EXISTS(value=str(path)) from error
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -76,9 +74,9 @@ def _name(part: Path, path: Path, *, is_forced: bool) -> None:
 
 def _check(path: Path, *, is_forced: bool) -> None:
     if path.exists() and not path.is_file():
-        raise NotAFile(value=str(path))  # or a forced export would replace a device
+        raise NOT_A_FILE(value=str(path))  # or a forced export would replace a device
     if os.path.lexists(path) and not is_forced:
-        raise FileExists(value=str(path))
+        raise FILE_EXISTS(value=str(path))
 
 
 def read_toml(file: Path) -> dict[str, Any]:

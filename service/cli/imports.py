@@ -264,28 +264,24 @@ _PIECE_BYTES: Final = 1024 * 1024
 _PATIENCE_S: Final = 0.2
 
 
-class NotARegularFile(Invalid):
-    """The path is not a regular file, which can be read twice."""
-
-    text = "not a regular file: pipe it in, as -"
+NOT_A_REGULAR_FILE: Final = Invalid.of("not a regular file: pipe it in, as -")
 
 
-class ListInvalid(Invalid):
-    """The list of files cannot be used."""
-
-    text = f"{{value}} must list file names in UTF-8, one per line, at most {NAMES_MAX} of them"
+LIST_INVALID: Final = Invalid.of(
+    f"{{value}} must list file names in UTF-8, one per line, at most {NAMES_MAX} of them"
+)
 
 
 def listed_names(path: str) -> Sequence[str]:
-    """The file names in `path`, one per line; `-` is not accepted. Raises ListInvalid."""
+    """The file names in `path`, one per line; `-` is not accepted. Raises LIST_INVALID."""
     with _list(path) as lines:
         names = [line.rstrip(b"\r\n") for line in islice(lines, NAMES_MAX + 1)]
     if len(names) > NAMES_MAX or any(b"\0" in name or name == b"-" for name in names):
-        raise ListInvalid(value=path)
+        raise LIST_INVALID(value=path)
     try:
         return [name.decode() for name in names if name]
     except UnicodeDecodeError as error:
-        raise ListInvalid(value=path) from error
+        raise LIST_INVALID(value=path) from error
 
 
 @contextmanager
@@ -303,7 +299,7 @@ async def open_source(
 ) -> AsyncIterator[ImportFile]:
     """The file called `name`, to be read more than once; `-` is standard input.
 
-    Raises OSError, NotARegularFile, UnreadableFile.
+    Raises OSError, NOT_A_REGULAR_FILE, UnreadableFile.
     """
     kind = file_kind(name, given, is_raw=is_raw)
     if name == STANDARD_INPUT:
@@ -331,6 +327,6 @@ def _read_soon(descriptor: int) -> bytes | None:
 @contextmanager
 def _regular_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():
-        raise NotARegularFile  # opening a pipe would block until it has a writer
+        raise NOT_A_REGULAR_FILE  # opening a pipe would block until it has a writer
     with path.open("rb") as file:
         yield file

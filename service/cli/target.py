@@ -22,11 +22,10 @@ be special to a shell."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class NotSignedIn(Refusal):
-    """There is no credential for the server."""
-
-    status = 401
-    text = "not signed in to {value}: run `countersign login {value}`, or set COUNTERSIGN_TOKEN"
+NOT_SIGNED_IN: Final = Refusal.of(
+    "not signed in to {value}: run `countersign login {value}`, or set COUNTERSIGN_TOKEN",
+    status=401,
+)
 
 
 class WrongPlace(WrongUsage):
@@ -91,7 +90,7 @@ def choose_target(
     """What a command with these options works on.
 
     In this order: --local; --server; COUNTERSIGN_SERVER; COUNTERSIGN_DATA_DIR; the stored login in
-    use; the default data dir. Raises NotSignedIn, Invalid, WrongUsage, LoginsUnusable.
+    use; the default data dir. Raises NOT_SIGNED_IN, Invalid, WrongUsage, LoginsUnusable.
     """
     chosen = _choose(server, is_local=is_local)
     if isinstance(chosen, Local):
@@ -147,7 +146,7 @@ def _server(
     if token is not None:
         return Remote(server, credential_of(token), f"{why}, with {TOKEN_VARIABLE}")
     if login is None:
-        raise NotSignedIn(value=server)
+        raise NOT_SIGNED_IN(value=server)
     return Remote(
         server, login.credential, f"{why}, with the stored login", login.org, is_stored=True
     )

@@ -46,9 +46,9 @@ from service.store.lease import end_leases
 from service.store.migrate import (
     COPYING,
     MOVED,
+    MOVED_DATABASE,
+    OLDER_DATABASE,
     VERSION_TABLE,
-    MovedDatabase,
-    OlderDatabase,
     check_version,
     current_version,
     latest_version,
@@ -154,7 +154,7 @@ def _parsed(url: str, refusal: type[Refusal]) -> URL:
 async def copy_all(source: Engines, target: Engines, shown: ShowProgress) -> list[CopiedTable]:
     """Copy every row of `source` to `target`, compare both, and leave only `target` in use.
 
-    Raises OlderDatabase, NewerDatabase, MovedDatabase or SOURCE_IN_USE about the source;
+    Raises OLDER_DATABASE, NEWER_DATABASE, MOVED_DATABASE or SOURCE_IN_USE about the source;
     TARGET_NOT_EMPTY, ROW_NOT_STORABLE, COPY_DIFFERS, StoreUnavailable.
     """
     with store_faults():
@@ -193,14 +193,14 @@ async def _alone(source: Engines) -> AsyncIterator[AsyncConnection]:
 
 
 def _check_source(connection: Connection) -> bool:
-    """True if it is marked by a copy that was killed. Raises MovedDatabase, OlderDatabase."""
+    """True if it is marked by a copy that was killed. Raises MOVED_DATABASE, OLDER_DATABASE."""
     version = current_version(connection) or ""
     if version.startswith(MOVED):
-        raise MovedDatabase
+        raise MOVED_DATABASE
     own = version.removeprefix(COPYING)
     check_version(own)
     if own != latest_version():
-        raise OlderDatabase
+        raise OLDER_DATABASE
     return own != version
 
 

@@ -32,47 +32,40 @@ _SCRIPTS: Final = REPOSITORY / "service" / "store" / "migrations"
 _VERSIONS: Final = _SCRIPTS / "versions"
 
 
-class OlderDatabase(Conflict):
-    """The database is empty or was last written by an older version: migrations are missing."""
-
-    text = "the database is not of this version yet: run `countersign init`"
-
-
-class NewerDatabase(Conflict):
-    """The database has a migration that this version does not contain."""
-
-    text = "the database was written by a newer version of Countersign: update this one"
+OLDER_DATABASE: Final = Conflict.of(
+    "the database is not of this version yet: run `countersign init`"
+)
 
 
-class UnreleasedDatabase(Conflict):
-    """The database is of one of the schemas before the first release, whose steps are gone."""
-
-    text = (
-        "schema {value} is from before the first release: run `countersign init`, or `restore` of"
-        f" a backup, with commit {LAST_WITH_ALL_STEPS} first"
-    )
+NEWER_DATABASE: Final = Conflict.of(
+    "the database was written by a newer version of Countersign: update this one"
+)
 
 
-class UnfinishedCopy(Conflict):
-    """A copy of the database may be in use already."""
+UNRELEASED_DATABASE: Final = Conflict.of(
+    "schema {value} is from before the first release: run `countersign init`, or `restore` of"
+    f" a backup, with commit {LAST_WITH_ALL_STEPS} first"
+)
+"""The database is of one of the schemas before the first release, whose steps are gone."""
 
-    text = "the copy of this database was not finished: run `countersign migrate` again"
+
+UNFINISHED_COPY: Final = Conflict.of(
+    "the copy of this database was not finished: run `countersign migrate` again"
+)
 
 
-class MovedDatabase(Conflict):
-    """The rows are in another database now; to change both would tear them apart."""
-
-    text = (
-        "the database was copied to another one by `countersign migrate`: set"
-        " COUNTERSIGN_DATABASE_URL to that one"
-    )
+MOVED_DATABASE: Final = Conflict.of(
+    "the database was copied to another one by `countersign migrate`: set"
+    " COUNTERSIGN_DATABASE_URL to that one"
+)
+"""The rows are in another database now; to change both would tear them apart."""
 
 
 async def migrate(engines: Engines) -> None:
     """Apply all missing migrations.
 
     Runs in one write transaction: of two processes that start at once, the second waits and then
-    finds the schema up to date. Raises NewerDatabase, UnfinishedCopy, MovedDatabase,
+    finds the schema up to date. Raises NEWER_DATABASE, UNFINISHED_COPY, MOVED_DATABASE,
     StoreUnavailable.
     """
     with store_faults():
@@ -81,13 +74,13 @@ async def migrate(engines: Engines) -> None:
 
 
 async def check_schema(store: Store) -> None:
-    """Raise OlderDatabase or NewerDatabase unless the schema is current.
+    """Raise OLDER_DATABASE or NEWER_DATABASE unless the schema is current.
 
-    Also raises UnreleasedDatabase, UnfinishedCopy, MovedDatabase.
+    Also raises UNRELEASED_DATABASE, UNFINISHED_COPY, MOVED_DATABASE.
     """
     async with store.read() as session:
         if not await (await session.connection()).run_sync(_is_current):
-            raise OlderDatabase
+            raise OLDER_DATABASE
 
 
 async def schema_version_of(session: AsyncSession) -> str:
@@ -96,12 +89,12 @@ async def schema_version_of(session: AsyncSession) -> str:
 
 
 def check_version(version: str) -> None:
-    """Raise NewerDatabase or UnreleasedDatabase unless this code contains migration `version`."""
+    """Raise NEWER_DATABASE or UNRELEASED_DATABASE unless this code contains migration `version`."""
     if version in {"", *_versions()}:
         return
     if version.isdecimal() and version < FIRST:
-        raise UnreleasedDatabase(value=version)
-    raise NewerDatabase
+        raise UNRELEASED_DATABASE(value=version)
+    raise NEWER_DATABASE
 
 
 def upgrade(connection: Connection) -> None:
@@ -124,12 +117,12 @@ def _run_migrations(connection: Connection) -> None:
 
 
 def _is_current(connection: Connection) -> bool:
-    """False if migrations are missing. Raises as `check_schema`, except OlderDatabase."""
+    """False if migrations are missing. Raises as `check_schema`, except OLDER_DATABASE."""
     version = current_version(connection)
     if version is not None and version.startswith(COPYING):
-        raise UnfinishedCopy
+        raise UNFINISHED_COPY
     if version is not None and version.startswith(MOVED):
-        raise MovedDatabase
+        raise MOVED_DATABASE
     check_version(version or "")
     return version == latest_version()
 

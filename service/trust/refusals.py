@@ -1,7 +1,6 @@
 """Refusals of requests about trust bindings, and of the tokens that they are explained with."""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from service.core.errors import Conflict, Invalid, NotFound
 from service.web.refusals import NOT_AN_OBJECT, UNKNOWN_FIELD
@@ -92,14 +91,12 @@ class BindingNotFound(NotFound):
     text = "Binding not found for this org (or already revoked)"
 
 
-class RepositoryNotBound(NotFound):
-    """The organisation has no active binding of the repository; the text names it."""
-
-    text = "no active binding of repository {repository_id} of {issuer} for this org"
-    example: ClassVar[Mapping[str, object]] = {
-        "repository_id": "123456789",
-        "issuer": "https://ci.example",
-    }
+REPOSITORY_NOT_BOUND: Final = NotFound.of(
+    "no active binding of repository {repository_id} of {issuer} for this org",
+    repository_id="123456789",
+    issuer="https://ci.example",
+)
+"""The organisation has no active binding of the repository; the text names it."""
 
 
 NO_SUCH_BINDING: Final = NotFound.of("Binding not found for this org")
@@ -114,7 +111,6 @@ class BindingExists(Conflict):
     text = "An active binding already exists for this (issuer, sub, repository_id)"
 
 
-class RepositoryChanged(Conflict):
-    """The repository's active bindings are not those that the request names."""
-
-    text = "the bindings of this repository were changed concurrently: list them again"
+REPOSITORY_CHANGED: Final = Conflict.of(
+    "the bindings of this repository were changed concurrently: list them again"
+)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.store.migrate import NewerDatabase
+from service.store.migrate import NEWER_DATABASE
 from tests.budgets import only_full
 from tests.fleet.fleet import Fleet
 from tests.fleet.ledger import Writer, fleet_client
@@ -55,4 +55,4 @@ def test_nodes_of_this_version_serve_while_the_next_one_arrives(fleet: Fleet) ->
             assert len(all_bindings(client)) == sum(len(writer.bindings) for writer in writers)
     late = fleet.nodes[0].home.run("serve")
     assert late.code != 0
-    assert NewerDatabase.text in late.err
+    assert NEWER_DATABASE.text in late.err

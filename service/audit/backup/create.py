@@ -60,7 +60,7 @@ async def take_backup(
     its catalog line, and left out if it differs. `show` is called with the bytes done and in total.
     With `is_by_version` they are not read: the versions of their objects are recorded, and what has
     none is copied. Raises BACKUP_EXISTS, BACKUP_INSIDE, LINKS_IMPOSSIBLE, TOO_LITTLE_SPACE,
-    BackupOvertaken, NO_VERSIONS, StoreUnavailable, ProgramMissing.
+    BackupOvertaken, NO_VERSIONS, StoreUnavailable, PROGRAM_MISSING.
     """
     data_dir = services.settings.data_dir
     _check_absent(target)

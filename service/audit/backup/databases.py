@@ -43,7 +43,7 @@ def is_postgresql(settings: Settings) -> bool:
 
 
 async def copy_to(services: OperatorServices, part: Path) -> CopiedDatabase:
-    """Copy the database durably to the folder `part`. Raises StoreUnavailable, ProgramMissing."""
+    """Copy the database durably to the folder `part`. Raises StoreUnavailable, PROGRAM_MISSING."""
     if is_postgresql(services.settings):
         return await _dump(services, part / DUMP)
     return await _copy_file(services, part / DATABASE)

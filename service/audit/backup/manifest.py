@@ -179,7 +179,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest in `folder`, verified, and of a version that this one can read.
 
-    Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NewerDatabase.
+    Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NEWER_DATABASE.
     """
     try:
         content = (folder / NAME).read_bytes()

@@ -123,10 +123,10 @@ def restore_backup(
     What is restored is an installation of its own, so the prefix must be empty; with
     `is_taken_over` it may be another's, which then loses it.
 
-    Raises NOT_A_BACKUP, BackupDamaged, BACKUP_INSIDE, NEWER_BACKUP, NewerDatabase,
+    Raises NOT_A_BACKUP, BackupDamaged, BACKUP_INSIDE, NEWER_BACKUP, NEWER_DATABASE,
     BACKUP_OF_POSTGRESQL, BACKUP_OF_SQLITE, DATABASE_ELSEWHERE, DATABASE_IN_THE_WAY,
     DATABASE_IN_USE, DATA_DIR_IN_THE_WAY, DATA_DIR_IN_USE, DATA_DIR_IS_MOUNT, TOO_LITTLE_SPACE,
-    ObjectDiffers, PREFIX_IN_USE, ProgramMissing, StoreFault.
+    ObjectDiffers, PREFIX_IN_USE, PROGRAM_MISSING, StoreFault.
     """
     data_dir = settings.data_dir
     manifest = read_manifest(source)

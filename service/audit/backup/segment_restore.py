@@ -82,7 +82,7 @@ class BackupSource:
     kind: SourceKind = "backup"
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        """Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NewerDatabase, InvalidSetting."""
+        """Raises NOT_A_BACKUP, BackupDamaged, NEWER_BACKUP, NEWER_DATABASE, InvalidSetting."""
         manifest = read_manifest(folder)
         self.name = str(folder)
         self._folder = folder

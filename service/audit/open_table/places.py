@@ -14,11 +14,9 @@ ALL_TENANTS: Final = ""
 """In place of a tenant id: the operator's table, with the rows of all organisations."""
 
 
-class LakeExtraMissing(Refusal):
-    """The library of a table format is not installed."""
-
-    status = 503
-    text = f"{{package}}, for {{format}} tables, is not installed: {how_to_install('lake')}"
+LAKE_EXTRA_MISSING: Final = Refusal.of(
+    f"{{package}}, for {{format}} tables, is not installed: {how_to_install('lake')}", status=503
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,12 @@ class LakePlaces:
         )
 
     def table(self, key: TableKey) -> TableFormat:
-        """The table of `key`, which need not exist. Raises LakeExtraMissing."""
+        """The table of `key`, which need not exist. Raises LAKE_EXTRA_MISSING."""
         try:
             return self._table(key)
         except ModuleNotFoundError as error:
             package = "pyiceberg" if key.format is FormatName.ICEBERG else "deltalake"
-            raise LakeExtraMissing(package=package, format=key.format.value) from error
+            raise LAKE_EXTRA_MISSING(package=package, format=key.format.value) from error
 
     def _table(self, key: TableKey) -> TableFormat:
         # Imported where they are used: optional, and a second to load.

@@ -99,7 +99,7 @@ class Publisher(LeasedJob):
         """Bring tables up to date: those of `formats`, and all that were published before.
 
         With `is_per_tenant` the tables of `formats` are one for each organisation. Raises
-        LeaseTaken, LeaseLost, LakeExtraMissing, StoreUnavailable, TableOvertaken.
+        LeaseTaken, LeaseLost, LAKE_EXTRA_MISSING, StoreUnavailable, TableOvertaken.
         """
         for name in formats:
             self.places.table(TableKey(FormatName(name)))  # is it installed?

@@ -175,9 +175,9 @@ class BlocklistImporter:
     ) -> BlocklistResult:
         """Replace the records of `feed` whose id matches one of `patterns` by those of `file`.
 
-        Raises UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken, Invalid: then the
-        list in force stays. If `approve` answers False, nothing is changed: an import without
-        a change would be noted. The patterns are globs. The file is read in threads.
+        Raises UNUSABLE_ZIP, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, IMPORT_OVERTAKEN, Invalid: then
+        the list in force stays. If `approve` answers False, nothing is changed: an import without
+        a change would be recorded. The patterns are globs. The file is read in threads.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, patterns)
@@ -208,7 +208,7 @@ class BlocklistImporter:
     ) -> BlocklistResult:
         """Remove all of `feed` from the list.
 
-        Raises FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken, Invalid. `approve` as above.
+        Raises FEED_NOT_LISTED, IMPORT_UNDER_WAY, IMPORT_OVERTAKEN, Invalid. `approve` as above.
         """
         began_at = time.monotonic()
         scope = Scope.of(feed, ["*"])

@@ -18,8 +18,8 @@ from service.packages.policy.blocklist import (
 )
 from service.packages.policy.blocklist_contents import OSV, FeedState
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY
-from service.packages.policy.blocklist_loading import EcosystemChange, ImportOvertaken
-from service.packages.policy.osv_zip import UnusableZip
+from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN, EcosystemChange
+from service.packages.policy.osv_zip import UNUSABLE_ZIP
 from service.packages.policy.repository import list_imports, load_feed_states
 from service.packages.policy.sbom import BLOCKLIST_EMPTY, Comparison, compare_sbom
 from service.store.tables import BlocklistImport
@@ -299,7 +299,7 @@ async def status(call: OperatorCall[BaseServices]) -> BlocklistStatus:
     query=ImportQuery,
     body=Upload("application/zip", SENT_ARCHIVE_BYTES_MAX),
     returns=ImportOutcome,
-    refuses=[UnusableZip, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, ImportOvertaken],
+    refuses=[UNUSABLE_ZIP, NOTHING_TO_IMPORT, IMPORT_UNDER_WAY, IMPORT_OVERTAKEN],
 )
 async def import_(
     call: OperatorCall[BaseServices], query: ImportQuery, archive: BinaryIO
@@ -325,7 +325,7 @@ async def import_(
     "remove_feed",
     "/feeds/<feed>",
     returns=RemovedFeed,
-    refuses=[Invalid, FEED_NOT_LISTED, IMPORT_UNDER_WAY, ImportOvertaken],
+    refuses=[Invalid, FEED_NOT_LISTED, IMPORT_UNDER_WAY, IMPORT_OVERTAKEN],
 )
 async def remove(call: OperatorCall[BaseServices], feed: str) -> RemovedFeed:
     """Remove all of a feed from the blocklist, such as one that is no longer imported."""

@@ -14,7 +14,7 @@ from analytics.model.rows import AuditContext
 from service.core.errors import Conflict
 from service.core.text_rules import printable
 from service.packages.policy.blocklist_contents import NOTHING, BlocklistContents, Scope
-from service.packages.policy.blocklist_loading import BATCH_ROWS, ImportOvertaken, OngoingImport
+from service.packages.policy.blocklist_loading import BATCH_ROWS, IMPORT_OVERTAKEN, OngoingImport
 from service.packages.policy.repository import contents_of, find_current_import
 from service.store.store import Store, UnitOfWork
 from service.store.tables import AdvisoryEntry, BlocklistImport
@@ -73,7 +73,7 @@ class BlocklistGenerations:
     ) -> None:
         """Put the generation in force, in the transaction in which `finish` completes its entry.
 
-        `finish` is also given what the list before it was made of. Raises ImportOvertaken.
+        `finish` is also given what the list before it was made of. Raises IMPORT_OVERTAKEN.
         """
         async with self._store.write() as work:
             current = await find_current_import(work.session)
@@ -81,7 +81,7 @@ class BlocklistGenerations:
             # After a long pause the import counts as dead, and its number may be another import's
             # by now.
             if entry is None or entry.started_at != begun.at:
-                raise ImportOvertaken
+                raise IMPORT_OVERTAKEN
             before = NOTHING if current is None else await contents_of(work.session, current)
             entry.switched_at = entry.progress_at = work.now
             await finish(work, entry, before)
@@ -93,12 +93,12 @@ class BlocklistGenerations:
     ) -> None:
         """Replace what is told of the list in force, which itself stays as it is.
 
-        Raises ImportOvertaken unless `generation` is in force still.
+        Raises IMPORT_OVERTAKEN unless `generation` is in force still.
         """
         async with self._store.write() as work:
             current = await find_current_import(work.session)
             if current is None or current.generation != generation:
-                raise ImportOvertaken
+                raise IMPORT_OVERTAKEN
             contents = change(await contents_of(work.session, current), work.now)
             current.contents = msgspec.json.encode(contents)
 

@@ -55,10 +55,9 @@ _PROGRESS: Final = (
 )
 
 
-class ImportOvertaken(Conflict):
-    """Another process considered this import dead."""
-
-    text = "the import was overtaken by another one: nothing of it is in force"
+IMPORT_OVERTAKEN: Final = Conflict.of(
+    "the import was overtaken by another one: nothing of it is in force"
+)
 
 
 @dataclass(slots=True)
@@ -202,7 +201,7 @@ class AdvisoryLoader:
             self.counts.examples.append((read.name, error))
 
     async def flush(self) -> None:
-        """Store the waiting advisories. Raises ImportOvertaken."""
+        """Store the waiting advisories. Raises IMPORT_OVERTAKEN."""
         rows, self._rows = self._rows, []
         names, self._names = self._names, []
 
@@ -216,10 +215,10 @@ class AdvisoryLoader:
 
 
 def show_progress(work: SyncUnitOfWork, begun: OngoingImport) -> None:
-    """Note in its transaction that the import goes on. Raises ImportOvertaken."""
+    """Note in its transaction that the import goes on. Raises IMPORT_OVERTAKEN."""
     values = {"at": begun.generation, "begun_at": begun.at, "now": work.now}
     if not work.transaction.rows(_PROGRESS, values):
-        raise ImportOvertaken
+        raise IMPORT_OVERTAKEN
 
 
 _OLD: Final = cast("Table", AdvisoryEntry.__table__).alias("old")
@@ -329,7 +328,7 @@ class AdvisoryCarrier:
     carried: Carried = field(init=False, default_factory=Carried)
 
     async def carry(self) -> None:
-        """Carry everything, in many small transactions. Raises ImportOvertaken."""
+        """Carry everything, in many small transactions. Raises IMPORT_OVERTAKEN."""
         after: _Key | None = ("", "", "")
         while after is not None:
             after = await self._store.write_at_once(partial(self._carry, after=after))

@@ -3,8 +3,8 @@
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import BinaryIO, ClassVar, Final, NamedTuple
+from collections.abc import Iterator
+from typing import BinaryIO, Final, NamedTuple
 
 from service.core.errors import Invalid
 from service.core.text_rules import printable
@@ -31,11 +31,9 @@ _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _IN_END_64: Final = 0xFFFFFFFF
 
 
-class UnusableZip(Invalid):
-    """The file is not a zip, is damaged, or would exceed the limits."""
-
-    text = "not a usable zip file: {value}"
-    example: ClassVar[Mapping[str, object]] = {"value": "it has no list of entries"}
+UNUSABLE_ZIP: Final = Invalid.of(
+    "not a usable zip file: {value}", value="it has no list of entries"
+)
 
 
 class ReadRecord(NamedTuple):
@@ -51,7 +49,7 @@ class ReadRecord(NamedTuple):
 
 
 class RecordFile:
-    """The records in the seekable `file`. Raises UnusableZip."""
+    """The records in the seekable `file`. Raises UNUSABLE_ZIP."""
 
     def __init__(self, file: BinaryIO) -> None:
         # First, because `ZipFile` reads the whole list of entries into memory.
@@ -59,20 +57,20 @@ class RecordFile:
         try:
             self._zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-            raise UnusableZip(value=str(error)) from error
+            raise UNUSABLE_ZIP(value=str(error)) from error
         self._entries = [
             entry for entry in self._zip.infolist() if entry.filename.lower().endswith(".json")
         ]
         _check_entries(self._entries, file.seek(0, 2))
 
     def records(self) -> Iterator[ReadRecord]:
-        """Each record. Raises UnusableZip."""
+        """Each record. Raises UNUSABLE_ZIP."""
         total = 0
         for entry in self._entries:
             data = self._read(entry)
             total += len(data)
             if total > TOTAL_BYTES_MAX:
-                raise UnusableZip(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
+                raise UNUSABLE_ZIP(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
             yield _record(entry.filename, data)
 
     def _read(self, entry: zipfile.ZipInfo) -> bytes:
@@ -88,9 +86,9 @@ class RecordFile:
             RuntimeError,
             ValueError,
         ) as error:
-            raise UnusableZip(value=f"{_display_name(entry.filename)}: {error}") from error
+            raise UNUSABLE_ZIP(value=f"{_display_name(entry.filename)}: {error}") from error
         if len(data) > ENTRY_BYTES_MAX:
-            raise UnusableZip(value=_too_large(entry.filename))
+            raise UNUSABLE_ZIP(value=_too_large(entry.filename))
         return data
 
 
@@ -104,33 +102,33 @@ def _record(name: str, data: bytes) -> ReadRecord:
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     if len(entries) > ENTRIES_MAX:
-        raise UnusableZip(value=f"it has more than {ENTRIES_MAX} entries")
+        raise UNUSABLE_ZIP(value=f"it has more than {ENTRIES_MAX} entries")
     for entry in entries:
         if entry.file_size > ENTRY_BYTES_MAX:
-            raise UnusableZip(value=_too_large(entry.filename))
+            raise UNUSABLE_ZIP(value=_too_large(entry.filename))
         if not 0 <= entry.header_offset < size:
-            raise UnusableZip(value=f"{_display_name(entry.filename)} is not in the file")
+            raise UNUSABLE_ZIP(value=f"{_display_name(entry.filename)} is not in the file")
         if entry.compress_type not in _METHODS:
-            raise UnusableZip(value=f"{_display_name(entry.filename)} is not stored or deflated")
+            raise UNUSABLE_ZIP(value=f"{_display_name(entry.filename)} is not stored or deflated")
         if entry.flag_bits & _ENCRYPTED:
-            raise UnusableZip(value=f"{_display_name(entry.filename)} is encrypted")
+            raise UNUSABLE_ZIP(value=f"{_display_name(entry.filename)} is encrypted")
     if sum(entry.compress_size for entry in entries) > size:
-        raise UnusableZip(value="its entries overlap")
+        raise UNUSABLE_ZIP(value="its entries overlap")
     if sum(entry.file_size for entry in entries) > TOTAL_BYTES_MAX:
-        raise UnusableZip(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
+        raise UNUSABLE_ZIP(value=f"its entries have more than {TOTAL_BYTES_MAX} bytes")
 
 
 def _check_directory(file: BinaryIO) -> None:
-    """Raise UnusableZip if the stated size of the list of entries is too large."""
+    """Raise UNUSABLE_ZIP if the stated size of the list of entries is too large."""
     size = file.seek(0, 2)
     if size > FILE_BYTES_MAX:
-        raise UnusableZip(value=f"it has more than {FILE_BYTES_MAX} bytes")
+        raise UNUSABLE_ZIP(value=f"it has more than {FILE_BYTES_MAX} bytes")
     start = max(0, size - _END_BYTES - _COMMENT_MAX)
     file.seek(start)
     tail = file.read()
     end = tail.rfind(_END)
     if end < 0 or len(tail) - end < _END_BYTES:
-        raise UnusableZip(value="it has no list of entries")
+        raise UNUSABLE_ZIP(value="it has no list of entries")
     (directory_bytes,) = struct.unpack_from("<I", tail, end + 12)
     locator = end - _LOCATOR_BYTES
     if locator >= 0 and tail.startswith(_END_64_LOCATOR, locator):
@@ -139,7 +137,7 @@ def _check_directory(file: BinaryIO) -> None:
         stated_bytes = _in_end_64(file, start + locator, tail[locator:end])
         directory_bytes = max(stated_bytes, directory_bytes % _IN_END_64)
     if directory_bytes > DIRECTORY_BYTES_MAX:
-        raise UnusableZip(value=f"its list of entries has more than {DIRECTORY_BYTES_MAX} bytes")
+        raise UNUSABLE_ZIP(value=f"its list of entries has more than {DIRECTORY_BYTES_MAX} bytes")
     file.seek(0)
 
 
@@ -150,11 +148,11 @@ def _in_end_64(file: BinaryIO, offset: int, locator: bytes) -> int:
     """
     place = offset - _END_64_BYTES
     if place < 0 or struct.unpack_from("<Q", locator, 8) != (place,):
-        raise UnusableZip(value="its list of entries is not where it says")
+        raise UNUSABLE_ZIP(value="its list of entries is not where it says")
     file.seek(place)
     record = file.read(_END_64_BYTES)
     if not record.startswith(_END_64):
-        raise UnusableZip(value="its list of entries is not where it says")
+        raise UNUSABLE_ZIP(value="its list of entries is not where it says")
     directory_bytes: int = struct.unpack_from("<Q", record, 40)[0]
     return directory_bytes
 

@@ -23,7 +23,7 @@ from service.trust.bindings.repository_revocation import (
     digest_of,
     list_active_of,
 )
-from service.trust.refusals import RepositoryNotBound
+from service.trust.refusals import REPOSITORY_NOT_BOUND
 from service.web.endpoint import Call
 from service.web.models import Parsed
 
@@ -104,7 +104,7 @@ async def load_repository_view(
             session, call.org.id, bindings[:PAGE_ROWS], call.services.clock()
         )
     if not rows:
-        missing = RepositoryNotBound(
+        missing = REPOSITORY_NOT_BOUND(
             issuer=repository.issuer, repository_id=repository.repository_id
         )
         return replace(view, fault=missing.text, status=missing.status)

@@ -35,13 +35,10 @@ The rest of how they connect is in their environment: other users of the machine
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 
 
-class ProgramMissing(Conflict):
-    """PostgreSQL's client programs are not installed."""
-
-    text = (
-        "{value} is not on the PATH: install PostgreSQL's client programs (Debian:"
-        " postgresql-client), of the server's version or a newer one"
-    )
+PROGRAM_MISSING: Final = Conflict.of(
+    "{value} is not on the PATH: install PostgreSQL's client programs (Debian:"
+    " postgresql-client), of the server's version or a newer one"
+)
 
 
 class ProgramFailed(StoreUnavailable):
@@ -75,7 +72,7 @@ async def dump(url: str, snapshot: str, target: Path) -> None:
     """Write the database as of `snapshot` durably to the new file `target`, mode 0600.
 
     In pg_dump's custom format: compressed, read by pg_restore. If the caller is cancelled it ends.
-    Raises ProgramMissing, ProgramFailed.
+    Raises PROGRAM_MISSING, ProgramFailed.
     """
     program = _program("pg_dump")
     # pg_dump would create it readable for others, and it holds hashes of credentials.
@@ -102,7 +99,7 @@ async def dump(url: str, snapshot: str, target: Path) -> None:
 def restore(url: str, dumped: Path) -> None:
     """Make the empty database at `url` what `dumped` holds, in one transaction.
 
-    Owner and privileges are those of the user in `url`. Raises ProgramMissing, ProgramFailed.
+    Owner and privileges are those of the user in `url`. Raises PROGRAM_MISSING, ProgramFailed.
     """
     # Our own arguments and a path; no shell reads them.
     ended = subprocess.run(  # noqa: S603
@@ -133,5 +130,5 @@ def _program(name: str) -> str:
     )
     program = str(installed[-1]) if installed else shutil.which(name)
     if program is None:
-        raise ProgramMissing(value=name)
+        raise PROGRAM_MISSING(value=name)
     return program

@@ -39,13 +39,13 @@ from service.trust.refusals import (
     ISSUER_MISSING,
     ISSUER_NOT_ALLOWED,
     NO_SUCH_BINDING,
+    REPOSITORY_CHANGED,
     REPOSITORY_ID_MISSING,
     REPOSITORY_ID_NOT_DIGITS,
     REPOSITORY_ID_NOT_INTEGER,
+    REPOSITORY_NOT_BOUND,
     BindingExists,
     BindingNotFound,
-    RepositoryChanged,
-    RepositoryNotBound,
 )
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource, WriteCall
@@ -483,7 +483,7 @@ async def replace(
     ),
     example=REVOKE_REPOSITORY_EXAMPLE,
     returns=RevokedRepository,
-    refuses=[RepositoryNotBound, RepositoryChanged],
+    refuses=[REPOSITORY_NOT_BOUND, REPOSITORY_CHANGED],
 )
 async def revoke_all(
     call: WriteCall[BindingServices], revocation: RevocationRequest

@@ -16,7 +16,7 @@ from service.trust.bindings.repository import BindingState, list_by_repository
 from service.trust.bindings.repository_revocation import Repository
 from service.trust.bindings.rules import REPOSITORY_ID_DIGITS_MAX, parse_repository_id
 from service.trust.bindings.services import BindingServices
-from service.trust.refusals import RepositoryChanged, RepositoryNotBound
+from service.trust.refusals import REPOSITORY_CHANGED, REPOSITORY_NOT_BOUND
 from service.web.documentation import Tag
 from service.web.models import Answer, InstantOrDate, Request
 from service.web.operator_endpoint import OperatorCall, OperatorResource, OperatorWriteCall
@@ -100,7 +100,7 @@ async def list_(call: OperatorCall[BindingServices], query: RepositoryQuery) -> 
         "reason": "the repository is compromised",
     },
     returns=RevokedBindings,
-    refuses=[Invalid, RepositoryNotBound, RepositoryChanged],
+    refuses=[Invalid, REPOSITORY_NOT_BOUND, REPOSITORY_CHANGED],
 )
 async def revoke(
     call: OperatorWriteCall[BindingServices], body: RepositoryRevocation
@@ -114,9 +114,9 @@ async def revoke(
         if binding.issuer == repository.issuer
     ]
     if {binding.id for binding in active} != set(body.binding_ids):
-        raise RepositoryChanged
+        raise REPOSITORY_CHANGED
     if not active:
-        raise RepositoryNotBound(issuer=repository.issuer, repository_id=repository.repository_id)
+        raise REPOSITORY_NOT_BOUND(issuer=repository.issuer, repository_id=repository.repository_id)
     of_org: dict[str, list[Binding]] = defaultdict(list)
     for binding in active:
         of_org[binding.tenant_id].append(binding)

@@ -19,9 +19,9 @@ from service.trust.refusals import (
     BINDING_IDS_NOT_STRINGS,
     ISSUER_MISSING,
     ISSUER_NOT_ALLOWED,
+    REPOSITORY_CHANGED,
     REPOSITORY_ID_MISSING,
-    RepositoryChanged,
-    RepositoryNotBound,
+    REPOSITORY_NOT_BOUND,
 )
 from service.web.refusals import UNKNOWN_FIELD
 
@@ -105,16 +105,16 @@ async def revoke_repository(
 ) -> Sequence[str]:
     """Revoke all active bindings of the repository; their ids, newest first.
 
-    Each has an audit row. Raises RepositoryNotBound if there are none (most likely a typo, which
-    must not look like success during an incident), RepositoryChanged if they are not the `listed`
+    Each has an audit row. Raises REPOSITORY_NOT_BOUND if there are none (most likely a typo, which
+    must not look like success during an incident), REPOSITORY_CHANGED if they are not the `listed`
     ones, Forbidden if the caller may not revoke one of them.
     """
     repository = revocation.repository
     active = await list_active_of(work.session, org.id, repository)
     binding_ids = [binding.id for binding in active]
     if revocation.listed is not None and digest_of(binding_ids) != revocation.listed:
-        raise RepositoryChanged
+        raise REPOSITORY_CHANGED
     if not active:
-        raise RepositoryNotBound(issuer=repository.issuer, repository_id=repository.repository_id)
+        raise REPOSITORY_NOT_BOUND(issuer=repository.issuer, repository_id=repository.repository_id)
     await revoke_bindings(work, org, active, revocation.reason, by)
     return binding_ids

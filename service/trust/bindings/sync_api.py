@@ -96,10 +96,7 @@ class Plan:
     unmanaged: int
 
 
-class PlanChanged(Conflict):
-    """The bindings are no longer those that the plan was made for."""
-
-    text = "the bindings were changed since the plan was made: plan again"
+PLAN_CHANGED: Final = Conflict.of("the bindings were changed since the plan was made: plan again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +342,7 @@ async def plan(call: Call[BindingServices], declared: DeclaredBindings) -> SyncP
     body=Parsed(BindingsToSync, _parse_sync, is_long=True, bytes_max=SYNC_BYTES_MAX),
     example=_EXAMPLE | {"plan": "5f1b0c"},
     returns=SyncPlan,
-    refuses=[*CREATE_REFUSALS, NotFound, BindingExists, PlanChanged, Conflict],
+    refuses=[*CREATE_REFUSALS, NotFound, BindingExists, PLAN_CHANGED, Conflict],
 )
 async def sync(call: WriteCall[BindingServices], declared: BindingsToSync) -> SyncPlan:
     """Make the organisation's active bindings match a list, all changes or none of them.
@@ -354,7 +351,7 @@ async def sync(call: WriteCall[BindingServices], declared: BindingsToSync) -> Sy
     """
     planned = await _plan(call.session, call, declared)
     if _name_of(planned.actions) != declared.plan:
-        raise PlanChanged
+        raise PLAN_CHANGED
     reason, origins = parse_reason(declared.reason), origins_of(call.caller)
     applied = await apply_plan(
         call.work, call.org, planned, call.caller, call.services.issuers, reason, origins

@@ -29,12 +29,12 @@ from analytics.model.org_envelopes import LinkSignInSucceeded, RoleOverrideChang
 from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.app.composition import Services
 from service.audit.importer import (
-    FileChanged,
+    FILE_CHANGED,
+    IMPORT_TOO_LONG,
     FileImportOvertaken,
     ImportFile,
     ImportJob,
     ImportResult,
-    ImportTooLong,
     ImportWatch,
 )
 from service.store.journal import append
@@ -372,7 +372,7 @@ async def test_an_import_that_takes_too_long_ends_without_a_row(audit, in_pieces
         now_s += 3 * 3600 + 1
 
     monkeypatch.setattr("service.audit.importer.time", SimpleNamespace(monotonic=lambda: now_s))
-    with pytest.raises(ImportTooLong, match="longer than 21600 s"):
+    with pytest.raises(IMPORT_TOO_LONG, match="longer than 21600 s"):
         await take_with(audit, named(4), slow)
 
     assert (files(audit), await count(audit, ImportedFile)) == ([], 0)
@@ -390,7 +390,7 @@ async def test_a_file_that_changes_while_it_is_read_is_refused(audit, monkeypatc
         return refused
 
     monkeypatch.setattr(type(audit.services.importer), "_gather", lambda _, *a: changing(*a))
-    with pytest.raises(FileChanged):
+    with pytest.raises(FILE_CHANGED):
         await take(audit, what)
 
     assert (files(audit), await count(audit, ImportedFile)) == ([], 0)

@@ -15,9 +15,9 @@ from service.app.composition import build_services
 from service.audit.backup.create import take_backup
 from service.audit.backup.refusals import PREFIX_IN_USE, ObjectDiffers
 from service.audit.backup.restore import restore_backup
-from service.audit.installation import PrefixOfAnother
+from service.audit.installation import PREFIX_OF_ANOTHER
 from service.audit.integrity_check import Check
-from service.audit.upload import NoBucket, upload_segments
+from service.audit.upload import NO_BUCKET, upload_segments
 from service.core.settings import Settings
 from service.store.catalog import list_live_segments
 from tests.analytics.samples import sample_row
@@ -73,7 +73,7 @@ async def test_a_data_dir_that_had_a_folder_is_uploaded(tmp_path, bucket, clock)
         audit = AuditWorld(world)
         await audit.accept([sample_row(START, package_name=f"p{n}") for n in range(4)])
         await audit.seal()
-        with pytest.raises(NoBucket):
+        with pytest.raises(NO_BUCKET):
             await upload_segments(audit.services.store, audit.services.lake, ignore)
         services = build_services(bucket.settings(audit.services.settings), clock)
         services.lake.segments._cache.bytes_max = 1
@@ -201,7 +201,7 @@ async def test_a_restored_installation_is_not_the_one_that_was_backed_up(
         await restore(restored, target)
     elsewhere = msgspec.structs.replace(restored, segments_url=bucket.url + "/restored")
     await restore(elsewhere, target)
-    with pytest.raises(PrefixOfAnother):
+    with pytest.raises(PREFIX_OF_ANOTHER):
         await prepare(restored, clock)
 
     await prepare(own, clock)
@@ -286,7 +286,7 @@ async def test_a_second_restore_is_another_installation(filled, bucket, tmp_path
 
     await restore(restored, target, is_taken_over=True)
     await prepare(restored, clock)
-    with pytest.raises(PrefixOfAnother):
+    with pytest.raises(PREFIX_OF_ANOTHER):
         await prepare(elsewhere(settings, tmp_path / "former"), clock)
 
 

@@ -13,7 +13,7 @@ from analytics.storage.prefix_owner import OWNER, PrefixOwner, PrefixTaken
 from analytics.storage.segment_store import ObjectDamaged
 from service.app.bootstrap import prepare
 from service.audit.installation import (
-    PrefixOfAnother,
+    PREFIX_OF_ANOTHER,
     installation_id,
     renew_installation,
     take_over,
@@ -122,7 +122,7 @@ async def test_another_installation_does_not_start(other, audit, bucket, clock):
     content = bucket.content(OWNER)
     assert content.decode() == await installation_id(audit.services.store)
 
-    with pytest.raises(PrefixOfAnother) as refused:
+    with pytest.raises(PREFIX_OF_ANOTHER) as refused:
         await prepare(other.services.settings, clock)
 
     text = str(refused.value)
@@ -146,7 +146,7 @@ async def test_a_prefix_from_before_is_adopted_by_the_installation_that_has_segm
 ):
     bucket.objects().delete([OWNER])
 
-    with pytest.raises(PrefixOfAnother, match="not in this catalog"):
+    with pytest.raises(PREFIX_OF_ANOTHER, match="not in this catalog"):
         await prepare(other.services.settings, clock)
     assert bucket.objects().find(OWNER) is None
 
@@ -180,7 +180,7 @@ async def test_taking_over_ends_the_work_of_the_former_installation(audit, other
     await audit.accept([sample_row(START)])
     with pytest.raises(PrefixTaken):  # though it had the prefix a moment ago
         await audit.seal()
-    with pytest.raises(PrefixOfAnother):
+    with pytest.raises(PREFIX_OF_ANOTHER):
         await prepare(audit.services.settings, clock)
 
 

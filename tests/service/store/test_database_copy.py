@@ -14,7 +14,7 @@ from service.cli.progress import row_progress
 from service.core.settings import Settings
 from service.store import database_copy as copying
 from service.store.engine_factory import create_engines
-from service.store.migrate import MOVED, MovedDatabase, UnfinishedCopy, latest_version
+from service.store.migrate import MOVED, MOVED_DATABASE, UNFINISHED_COPY, latest_version
 from service.store.tables import Base, Counter, Lease, Organisation, Team
 from tests.budgets import only_full
 from tests.conftest import START, SettableClock
@@ -108,7 +108,7 @@ async def test_only_the_new_database_is_served_afterwards(home, source, target):
     assert "set COUNTERSIGN_DATABASE_URL" in moved
     assert migrated(home, source, target).refusal == moved
     assert len(home.listed("org", "list", database_url=target)) == ROWS
-    with pytest.raises(MovedDatabase):
+    with pytest.raises(MOVED_DATABASE):
         await prepare(on_sqlite(home), SettableClock())
 
 
@@ -182,7 +182,7 @@ async def test_at_most_one_side_is_served_whenever_the_copy_ends(
         assert migrated(home, source, target).refusal == "killed"
 
     assert "run `countersign migrate` again" in home.order("org", "list").refusal
-    with pytest.raises(UnfinishedCopy):
+    with pytest.raises(UNFINISHED_COPY):
         await prepare(on_sqlite(home), SettableClock())
     assert (home.order("org", "list", database_url=target).code == 0) is is_filled
 

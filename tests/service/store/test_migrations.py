@@ -18,8 +18,8 @@ from service.core.settings import REPOSITORY
 from service.store.engine_factory import create_engines
 from service.store.migrate import (
     FIRST,
-    OlderDatabase,
-    UnreleasedDatabase,
+    OLDER_DATABASE,
+    UNRELEASED_DATABASE,
     check_schema,
     latest_version,
     migrate,
@@ -106,7 +106,7 @@ async def test_a_database_from_before_the_first_release_is_refused(engines, vers
             text("UPDATE alembic_version SET version_num = :v"), {"v": version}
         )
 
-    with pytest.raises(UnreleasedDatabase, match=f"schema {version} is from before"):
+    with pytest.raises(UNRELEASED_DATABASE, match=f"schema {version} is from before"):
         await migrate(engines)
 
     async with engines.reader.connect() as connection:
@@ -123,7 +123,7 @@ async def test_an_empty_database_is_told_from_a_current_one(settings, tmp_path):
     """Commands that do not migrate say what to run first."""
     empty = Store(create_engines(f"sqlite+aiosqlite:///{tmp_path / 'empty.db'}", 5.0), utc_now)
     try:
-        with pytest.raises(OlderDatabase, match="countersign init"):
+        with pytest.raises(OLDER_DATABASE, match="countersign init"):
             await check_schema(empty)
     finally:
         await empty.close()

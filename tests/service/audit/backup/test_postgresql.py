@@ -24,7 +24,7 @@ from service.audit.backup.refusals import (
 from service.core.errors import StoreUnavailable
 from service.core.settings import Settings
 from service.store.postgres import dump as dumping
-from service.store.postgres.dump import ProgramFailed, ProgramMissing
+from service.store.postgres.dump import PROGRAM_MISSING, ProgramFailed
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import only_full
@@ -248,9 +248,9 @@ async def test_a_missing_program_is_named(filled, target, place, empty, monkeypa
     monkeypatch.setattr(dumping, "_DEBIAN", place)
     monkeypatch.setenv("PATH", str(place))
 
-    with pytest.raises(ProgramMissing, match="pg_dump is not on the PATH: install"):
+    with pytest.raises(PROGRAM_MISSING, match="pg_dump is not on the PATH: install"):
         await take(filled.services, target.with_name("second"))
-    with pytest.raises(ProgramMissing, match="pg_restore is not on the PATH"):
+    with pytest.raises(PROGRAM_MISSING, match="pg_restore is not on the PATH"):
         await asyncio.to_thread(restore, filled, target, place, database_url=empty)
     assert left_over(target.parent) == []
 

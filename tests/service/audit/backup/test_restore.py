@@ -43,7 +43,7 @@ from service.core.clock import utc_now
 from service.core.settings import REPOSITORY
 from service.store.catalog import list_live_segments
 from service.store.journal import append
-from service.store.migrate import LAST_WITH_ALL_STEPS, NewerDatabase, UnreleasedDatabase
+from service.store.migrate import LAST_WITH_ALL_STEPS, NEWER_DATABASE, UNRELEASED_DATABASE
 from service.store.tables import Lease
 from tests.analytics.samples import sample_row
 from tests.budgets import sample
@@ -181,10 +181,10 @@ without_database = with_manifest(files=lambda known: known.files[1:])
         (without_database, BackupDamaged, f"{DATABASE} is not in {NAME}"),
         (of_newer_form, NEWER_BACKUP, f"the backup was taken {NEWER}"),
         (with_manifest(audit_schema=SCHEMA_VERSION + 1), NEWER_BACKUP, f"was taken {NEWER}"),
-        (with_manifest(schema="9999"), NewerDatabase, f"the database was written {NEWER}"),
+        (with_manifest(schema="9999"), NEWER_DATABASE, f"the database was written {NEWER}"),
         (
             with_manifest(schema="0022"),
-            UnreleasedDatabase,
+            UNRELEASED_DATABASE,
             f"0022 is from before the first release: {OLDER}",
         ),
     ],

@@ -8,7 +8,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import make_url
 
 from service.app.composition import build_services
-from service.audit.open_table.places import LakeExtraMissing
+from service.audit.open_table.places import LAKE_EXTRA_MISSING
 from service.store.catalog import (
     delete_segments,
     list_live_segments,
@@ -318,6 +318,6 @@ async def test_without_the_extra_the_error_says_what_to_install(filled, module, 
     monkeypatch.setitem(sys.modules, f"analytics.open_table.{name}", None)
 
     with pytest.raises(
-        LakeExtraMissing, match=rf"{module}, for .* is not installed: .* requirements/lake\.txt"
+        LAKE_EXTRA_MISSING, match=rf"{module}, for .* is not installed: .* requirements/lake\.txt"
     ):
         await filled.services.publisher.publish([name])

@@ -16,8 +16,8 @@ from service.packages.ecosystem import Release
 from service.packages.policy.blocklist import NOTHING_TO_IMPORT, BlocklistImporter, BlocklistResult
 from service.packages.policy.blocklist_contents import FeedState, Scope
 from service.packages.policy.blocklist_generations import IMPORT_UNDER_WAY, BlocklistGenerations
-from service.packages.policy.blocklist_loading import ImportOvertaken
-from service.packages.policy.osv_zip import UnusableZip
+from service.packages.policy.blocklist_loading import IMPORT_OVERTAKEN
+from service.packages.policy.osv_zip import UNUSABLE_ZIP
 from service.packages.policy.policy_cache import PolicyCache
 from service.packages.policy.repository import find_current_import, list_imports, load_feed_states
 from service.store.store import Store
@@ -166,8 +166,8 @@ async def test_ids_choose_the_records(world: World) -> None:
     [
         (osv_zip([]), ["MAL-*"], NOTHING_TO_IMPORT),
         (osv_zip([osv_record("GHSA-1")]), ["MAL-*"], NOTHING_TO_IMPORT),
-        (osv_zip([osv_record("MAL-1")], **{"bomb.json": bytes(17 * 2**20)}), ["*"], UnusableZip),
-        (io.BytesIO(NEW.getvalue()[:-30]), ["*"], UnusableZip),
+        (osv_zip([osv_record("MAL-1")], **{"bomb.json": bytes(17 * 2**20)}), ["*"], UNUSABLE_ZIP),
+        (io.BytesIO(NEW.getvalue()[:-30]), ["*"], UNUSABLE_ZIP),
         (NEW, [], Invalid),
         (NEW, ["\n"], Invalid),
     ],
@@ -260,7 +260,7 @@ async def test_an_import_that_was_given_up_for_dead_does_not_switch(
     async def finish(*_: object) -> None:
         """Complete nothing."""
 
-    with pytest.raises(ImportOvertaken):
+    with pytest.raises(IMPORT_OVERTAKEN):
         await generations.switch_on(begun, finish)
 
     assert await blocked(store, world.acme, "old", "both", "new") == ["old", "both"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from service.packages.policy import osv_zip as limits
-from service.packages.policy.osv_zip import RecordFile, UnusableZip
+from service.packages.policy.osv_zip import UNUSABLE_ZIP, RecordFile
 from tests.budgets import budget
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 
@@ -38,7 +38,7 @@ def test_an_unreadable_record_is_named_and_the_others_are_read() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x05\x06", b"PK\x05\x06" + bytes(17)])
 def test_what_is_no_zip_is_refused(content: bytes) -> None:
-    with pytest.raises(UnusableZip):
+    with pytest.raises(UNUSABLE_ZIP):
         read(io.BytesIO(content))
 
 
@@ -47,7 +47,7 @@ def test_every_cut_of_a_file_is_refused() -> None:
     whole = osv_zip([osv_record(f"MAL-{number}") for number in range(3)]).getvalue()
 
     for length in range(len(whole)):
-        with pytest.raises(UnusableZip):
+        with pytest.raises(UNUSABLE_ZIP):
             read(io.BytesIO(whole[:length]))
 
 
@@ -55,7 +55,7 @@ def test_a_damaged_entry_is_refused() -> None:
     content = bytearray(osv_zip([osv_record("MAL-1", "x" * 50)]).getvalue())
     content[60] ^= 1
 
-    with pytest.raises(UnusableZip, match=r"MAL-1\.json"):
+    with pytest.raises(UNUSABLE_ZIP, match=r"MAL-1\.json"):
         read(io.BytesIO(content))
 
 
@@ -65,7 +65,7 @@ def bomb(bytes_: int) -> io.BytesIO:
 
 
 def test_an_entry_that_is_too_large_is_refused_unread() -> None:
-    with pytest.raises(UnusableZip, match=r"bomb\.json has more than 16777216 bytes"):
+    with pytest.raises(UNUSABLE_ZIP, match=r"bomb\.json has more than 16777216 bytes"):
         RecordFile(bomb(limits.ENTRY_BYTES_MAX + 1))
 
 
@@ -75,14 +75,14 @@ def test_an_entry_that_lies_about_its_size_gives_no_more_than_that() -> None:
     directory = content.rfind(b"PK\x01\x02")
     struct.pack_into("<I", content, directory + 24, 10)
 
-    with pytest.raises(UnusableZip, match=r"bomb\.json"):
+    with pytest.raises(UNUSABLE_ZIP, match=r"bomb\.json"):
         read(io.BytesIO(content))
 
 
 def test_entries_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOTAL_BYTES_MAX", 1_000)
 
-    with pytest.raises(UnusableZip, match="1000 bytes"):
+    with pytest.raises(UNUSABLE_ZIP, match="1000 bytes"):
         read(osv_zip([osv_record(f"MAL-{number}") for number in range(20)]))
 
 
@@ -90,7 +90,7 @@ def test_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes memory before one is read."""
     monkeypatch.setattr(limits, "ENTRIES_MAX", 2)
 
-    with pytest.raises(UnusableZip, match="2 entries"):
+    with pytest.raises(UNUSABLE_ZIP, match="2 entries"):
         read(osv_zip([osv_record(f"MAL-{number}") for number in range(3)]))
 
 
@@ -105,7 +105,7 @@ def test_a_list_of_entries_that_is_too_long_is_refused_unread() -> None:
     large += struct.pack("<4sIQI", b"PK\x06\x07", 0, offset, 1) + content[end:]
 
     for file in (content, large):
-        with pytest.raises(UnusableZip, match="list of entries has more than"):
+        with pytest.raises(UNUSABLE_ZIP, match="list of entries has more than"):
             RecordFile(io.BytesIO(file))
 
 
@@ -120,7 +120,7 @@ def test_a_second_form_for_large_files_hides_no_list_of_entries() -> None:
         )
     file += struct.pack("<4sIQI", b"PK\x06\x07", 0, end, 1) + content[end:]
 
-    with pytest.raises(UnusableZip, match="not where it says"):
+    with pytest.raises(UNUSABLE_ZIP, match="not where it says"):
         RecordFile(io.BytesIO(file))
 
 
@@ -128,7 +128,7 @@ def test_an_encrypted_entry_is_refused() -> None:
     content = bytearray(osv_zip([osv_record("MAL-1")]).getvalue())
     content[content.rfind(b"PK\x01\x02") + 8] |= 1
 
-    with pytest.raises(UnusableZip, match="encrypted"):
+    with pytest.raises(UNUSABLE_ZIP, match="encrypted"):
         RecordFile(io.BytesIO(content))
 
 
@@ -153,7 +153,7 @@ def test_entries_of_other_methods_are_refused_unread(method: int) -> None:
     with zipfile.ZipFile(file, "w", method) as opened:
         opened.writestr("MAL-1.json", b'{"id": "MAL-1"}')
 
-    with pytest.raises(UnusableZip, match=r"MAL-1\.json is not stored or deflated"):
+    with pytest.raises(UNUSABLE_ZIP, match=r"MAL-1\.json is not stored or deflated"):
         RecordFile(file)
 
 
@@ -166,7 +166,7 @@ def test_entries_that_overlap_are_refused_unread() -> None:
     ending = bytearray(content[end:])
     struct.pack_into("<HHII", ending, 8, 50, 50, 50 * (end - start), start)
 
-    with pytest.raises(UnusableZip, match="its entries overlap"):
+    with pytest.raises(UNUSABLE_ZIP, match="its entries overlap"):
         RecordFile(io.BytesIO(many + ending))
 
 
@@ -179,7 +179,7 @@ def test_an_entry_outside_the_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "osv.zip"
     path.write_bytes(content)
 
-    with path.open("rb") as file, pytest.raises(UnusableZip, match="is not in the file"):
+    with path.open("rb") as file, pytest.raises(UNUSABLE_ZIP, match="is not in the file"):
         RecordFile(file)
 
 
