@@ -35,7 +35,7 @@ from service.cli.times import INSTANT, relative_time
 from service.core.errors import Refusal
 
 LIMIT_MAX: Final = 1_000
-FilterTexts = Mapping[str, list[str]]
+RowParameters = Mapping[str, list[str]]
 _COMPRESSIONS: Final = ("gzip", "zstd")
 
 
@@ -151,7 +151,7 @@ async def audit_query(
     return CommandResult(page, lines=lines, table=page_table(page, slug, client.at_place))
 
 
-async def _tell_reading(client: Client, slug: str, parameters: FilterTexts) -> None:
+async def _tell_reading(client: Client, slug: str, parameters: RowParameters) -> None:
     """Say on standard error what was read as something else than it says."""
     if "q" not in parameters:
         return
@@ -164,7 +164,7 @@ async def _tell_reading(client: Client, slug: str, parameters: FilterTexts) -> N
             click.echo(f"countersign: {printable(line)}", err=True)
 
 
-async def _tell_unknown(client: Client, slug: str, parameters: FilterTexts) -> None:
+async def _tell_unknown(client: Client, slug: str, parameters: RowParameters) -> None:
     """Say on standard error which values no row has: an empty page is no all-clear."""
     asked = {name: each for name, each in parameters.items() if name not in _NOT_LOOKED_UP}
     for unknown in (await client.get(_path(slug, "unknown-values"), asked))["unknown"]:
@@ -177,7 +177,7 @@ async def _tell_unknown(client: Client, slug: str, parameters: FilterTexts) -> N
         click.echo(f"countersign: {printable(line)}", err=True)
 
 
-def _next_page(page: dict[str, Any], parameters: FilterTexts) -> list[str]:
+def _next_page(page: dict[str, Any], parameters: RowParameters) -> list[str]:
     """How to ask for the next page: an age such as 24h must be repeated as its instant."""
     if page["next_cursor"] is None:
         return []
@@ -282,7 +282,7 @@ class _Sent(NamedTuple):
 
 
 def _exported(
-    slug: str, path: Path, file_format: str, parameters: FilterTexts, done: _Sent
+    slug: str, path: Path, file_format: str, parameters: RowParameters, done: _Sent
 ) -> CommandResult:
     scope = done.scope
     return CommandResult(
@@ -310,14 +310,14 @@ def _exported(
     )
 
 
-def _announce(slug: str, parameters: FilterTexts, scope: ExportScope) -> None:
+def _announce(slug: str, parameters: RowParameters, scope: ExportScope) -> None:
     """Say which rows are coming, to a person who waits for them."""
     if sys.stderr.isatty():
         words = _in_words(parameters, scope)
         click.echo(printable(f"Exporting {scope.rows} rows of {slug}: {words}"), err=True)
 
 
-def _in_words(parameters: FilterTexts, scope: ExportScope) -> str:
+def _in_words(parameters: RowParameters, scope: ExportScope) -> str:
     """Which rows an export has: its filters, window and retention floor."""
     filters = " ".join(
         f"{name}={text}"
@@ -339,7 +339,7 @@ _AT_ONCE: Final = 1_000
 _RETRY_MAX_S: Final = 30.0
 
 
-async def follow(client: Client, slug: str, parameters: FilterTexts, output: Output) -> NoReturn:
+async def follow(client: Client, slug: str, parameters: RowParameters, output: Output) -> NoReturn:
     """Print the last rows of the query, then new ones until the process is interrupted.
 
     A failure that may pass, such as a server that restarts, is noted on standard error.
@@ -399,7 +399,7 @@ _PLAN_COLUMNS: Final = {
 }
 
 
-async def _plan_answer(client: Client, slug: str, parameters: FilterTexts) -> CommandResult:
+async def _plan_answer(client: Client, slug: str, parameters: RowParameters) -> CommandResult:
     """The plan of a page's query, with one object per scan in the order in which they ran."""
     answered = await client.get(_path(slug, "plan"), parameters)
     return CommandResult(answered, table=Table.of("Plan", answered["plan"], _PLAN_COLUMNS))
