@@ -217,6 +217,8 @@ class SearchReader:
             value = filter_value(PARAMETERS["package"], text, is_quoted=False)
             readings = [Reading({"package": (each,)}) for each in (value, value.lower())]
         readings = readings or await self._named_things(text, word.text)
+        if not readings and "://" in text:
+            raise _invalid("this is no address of a package, repository, run or advisory")
         if not readings and _FIELD.match(text) and not word.is_quoted:
             raise _unknown_field(text.partition(":")[0])
         return await self._chosen(raw, readings or [Reading({"package": (literal(text),)})], word)

@@ -19,6 +19,7 @@ PARAMETERS: Final = {parameter.name: parameter for parameter in FILTER_PARAMETER
 PEOPLE_MAX: Final = 20
 """How many keys and members a part of a name may mean."""
 
+_QUOTED_MAX: Final = 100
 _PART_MIN: Final = 3
 _SCANS_MAX: Final = 20
 """How many texts of one search are compared with each name: 10,000 take 3 ms."""
@@ -45,6 +46,15 @@ _FORMS: Final = tuple(
     )
 )
 """The texts that only values of these filters look like."""
+
+_OTHER_TEXTS: Final = (
+    (_OTHER_ID, "no filter takes ids such as {text}"),
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T\S*)?"), "write since:{text} or until:{text}"),
+    (re.compile(r"[0-9a-fA-F.:]+/[0-9]{1,3}"), "no filter takes a range of addresses"),
+)
+"""What looks like the name of a package, and is something else that is no filter."""
+
+_MAIL: Final = re.compile(r"[^@\s/]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}")
 
 _SUBJECT_OF_REPOSITORY: Final = re.compile(r"repo:[^:/]+/[^:/*]+")
 _REPOSITORY: Final = re.compile(
@@ -77,8 +87,8 @@ def _by_form(text: str) -> Iterator[tuple[str, str]]:
         raise InvalidQuery(
             "this looks like a secret: search for the name or the id of its key", field="q"
         )
-    elif _OTHER_ID.fullmatch(text):
-        raise InvalidQuery(f"no filter takes ids such as {text}", field="q")
+    elif refusal := _refusal(text):
+        raise refusal
     elif _is_address(text):
         yield "source_ip", text
     elif _SUBJECT_OF_REPOSITORY.fullmatch(text):
@@ -88,6 +98,13 @@ def _by_form(text: str) -> Iterator[tuple[str, str]]:
             if match := pattern.fullmatch(text):
                 yield from ((name, match[1]) for name in names)
                 return
+
+
+def _refusal(text: str) -> InvalidQuery | None:
+    for pattern, refusal in _OTHER_TEXTS:
+        if pattern.fullmatch(text):
+            return InvalidQuery(refusal.format(text=text), field="q")
+    return None
 
 
 def _is_address(text: str) -> bool:
@@ -139,7 +156,16 @@ class People:
         self._ids = "\n".join(["", *(each for ids in actors.values() for each in ids), ""])
 
     def readings(self, text: str) -> list[Reading]:
-        """Those that a part of a name or of an address means; none if it means too many."""
+        """Those that a part of a name or of an address means; none if it means too many.
+
+        Raises InvalidQuery for an address that is in none: it is no package either.
+        """
+        found = self._found(text)
+        if not found and _MAIL.fullmatch(text):
+            raise InvalidQuery(f"no member has the address {text[:_QUOTED_MAX]}", field="q")
+        return found
+
+    def _found(self, text: str) -> list[Reading]:
         folded = text.casefold().removeprefix("@")
         if folded.startswith(_MEMBER_ID):
             return self._member(folded)
@@ -156,7 +182,9 @@ class People:
         return [Reading({"actor": tuple(map(literal, ids))})]
 
     def has_whole_name(self, text: str) -> bool:
-        """Whether `text` is all of an address before its `@`."""
+        """Whether `text` is all of an address before its `@`, or a member's id."""
+        if text.startswith(_MEMBER_ID):
+            return True
         folded = ".".join(text.casefold().removeprefix("@").split())
         return f"\n{folded}@" in self._joined
 

@@ -67,7 +67,10 @@ _TWO_WORDS: Final = re.compile(
 _BOUNDS: Final = re.compile(
     rf"(?P<name>{_NAME})(?:\[[^\]]*\])?\s*(?P<version>{_BOUND}(?:[\s,]+{_BOUND})*)"
 )
-_TAIL: Final = re.compile(r"\s*;.*|\s+#.*|(?:\s+--[a-z]\S*)+(?:\s*\\)?$|\s*\\$")
+_TAIL: Final = re.compile(
+    r"\s*;\s*\(?(?:python_|sys_|platform_|os_name|implementation_|extra\b).*|\s+#.*"
+    r"|(?:\s+--[a-z]\S*)+(?:\s*\\)?$|\s*\\$"
+)
 """What may follow a requirement, and says nothing about the package (PEP 508, pip)."""
 
 _JOINED: Final = re.compile(rf"(?P<name>{_NAME}?)-v?(?P<version>[0-9]+\.[0-9][\w.+]*(?:-[\w.]+)?)")

@@ -37,6 +37,7 @@ PAGES = (
 NAMELESS = (
     *PUBLIC,
     f"{ORG}/roles",
+    f"{ORG}/audit?ecosystem=pypi&package=pad&version=1.0&searched=pad%3D%3D1.0",
     f"{ORG}/reports",
     f"{ORG}/exports/new",
     f"{ORG}/bindings/explain",

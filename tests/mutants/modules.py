@@ -192,6 +192,7 @@ _TESTS: Final = {
     "service/audit/sealer.py": (
         "test_sealing test_maintenance test_takeover test_crashes test_ingest"
     ),
+    "service/audit/search_forms.py": "service/audit/test_search test_search_endpoint",
     "service/audit/tenant_log.py": (
         "service/pages/test_live service/pages/test_autocomplete "
         "service/pages/test_audit_page test_summary test_search_endpoint"
@@ -288,6 +289,7 @@ _TESTS: Final = {
     ),
     "service/packages/npm/packument.py": "test_packument",
     "service/packages/npm/tags.py": "test_tags",
+    "service/packages/policy/search_ids.py": "test_search_ids",
     "service/packages/proxy/origins.py": "test_origins",
     "service/packages/pypi/html.py": "test_html",
     "service/packages/pypi/listing.py": "test_simple_json",
@@ -300,6 +302,7 @@ _TESTS: Final = {
     "service/packages/pypi/versions.py": (
         "service/packages/pypi/test_versions service/packages/policy/test_evaluation"
     ),
+    "service/packages/search_words.py": "test_search_words service/audit/test_search",
     "service/packages/versions.py": (
         "service/packages/npm/test_versions service/packages/pypi/test_versions "
         "service/packages/policy/test_document"

@@ -86,6 +86,9 @@ def read_search(text: str, actors: ActorNames = ACTORS, log: Log = EMPTY) -> Sea
             {"oidc_binding_id": ["obind_1"], "request_id": ["req_2"], "actor": ["key_3"]},
         ),
         ("192.0.2.4 ::1", {"source_ip": ["192.0.2.4", "::1"]}),
+        ("event-stream; lodash", {"package": ["event-stream", "lodash"]}),
+        ("mem_2", {"subject": ["mem_2"]}),
+        ("mem_1", {"actor": ["github:mem_1"]}),
         ("last:24h x x", {"last": ["24h"], "package": ["x"]}),
         ("", {}),
     ],
@@ -121,6 +124,10 @@ def test_the_id_of_a_row_asks_for_that_row():
         ("x " * 101, "at most 100 words"),
         ("left-pad@1.3.0 lodash@4.17.21", "one of them at a time"),
         ("team_0123456789abcdef", "no filter takes ids"),
+        ("2026-01-31", "write since:2026-01-31"),
+        ("10.0.0.0/8", "range of addresses"),
+        ("bob@acme.example", "no member has the address"),
+        ("https://example.com/x", "no address of a package"),
     ],
 )
 def test_what_is_not_understood_is_refused(text, part):

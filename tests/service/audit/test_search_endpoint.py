@@ -13,6 +13,14 @@ from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, PROXY_SCOPES, START, refused
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A machine that is busy with other tests may take longer than people should wait."""
+    monkeypatch.setattr("service.audit.search.LOOK_UP_MAX_S", 60.0)
+    monkeypatch.setattr("service.audit.unknown_values.TIME_MAX_S", 60.0)
+    monkeypatch.setattr("service.audit.unknown_values.ALL_MAX_S", 120.0)
+
+
 @pytest.fixture
 async def rows(audit):
     """Three installs by two keys, one of them sealed."""
