@@ -126,7 +126,7 @@ def repositories(text: str) -> list[Reading]:
         run = {"run_id": (run_id,)}
         return [Reading(run | jobs), Reading(run)]
     match = _REPOSITORY.fullmatch(text)
-    if match is None or address is None or "://" in text:
+    if match is None:
         return []
     return [
         Reading(

@@ -23,6 +23,8 @@ ACTORS = {
     "build key": ["key_2", "key_3"],
 }
 
+JTI = "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11"
+
 
 @dataclass(frozen=True)
 class Log:
@@ -86,6 +88,18 @@ def read_search(text: str, actors: ActorNames = ACTORS, log: Log = EMPTY) -> Sea
             {"oidc_binding_id": ["obind_1"], "request_id": ["req_2"], "actor": ["key_3"]},
         ),
         ("192.0.2.4 ::1", {"source_ip": ["192.0.2.4", "::1"]}),
+        ("acme/app", {"subject": ["repo:acme/app:*"]}),
+        ("https://github.com/acme/app/pull/7", {"subject": ["repo:acme/app:*"]}),
+        (
+            "https://gitlab.com/acme/web/app/-/pipelines/77",
+            {"run_id": ["77"], "subject": ["project_path:acme/web/app:*"]},
+        ),
+        (
+            "https://files.pythonhosted.org/packages/64/c2/PyYAML-5.3.1.tar.gz",
+            {"ecosystem": ["pypi"], "package": ["pyyaml"], "version": ["5.3.1"]},
+        ),
+        ("build-ci", {"package": ["build-ci"]}),
+        ("6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11 x", {"token_id": [JTI], "package": ["x"]}),
         ("event-stream; lodash", {"package": ["event-stream", "lodash"]}),
         ("mem_2", {"subject": ["mem_2"]}),
         ("mem_1", {"actor": ["github:mem_1"]}),
@@ -137,7 +151,7 @@ def test_what_is_not_understood_is_refused(text, part):
     assert refusal.value.field == "q"
 
 
-OLD = Log({"JSONStream": ["1.3.5"], "pyyaml": ["5.3.1", "6.0.2"], "jsonstream": ["1.0.3"]})
+OLD = Log({"JSONStream": ["1.3.5"], "pyyaml": ["5.3.1", "6.0.2", "dev"], "jsonstream": ["1.0.3"]})
 
 
 @pytest.mark.parametrize(
@@ -167,6 +181,33 @@ def test_what_may_mean_several_things_means_what_rows_have(text, parameters):
 def test_a_word_that_was_read_as_something_else_says_so(text, is_as_typed):
     (word,) = read_search(text, log=OLD).words
     assert (word.text, word.is_as_typed) == (text, is_as_typed)
+
+
+async def test_what_only_one_of_its_fields_has_is_found_there():
+    """The id of a pipeline at CircleCI has the form of a token's; a repository's that of a run."""
+
+    class Runs(Log):
+        async def has(self, filters: Mapping[str, FilterValues]) -> bool:
+            return filters in ({"run_id": (JTI,)}, {"repository_id": ("412803377",)})
+
+    reader = SearchReader(People(ACTORS), read, Runs({}))
+    found = await reader.search(f"{JTI} 412803377")
+    assert found.parameters == {"run_id": [JTI], "repository_id": ["412803377"]}
+
+
+async def test_a_part_of_names_means_all_who_have_it():
+    people = {"ada@acme.example": ["github:mem_2"], "adam@acme.example": ["github:mem_1"]}
+
+    class Adas(Log):
+        async def has(self, filters: Mapping[str, FilterValues]) -> bool:
+            return "actor" in filters
+
+    found = await SearchReader(People(people), read, Adas({})).search("ada@acme")
+    assert found.parameters == {"actor": ["github:mem_2"]}
+    found = await SearchReader(People(people), read, Adas({})).search("adam ada")
+    assert found.parameters == {"actor": ["github:mem_1"]}
+    found = await SearchReader(People(people), read, Adas({})).search("acme.example")
+    assert found.parameters == {"actor": ["github:mem_1", "github:mem_2"]}
 
 
 def test_a_secret_is_refused_without_being_repeated():
