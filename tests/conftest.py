@@ -255,6 +255,13 @@ class World:
         assert response.status_code == 201, await response.get_data(as_text=True)
         return str((await response.get_json())["id"])
 
+    async def revoke(self, binding_id: str, reason: str = "") -> None:
+        """Revoke a binding of acme with the admin token."""
+        query = {"reason": reason} if reason else None
+        path = bindings_path("acme", binding_id)
+        response = await self.client.delete(path, headers=self.admin, query_string=query)
+        assert response.status_code == 200, await response.get_data(as_text=True)
+
     async def sign_in_link(self, name: str = "owner") -> str:
         """The token of a new sign-in link of a member."""
         async with self.services.store.write() as work:

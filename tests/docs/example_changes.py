@@ -34,7 +34,8 @@ from service.pages.rows import DETAILS, ci_words, icon_of
 from tests.analytics.samples import NOON, sample_row, table_of
 from tests.conftest import SCRAPER, World
 from tests.processes.command_line import invoke
-from tests.service.pages.people.desk import post, see, shown
+from tests.service.pages.page import shown
+from tests.service.pages.people.desk import post, see
 
 
 def test_a_column_is_stored_imported_indexed_and_shown() -> None:

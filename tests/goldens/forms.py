@@ -62,13 +62,23 @@ class Form:
         ]
 
 
+@dataclass(slots=True)
+class Button:
+    """A button that sends a form, what stands on it, and where it sends the form instead."""
+
+    form: Form | None
+    form_id: str
+    action: str
+    label: str = ""
+
+
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.forms: list[Form] = []
-        self.sent_elsewhere: list[tuple[int, str]] = []
-        """Forms that a button sends to another address, by their place."""
+        self.buttons: list[Button] = []
         self._by_id: dict[str, Form] = {}
+        self._is_in_button = False
         self._waiting: list[tuple[str, Field]] = []
         self._form: Form | None = None
         self._choice: tuple[str, str | None, str] | None = None
@@ -80,6 +90,8 @@ class _Reader(HTMLParser):
         for name, each in self._waiting:
             if name in self._by_id:
                 self._by_id[name].fields.append(each)
+        for button in self.buttons:
+            button.form = self._by_id.get(button.form_id, button.form)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -110,8 +122,9 @@ class _Reader(HTMLParser):
     def _press(self, given: dict[str, str]) -> None:
         if "name" in given:
             self._add(given, Field(given["name"], given.get("value", ""), "hidden"))
-        if "formaction" in given and self._form in self.forms:
-            self.sent_elsewhere.append((self.forms.index(self._form), given["formaction"]))
+        button = Button(self._form, given.get("form", ""), given.get("formaction", ""))
+        self.buttons.append(button)
+        self._is_in_button = True
 
     def _add(self, given: dict[str, str], each: Field) -> None:
         if "form" in given:
@@ -121,10 +134,14 @@ class _Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._text += data
+        if self._is_in_button:
+            self.buttons[-1].label += data
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
             self._form = None
+        elif tag == "button":
+            self._is_in_button = False
         elif tag == "select" and self._choice is not None:
             name, value, choice = self._choice
             self._add(self._owner, Field(name, value or "", "select", choice=choice))
@@ -136,8 +153,25 @@ class _Reader(HTMLParser):
 
 def forms_of(html: str) -> list[Form]:
     """The forms of a page that are posted, and those that a button sends to another address."""
+    reader = _read(html)
+    elsewhere = [
+        replace(button.form, action=button.action)
+        for button in reader.buttons
+        if button.action and button.form in reader.forms
+    ]
+    return [*reader.forms, *elsewhere]
+
+
+def form_of_button(html: str, label: str) -> Form:
+    """The form that is posted by the one button which is called `label`, and where it goes."""
+    reader = _read(html)
+    (button,) = [each for each in reader.buttons if " ".join(each.label.split()) == label]
+    assert button.form in reader.forms
+    return replace(button.form, action=button.action or button.form.action)
+
+
+def _read(html: str) -> _Reader:
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    elsewhere = [replace(reader.forms[place], action=to) for place, to in reader.sent_elsewhere]
-    return [*reader.forms, *elsewhere]
+    return reader

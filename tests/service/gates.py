@@ -14,7 +14,6 @@ from service.core.settings import Settings
 from tests.conftest import (
     SettableClock,
     World,
-    bindings_path,
     running_world,
 )
 from tests.issuers.issuer import Issuer
@@ -55,15 +54,6 @@ class Gate:
         (line,) = lines
         return line["event"].removeprefix(LOG_EVENT_PREFIX), line["detail"]
 
-    async def bind(self, **changes: Any) -> str:
-        """Create a binding with `changes`; its id."""
-        return await self.world.bind(**changes)
-
-    async def revoke(self, binding_id: str) -> None:
-        """Revoke a binding of acme."""
-        path = bindings_path(binding_id=binding_id)
-        assert (await self.world.client.delete(path, headers=self.world.admin)).status_code == 200
-
 
 @asynccontextmanager
 async def open_gate(settings: Settings, issuer: Issuer | None = None) -> AsyncIterator[Gate]:
@@ -75,5 +65,5 @@ async def open_gate(settings: Settings, issuer: Issuer | None = None) -> AsyncIt
         # One capture for all requests: captures of requests that overlap would never be undone.
         with capture_logs(processors=[merge_contextvars]) as logs:
             gate = Gate(world, issuer, logs)
-            await gate.bind()
+            await world.bind()
             yield gate

@@ -13,6 +13,7 @@ from analytics.model.rows import AuditContext, VerdictSource, audit_row
 from service.audit.tenant_log import TenantLog
 from service.store.journal import append
 from tests.conftest import World
+from tests.goldens.forms import form_of_button
 
 ORG = "/admin/ui/orgs/acme"
 AUDIT = f"{ORG}/audit"
@@ -155,9 +156,14 @@ async def open_page(world: World, path: str = AUDIT, **headers: str) -> Page:
     """The page at `path` for the auditor, or with other credentials."""
     if path.startswith("?"):
         path = AUDIT + path
-    response = await world.client.get(path, headers=headers or world.session("auditor"))
-    assert response.status_code == 200, await response.get_data(as_text=True)
-    return Page(await response.get_data(as_text=True))
+    return await shown(await world.client.get(path, headers=headers or world.session("auditor")))
+
+
+async def shown(answer: Any, status: int = 200) -> Page:
+    """The page that was answered, with this status."""
+    text = await answer.get_data(as_text=True)
+    assert answer.status_code == status, text
+    return Page(text)
 
 
 async def open_details(world: World, page: Page, number: int = 0, who: str = "auditor") -> Page:
@@ -185,6 +191,16 @@ async def send(world: World, action: str, fields: dict[str, Any], who: str = "ow
         data=urlencode(fields, doseq=True),
         headers=world.session(who) | OWN_PAGE | {"content-type": FORM_TYPE},
     )
+
+
+async def press(world: World, html: str, label: str, who: str = "owner", **typed: str) -> Any:
+    """The answer after pressing the one button that is called `label`, with `typed` filled in."""
+    form = form_of_button(html, label)
+    assert set(typed) <= set(form.names)
+    fields: dict[str, list[str]] = {}
+    for name, value in form.untouched():
+        fields.setdefault(name, []).append(typed.get(name, value))
+    return await send(world, form.action, fields, who)
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, question: str, error: Exception) -> None:

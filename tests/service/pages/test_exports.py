@@ -15,8 +15,8 @@ from service.store.journal import append
 from service.store.tables import Organisation
 from tests.analytics.samples import sample_row
 from tests.conftest import BY_OPERATOR, START, World, grant
-from tests.service.pages.page import ORG, Page
-from tests.service.pages.people.desk import get, see, shown
+from tests.service.pages.page import ORG, Page, shown
+from tests.service.pages.people.desk import get, see
 
 NAMES = ["left-pad", "@acme/payments", "@babel/core", "'quoted"]
 

@@ -306,7 +306,7 @@ async def gate_with_accents(shared_gate: Gate) -> Gate:
     found = await shared_gate.world.bindings(state="active")
     sub = "repo:acme/café:ref:refs/heads/main"
     if sub not in {binding["subPattern"] for binding in found}:
-        await shared_gate.bind(sub_pattern=sub)
+        await shared_gate.world.bind(sub_pattern=sub)
     return shared_gate
 
 

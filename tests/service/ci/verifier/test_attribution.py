@@ -131,9 +131,9 @@ async def test_a_revoke_is_seen_by_the_next_request(gate: Gate):
     token = gate.issuer.sign()
     assert await gate.judge(token) is TRUSTED
     (binding,) = await gate.world.bindings()
-    await gate.revoke(binding["id"])
+    await gate.world.revoke(binding["id"])
     assert await gate.judge(token) == UNBOUND
-    await gate.bind()
+    await gate.world.bind()
     assert await gate.judge(token) is TRUSTED
 
 
@@ -158,9 +158,9 @@ async def test_a_revoke_is_seen_in_every_process(gate: Gate):
     try:
         assert await here.judge(token) is TRUSTED
         (binding,) = await gate.world.bindings()
-        await gate.revoke(binding["id"])
+        await gate.world.revoke(binding["id"])
         assert await here.judge(token) == UNBOUND
-        await gate.bind()
+        await gate.world.bind()
         assert await here.judge(token) is TRUSTED
     finally:
         await second.close()
@@ -175,7 +175,7 @@ async def test_another_organisations_binding_is_not_ours(gate: Gate):
 async def test_a_binding_of_a_project_is_for_its_keys(gate: Gate):
     world = gate.world
     sub = "repo:acme/limited:ref:refs/heads/main"
-    limited = await gate.bind(sub_pattern=sub, project_id=world.project.id)
+    limited = await gate.world.bind(sub_pattern=sub, project_id=world.project.id)
     token = gate.issuer.sign(sub=sub)
 
     await ingest(world, await key_of(world, of_project=True), token)
@@ -190,7 +190,7 @@ async def test_a_binding_of_a_project_is_for_its_keys(gate: Gate):
 async def team_binding(gate: Gate, **changes: Any) -> str:
     """A binding of acme's team within the usual one; its id."""
     team = {"origin": "team_admin", "team_id": gate.world.team.id}
-    return await gate.bind(**team | changes)
+    return await gate.world.bind(**team | changes)
 
 
 async def binding_of(gate: Gate, token: str) -> str | None:
@@ -204,16 +204,16 @@ async def test_a_teams_binding_goes_before_its_envelope(gate: Gate):
     assert await binding_of(gate, gate.issuer.sign()) == envelope["id"]
     team = await team_binding(gate)
     assert await binding_of(gate, gate.issuer.sign()) == team
-    await gate.revoke(team)
+    await gate.world.revoke(team)
     assert await binding_of(gate, gate.issuer.sign()) == envelope["id"]
 
 
 async def test_a_teams_binding_ends_with_its_envelope(gate: Gate):
     (envelope,) = await gate.world.bindings()
     team = await team_binding(gate)
-    await gate.revoke(envelope["id"])
+    await gate.world.revoke(envelope["id"])
     assert await gate.judge(gate.issuer.sign()) == UNBOUND
-    await gate.bind()
+    await gate.world.bind()
     assert await binding_of(gate, gate.issuer.sign()) == team
 
 
@@ -222,7 +222,7 @@ async def test_a_teams_binding_never_allows_more_events(gate: Gate):
     team = await team_binding(gate, event_names=["push", "schedule"])
     assert await gate.judge(gate.issuer.sign(event_name="schedule")) == event
     assert await binding_of(gate, gate.issuer.sign()) == team
-    await gate.revoke(team)
+    await gate.world.revoke(team)
     await team_binding(gate, event_names=[])
     assert await gate.judge(gate.issuer.sign(event_name="schedule")) == event
 
@@ -236,7 +236,7 @@ async def test_a_team_that_does_not_list_an_event_leaves_it_to_the_envelope(gate
 async def test_a_team_in_a_projects_envelope_goes_before_it(gate: Gate):
     world = gate.world
     sub = "repo:acme/limited:ref:refs/heads/main"
-    await gate.bind(sub_pattern=sub, project_id=world.project.id)
+    await gate.world.bind(sub_pattern=sub, project_id=world.project.id)
     team = await team_binding(gate, sub_pattern=sub)
     await ingest(world, await key_of(world, of_project=True), gate.issuer.sign(sub=sub))
     assert (await last_install(world))["oidc_binding_id"] == team
@@ -246,8 +246,8 @@ async def test_a_team_in_a_projects_envelope_goes_before_it(gate: Gate):
 async def test_a_narrower_envelope_narrows_the_teams_binding(gate: Gate):
     (envelope,) = await gate.world.bindings()
     team = await team_binding(gate)
-    await gate.revoke(envelope["id"])
-    await gate.bind(project_id=gate.world.project.id)
+    await gate.world.revoke(envelope["id"])
+    await gate.world.bind(project_id=gate.world.project.id)
     assert await gate.judge(gate.issuer.sign()) == UNBOUND
     await ingest(gate.world, await key_of(gate.world, of_project=True), gate.issuer.sign())
     assert (await last_install(gate.world))["oidc_binding_id"] == team
@@ -256,11 +256,11 @@ async def test_a_narrower_envelope_narrows_the_teams_binding(gate: Gate):
 async def test_a_teams_binding_never_reaches_another_project(gate: Gate):
     (envelope,) = await gate.world.bindings()
     await team_binding(gate, project_id=gate.world.project.id)
-    await gate.revoke(envelope["id"])
+    await gate.world.revoke(envelope["id"])
     async with gate.world.services.store.write() as work:
         acme = await work.session.merge(gate.world.acme)
         second = await create_project(work, acme, "second", BY_OPERATOR)
-    await gate.bind(project_id=second.id)
+    await gate.world.bind(project_id=second.id)
     await ingest(gate.world, await key_of(gate.world, of_project=True), gate.issuer.sign())
     assert (await last_install(gate.world))["oidc_binding_id"] is None
 
@@ -274,7 +274,7 @@ async def test_two_teams_are_ambiguous(gate: Gate):
     await team_binding(gate, team_id=second.id)
     ambiguous = ("unbound_oidc_subject", "binding_ambiguous")
     assert await gate.judge(gate.issuer.sign()) == ambiguous
-    await gate.revoke(first)
+    await gate.world.revoke(first)
     assert await gate.judge(gate.issuer.sign()) is TRUSTED
 
 
@@ -294,7 +294,7 @@ async def send_slowly(gate: Gate, path: str, body: object) -> int:
                 b'attributed_total{provider="github"} 1.0' in world.services.metrics.exposition()
             )
         )
-        await gate.revoke(binding["id"])
+        await gate.world.revoke(binding["id"])
         await request.send(raw[10:])
         await request.send_complete()
     return (await request.as_response()).status_code

@@ -25,7 +25,7 @@ async def with_rows(gate: Gate) -> None:
     """Installs of a job, of a hostile one and of none, and a change that a job made."""
     world = gate.world
     key = await key_of(world)
-    await gate.bind(sub_pattern=ODD)
+    await gate.world.bind(sub_pattern=ODD)
     for token in (None, gate.issuer.sign(), gate.issuer.sign(sub=ODD, **HOSTILE)):
         assert (await ingest(world, key, token)).status_code == 200
     token = {"x-service-ci-oidc": gate.issuer.sign()}

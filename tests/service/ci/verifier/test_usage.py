@@ -16,7 +16,7 @@ from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.core.settings import Settings
 from service.store.tables import Organisation
-from tests.conftest import START, SettableClock, World, bindings_path, running_world, settings_over
+from tests.conftest import START, SettableClock, World, running_world, settings_over
 from tests.crashes import PowerCut, at, power_cut
 from tests.databases import SHORT_WAIT_S
 from tests.polling import HANG_S, until
@@ -155,7 +155,7 @@ async def test_workers_that_flush_at_once_count_together(world, settings, bindin
 async def test_a_use_just_before_the_revoke_still_counts(world, use, binding_id):
     """An investigation of the incident needs it."""
     use.record(binding_id, START)
-    await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
+    await world.revoke(binding_id)
     await use.flush()
 
     assert (await used(world))[0] == 1

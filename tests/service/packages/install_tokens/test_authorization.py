@@ -74,7 +74,7 @@ async def test_a_revoked_binding_leaves_the_next_install_unattributed(gate: Gate
     attributed = await install(gate.world, bearer(token))
     (binding,) = await gate.world.bindings()
     assert attributed.binding_id == binding["id"]
-    await gate.revoke(binding["id"])
+    await gate.world.revoke(binding["id"])
 
     after = await install(gate.world, bearer(token))
     assert after.binding_id is None
@@ -85,8 +85,8 @@ async def test_a_revoked_binding_leaves_the_next_install_unattributed(gate: Gate
 async def test_a_binding_that_takes_the_place_of_another_trusts_the_job(gate: Gate):
     token = await token_of(gate)
     (old,) = await gate.world.bindings()
-    await gate.revoke(old["id"])
-    new = await gate.bind()
+    await gate.world.revoke(old["id"])
+    new = await gate.world.bind()
 
     assert (await install(gate.world, bearer(token))).binding_id == new
 
@@ -95,8 +95,8 @@ async def test_a_narrower_binding_does_not_trust_the_job_any_more(gate: Gate):
     """Each of the rules is asked again, not the id alone."""
     token = await token_of(gate)
     (old,) = await gate.world.bindings()
-    await gate.revoke(old["id"])
-    await gate.bind(event_names=["schedule"])
+    await gate.world.revoke(old["id"])
+    await gate.world.bind(event_names=["schedule"])
 
     assert (await install(gate.world, bearer(token))).binding_id is None
 
@@ -207,7 +207,7 @@ async def test_an_attribution_is_asked_again_before_a_row_is_stored(gate: Gate):
     for principal in principals:
         assert await installers.revalidate(principal, "acme") == principal
     (binding,) = await gate.world.bindings()
-    await gate.revoke(binding["id"])
+    await gate.world.revoke(binding["id"])
 
     for principal in principals:
         after = await installers.revalidate(principal, "acme")
@@ -257,8 +257,8 @@ async def test_a_token_is_not_taken_for_one_that_came_before(gate: Gate):
 async def test_the_token_of_a_project_s_key_meets_the_project_s_bindings(gate: Gate):
     """A binding of a project attributes its keys alone."""
     (old,) = await gate.world.bindings()
-    await gate.revoke(old["id"])
-    of_project = await gate.bind(project_id=gate.world.project.id)
+    await gate.world.revoke(old["id"])
+    of_project = await gate.world.bind(project_id=gate.world.project.id)
     key = await new_key(gate.world, INSTALL, of_project=True)
     token = await token_of(gate, key)
 

@@ -254,7 +254,7 @@ async def test_a_key_revoked_or_a_binding_revoked_meanwhile_gets_none(gate: Gate
             await revoke_key(world, key)
         else:
             (binding,) = await world.bindings()
-            await gate.revoke(binding["id"])
+            await gate.world.revoke(binding["id"])
         with pytest.raises(Exception, match=r"credentials|unbound_oidc_subject: "):
             await exchange_.issue(principal, org)
         key = await new_key(world)

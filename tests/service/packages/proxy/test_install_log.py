@@ -208,7 +208,7 @@ async def test_the_job_of_an_install_token_is_in_the_row_until_its_binding_is_re
         path = await proxied.path_of("foo")
         token = bearer(issued["token"])
         assert (await proxied.bare(path, token)).status_code == 200
-        await gate.revoke(issued["binding"])
+        await gate.world.revoke(issued["binding"])
         assert (await proxied.bare(path, token)).status_code == 200
         assert (await proxied.bare(path, token)).status_code == 200
 

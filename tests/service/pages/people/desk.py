@@ -4,7 +4,7 @@ from typing import Any
 
 from service.orgs.members import add_member, issue_cookie
 from tests.conftest import BY_OPERATOR, World
-from tests.service.pages.page import ORG, OWN_PAGE, Page, send
+from tests.service.pages.page import ORG, OWN_PAGE, Page, send, shown
 
 HOSTILE = """</td>"'><script>alert(1)</script>"""
 
@@ -15,13 +15,6 @@ async def get(world: World, page: str, who: str = "owner") -> Any:
 
 async def see(world: World, page: str, who: str = "owner") -> Page:
     return await shown(await get(world, page, who))
-
-
-async def shown(answer: Any, status: int = 200) -> Page:
-    """The page that was answered, with this status."""
-    text = await answer.get_data(as_text=True)
-    assert answer.status_code == status, text
-    return Page(text)
 
 
 async def post(world: World, action: str, who: str = "owner", **fields: Any) -> Any:

@@ -6,17 +6,8 @@ import pytest
 
 from service.pages import page as page_module
 from tests.conftest import ADMIN_TOKEN, World, refused, unscoped_key
-from tests.service.pages.page import ORG, Page, send_form
-from tests.service.pages.people.desk import (
-    actor,
-    chosen,
-    fault_of,
-    leads_to,
-    logged,
-    post,
-    see,
-    shown,
-)
+from tests.service.pages.page import ORG, Page, send_form, shown
+from tests.service.pages.people.desk import actor, chosen, fault_of, leads_to, logged, post, see
 
 KEYS = f"{ORG}/keys"
 

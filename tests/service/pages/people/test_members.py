@@ -6,17 +6,8 @@ from service.orgs.domains import set_domain
 from service.orgs.members import add_member
 from tests.conftest import BY_OPERATOR, World, grant
 from tests.service.access.passkeys.holders import Holder
-from tests.service.pages.page import ORG, OWN_PAGE, send_form
-from tests.service.pages.people.desk import (
-    actor,
-    chosen,
-    get,
-    leads_to,
-    logged,
-    post,
-    see,
-    shown,
-)
+from tests.service.pages.page import ORG, OWN_PAGE, send_form, shown
+from tests.service.pages.people.desk import actor, chosen, get, leads_to, logged, post, see
 
 INVITE = f"{ORG}/members"
 

@@ -4,15 +4,8 @@ from service.access.roles import Capability
 from service.orgs.organisations import hold, set_tier
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, grant
-from tests.service.pages.page import ORG, Page, send_form
-from tests.service.pages.people.desk import (
-    HOSTILE,
-    get,
-    logged,
-    post,
-    see,
-    shown,
-)
+from tests.service.pages.page import ORG, Page, send_form, shown
+from tests.service.pages.people.desk import HOSTILE, get, logged, post, see
 
 OWNERS_ALONE = frozenset(Capability) - {"audit:r", "audit:export"}
 """What no other role has by default."""

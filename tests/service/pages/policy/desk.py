@@ -6,8 +6,8 @@ from service.packages.policy.document import decode_document, parse_policy, to_j
 from service.packages.policy.repository import find_revision, set_policy
 from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
-from tests.service.pages.page import ORG, Page, send
-from tests.service.pages.people.desk import see, shown
+from tests.service.pages.page import ORG, Page, send, shown
+from tests.service.pages.people.desk import see
 
 POLICY = f"{ORG}/policy"
 PREVIEW = f"{POLICY}/preview"

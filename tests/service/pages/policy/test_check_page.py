@@ -8,8 +8,8 @@ from service.packages.policy.document import DOCUMENT_EXAMPLE
 from tests.conftest import World, grant
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
-from tests.service.pages.page import Page, add_install
-from tests.service.pages.people.desk import HOSTILE, fault_of, get, see, shown
+from tests.service.pages.page import Page, add_install, shown
+from tests.service.pages.people.desk import HOSTILE, fault_of, get, see
 from tests.service.pages.policy.desk import POLICY, put
 
 

@@ -5,15 +5,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import World, grant
-from tests.service.pages.page import send, send_form
-from tests.service.pages.people.desk import (
-    actor,
-    get,
-    leads_to,
-    logged,
-    see,
-    shown,
-)
+from tests.service.pages.page import send, send_form, shown
+from tests.service.pages.people.desk import actor, get, leads_to, logged, see
 from tests.service.pages.policy.desk import POLICY, csrf, in_force
 
 EXCEPTIONS = f"{POLICY}/exceptions"

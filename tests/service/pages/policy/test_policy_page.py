@@ -10,15 +10,8 @@ from service.packages.policy.repository import REVISIONS_KEPT
 from tests.conftest import World, grant
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
-from tests.service.pages.page import ORG, send
-from tests.service.pages.people.desk import (
-    actor,
-    get,
-    leads_to,
-    logged,
-    see,
-    shown,
-)
+from tests.service.pages.page import ORG, send, shown
+from tests.service.pages.people.desk import actor, get, leads_to, logged, see
 from tests.service.pages.policy.desk import (
     LEFT_PAD,
     POLICY,

@@ -3,8 +3,7 @@
 from analytics.model.envelopes import InstallAllowed
 from service.audit.refusals import QueryTooSlow
 from tests.conftest import World, grant
-from tests.service.pages.page import AUDIT, add_install, fails
-from tests.service.pages.people.desk import shown
+from tests.service.pages.page import AUDIT, add_install, fails, shown
 from tests.service.pages.policy.desk import POLICY, RULE, preview
 
 MAIN = "repo:acme/app:ref:refs/heads/main"

@@ -1,10 +1,8 @@
 """What the tests of the pages of trust share: their addresses, and bindings to look at."""
 
-from typing import Any
-
 from service.orgs.teams import create_team
 from service.store.tables import Team
-from tests.conftest import BY_OPERATOR, World, bindings_path
+from tests.conftest import BY_OPERATOR, World
 from tests.service.pages.page import ORG, Page, open_page
 
 BINDINGS = f"{ORG}/bindings"
@@ -18,22 +16,6 @@ HOSTILE_SUB = HOSTILE.replace(" ", "_")
 
 async def see(world: World, path: str = BINDINGS, who: str = "owner") -> Page:
     return await open_page(world, path, **world.session(who))
-
-
-async def answered(response: Any, status: int) -> Page:
-    """The page that was answered, with this status."""
-    text = await response.get_data(as_text=True)
-    assert response.status_code == status, text
-    return Page(text)
-
-
-async def revoke(world: World, binding_id: str, reason: str = "") -> None:
-    response = await world.client.delete(
-        bindings_path("acme", binding_id),
-        headers=world.admin,
-        query_string={"reason": reason} if reason else None,
-    )
-    assert response.status_code == 200
 
 
 async def add_team(world: World, name: str) -> Team:

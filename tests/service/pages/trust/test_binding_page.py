@@ -10,8 +10,8 @@ from service.core.errors import ReasonInvalid, StoreUnavailable
 from service.core.text_rules import REASON_MAX
 from service.store.tables import Session
 from tests.conftest import grant
-from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, fails, send_form
-from tests.service.pages.trust.pages import BINDINGS, SUB, answered, revoke, see
+from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, fails, send_form, shown
+from tests.service.pages.trust.pages import BINDINGS, SUB, see
 
 
 def path_of(binding_id: str) -> str:
@@ -117,7 +117,7 @@ async def test_a_note_is_one_of_ours(world):
 @pytest.mark.parametrize("reason", ["x" * (REASON_MAX + 1), "a\x00b", "a\nb"])
 async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
     binding_id = await world.bind()
-    page = await answered(await press(world, binding_id, reason=reason), 400)
+    page = await shown(await press(world, binding_id, reason=reason), 400)
 
     assert page.one("p", id="hint-revoke-reason").text == ReasonInvalid.text
     assert "open" in page.one("details", **{"class": "danger"}).attributes
@@ -128,9 +128,9 @@ async def test_a_reason_that_is_none_is_named_and_kept(world, reason):
 async def test_a_concurrent_revoke_was_first(world):
     binding_id = await world.bind()
     page = await see(world, path_of(binding_id))
-    await revoke(world, binding_id, "first")
+    await world.revoke(binding_id, "first")
     response = await send_form(world, page, f"{path_of(binding_id)}/revoke", reason="second")
-    told = await answered(response, 409)
+    told = await shown(response, 409)
 
     assert "was already revoked" in told.one("div", role="alert").text
     assert facts(told)["Reason"] == "first"

@@ -9,17 +9,8 @@ from sqlalchemy import event, update
 from service.store.tables import Binding
 from service.trust.bindings import listing
 from tests.conftest import grant
-from tests.service.pages.page import AUDIT, open_page
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    HOSTILE_SUB,
-    SUB,
-    add_team,
-    answered,
-    cells,
-    revoke,
-    see,
-)
+from tests.service.pages.page import AUDIT, open_page, shown
+from tests.service.pages.trust.pages import BINDINGS, HOSTILE_SUB, SUB, add_team, cells, see
 
 
 async def test_a_row_answers_who_trusted_what_how_far_and_how_often(world):
@@ -55,7 +46,7 @@ async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(
     envelope = await world.bind()
     await world.bind(origin="team_admin", team_id=world.team.id)
     before = await see(world)
-    await revoke(world, envelope)
+    await world.revoke(envelope)
     after = await see(world)
 
     assert sum("team platform" in text for text in cells(before, "Scope")) == 1
@@ -64,7 +55,7 @@ async def test_a_team_binding_names_its_team_and_says_when_its_envelope_is_gone(
 
 
 async def test_a_revoked_binding_says_by_whom_and_why(world):
-    await revoke(world, await world.bind(), "left the company")
+    await world.revoke(await world.bind(), "left the company")
 
     (state,) = cells(await see(world), "State")
     assert state == "✕ revoked revoked 2026-03-04 12:00 by system:admin-token: “left the company”"
@@ -108,7 +99,7 @@ async def test_the_list_is_narrowed_by_state_and_text(world, query, subjects):
     """A part of the subject or the repository id; nothing in it is a wildcard."""
     gone = await world.bind(sub_pattern="repo:acme/payments:x")
     await world.bind(sub_pattern="repo:acme/web:x", repository_id="777")
-    await revoke(world, gone)
+    await world.revoke(gone)
     page = await see(world, f"{BINDINGS}?{query}")
 
     assert cells(page, "Subject") == subjects
@@ -133,7 +124,7 @@ async def test_the_past_is_shown_as_the_past(world):
     world.clock.advance(hours=1)
     await world.bind(sub_pattern="repo:acme/second:x")
     world.clock.advance(hours=1)
-    await revoke(world, first, "moved")
+    await world.revoke(first, "moved")
     then = await see(world, f"{BINDINGS}?asOf=2026-03-04T12:30:00Z")
     gone = await see(world, f"{BINDINGS}?asOf=2026-03-04T15:00:00%2B01:00&state=revoked")
     before = await see(world, f"{BINDINGS}?asOf=2026-03-04")
@@ -164,7 +155,7 @@ async def test_a_faulty_filter_is_named_beside_its_field(world, query, name, sai
     path = f"{BINDINGS}?{query}&state=active"
     typed = parse_qs(query)[name]
     response = await world.client.get(path, headers=world.session("owner"))
-    page = await answered(response, 400)
+    page = await shown(response, 400)
 
     assert page.one("p", id=f"hint-filter-{name}").text.startswith(said)
     assert page.values(name) == typed
@@ -188,7 +179,7 @@ async def test_pages_are_turned_both_ways_and_none_is_missed_by_revoking(world, 
         ids.append(await world.bind(sub_pattern=f"repo:acme/{number}:x"))
         world.clock.advance(minutes=number % 2)  # some in the same instant
     pages = [await see(world, f"{BINDINGS}?state=active")]
-    await revoke(world, ids[4])
+    await world.revoke(ids[4])
     while older := pages[-1].all("a", rel="next"):
         pages.append(await see(world, older[0].attributes["href"]))
     there = [cells(page, "Subject") for page in pages]
@@ -220,7 +211,7 @@ async def test_hostile_texts_are_texts(world):
     gone = await world.bind(
         sub_pattern=HOSTILE_SUB, origin="team_admin", team_id=team.id, event_names=[]
     )
-    await revoke(world, gone, HOSTILE_SUB)
+    await world.revoke(gone, HOSTILE_SUB)
 
     for path in (BINDINGS, f"{BINDINGS}/{gone}"):
         page = await see(world, path)

@@ -21,16 +21,8 @@ from service.trust.refusals import (
     BindingExists,
 )
 from tests.conftest import BY_OPERATOR, ISSUER, World, grant
-from tests.service.pages.page import Page, open_page, send_form
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    EXPLAIN,
-    HOSTILE,
-    NEW,
-    SUB,
-    answered,
-    see,
-)
+from tests.service.pages.page import Page, open_page, send_form, shown
+from tests.service.pages.trust.pages import BINDINGS, EXPLAIN, HOSTILE, NEW, SUB, see
 
 GOOD = {
     "issuer": ISSUER,
@@ -107,7 +99,7 @@ async def test_what_a_field_adds_is_not_part_of_what_it_holds(world):
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, text, refusal):
-    page = await answered(await send(shared_world, **{field: text}), 400)
+    page = await shown(await send(shared_world, **{field: text}), 400)
     note = page.one("p", id=f"hint-new-{field}", **{"class": "fault"})
 
     assert note.text == refusal.text.format(value=ISSUER, limit=64)
@@ -122,7 +114,7 @@ async def test_a_fault_is_the_apis_text_beside_its_field(shared_world, field, te
 @pytest.mark.asyncio(loop_scope="module")
 async def test_all_faults_are_shown_at_once(shared_world):
     """The API names the first one alone, as the specification has it."""
-    page = await answered(
+    page = await shown(
         await send(shared_world, sub_pattern="", repository_id="x", event_names="a b"), 400
     )
 
@@ -137,7 +129,7 @@ async def test_all_faults_are_shown_at_once(shared_world):
 
 
 async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
-    page = await answered(await send(world, issuer=HOSTILE), 400)
+    page = await shown(await send(world, issuer=HOSTILE), 400)
 
     assert page.one("p", id="hint-new-issuer").text == f"issuer is not on the allowlist: {HOSTILE}"
     assert not page.all("img")
@@ -145,7 +137,7 @@ async def test_an_issuer_that_is_not_accepted_is_repeated_as_text(world):
 
 async def test_a_conflict_names_the_binding_in_the_way(world):
     binding_id = await world.bind()
-    page = await answered(await send(world), 409)
+    page = await shown(await send(world), 409)
     alert = page.one("div", role="alert")
 
     assert BindingExists.text in alert.text
@@ -161,7 +153,7 @@ async def test_a_conflict_with_another_organisation_names_nothing_of_theirs(worl
         "/api/v1/admin/orgs/other/oidc-bindings", headers=world.admin, json=body
     )
     theirs = (await response.get_json())["id"]
-    page = await answered(await send(world), 409)
+    page = await shown(await send(world), 409)
 
     assert BindingExists.text in page.one("div", role="alert").text
     assert theirs not in page.html
@@ -189,7 +181,7 @@ async def test_other_organisations_teams_and_projects_are_neither_offered_nor_ta
 
     assert "foreign" not in page.html
     for field, text in (("team_id", team.id), ("project_id", project.id)):
-        again = await answered(await send(world, **{field: text}), 400)
+        again = await shown(await send(world, **{field: text}), 400)
         said = again.one("p", id=f"hint-new-{field}").text
         assert said == f"{field} not found for this org"
 
@@ -204,7 +196,7 @@ async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
     assert [text.split(":")[0] for text in options(page, "origin")] == ["team_admin"]
 
     team = {"origin": "team_admin", "team_id": world.team.id}
-    outside = await answered(await send(world, "team_admin", **team), 400)
+    outside = await shown(await send(world, "team_admin", **team), 400)
     assert OUTSIDE_ENVELOPE.text in outside.one("div", role="alert").text
     await world.bind()
     assert (await send(world, "team_admin", **team)).status_code == 303
@@ -213,7 +205,7 @@ async def test_a_team_admin_is_offered_their_teams_and_nothing_above(world):
         ("team_id", team | {"team_id": foreign.id}, NotTeamAdmin),
         ("team_id", {"origin": "team_admin"}, TEAM_ID_MISSING),
     ):
-        again = await answered(await send(world, "team_admin", **changes), refusal.status)
+        again = await shown(await send(world, "team_admin", **changes), refusal.status)
         assert again.one("p", id=f"hint-new-{field}").text == refusal.text
         assert kept(again)["sub_pattern"] == (GOOD | changes)["sub_pattern"]
     assert len(await world.bindings()) == 2

@@ -18,17 +18,8 @@ from service.trust.explain.evaluation import RULE_NAMES
 from service.trust.refusals import NEITHER_TOKEN_NOR_CLAIMS, PROJECT_NOT_FOUND
 from tests.conftest import BY_OPERATOR, SettableClock, World, bindings_path, grant, running_world
 from tests.issuers.issuer import Issuer
-from tests.service.pages.page import OWN_PAGE, Page, send_form
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    EXPLAIN,
-    HOSTILE,
-    NEW,
-    SUB,
-    answered,
-    revoke,
-    see,
-)
+from tests.service.pages.page import OWN_PAGE, Page, send_form, shown
+from tests.service.pages.trust.pages import BINDINGS, EXPLAIN, HOSTILE, NEW, SUB, see
 
 
 @pytest.fixture
@@ -47,7 +38,7 @@ async def world(settings: Settings, clock: SettableClock, issuer: Issuer) -> Asy
 
 async def explained(world: World, pasted: str, who: str = "owner", **fields: str) -> Page:
     page = await see(world, EXPLAIN, who)
-    return await answered(await send_form(world, page, EXPLAIN, who, pasted=pasted, **fields), 200)
+    return await shown(await send_form(world, page, EXPLAIN, who, pasted=pasted, **fields), 200)
 
 
 def rules(page: Page) -> list[str]:
@@ -119,7 +110,7 @@ async def test_the_character_that_differs_is_marked_and_named(world, issuer, has
 
 async def test_a_revoked_binding_is_among_the_nearest(world, issuer):
     """With who revoked it and why: ask them first."""
-    await revoke(world, await world.bind(), "leaked")
+    await world.revoke(await world.bind(), "leaked")
     page = await explained(world, issuer.sign())
 
     assert "by system:admin-token: leaked." in page.one("main").text
@@ -223,8 +214,8 @@ async def test_a_fault_of_the_form_is_beside_its_field(world):
         other = await work.session.get(Organisation, world.other.id)
         project = await create_project(work, other, "theirs", BY_OPERATOR)
     page = await see(world, EXPLAIN)
-    empty = await answered(await send_form(world, page, EXPLAIN, pasted=" \r\n"), 400)
-    foreign = await answered(
+    empty = await shown(await send_form(world, page, EXPLAIN, pasted=" \r\n"), 400)
+    foreign = await shown(
         await send_form(world, page, EXPLAIN, pasted="{}", project_id=project.id), 400
     )
 

@@ -8,24 +8,15 @@ from service.ci.verifier.codes import Detail, FailureCode
 from service.trust.rejected.rejected_api import LIMIT_DEFAULT
 from service.trust.rejected.subjects import KEPT_FOR, SUB_CHARS_MAX
 from tests.conftest import START, World, grant
-from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, open_page
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    NEW,
-    REJECTED,
-    SUB,
-    add_team,
-    answered,
-    cells,
-    see,
-)
+from tests.service.pages.page import AUDIT, ORG, OWN_PAGE, Page, open_page, shown
+from tests.service.pages.trust.pages import BINDINGS, NEW, REJECTED, SUB, add_team, cells, see
 from tests.service.trust.rejected.notes import rejection, remember, remembered
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 DRAFTS = ("Trust this job", "Replace its binding")
 
 
-async def shown(world: World, who: str = "owner", **changes) -> Page:
+async def see_rejection(world: World, who: str = "owner", **changes) -> Page:
     """The page once this one rejection is remembered."""
     await remember(world, rejection(world.acme.id, **changes))
     return await see(world, REJECTED, who)
@@ -63,7 +54,7 @@ async def test_a_row_says_who_why_how_often_and_what_to_do(world):
 
 async def test_one_click_drafts_and_one_more_creates(world):
     """The draft is read from what is stored; the address has nothing but its digest."""
-    page = await shown(world)
+    page = await see_rejection(world)
     (row,) = await remembered(world)
     assert drafts(page) == [f"{NEW}?from={row.digest}"]
 
@@ -94,7 +85,7 @@ async def test_one_click_drafts_and_one_more_creates(world):
 
 async def test_what_is_unverified_is_apart_and_drafts_nothing(world):
     """A stranger must not word what a member may then trust."""
-    page = await shown(
+    page = await see_rejection(
         world, is_verified=False, code=FailureCode.SIGNATURE_INVALID, sub="repo:made/up:x"
     )
     (row,) = await remembered(world)
@@ -140,7 +131,7 @@ async def test_made_up_subjects_do_not_crowd_out_the_others(world):
 )
 async def test_where_no_binding_would_help_the_page_says_what_would(world, changes, said):
     """A draft that the create refuses would be of no help."""
-    page = await shown(world, **changes)
+    page = await see_rejection(world, **changes)
 
     assert drafts(page) == []
     assert said in cells(page, "What to do")[0]
@@ -151,7 +142,7 @@ async def test_of_bindings_that_match_alike_all_but_one_have_to_go(world):
     await world.bind()
     for team in (world.team, await add_team(world, "second")):
         await world.bind(origin="team_admin", team_id=team.id)
-    page = await shown(world, detail=Detail.BINDING_AMBIGUOUS)
+    page = await see_rejection(world, detail=Detail.BINDING_AMBIGUOUS)
 
     assert drafts(page) == []
     assert cells(page, "What to do")[0].startswith("Revoke all but one of them")
@@ -166,7 +157,7 @@ async def test_a_job_that_another_organisation_has_cannot_be_drafted(world):
         json=body | {"origin": "org_admin"},
     )
     theirs = (await response.get_json())["id"]
-    page = await shown(world)
+    page = await see_rejection(world)
 
     assert "Another organisation has a binding for this job" in cells(page, "What to do")[0]
     assert theirs not in page.html
@@ -175,7 +166,7 @@ async def test_a_job_that_another_organisation_has_cannot_be_drafted(world):
 async def test_a_draft_is_for_those_who_may_read_and_create(world):
     await grant(world, "auditor", "oidc:r")
     await grant(world, "admin", "oidc:w")
-    page = await shown(world, "auditor")
+    page = await see_rejection(world, "auditor")
     (row,) = await remembered(world)
 
     assert drafts(page) == []
@@ -194,7 +185,7 @@ async def test_another_organisations_digest_is_404(world):
         response = await world.client.get(
             f"{NEW}?from={digest}", headers=world.session("owner") | OWN_PAGE
         )
-        page = await answered(response, 404)
+        page = await shown(response, 404)
         assert "Rejected subject not found for this org" in page.one("div", role="alert").text
         assert "theirs" not in page.html
     assert "theirs" not in (await see(world, REJECTED)).html
@@ -229,7 +220,7 @@ async def test_an_organisation_without_any_learns_what_the_page_lists(world):
 @pytest.mark.parametrize("is_verified", [True, False])
 @pytest.mark.parametrize("name", ["issuer", "sub", "repository_id", "event_name", "owner"])
 async def test_hostile_claims_are_texts(world, name, is_verified):
-    page = await shown(world, **{name: HOSTILE, "is_verified": is_verified})
+    page = await see_rejection(world, **{name: HOSTILE, "is_verified": is_verified})
     pages = [page, *[await see(world, path) for path in drafts(page)]]
 
     assert HOSTILE in page.one("main").text

@@ -7,16 +7,8 @@ from service.store.tables import Origin
 from service.trust.bindings.changes import add_binding
 from service.trust.refusals import BindingExists
 from tests.conftest import World, binding_body, grant
-from tests.service.pages.page import OWN_PAGE
-from tests.service.pages.pressing import press
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    NEW,
-    SUB,
-    answered,
-    revoke,
-    see,
-)
+from tests.service.pages.page import OWN_PAGE, press, shown
+from tests.service.pages.trust.pages import BINDINGS, NEW, SUB, see
 
 REPLACE = "Replace the binding"
 BRANCH = "repo:acme/payments:ref:refs/heads/next"
@@ -71,7 +63,7 @@ async def test_a_fault_is_beside_its_field_and_changes_nothing(
     before = await world.bind()
     page = await see(world, path_of(before))
 
-    again = await answered(
+    again = await shown(
         await press(world, page.html, REPLACE, **{"reason": "why", field: text}), 400
     )
 
@@ -83,7 +75,7 @@ async def test_a_taken_slot_names_the_binding_in_the_way(world: World):
     before, other = await world.bind(), await world.bind(sub_pattern=BRANCH)
     page = await see(world, path_of(before))
 
-    again = await answered(await press(world, page.html, REPLACE, sub_pattern=BRANCH), 409)
+    again = await shown(await press(world, page.html, REPLACE, sub_pattern=BRANCH), 409)
 
     alert = again.one("div", role="alert").text
     assert BindingExists.text in alert
@@ -95,7 +87,7 @@ async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: W
     await world.bind(event_names=["schedule"])
     fresh = await see(world, NEW)
     typed = {"sub_pattern": SUB, "repository_id": "123456789", "event_names": "push"}
-    conflict = await answered(await press(world, fresh.html, "Create the binding", **typed), 409)
+    conflict = await shown(await press(world, fresh.html, "Create the binding", **typed), 409)
 
     answer = await press(world, conflict.html, REPLACE)
 
@@ -107,9 +99,9 @@ async def test_a_conflict_of_the_create_form_is_replaced_with_one_click(world: W
 async def test_a_revoked_binding_cannot_be_replaced(world: World):
     before = await world.bind()
     page = await see(world, path_of(before))
-    await revoke(world, before, "leaked")
+    await world.revoke(before, "leaked")
 
-    late = await answered(await press(world, page.html, REPLACE), 409)
+    late = await shown(await press(world, page.html, REPLACE), 409)
     assert "leaked" in late.one("main").text
     headers = world.session("owner") | OWN_PAGE
     assert (await world.client.get(path_of(before), headers=headers)).status_code == 404

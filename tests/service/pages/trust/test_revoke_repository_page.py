@@ -4,15 +4,8 @@ from service.access.callers import cli_caller
 from service.trust.bindings.changes import add_binding
 from service.trust.bindings.listing import PAGE_ROWS
 from tests.conftest import ISSUER, World, binding_body, grant
-from tests.service.pages.page import OWN_PAGE
-from tests.service.pages.pressing import press
-from tests.service.pages.trust.pages import (
-    BINDINGS,
-    HOSTILE,
-    answered,
-    cells,
-    see,
-)
+from tests.service.pages.page import OWN_PAGE, press, shown
+from tests.service.pages.trust.pages import BINDINGS, HOSTILE, cells, see
 
 PATH = f"{BINDINGS}/revoke"
 MANY = PAGE_ROWS + 20
@@ -52,14 +45,14 @@ async def test_the_form_asks_for_issuer_and_repository(world: World):
     page = await see(world, start.link("Revoke a repository"))
     assert [one.attributes["name"] for one in page.all("select")] == ["issuer"]
 
-    missing = await answered(
+    missing = await shown(
         await world.client.get(
             f"{PATH}?issuer={ISSUER}&repository_id=", headers=world.session("owner") | OWN_PAGE
         ),
         400,
     )
     assert missing.one("p", id="hint-find-repository_id").text.startswith("repository_id is")
-    elsewhere = await answered(
+    elsewhere = await shown(
         await world.client.get(
             f"{PATH}?issuer=https://gitlab.com&repository_id=42",
             headers=world.session("owner") | OWN_PAGE,
@@ -75,7 +68,7 @@ async def test_a_binding_added_meanwhile_is_shown_before_it_is_revoked(world: Wo
     page = await see(world, OF_42)
     await bound(world, "b")
 
-    again = await answered(
+    again = await shown(
         await press(world, page.html, "Revoke the binding permanently", reason="leaked"), 409
     )
 
@@ -114,7 +107,7 @@ async def test_a_faulty_reason_revokes_nothing_and_is_kept(world: World):
     await bound(world, "a")
     page = await see(world, OF_42)
 
-    again = await answered(
+    again = await shown(
         await press(world, page.html, "Revoke the binding permanently", reason="x" * 1025), 400
     )
 

@@ -8,9 +8,8 @@ import pytest
 from service.ci.verifier.codes import Detail
 from tests.budgets import sample
 from tests.conftest import ISSUER, START, World, bindings_path
-from tests.service.pages.page import Page
-from tests.service.pages.pressing import press
-from tests.service.pages.trust.pages import REJECTED, SUB, add_team, revoke, see
+from tests.service.pages.page import Page, press
+from tests.service.pages.trust.pages import REJECTED, SUB, add_team, see
 from tests.service.trust.rejected.notes import rejection, remember
 
 RENAMED = SUB.replace("payments", "Payments")
@@ -48,13 +47,13 @@ async def other_repository(world: World) -> None:
 
 
 async def revoked(world: World) -> None:
-    await revoke(world, await world.bind())
+    await world.revoke(await world.bind())
 
 
 async def lost_envelope(world: World) -> None:
     envelope = await world.bind()
     await world.bind(origin="team_admin", team_id=world.team.id)
-    await revoke(world, envelope)
+    await world.revoke(envelope)
 
 
 async def narrow_envelope(world: World) -> None:

@@ -140,7 +140,7 @@ async def test_a_lost_envelope_is_reported_before_a_taken_slot(order_world: Worl
     assert (await world.create(**sub, **team)).status_code == 201
     assert await refused(await world.create(**sub, **team)) == TAKEN.refusal
 
-    await world.client.delete(bindings_path("acme", envelope["id"]), headers=world.admin)
+    await world.revoke(envelope["id"])
 
     assert await refused(await world.create(**sub, **team)) == FAULTS["envelope"].refusal
 

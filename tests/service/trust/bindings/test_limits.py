@@ -114,7 +114,7 @@ async def test_active_bindings_are_bounded(world: World, full: list[str]):
     other = await world.client.post(
         bindings_path("other"), headers=world.admin, json=binding_body(repository_id="3")
     )
-    await world.client.delete(bindings_path("acme", full[0]), headers=world.admin)
+    await world.revoke(full[0])
     after_revoking = await world.create(repository_id="4")
 
     assert refusal == (400, LIMIT_TEXT)

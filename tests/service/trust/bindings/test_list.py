@@ -25,11 +25,6 @@ async def listed(world: World, **query: str) -> list[str]:
     return [binding["repositoryId"] for binding in await world.bindings(**query)]
 
 
-async def revoke(world: World, binding_id: str) -> None:
-    answer = await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
-    assert answer.status_code == 200
-
-
 async def test_an_organisation_without_bindings_lists_none(world: World):
     response = await world.client.get(bindings_path(), headers=world.admin)
 
@@ -100,7 +95,7 @@ async def test_the_newest_binding_comes_first(world: World):
     await world.bind(repository_id="2")
     world.clock.advance(days=1)
     await world.bind(repository_id="3")
-    await revoke(world, first)
+    await world.revoke(first)
 
     assert await listed(world) == ["3", "2", "1"]
 
@@ -139,7 +134,7 @@ async def test_state_shows_one_of_the_two_and_counts_what_it_shows(
     gone = await world.bind(repository_id="1")
     world.clock.advance(seconds=1)
     await world.bind(repository_id="2")
-    await revoke(world, gone)
+    await world.revoke(gone)
 
     response = await world.client.get(bindings_path(), headers=world.admin, query_string=query)
 
@@ -172,7 +167,7 @@ async def test_as_of_shows_who_was_trusted_at_that_instant(
     """From the instant it was added until the instant it was revoked, as the list prints them."""
     binding_id = await world.bind(repository_id="1")
     world.clock.advance(hours=1)
-    await revoke(world, binding_id)
+    await world.revoke(binding_id)
 
     assert await listed(world, asOf=as_of) == active
     assert await listed(world, asOf=as_of, state="active") == active
@@ -183,7 +178,7 @@ async def test_a_printed_added_at_read_back_finds_its_binding(world: World):
     """And a printed revokedAt is the first instant at which the trust was gone."""
     binding_id = await world.bind(repository_id="1")
     world.clock.advance(microseconds=1_700)
-    await revoke(world, binding_id)
+    await world.revoke(binding_id)
     (binding,) = await world.bindings()
 
     assert await listed(world, asOf=binding["addedAt"]) == ["1"]
@@ -209,7 +204,7 @@ async def test_a_create_says_where_its_binding_is(world: World):
 async def test_a_revoked_binding_is_shown_with_its_end(world: World):
     """A row of the log may name it years later."""
     binding_id = await world.bind(repository_id="1")
-    await revoke(world, binding_id)
+    await world.revoke(binding_id)
 
     shown = await world.client.get(bindings_path("acme", binding_id), headers=world.admin)
 
@@ -238,7 +233,7 @@ async def test_a_team_binding_without_its_envelope_says_that_it_matches_nothing(
         return shown["effective"], shown["ineffectiveReason"]
 
     assert await effect() == (True, None)
-    await revoke(world, envelope)
+    await world.revoke(envelope)
     without = "no active org_admin binding has its issuer, sub_pattern and repository_id"
     assert await effect() == (False, without)
     assert "effective" not in (await world.bindings())[0]
@@ -271,7 +266,7 @@ async def test_pages_are_the_list_in_parts(world: World):
     assert [one for page in await pages(world, limit="2") for one in page] == whole
     assert [len(page) for page in await pages(world, limit="2")] == [2, 2, 1]
     assert await pages(world, limit="5") == [whole]
-    await revoke(world, ids[2])
+    await world.revoke(ids[2])
     left = await listed(world, state="active")
     assert [one for page in await pages(world, limit="1", active="true") for one in page] == left
     assert await pages(world, limit="1", active="false") == [["3"]]

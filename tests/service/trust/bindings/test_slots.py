@@ -139,7 +139,7 @@ async def test_a_team_row_needs_an_envelope_of_exactly_its_triple(
 async def test_a_revoked_envelope_is_none(world: World):
     """A team cannot renew trust that the organisation has withdrawn."""
     created = await (await world.create()).get_json()
-    await world.client.delete(bindings_path("acme", created["id"]), headers=world.admin)
+    await world.revoke(created["id"])
 
     assert await refused(await world.create(**team_row(world))) == OUTSIDE
 
@@ -149,7 +149,7 @@ async def test_another_teams_row_is_no_envelope(world: World):
     second = await add_team(world, "second")
     created = await (await world.create()).get_json()
     assert (await world.create(**team_row(world, team_id=second))).status_code == 201
-    await world.client.delete(bindings_path("acme", created["id"]), headers=world.admin)
+    await world.revoke(created["id"])
 
     assert await refused(await world.create(**team_row(world))) == OUTSIDE
 

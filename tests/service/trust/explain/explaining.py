@@ -61,19 +61,6 @@ async def explained_token(world: World, token: str, keys: KeysFor) -> ExplainedT
     return explanation_form(await explain_input(services, asked, world.acme))
 
 
-async def created(world: World, **changes: Any) -> str:
-    answer = await world.create(**changes)
-    assert answer.status_code == 201, await refused(answer)
-    return (await answer.get_json())["id"]
-
-
-async def revoke(world: World, binding_id: str, reason: str = "no longer used") -> None:
-    answer = await world.client.delete(
-        bindings_path("acme", binding_id), headers=world.admin, query_string={"reason": reason}
-    )
-    assert answer.status_code == 200, await refused(answer)
-
-
 async def follow(world: World, proposal: dict[str, Any]) -> str:
     """Do what a proposal says, to the letter; the id of the binding that came of it."""
     replaced = proposal["replaces"]

@@ -11,7 +11,6 @@ from tests.conftest import ISSUER, START, World
 from tests.issuers.issuer import Issuer, rsa_key
 from tests.service.trust.explain.explaining import (
     Keys,
-    created,
     explained,
     explained_claims,
     explained_token,
@@ -41,7 +40,7 @@ OF_CLAIMS = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bound(shared_world: World) -> World:
     """A world in which acme trusts the good token; nothing here changes that."""
-    await created(shared_world)
+    await shared_world.bind()
     return shared_world
 
 

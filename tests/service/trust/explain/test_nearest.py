@@ -17,7 +17,7 @@ from service.trust.explain.nearest import (
 from tests.conftest import BY_OPERATOR, ISSUER, START, World
 from tests.issuers.issuer import Issuer
 from tests.issuers.known import GITHUB
-from tests.service.trust.explain.explaining import created, explained_claims, failing, revoke
+from tests.service.trust.explain.explaining import explained_claims, failing
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
 QUALIFIED = "repo:acme@77/payments@123456789:ref:refs/heads/main"
@@ -96,7 +96,7 @@ def test_the_most_telling_comes_first(first, second, step):
     ],
 )
 async def test_the_nearest_binding_is_named_over_http(world, bound, wrong, why):
-    binding_id = await created(world, **bound)
+    binding_id = await world.bind(**bound)
 
     said = await explained_claims(world, Issuer(), **wrong)
 
@@ -105,9 +105,9 @@ async def test_the_nearest_binding_is_named_over_http(world, bound, wrong, why):
 
 
 async def test_a_revoked_binding_says_when_by_whom_and_why(world):
-    binding_id = await created(world)
+    binding_id = await world.bind()
     world.clock.advance(hours=1)
-    await revoke(world, binding_id, "the repository was compromised")
+    await world.revoke(binding_id, "the repository was compromised")
 
     (near,) = (await explained_claims(world, Issuer()))["nearest"]
 
@@ -120,13 +120,13 @@ async def test_a_revoked_binding_says_when_by_whom_and_why(world):
 
 async def test_ambiguous_bindings_are_all_listed(world: World):
     """Each of them has to be looked at; here two teams' bindings."""
-    await created(world, event_names=[])
+    await world.bind(event_names=[])
     ids = []
     for number in range(7):
         async with world.services.store.write() as work:
             acme = await work.session.merge(world.acme)
             team = await create_team(work, acme, f"team-{number}", BY_OPERATOR)
-        ids.append(await created(world, origin="team_admin", team_id=team.id))
+        ids.append(await world.bind(origin="team_admin", team_id=team.id))
 
     said = await explained_claims(world, Issuer())
 
@@ -139,8 +139,8 @@ async def test_ambiguous_bindings_are_all_listed(world: World):
 
 async def test_an_envelope_that_does_not_list_the_event_is_named(world):
     """The team's binding alone would not say why."""
-    await created(world, event_names=["release"])
-    team = await created(world, origin="team_admin", team_id=world.team.id, event_names=["push"])
+    await world.bind(event_names=["release"])
+    team = await world.bind(origin="team_admin", team_id=world.team.id, event_names=["push"])
 
     said = await explained_claims(world, Issuer())
 

@@ -13,12 +13,10 @@ from tests.issuers.issuer import Issuer
 from tests.issuers.known import GITHUB
 from tests.service.trust.explain.explaining import (
     Keys,
-    created,
     explained,
     explained_claims,
     explained_token,
     follow,
-    revoke,
 )
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
@@ -68,7 +66,7 @@ async def proposal_makes_it_pass(world: World, **changes) -> dict:
 async def test_a_proposal_sent_as_it_is_makes_the_token_pass(
     world, bound, changes, events, replaces
 ):
-    binding_id = None if bound is None else await created(world, **bound)
+    binding_id = None if bound is None else await world.bind(**bound)
 
     proposal = await proposal_makes_it_pass(world, **changes)
 
@@ -80,14 +78,14 @@ async def test_a_proposal_sent_as_it_is_makes_the_token_pass(
 
 async def test_a_revoked_binding_is_proposed_again(world):
     """It does not hold the slot."""
-    await revoke(world, await created(world))
+    await world.revoke(await world.bind())
 
     assert (await proposal_makes_it_pass(world))["replaces"] is None
 
 
 async def test_a_binding_of_another_project_gives_way(world):
     """The slot is one for all projects; that the limit goes is said."""
-    limited = await created(world, project_id=world.project.id, event_names=[])
+    limited = await world.bind(project_id=world.project.id, event_names=[])
 
     proposal = await proposal_makes_it_pass(world)
 
@@ -97,9 +95,9 @@ async def test_a_binding_of_another_project_gives_way(world):
 
 
 async def test_a_lost_envelope_is_proposed_for_the_teams_binding(world):
-    envelope = await created(world, event_names=[])
-    team = await created(world, origin="team_admin", team_id=world.team.id)
-    await revoke(world, envelope)
+    envelope = await world.bind(event_names=[])
+    team = await world.bind(origin="team_admin", team_id=world.team.id)
+    await world.revoke(envelope)
 
     proposal = await proposal_makes_it_pass(world)
 
@@ -109,8 +107,8 @@ async def test_a_lost_envelope_is_proposed_for_the_teams_binding(world):
 
 async def test_an_envelope_that_lists_too_little_is_widened(world):
     """The team's own binding stays as it is."""
-    envelope = await created(world, event_names=["release"])
-    await created(world, origin="team_admin", team_id=world.team.id, event_names=["push"])
+    envelope = await world.bind(event_names=["release"])
+    await world.bind(origin="team_admin", team_id=world.team.id, event_names=["push"])
 
     proposal = await proposal_makes_it_pass(world)
 
@@ -139,7 +137,7 @@ async def test_an_envelope_that_lists_too_little_is_widened(world):
 )
 async def test_nothing_is_proposed_where_no_binding_would_help(world, changes):
     """A request that would be refused, or change nothing, is no help."""
-    await created(world)
+    await world.bind()
 
     said = await explained_claims(world, Issuer(), **changes)
 
@@ -148,7 +146,7 @@ async def test_nothing_is_proposed_where_no_binding_would_help(world, changes):
 
 
 async def test_nothing_is_proposed_for_a_bad_signature_or_no_token(world):
-    await created(world)
+    await world.bind()
     issuer = Issuer()
 
     unsigned = await explained_token(world, issuer.sign(header={"kid": "other"}), Keys(issuer))
@@ -216,7 +214,7 @@ def test_a_list_of_events_that_grew_too_long_is_not_proposed():
 
 async def test_a_renamed_job_can_be_trusted_beside_its_earlier_name(world):
     """Other jobs may still have that name; each body is accepted as it stands."""
-    earlier = await created(world, event_names=["release"], project_id=None)
+    earlier = await world.bind(event_names=["release"], project_id=None)
     issuer = Issuer()
     proposal = (await explained_claims(world, issuer, sub=MAIN.upper()))["proposal"]
 
@@ -230,12 +228,12 @@ async def test_a_renamed_job_can_be_trusted_beside_its_earlier_name(world):
 
 async def test_a_teams_or_revoked_binding_is_no_earlier_name(world):
     """A team's belongs to its team; a revoked one trusts nothing."""
-    await created(world)
-    await created(world, origin="team_admin", team_id=world.team.id)
+    await world.bind()
+    await world.bind(origin="team_admin", team_id=world.team.id)
     proposal = (await explained_claims(world, Issuer(), sub=MAIN.upper()))["proposal"]
     assert proposal["replaces"] is not None
 
-    await revoke(world, proposal["replaces"])
+    await world.revoke(proposal["replaces"])
 
     proposal = (await explained_claims(world, Issuer(), sub=MAIN.upper()))["proposal"]
     assert (proposal["replaces"], proposal["beside"]) == (None, None)
@@ -260,7 +258,7 @@ async def test_a_new_binding_is_limited_to_the_project_of_the_key(world):
 async def test_a_replacement_keeps_the_project_of_the_binding(world, is_limited):
     """Neither narrower, which would break other jobs, nor wider than it was."""
     project_id = world.project.id if is_limited else None
-    await created(world, event_names=["release"], project_id=project_id)
+    await world.bind(event_names=["release"], project_id=project_id)
 
     said = await explained(world, claims=Issuer().claims(), project_id=world.project.id)
 

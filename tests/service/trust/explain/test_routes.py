@@ -6,7 +6,6 @@ from tests.conftest import World, bindings_path, refused
 from tests.issuers.issuer import Issuer
 from tests.service.gates import Gate
 from tests.service.trust.explain.explaining import (
-    created,
     explain_path,
     explained,
     explained_claims,
@@ -17,7 +16,7 @@ from tests.service.trust.explain.explaining import (
 
 async def test_another_normal_form_is_recognised(world: World):
     """The same name typed on two kinds of keyboard."""
-    await created(world, sub_pattern="repo:acme/caf\u00e9:ref:refs/heads/main")
+    await world.bind(sub_pattern="repo:acme/caf\u00e9:ref:refs/heads/main")
 
     said = await explained_claims(world, Issuer(), sub="repo:acme/cafe\u0301:ref:refs/heads/main")
 
@@ -28,7 +27,7 @@ async def test_another_normal_form_is_recognised(world: World):
 
 
 async def test_a_request_with_a_projects_key_is_explained_as_such(world: World):
-    binding_id = await created(world, project_id=world.project.id)
+    binding_id = await world.bind(project_id=world.project.id)
     claims = Issuer().claims()
 
     with_key = await explained(world, claims=claims, project_id=world.project.id)
@@ -71,7 +70,7 @@ async def test_a_project_of_another_organisation_is_not_found(world: World):
 
 
 async def test_another_organisations_bindings_are_not_named(world: World):
-    await created(world)
+    await world.bind()
     answer = await world.client.post(
         explain_path("other"), headers=world.admin, json={"claims": Issuer().claims()}
     )
@@ -81,7 +80,7 @@ async def test_another_organisations_bindings_are_not_named(world: World):
 
 
 async def test_nothing_of_an_explanation_is_kept(world, capfd):
-    await created(world)
+    await world.bind()
     before = await world.audit()
     token = Issuer().sign(sub="repo:acme/secret-project:ref:refs/heads/main")
     capfd.readouterr()

@@ -84,7 +84,7 @@ async def test_that_a_signature_held_before_does_not_make_an_expired_token_hold(
     token = gate.issuer.sign()
     assert await gate.judge(token) is TRUSTED
     (binding,) = await gate.world.bindings()
-    await gate.revoke(binding["id"])
+    await gate.world.revoke(binding["id"])
     for _ in range(2):
         assert await gate.judge(token) is not TRUSTED
         gate.world.clock.advance(seconds=300)

@@ -329,7 +329,7 @@ async def test_what_was_trusted_in_the_meantime_needs_no_proposal_until_it_is_re
     binding_id = await world.bind()
     assert (await listed(world))[0]["proposal"] is None
 
-    await world.client.delete(bindings_path("acme", binding_id), headers=world.admin)
+    await world.revoke(binding_id)
     (entry,) = await listed(world)
     assert entry["proposal"]["body"] == DRAFT
     assert entry["proposal"]["replaces"] is None
