@@ -92,10 +92,15 @@ async def read_package(_: Store, _tenant_id: str, text: str) -> Sequence[Reading
 
 def package_readings(text: str) -> list[Reading]:
     """The packages that `text` may name, the likeliest first. Raises InvalidQuery."""
+    is_url = text[:4].lower() == "pkg:"
     if len(text) > TEXT_MAX:
-        return []
-    text = text if "://" in text else _TAIL.sub("", text)
-    readings = [reading for named in _named(text, None) for reading in _spelled(named)]
+        readings = []
+    else:
+        text = " ".join(text.split())  # several patterns try each way to divide a run of spaces
+        text = text if "://" in text else _TAIL.sub("", text)
+        readings = [reading for named in _named(text, None) for reading in _spelled(named)]
+    if is_url and not readings:
+        raise InvalidQuery("the name in this package URL is not valid", field="q")
     if any(facts.notation.file(text) for facts in ECOSYSTEMS.values()):
         # The last: the file of a scoped package does not tell its scope.
         readings.append(Reading({"file_name": (literal(text),)}))

@@ -91,7 +91,7 @@ PYPI: Final = EcosystemFacts(
     folded=_folded,
     parse_version=parse_pypi_version,
     parse_range=parse_pypi_range,
-    specifier=re.compile(r"(?P<name>[^\[=@\s]+)\s*(?:\[[^\]]*\])?\s*={2,3}\s*(?P<version>.+)"),
+    specifier=re.compile(r"(?P<name>[^\[=@\s]+)\s*(?:\[[^\]]*\]\s*)?={2,3}\s*(?P<version>.+)"),
     example="requests==2.32.3",
     notation=Notation(
         names=_names,
@@ -102,7 +102,7 @@ PYPI: Final = EcosystemFacts(
         ),
         file=_file,
         requirement=re.compile(
-            r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*\(?\s*"
+            r"(?P<name>[A-Za-z0-9._-]+)\s*(?:\[[^\]]*\]\s*)?(?:\(\s*)?"
             rf"(?P<version>(?=[=~!]){_SPECIFIER}(?:\s*,\s*{_SPECIFIER})*)\s*\)?,?"
         ),
         aliases=("pip",),

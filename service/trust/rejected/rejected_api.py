@@ -101,7 +101,8 @@ async def list_resolved(
         code=matching.code,
     )
     order = RejectedSubject.last_at, RejectedSubject.digest
-    cursors = ListCursors.of(services.settings, "rejected", tenant_id)
+    filters = map(str, (matching.is_verified, matching.code, matching.since))
+    cursors = ListCursors.of(services.settings, "rejected", tenant_id, *filters)
     async with services.store.read() as session:
         rows, next_cursor = await newest_page(
             session, statement, order, cursors, matching.limit, matching.cursor

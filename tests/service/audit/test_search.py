@@ -132,6 +132,8 @@ def test_the_id_of_a_row_asks_for_that_row():
         ("package:", "write a value after package:"),
         ("-left-pad@1", "cannot be excluded"),
         ("pkg:cargo/serde", "pkg:npm/<name>"),
+        ("pkg:npm/" + "%40" * 10, "the name in this package URL is not valid"),
+        ("pkg:npm/" + "%40" * 1_000, "the name in this package URL is not valid"),
         ("since:2026-01-01 since:2026-01-02", "only once"),
         ("-since:2026-01-01", "write since: and a time"),
         ("x" * (SEARCH_CHARS_MAX + 1), "at most"),

@@ -143,3 +143,9 @@ def test_any_text_is_read_within_bounds(text: str) -> None:
 def test_long_texts_are_read_at_once(text: str) -> None:
     """Each of them would take seconds if a pattern tried every way to split it."""
     assert len(package_readings(text)) <= READINGS_MAX
+
+
+@pytest.mark.parametrize("text", ["left-pad 1.3.0", "jinja2 == 2.10", "jinja2 [i18n] ( == 2.10 )"])
+def test_a_run_of_spaces_is_one_space(text: str) -> None:
+    """Patterns may take cubic time for long ones: what is read has none."""
+    assert package_readings(text.replace(" ", " \t" * 50)) == package_readings(text) != []

@@ -207,8 +207,15 @@ async def test_each_subject_is_on_one_page(world):
 
     assert cursor is None
     assert sorted(seen) == [f"repo:acme/{number}" for number in range(5)]
-    unknown = await world.client.get(path(), headers=world.admin, query_string={"cursor": "x"})
-    assert await refused(unknown) == (400, "cursor is not valid for this query")
+    first = await world.client.get(path(), headers=world.admin, query_string={"limit": 2})
+    cursor = (await first.get_json())["next_cursor"]
+    for query in (
+        {"cursor": "x"},
+        {"cursor": cursor, "verified": "false"},
+        {"cursor": cursor, "since": "2026-01-01"},
+    ):
+        answer = await world.client.get(path(), headers=world.admin, query_string=query)
+        assert await refused(answer) == (400, "cursor is not valid for this query")
 
 
 @pytest.mark.parametrize(
