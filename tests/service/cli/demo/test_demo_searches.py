@@ -76,6 +76,7 @@ async def _page(demo: Demo, text: str) -> list[dict[str, Any]]:
     return list((await answer.get_json())["entries"])
 
 
+@sample(80)
 @pytest.mark.parametrize(("search", "expected"), SEARCHES)
 async def test_a_search_finds_its_rows_or_names_the_nearest(
     demo: Demo, ids: dict[str, str], search: str, expected: str
