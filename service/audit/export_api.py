@@ -45,7 +45,6 @@ from service.audit.export_receipts import (
     receipt_text,
 )
 from service.audit.exports import Export
-from service.audit.query_api import AuditEntry, OrderedWindow, with_filters
 from service.audit.refusals import (
     EXPORT_NOT_FINISHED,
     EXPORT_NOT_FOUND,
@@ -54,6 +53,7 @@ from service.audit.refusals import (
     TOO_MANY_EXPORTS_OF_ALL,
     TOO_MANY_OWN_EXPORTS,
 )
+from service.audit.row_models import AuditEntry, OrderedWindow, with_filters
 from service.audit.search import with_search
 from service.audit.services import AuditServices
 from service.core.errors import Forbidden, Invalid, OrgNotFound

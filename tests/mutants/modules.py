@@ -192,11 +192,13 @@ _TESTS: Final = {
     "service/audit/sealer.py": (
         "test_sealing test_maintenance test_takeover test_crashes test_ingest"
     ),
+    "service/audit/search.py": "service/audit/test_search test_search_endpoint",
     "service/audit/search_forms.py": "service/audit/test_search test_search_endpoint",
     "service/audit/tenant_log.py": (
         "service/pages/test_live service/pages/test_autocomplete "
         "service/pages/test_audit_page test_summary test_search_endpoint"
     ),
+    "service/audit/unknown_values.py": "test_search_endpoint",
     "service/audit/worker_process.py": "processes/test_worker_process",
     "service/ci/issuers/issuers.py": "test_issuers",
     "service/ci/issuers/jwks.py": "test_jwks",
