@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -177,7 +177,9 @@ def _begin_writing(engine: AsyncEngine) -> None:
     @event.listens_for(engine.sync_engine, "handle_error")
     def on_error(context: ExceptionContext) -> None:
         if context.connection is not None and not context.connection.invalidated:
-            context.connection.info[_HAS_FAILED] = True
+            # The first connection of an engine has no info while SQLAlchemy looks at the server.
+            with suppress(NotImplementedError):
+                context.connection.info[_HAS_FAILED] = True
 
     @event.listens_for(engine.sync_engine, "commit")
     def on_commit(connection: SyncConnection) -> None:

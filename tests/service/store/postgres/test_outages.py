@@ -10,6 +10,7 @@ import certifi
 import pytest
 from sqlalchemy import event, make_url, text
 
+from service.core.clock import utc_now
 from service.core.errors import (
     STORAGE_DAMAGED,
     STORAGE_READ_ONLY,
@@ -24,7 +25,7 @@ from service.store.store import Store
 from tests.polling import HANG_S
 from tests.postgres import PostgresServer
 from tests.service.store.conftest import add_org
-from tests.service.store.postgres.conftest import open_store
+from tests.service.store.postgres.conftest import open_engines, open_store
 
 WAIT_S = 2.0
 """Long enough for a busy machine to connect anew."""
@@ -92,6 +93,20 @@ async def test_an_outage_that_no_request_saw_is_not_seen_later(
     await asyncio.to_thread(own_postgres.start)
 
     await check_everything_works(node)
+
+
+async def test_a_server_that_stops_answering_the_first_connection(own_postgres: PostgresServer):
+    """SQLAlchemy asks the server about itself on it, before it counts as one of the pool."""
+    engines = open_engines(own_postgres.url(own_postgres.create_database()), WAIT_S)
+    event.listen(
+        engines.writer.sync_engine, "connect", lambda *_: own_postgres.pause(), insert=True
+    )
+    node = Store(engines, utc_now)
+    try:
+        await expect_fault_in_time(write_at_once, node)
+    finally:
+        own_postgres.resume()
+        await node.close()
 
 
 async def test_a_server_that_does_not_answer_is_not_waited_for_longer_than_said(
