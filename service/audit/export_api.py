@@ -311,7 +311,7 @@ async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> 
     """The requested file; its audit row is durable before this returns."""
     refuse_head(request)
     caller, org = await services.access.authorize(slug, Capability.AUDIT_EXPORT, origin)
-    parameters = await with_search(services, org, all_parameters(request))
+    parameters = await with_search(services, org, caller, all_parameters(request))
     encoding = _file_encoding(parameters)
     query = parse_query(
         {name: values for name, values in parameters.items() if name not in _FORM_PARAMETERS}

@@ -31,7 +31,7 @@ from service.audit.query_service import (
 )
 from service.audit.refusals import QUERY_REFUSALS, AuditRowNotFound
 from service.audit.row_models import AuditEntry, OrderedWindow, Window, with_filters
-from service.audit.search import SEARCH_CHARS_MAX, read_search, with_search
+from service.audit.search import SEARCH_CHARS_MAX, read_search, reader_for, with_search
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import unknown_values
@@ -67,7 +67,7 @@ def _of_rows(model: type[Struct]) -> ParsedQuery[Texts]:
 
 async def _with_search(call: Call[AuditServices], texts: Texts) -> Texts:
     """The parameters with their search as filters. Raises InvalidQuery."""
-    return await with_search(call.services, call.org, texts)
+    return await with_search(call.services, call.org, call.caller, texts)
 
 
 async def _log(call: Call[AuditServices]) -> TenantLog:
@@ -400,7 +400,8 @@ class UnknownValues(Answer):
 async def unknown(call: Call[AuditServices], texts: Texts) -> UnknownValues:
     """Which values of a query no row of the organisation has, at any time it may see."""
     query = parse_query(await _with_search(call, texts), has_order=False)
-    values = await unknown_values(await _log(call), query, call.services)
+    read = reader_for(call.services, call.org, call.caller)
+    values = await unknown_values(await _log(call), query, read)
     shown = msgspec.convert(values, list[UnknownValueEntry], from_attributes=True)
     return UnknownValues(org=call.org.slug, unknown=shown)
 
@@ -452,7 +453,7 @@ async def reading(call: Call[AuditServices], query: SearchQuery) -> SearchReadin
 
     A word that may mean several things means the first of them that rows have.
     """
-    search = await read_search(call.services, call.org, query.q)
+    search = await read_search(call.services, call.org, call.caller, query.q)
     words = [
         ReadWordEntry(
             text=word.text, filters=word.parameters, as_typed=word.is_as_typed, exact=word.exact

@@ -4,7 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from service.access.callers import Caller, is_allowed
+from service.access.roles import Capability
 from service.store.store import Store
+from service.store.tables import Organisation
 
 FilterValues = tuple[str, ...]
 
@@ -29,8 +32,21 @@ class Reading:
         return {name: values for name, values in self.filters.items() if name != VERSION}
 
 
-WordReader = Callable[[Store, str, str], Awaitable[Sequence[Reading]]]
-"""Reads texts of one kind in the log of a tenant: one word of a search, or several as typed.
+@dataclass(frozen=True, slots=True)
+class Searcher:
+    """Who searches the log of an organisation, and what is asked about its words."""
+
+    store: Store
+    org: Organisation
+    caller: Caller
+
+    def may(self, capability: Capability) -> bool:
+        """Whether the caller has the capability: to read the log alone gives no other."""
+        return is_allowed(self.caller.require, capability, self.org)
+
+
+WordReader = Callable[[Searcher, str], Awaitable[Sequence[Reading]]]
+"""Reads texts of one kind for a searcher: one word of a search, or several as typed.
 
 Returns what the text may mean, the likeliest first: nothing if it is none of this kind. Raises
 InvalidQuery for what can have no rows.

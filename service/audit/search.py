@@ -25,8 +25,9 @@ from analytics.model.filters import (
 )
 from analytics.model.labels import EVENT_LABELS
 from analytics.model.schema import FILTER_PARAMETERS, parse_audit_id
+from service.access.callers import Caller
 from service.audit.actor_names import ActorNames, actors_by_name
-from service.audit.readings import VERSION, FilterValues, Reading, distinct
+from service.audit.readings import VERSION, FilterValues, Reading, Searcher, distinct
 from service.audit.search_forms import (
     PARAMETERS,
     People,
@@ -404,13 +405,22 @@ def _invalid(text: str) -> InvalidQuery:
 SEARCH: Final = "q"
 
 
-async def read_search(services: AuditServices, org: Organisation, text: str) -> Search:
-    """What `text` asks for in the log of `org`. Raises InvalidQuery, QueryTooSlow, StoreFault."""
+def reader_for(services: AuditServices, org: Organisation, caller: Caller) -> Read:
+    """Reads words as all rooms do, for a search of `caller` in the log of `org`."""
+    searcher = Searcher(services.store, org, caller)
 
     async def read(text: str) -> list[Reading]:
-        asked = [await reader(services.store, org.id, text) for reader in services.readers]
+        asked = [await reader(searcher, text) for reader in services.readers]
         return [reading for readings in asked for reading in readings]
 
+    return read
+
+
+async def read_search(
+    services: AuditServices, org: Organisation, caller: Caller, text: str
+) -> Search:
+    """What `text` asks for in the log of `org`. Raises InvalidQuery, QueryTooSlow, StoreFault."""
+    read = reader_for(services, org, caller)
     async with services.store.read() as session:
         actors = await actors_by_name(session, org.id)
     return await SearchReader(People(actors), read, _RowsOfLog(services, org)).search(text)
@@ -451,15 +461,21 @@ class _RowsOfLog:
 
 
 async def search_of(
-    services: AuditServices, org: Organisation, parameters: Mapping[str, Sequence[str]]
+    services: AuditServices,
+    org: Organisation,
+    caller: Caller,
+    parameters: Mapping[str, Sequence[str]],
 ) -> Search | None:
     """What `q` asks for in the log of `org`; None without `q`. Raises as `read_search`."""
     text = only(parameters, SEARCH)
-    return None if text is None else await read_search(services, org, text)
+    return None if text is None else await read_search(services, org, caller, text)
 
 
 async def with_search(
-    services: AuditServices, org: Organisation, parameters: Mapping[str, Sequence[str]]
+    services: AuditServices,
+    org: Organisation,
+    caller: Caller,
+    parameters: Mapping[str, Sequence[str]],
 ) -> dict[str, list[str]]:
     """`parameters` with the filters of `q` instead of it.
 
@@ -469,7 +485,7 @@ async def with_search(
         return {name: list(values) for name, values in parameters.items()}
     only(parameters, SEARCH)  # which names the parameter itself
     try:
-        search = await search_of(services, org, parameters)
+        search = await search_of(services, org, caller, parameters)
     except InvalidQuery as error:
         raise InvalidQuery(f"{SEARCH}: {error}", field=SEARCH) from error
     filters = {name: list(values) for name, values in parameters.items() if name != SEARCH}

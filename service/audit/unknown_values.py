@@ -12,7 +12,7 @@ from analytics.model.columns import FilterParameter
 from analytics.model.filters import Condition, Query, Term, literal
 from analytics.model.schema import FILTER_PARAMETERS
 from service.audit.refusals import QueryTooSlow
-from service.audit.services import AuditServices
+from service.audit.search import Read
 from service.audit.tenant_log import TenantLog
 from service.core.errors import WAITED_TOO_LONG
 
@@ -70,10 +70,8 @@ class _Wanted:
     within: tuple[Condition, ...]
 
 
-async def unknown_values(
-    log: TenantLog, query: Query, services: AuditServices
-) -> list[UnknownValue]:
-    """The values of `query` that no row of `log` has.
+async def unknown_values(log: TenantLog, query: Query, read: Read) -> list[UnknownValue]:
+    """The values of `query` that no row of `log` has; `read` tells which of them are understood.
 
     Raises QueryTooSlow, WAITED_TOO_LONG, StoreFault.
     """
@@ -81,7 +79,7 @@ async def unknown_values(
     try:
         async with asyncio.timeout(ALL_MAX_S + log.queries.wait_max_s):
             return [
-                await _described(timed, wanted, services)
+                await _described(timed, wanted, read)
                 for wanted in list(_wanted(query))[:VALUES_MAX]
                 if not await _has(timed, wanted.parameter, wanted.term, wanted.within)
             ]
@@ -113,7 +111,7 @@ async def _has(
     return bool(rows.num_rows)
 
 
-async def _described(log: TenantLog, wanted: _Wanted, services: AuditServices) -> UnknownValue:
+async def _described(log: TenantLog, wanted: _Wanted, read: Read) -> UnknownValue:
     parameter, term = wanted.parameter, wanted.term
     others = [each for each in _OPEN if each.name in _ELSEWHERE and each is not parameter]
     exact = Term(term.text, is_prefix=False, is_negated=False)
@@ -125,9 +123,7 @@ async def _described(log: TenantLog, wanted: _Wanted, services: AuditServices) -
         elsewhere = await log.values(of_name, "ecosystem", _SIMILAR_MAX, TIME_MAX_S)
     else:
         elsewhere = []
-    understood = not is_package or any(
-        [await reader(services.store, log.org.id, term.text) for reader in services.readers]
-    )
+    understood = not is_package or bool(await read(term.text))
     return UnknownValue(
         parameter.name,
         text,

@@ -8,12 +8,11 @@ from urllib.parse import unquote
 
 from analytics.model.ecosystems import Ecosystem
 from analytics.model.filters import InvalidQuery, literal
-from service.audit.readings import VERSION, FilterValues, Reading, distinct
+from service.audit.readings import VERSION, FilterValues, Reading, Searcher, distinct
 from service.packages.ecosystem import InvalidPackageName, InvalidRange, InvalidVersion
 from service.packages.ecosystems import ECOSYSTEMS
 from service.packages.names import NAME_MAX
 from service.packages.versions import VERSION_MAX, VersionRange, parse_range, parse_version
-from service.store.store import Store
 
 TEXT_MAX: Final = 2 * (NAME_MAX + VERSION_MAX)
 """Characters of a text that is read; longer ones name no package."""
@@ -85,7 +84,7 @@ class _NamedPackage(NamedTuple):
     version: str | None = None
 
 
-async def read_package(_: Store, _tenant_id: str, text: str) -> Sequence[Reading]:
+async def read_package(_: Searcher, text: str) -> Sequence[Reading]:
     """The packages that `text` may name. Raises InvalidQuery."""
     return package_readings(text)
 

@@ -29,8 +29,7 @@ from service.audit.actor_names import names_of_actors
 from service.audit.query_service import parse_page_request
 from service.audit.refusals import QUERY_REFUSALS, QueryTooSlow
 from service.audit.saved_searches import list_searches
-from service.audit.search import SEARCH, Search, merged, read_search, search_of
-from service.audit.services import AuditServices
+from service.audit.search import SEARCH, Search, merged, read_search, reader_for, search_of
 from service.audit.tenant_log import TenantLog, open_log
 from service.audit.unknown_values import UnknownValue, unknown_values
 from service.ci.providers import CI_LABELS
@@ -177,7 +176,7 @@ async def audit_page(
     """
     state, text, fault = query.state, "", None
     try:
-        search = await search_of(call.services.audit, call.org, {SEARCH: query.search})
+        search = await search_of(call.services.audit, call.org, call.caller, {SEARCH: query.search})
     except InvalidQuery as error:
         text, fault = query.search[0], Fault(Invalid.status, str(error), error.field)
     except QUERY_REFUSALS as error:
@@ -240,7 +239,7 @@ async def _readings(
     if state.search is None:
         return []
     try:
-        search = await read_search(call.services.audit, call.org, state.search)
+        search = await read_search(call.services.audit, call.org, call.caller, state.search)
     except _UNREADABLE:
         return []
     return [
@@ -301,17 +300,16 @@ async def _results(call: Call[DashboardServices], state: PageState, now: datetim
         summary=Later(
             lambda: load_summary_panel(services.store, log, query, now, state, facets_of(state))
         ),
-        unknown=[]
-        if entries or not query.conditions
-        else await _unknown(log, query, services.audit),
+        unknown=[] if entries or not query.conditions else await _unknown(call, log, query),
         losses=await losses_within(services.store, org.id, within.since, within.until),
     )
 
 
 async def _unknown(
-    log: TenantLog, query: Query, services: AuditServices
+    call: Call[DashboardServices], log: TenantLog, query: Query
 ) -> list[UnknownValue] | None:
-    unknown = await or_unavailable(unknown_values(log, query, services))
+    read = reader_for(call.services.audit, call.org, call.caller)
+    unknown = await or_unavailable(unknown_values(log, query, read))
     return None if isinstance(unknown, SummaryUnavailable) else unknown
 
 

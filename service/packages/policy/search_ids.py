@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from analytics.model.filters import InvalidQuery, literal
-from service.audit.readings import VERSION, Reading
+from service.access.roles import Capability
+from service.audit.readings import VERSION, Reading, Searcher
 from service.packages.ecosystem import InvalidVersion
 from service.packages.policy.document import decode_document
 from service.packages.policy.model import ReleaseRule
@@ -25,17 +26,19 @@ PACKAGES_MAX: Final = 50
 _RULE: Final = re.compile(r"[^\s\"\\]{3,200}")
 
 
-async def read_advisory(store: Store, tenant_id: str, text: str) -> Sequence[Reading]:
+async def read_advisory(searcher: Searcher, text: str) -> Sequence[Reading]:
     """The releases that an advisory names. Raises InvalidQuery for one that is not known.
 
-    The organisation's own rules have ids of advisories, too.
+    The organisation's own rules have ids of advisories, too: those may see them who may read the
+    policy.
     """
     address = _ADDRESS.fullmatch(text)
     advisory_id = address["id"] if address else text
     if not _ADVISORY.fullmatch(advisory_id):
         return []
     names = _spellings(advisory_id)
-    readings = [*await _of_rules(store, tenant_id, names), *await _of_advisories(store, names)]
+    of_rules = await _of_rules(searcher, names)
+    readings = [*of_rules, *await _of_advisories(searcher.store, names)]
     if not readings and advisory_id.partition("-")[0].upper() in _DATABASES:
         raise InvalidQuery(
             f"{advisory_id} is in no rule of the policy and in no imported advisory: search for the"
@@ -45,11 +48,11 @@ async def read_advisory(store: Store, tenant_id: str, text: str) -> Sequence[Rea
     return readings
 
 
-async def read_rule(store: Store, tenant_id: str, text: str) -> Sequence[Reading]:
+async def read_rule(searcher: Searcher, text: str) -> Sequence[Reading]:
     """The releases that a rule of the policy denies or allows, by the rule's id as rows show it."""
     if not _RULE.fullmatch(text) or _ADVISORY.fullmatch(text):
         return []
-    return await _of_rules(store, tenant_id, [text])
+    return await _of_rules(searcher, [text])
 
 
 def _spellings(advisory_id: str) -> list[str]:
@@ -75,9 +78,12 @@ async def _of_advisories(store: Store, names: Sequence[str]) -> list[Reading]:
     return [Reading({"ecosystem": tuple(ecosystems), "package": tuple(named)})]
 
 
-async def _of_rules(store: Store, tenant_id: str, ids: Sequence[str]) -> list[Reading]:
-    async with store.read() as session:
-        revision = await find_revision(session, tenant_id)
+async def _of_rules(searcher: Searcher, ids: Sequence[str]) -> list[Reading]:
+    """None for a caller who may not read the policy."""
+    if not searcher.may(Capability.POLICY_READ):
+        return []
+    async with searcher.store.read() as session:
+        revision = await find_revision(session, searcher.org.id)
     # Most words are in no policy, and to decode one takes a hundred times as long.
     if revision is None or not any(f'"{each}"'.encode() in revision.document for each in ids):
         return []

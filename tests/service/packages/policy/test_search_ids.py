@@ -3,14 +3,23 @@
 import pytest
 
 from analytics.model.filters import InvalidQuery
+from analytics.model.rows import VerdictSource
+from service.access.callers import ApiKeyPrincipal, RequestOrigin, cli_caller
+from service.audit.readings import Searcher
 from service.packages.policy.document import parse_policy
 from service.packages.policy.repository import set_policy
 from service.packages.policy.search_ids import PACKAGES_MAX, read_advisory, read_rule
+from service.store.tables import Organisation
 from tests.conftest import BY_OPERATOR, World
 from tests.service.packages.policy.osv_files import osv_record, osv_zip
 from tests.service.packages.policy.test_blocklist import load
 
 CVE = osv_record("GHSA-mh6f-8j2x-4483", "event-stream", aliases=["CVE-2018-16487", 7, "a b"])
+
+
+def searcher(world: World, org: Organisation | None = None) -> Searcher:
+    """The operator, who may read the policy."""
+    return Searcher(world.services.store, org or world.acme, cli_caller("org_platform"))
 
 
 async def _deny(world: World, *rules: dict[str, object]) -> None:
@@ -32,7 +41,7 @@ async def _deny(world: World, *rules: dict[str, object]) -> None:
 async def test_an_imported_advisory_is_read_as_its_packages(world: World, text: str) -> None:
     await load(world.services.store, osv_zip([CVE]), ["*"])
 
-    (reading,) = await read_advisory(world.services.store, world.acme.id, text)
+    (reading,) = await read_advisory(searcher(world), text)
 
     assert reading.filters == {"ecosystem": ("npm",), "package": ("event-stream",)}
 
@@ -44,21 +53,21 @@ async def test_only_the_list_in_force_is_asked(world: World) -> None:
     await load(store, osv_zip([osv_record("MAL-2026-1")]), ["*"])
 
     with pytest.raises(InvalidQuery, match="no imported advisory"):
-        await read_advisory(store, world.acme.id, "CVE-2018-16487")
-    assert await read_advisory(store, world.acme.id, "MAL-2026-1")
+        await read_advisory(searcher(world), "CVE-2018-16487")
+    assert await read_advisory(searcher(world), "MAL-2026-1")
 
 
 async def test_an_advisory_of_another_feed_is_found_by_its_own_id(world: World) -> None:
     store = world.services.store
     await load(store, osv_zip([osv_record("ACME-2026-1", "evil")]), ["*"], feed="acme")
-    (reading,) = await read_advisory(store, world.acme.id, "ACME-2026-1")
+    (reading,) = await read_advisory(searcher(world), "ACME-2026-1")
     assert reading.filters["package"] == ("evil",)
 
 
 async def test_an_unknown_advisory_is_refused(world: World) -> None:
     """As the name of a package it would occur in no row, which would be believed."""
     with pytest.raises(InvalidQuery, match="search for the package") as refusal:
-        await read_advisory(world.services.store, world.acme.id, "GHSA-aaaa-bbbb-cccc")
+        await read_advisory(searcher(world), "GHSA-aaaa-bbbb-cccc")
     assert refusal.value.field == "q"
 
 
@@ -66,7 +75,7 @@ async def test_an_unknown_advisory_is_refused(world: World) -> None:
     "text", ["npm-run-all", "go-2024", "event-2024-11-01", "cve-search", "mal"]
 )
 async def test_names_of_packages_are_no_advisories(world: World, text: str) -> None:
-    assert await read_advisory(world.services.store, world.acme.id, text) == []
+    assert await read_advisory(searcher(world), text) == []
 
 
 async def test_an_advisory_of_very_many_packages_is_refused(world: World) -> None:
@@ -79,20 +88,53 @@ async def test_an_advisory_of_very_many_packages_is_refused(world: World) -> Non
     await load(store, osv_zip([record]), ["*"])
 
     with pytest.raises(InvalidQuery, match="more than 50 packages"):
-        await read_advisory(store, world.acme.id, "MAL-2026-1")
+        await read_advisory(searcher(world), "MAL-2026-1")
 
 
 async def test_a_rule_is_read_as_the_releases_that_it_denies(world: World) -> None:
     rule = {"ecosystem": "npm", "package": "left-pad", "versions": ["<1.3.0"], "id": "old-pads"}
     await _deny(world, rule, {"ecosystem": "npm", "package": "@evil/*", "id": "no-evil"})
-    store = world.services.store
 
-    (old,) = await read_rule(store, world.acme.id, "old-pads")
-    (evil,) = await read_rule(store, world.acme.id, "no-evil")
+    (old,) = await read_rule(searcher(world), "old-pads")
+    (evil,) = await read_rule(searcher(world), "no-evil")
 
     assert old.identity == {"ecosystem": ("npm",), "package": ("left-pad",)}
     assert old.includes is not None
     assert [old.includes(each) for each in ("1.2.9", "1.3.0", "no version")] == [True, False, False]
     assert evil.filters == {"ecosystem": ("npm",), "package": ("@evil/*",)}
-    assert await read_rule(store, world.acme.id, "left-pad") == []
-    assert await read_rule(store, world.other.id, "old-pads") == []
+    assert await read_rule(searcher(world), "left-pad") == []
+    assert await read_rule(searcher(world, world.other), "old-pads") == []
+
+
+@pytest.mark.parametrize("scopes", [["audit:r"], ["audit:r", "policy:r"]])
+async def test_a_rule_is_read_for_those_who_may_read_the_policy(
+    world: World, scopes: list[str]
+) -> None:
+    """To read the log gives no right to the policy."""
+    await _deny(world, {"ecosystem": "npm", "package": "left-pad", "id": "old-pads"})
+    key = ApiKeyPrincipal(
+        key_id="key_1",
+        tenant_id=world.acme.id,
+        project_id=None,
+        scopes=frozenset(scopes),
+        origin=RequestOrigin(VerdictSource.ADMIN_API),
+    )
+
+    readings = await read_rule(Searcher(world.services.store, world.acme, key), "old-pads")
+
+    assert bool(readings) is ("policy:r" in scopes)
+
+
+async def test_an_advisory_is_not_read_as_a_rule_for_an_auditor(world: World) -> None:
+    await load(world.services.store, osv_zip([CVE]), ["*"])
+    await _deny(world, {"ecosystem": "npm", "package": "left-pad", "id": "GHSA-mh6f-8j2x-4483"})
+    packages = []
+    for who in ("owner", "auditor"):
+        answer = await world.client.get(
+            "/api/v1/admin/orgs/acme/audit/reading?q=GHSA-mh6f-8j2x-4483",
+            headers=world.session(who),
+        )
+        (word,) = (await answer.get_json())["words"]
+        packages += word["filters"]["package"]
+
+    assert packages == ["left-pad", "event-stream"]
