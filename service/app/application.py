@@ -80,6 +80,7 @@ from service.pages.trust import (
     rejected_page,
     repository_page,
 )
+from service.trust import trust_map
 from service.trust.bindings import bindings_api, sync_api
 from service.trust.bindings import operator_api as operator_bindings_api
 from service.trust.explain import explain_api
@@ -225,6 +226,7 @@ _BLUEPRINTS: Final = (
     npm_routes.blueprint,
     blocked.blueprint,
     access_api.resource.blueprint,
+    trust_map.resource.blueprint,
     sign_in_routes.links,
     sign_in_routes.blueprint,
     device.blueprint,

@@ -255,12 +255,15 @@ def subjects_at(path: str, ref: str) -> list[str]:
     return [subject for subjects in SUBJECTS for subject in subjects.candidates(path, ref)]
 
 
+def job_parts(subject: str) -> tuple[str, str] | None:
+    """The repository and ref of a CI subject; None for other subjects."""
+    return next(filter(None, (subjects.label(subject) for subjects in SUBJECTS)), None)
+
+
 def job_label(subject: str) -> str | None:
     """The repository and ref of a CI subject, `acme/app · main`; None for other subjects."""
-    for subjects in SUBJECTS:
-        if label := subjects.label(subject):
-            return _SEPARATOR.join(label)
-    return None
+    parts = job_parts(subject)
+    return None if parts is None else _SEPARATOR.join(parts)
 
 
 def job_subjects(label: str) -> list[str]:
