@@ -75,7 +75,7 @@ async def set_domain(
     is_ascii, domain = domain.isascii(), domain.lower()
     if not is_ascii or len(domain) > _DOMAIN_CHARS_MAX or not _DOMAIN.fullmatch(domain):
         raise Invalid(
-            "domain must be one such as example.com; write non-ASCII names as xn--…",
+            "domain must look like example.com; write non-ASCII names as xn--…",
             field="domain",
         )
     provider = parse_provider(idp)

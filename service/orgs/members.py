@@ -52,7 +52,7 @@ from service.web.paging import ListCursors, PageQuery, list_page
 
 EMAIL_PATTERN: Final = r"^[^@\s]{1,64}@[^@\s]{1,190}$"
 _EMAIL_EXAMPLE: Final = "ada@example.com"
-EMAIL_INVALID: Final = f"email must be one such as {_EMAIL_EXAMPLE}"
+EMAIL_INVALID: Final = f"email must look like {_EMAIL_EXAMPLE}"
 
 _ADMIN: Final = Capability.ORG_ADMIN
 _PROVIDERS: Final[dict[str, IdentityProviderName]] = {

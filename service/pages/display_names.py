@@ -1,8 +1,9 @@
 """Values in words: names for ids of members, keys, teams and projects; active filters; ages."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import select
@@ -150,6 +151,18 @@ def ago(length: timedelta) -> str:
         if seconds < unit_s * most:
             return f"{int(seconds // unit_s)} {unit}" if seconds >= unit_s else "now"
     return f"{int(seconds // _YEAR_S)} y"
+
+
+def age(at: datetime, now: datetime) -> str:
+    """How long before `now` the instant `at` was: `now`, `5 min ago`, `3 h ago`, `2 y ago`."""
+    length = ago(now - at)
+    return length if length == "now" else f"{length} ago"
+
+
+def initials(name: str) -> str:
+    """At most two letters of a name or address: `ML` of `mara.lindqvist@acme.example`."""
+    words = re.findall(r"\w+", name.partition("@")[0])
+    return "".join(word[0] for word in [*words[:1], *words[1:][-1:]]).upper()
 
 
 def cut(text: str, length: int = 64) -> str:

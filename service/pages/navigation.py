@@ -8,7 +8,7 @@ from quart import request, url_for
 from service.access.callers import Caller, MemberPrincipal, is_allowed
 from service.access.cross_site import csrf_token
 from service.access.roles import Capability, Role
-from service.core.settings import Settings
+from service.pages.services import DashboardServices
 from service.store.tables import Organisation
 
 
@@ -33,14 +33,17 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
         Destination("Rejected", "dashboard_rejected.rejected_page", Capability.OIDC_READ),
         Destination("Explain a token", "dashboard_explain.explain_page", Capability.OIDC_READ),
     ),
+    "Policy": (
+        Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
+        Destination("Exceptions", "dashboard_exceptions.exceptions_page", Capability.POLICY_READ),
+        Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
+    ),
     "Settings": (
         Destination("Members", "dashboard_members.members_page", Capability.ORG_ADMIN),
         Destination("Teams", "dashboard_teams.teams_page", Capability.ORG_ADMIN),
         Destination("Projects", "dashboard_projects.projects_page", Capability.ORG_ADMIN),
         Destination("API keys", "dashboard_keys.keys_page", Capability.ORG_ADMIN),
         Destination("Roles", "dashboard_roles.roles_page", Capability.ORG_ADMIN),
-        Destination("Install policy", "dashboard_policy.policy_page", Capability.POLICY_READ),
-        Destination("Install proxy", "dashboard_proxy.proxy_page", Capability.POLICY_READ),
     ),
 }
 """The organisation's pages by section, in the order of the navigation.
@@ -72,10 +75,13 @@ class NavItem:
 
 @dataclass(frozen=True, slots=True)
 class Navigation:
-    """The sections of the organisation, and the pages of the current one if it has several."""
+    """The sections of the organisation, and the other pages of the current one.
+
+    A page below one of them, such as one binding below the list, has that one as its neighbour.
+    """
 
     sections: list[NavItem]
-    pages: list[NavItem]
+    neighbours: list[NavItem]
 
 
 def navigation(caller: Caller, org: Organisation) -> Navigation:
@@ -88,33 +94,38 @@ def navigation(caller: Caller, org: Organisation) -> Navigation:
         ]
         for section, pages in SECTIONS.items()
     }
-    # A page below another one belongs to it; the overview is above them all.
+    # A page below another one belongs to it; the overview is above them all, and has none below.
+    overview = url_for("dashboard.overview_page", slug=org.slug)
     paths = [path for pages in allowed.values() for _, path in pages if _is_within(path)]
     current = max(paths, key=len, default=None)
+    if current == overview != request.path:
+        current = None
     if request.endpoint in _WITHIN_AUDIT:
         current = url_for("dashboard.audit_page", slug=org.slug)
     sections: list[NavItem] = []
-    siblings: list[NavItem] = []
+    neighbours: list[NavItem] = []
     for section, pages in allowed.items():
         items = [NavItem(label, path, path == current) for label, path in pages]
         if items:
             is_current = any(item.is_current for item in items)
             sections.append(NavItem(section, items[0].path, is_current))
-            if is_current and len(items) > 1:
-                siblings = items
-    return Navigation(sections, siblings)
+            if is_current:
+                neighbours = [item for item in items if item.path != request.path]
+    return Navigation(sections, neighbours)
 
 
-def page_context(settings: Settings, caller: Caller, org: Organisation) -> dict[str, Any]:
+def page_context(services: DashboardServices, caller: Caller, org: Organisation) -> dict[str, Any]:
     """Template variables of every page of `org`.
 
-    `may` are the names of the capabilities that `caller` has; `csrf` goes into every form.
+    `may` are the names of the capabilities that `caller` has; `csrf` goes into every form; ages are
+    those at `now`.
     """
     return {
         "org": org,
+        "now": services.clock(),
         "navigation": navigation(caller, org),
         "may": {capability for capability in Capability if may(caller, capability, org)},
-        "csrf": csrf_token(settings.secret_key, caller.session_id)
+        "csrf": csrf_token(services.settings.secret_key, caller.session_id)
         if isinstance(caller, MemberPrincipal)
         else None,
     }

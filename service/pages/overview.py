@@ -25,10 +25,11 @@ from service.access.callers import Caller, MemberPrincipal
 from service.access.roles import Capability
 from service.audit.clock_guard import ClockGuard
 from service.audit.tenant_log import TenantLog, open_log
+from service.ci.providers import job_label
 from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
 from service.pages.audit_page import blueprint
-from service.pages.display_names import cut, grouped
+from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
 from service.pages.page import Page, View
 from service.pages.rows import CI_SOURCE_PREFIX, LogRow, load_log_rows, pretty_json
@@ -54,7 +55,7 @@ from service.web.templates import render_template
 
 home = Blueprint("home", __name__)
 
-for text_filter in (pretty_json, cut, grouped, literal, format_label):
+for text_filter in (age, cut, format_label, grouped, initials, job_label, literal, pretty_json):
     home.add_app_template_filter(text_filter)
 
 

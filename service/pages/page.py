@@ -400,7 +400,7 @@ class Page:
             "once": _one_time_form(call) if self._has_one_time_form else None,
             **view,
             **more,
-            **page_context(services.settings, caller, call.org),
+            **page_context(services, caller, call.org),
         }
         status = values.pop("status", state.status)
         if self._is_streamed:

@@ -125,7 +125,7 @@ async def _frame_of(services: DashboardServices, slug: str) -> dict[str, Any]:
         caller, org = await services.access.authorize_member(slug)
     except Refusal:
         return {}
-    return page_context(services.settings, caller, org)
+    return page_context(services, caller, org)
 
 
 def _advice(text: str, status: int) -> Advice:

@@ -307,7 +307,7 @@ class _Field:
         if isinstance(self.type, inspect.ListType):
             return f"{self.name} must be an array of strings"
         if self.example is not None:
-            return f"{self.name} must be one such as {self.example}"
+            return f"{self.name} must look like {self.example}"
         if isinstance(self.type, inspect.IntType):
             return f"{self.name} must be an integer from {self.type.ge} to {self.type.le}"
         if isinstance(self.type, inspect.BoolType):

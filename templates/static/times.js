@@ -34,6 +34,10 @@ export function showLocalTimes(part) {
       time.title = `${time.dataset.utc} UTC`;
     }
   }
+  for (const time of part.querySelectorAll("time[data-age]")) {
+    time.dataset.utc ??= time.title;
+    time.title = zone === "UTC" ? time.dataset.utc : `${format.second.format(new Date(time.dateTime))} ${zone}`;
+  }
   for (const bar of part.querySelectorAll("title[data-since]")) {
     bar.dataset.utc ??= bar.textContent;
     const counts = bar.dataset.utc.slice(bar.dataset.utc.indexOf(" UTC: ") + " UTC: ".length);
@@ -46,7 +50,7 @@ export function showLocalTimes(part) {
 }
 
 function showChoice() {
-  toggle.textContent = chosen() === "UTC" ? `Show times in ${own}` : "Show times in UTC";
+  toggle.title = chosen() === "UTC" ? `Show times in ${own}` : "Show times in UTC";
   showLocalTimes(document);
 }
 
@@ -55,7 +59,7 @@ if (toggle && own && own !== "UTC") {
     localStorage.setItem(CHOICE, chosen() === "UTC" ? "own" : "utc");
     showChoice();
   });
-  toggle.hidden = false;
+  toggle.disabled = false;
   showChoice();
 } else {
   showLocalTimes(document);

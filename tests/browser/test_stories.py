@@ -136,7 +136,7 @@ def test_who_installed_a_malicious_version_and_what_else_in_5_actions_on_2_pages
     walker.press(rows.first.locator("a.open"))
     walker.press(page.get_by_role("link", name="14077220290").first)
     expect(page.get_by_role("heading", level=1)).to_have_text("Run 14077220290")
-    installed = page.locator("table.data tbody tr")
+    installed = page.locator("table.rows tbody tr")
     expect(installed).to_have_count(7)
     expect(installed.filter(has_text="package-3")).to_have_count(1)
 

@@ -116,7 +116,7 @@ def test_from_a_pasted_token_to_a_revoked_binding(place, visit, has_scripts):
     expect(page.get_by_role("status")).to_contain_text("The binding is active")
     binding_page, binding_id = page.url.partition("?")[0], page.url.split("/")[-1].split("?")[0]
     page.get_by_role("link", name="All bindings").click()
-    expect(page.get_by_role("link", name=f"repo:acme/{name}")).to_be_visible()
+    expect(page.get_by_role("link", name=f"acme/{name} · main")).to_be_visible()
 
     assert place.send(token) == binding_id
     page.goto(binding_page)
@@ -152,7 +152,7 @@ def test_from_a_rejected_job_to_a_binding(place, visit):
     expect(page.get_by_role("status")).to_contain_text("The binding is active")
     assert place.send(token) == page.url.split("/")[-1].split("?")[0]
     page.get_by_role("link", name="Rejected").click()
-    expect(page.get_by_text("Now trusted")).to_be_visible()
+    expect(page.get_by_text("Now trusted").first).to_be_visible()
     expect(draft).to_have_count(0)
 
 
@@ -206,11 +206,11 @@ def test_every_page_is_for_everyone(odd, visit, scheme, size):
         expect_no_violations(page)
     for state in ("active", "revoked"):
         page.goto(odd.page(f"bindings?state={state}&text=xxx"))
-        page.locator("table.data a").first.click()
+        page.locator("table.rows th a").first.click()
         expect(page.locator("main")).to_contain_text(LONG)
         expect_no_violations(page)
     page.goto(odd.page("bindings?state=active&text=xxx"))
-    page.locator("table.data a").first.click()
+    page.locator("table.rows th a").first.click()
     page.get_by_role("link", name="Replace this binding…").click()
     expect(page.get_by_label("Subject")).to_have_value(LONG)
     expect_no_violations(page)

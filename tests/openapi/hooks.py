@@ -21,7 +21,7 @@ STATE_DEPENDENT = (
     "team_id not found for this org",
     "team_id is required for origin=team_admin",
     "name must be 1 to 100 printable characters",
-    "email must be one such as ",
+    "email must look like ",
     "expires must be ",
     "overlap must be ",
     "project must be ",

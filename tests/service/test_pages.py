@@ -135,20 +135,36 @@ async def test_what_pages_refer_to_is_served(shared_world, file):
 
 async def test_every_text_stands_out_from_its_ground():
     """WCAG 2.2 AA in both colour schemes: 4.5 for text, 3 for what shows where a field is."""
-    light, dark = _schemes((REPOSITORY / "templates/static/style.css").read_text())
-    for colours in (light, light | dark):
-        for ground in ("ground", "surface", "raised"):
-            for text in ("text", "muted", "link"):
+    for colours in _schemes((REPOSITORY / "templates/static/style.css").read_text()):
+        for ground in ("paper", "sheet", "sunk", "hover"):
+            for text in ("ink", "second", "accent", "stop", "wait"):
                 assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-            for mark in ("edge", "focus", "bar-go", "bar-stop", "bar-other"):
+        for ground in ("paper", "sheet"):
+            for mark in ("edge", "bar-go", "bar-stop", "bar-other", "bar-wait", "ghost"):
                 assert _contrast(colours[mark], colours[ground]) >= 3, (mark, ground)
-        for text, ground in (("go", "go-ground"), ("stop", "stop-ground"), ("on-press", "press")):
-            assert _contrast(colours[text], colours[ground]) >= 4.5, text
+        for text, ground in _ON_COLOUR:
+            assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+
+
+_ON_COLOUR = (
+    ("accent", "accent-wash"),
+    ("ink", "accent-wash"),
+    ("on-accent", "accent"),
+    ("stop", "stop-wash"),
+    ("on-stop", "stop-fill"),
+    ("wait", "wait-wash"),
+    ("ink", "tint"),
+    ("ink", "tint-stop"),
+)
+"""Texts on grounds of a colour."""
 
 
 def _schemes(css: str) -> Iterator[dict[str, str]]:
-    for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL):
-        yield dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block))
+    """The colours of the light scheme, then of the dark one."""
+    tokens = re.findall(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", css)
+    assert len(tokens) > 20
+    yield {name: light for name, light, _ in tokens}
+    yield {name: dark for name, _, dark in tokens}
 
 
 def _contrast(one: str, other: str) -> float:

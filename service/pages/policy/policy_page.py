@@ -234,7 +234,7 @@ async def _preview(
         "is_refused": status != 200,
         "part_words": PART_LABELS,
     }
-    context = page_context(services.settings, call.caller, org)
+    context = page_context(services, call.caller, org)
     return await streamed("policy/preview.html", status, page=page, **context)
 
 

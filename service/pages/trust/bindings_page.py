@@ -1,7 +1,7 @@
 """The list of bindings: filtered, as of now or an earlier instant, a page at a time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
@@ -14,11 +14,15 @@ from service.pages.page import FormState, Page, View
 from service.pages.services import DashboardServices
 from service.pages.trust.binding_view import ShownBinding, show_bindings
 from service.trust.bindings.listing import BindingFilter, list_page, parse_as_of, parse_state
+from service.trust.bindings.repository import BindingState, count_by_state
 from service.trust.bindings.rules import SUB_PATTERN_MAX
 from service.trust.refusals import AS_OF_IN_FUTURE
 from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_bindings", __name__, url_prefix="/admin/ui/orgs/<slug>/bindings")
+
+UNUSED: Final = "unused"
+"""The state of active bindings that have admitted no token yet, on this page."""
 
 _FILTERS: Final[tuple[str, ...]] = ("text", "state", "asOf")
 _PLACES: Final = ("after", "before")
@@ -27,7 +31,10 @@ PARAMETERS: Final = (*_FILTERS, *_PLACES)
 
 @dataclass(frozen=True, slots=True)
 class BindingsView:
-    """The template's data. `newer` and `older` are query strings, `as_of` is None for now."""
+    """The template's data. `newer` and `older` are query strings, `as_of` is None for now.
+
+    `counts` are those of the states that the page can be narrowed to, of any text.
+    """
 
     parameters: Mapping[str, str]
     faults: Mapping[str, str]
@@ -36,16 +43,18 @@ class BindingsView:
     total: int = 0
     newer: str | None = None
     older: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_narrowed(self) -> bool:
         """Whether there may be bindings that are not listed."""
         return any(name in self.parameters for name in PARAMETERS)
 
-    @property
-    def others(self) -> str:
-        """The query string for revoked ones as of the same instant."""
-        return urlencode({**self.parameters, "state": "revoked"})
+    def of_state(self, state: str) -> str:
+        """The query string for those in `state`, or for all if it is empty."""
+        kept = {name: self.parameters[name] for name in _FILTERS if name in self.parameters}
+        kept.pop("state", None)
+        return urlencode({**kept, "state": state} if state else kept)
 
 
 @Page(
@@ -78,8 +87,12 @@ async def load_bindings_view(
     as_of = _as_of(parameters.get("asOf"), now, faults)
     if len(parameters.get("text", "")) > SUB_PATTERN_MAX:
         faults["text"] = f"text must be at most {SUB_PATTERN_MAX} chars"
+    state = parameters.get("state")
     matching = BindingFilter(
-        state=parse_state(parameters.get("state")), as_of=as_of, text=parameters.get("text")
+        state=BindingState.ACTIVE if state == UNUSED else parse_state(state),
+        as_of=as_of,
+        text=parameters.get("text"),
+        is_unused=state == UNUSED,
     )
     if faults:
         return BindingsView(parameters, faults)
@@ -92,6 +105,7 @@ async def load_bindings_view(
             before=parameters.get("before"),
         )
         rows = await show_bindings(session, org.id, page.bindings, now, as_of)
+        counts = await count_by_state(session, org.id) if as_of is None else {}
     filters = {name: parameters[name] for name in _FILTERS if name in parameters}
     return BindingsView(
         parameters,
@@ -101,6 +115,7 @@ async def load_bindings_view(
         page.total,
         newer=_turned(filters, before=rows[0]) if page.has_newer and rows else None,
         older=_turned(filters, after=rows[-1]) if page.has_older else None,
+        counts=counts,
     )
 
 

@@ -31,7 +31,8 @@ _TO_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 class BindingFilter:
     """A binding filter; None matches all.
 
-    `text` is part of a sub or repository id, in any case; the fields below it match exactly.
+    `text` is part of a sub or repository id, in any case; the fields below it match exactly. Those
+    that are unused have admitted no token yet.
     """
 
     state: BindingState | None = None
@@ -40,6 +41,7 @@ class BindingFilter:
     issuer: str | None = None
     sub: str | None = None
     repository_id: str | None = None
+    is_unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,8 @@ async def list_page(
 
 def _matching(tenant_id: str, matching: BindingFilter) -> list[ColumnElement[bool]]:
     conditions = [Binding.tenant_id == tenant_id, in_state(matching.state, matching.as_of)]
+    if matching.is_unused:
+        conditions.append(Binding.last_used_at.is_(None))
     if matching.text:
         columns = (Binding.sub_pattern, Binding.repository_id)
         conditions.append(or_(*(_contains(column, matching.text) for column in columns)))

@@ -246,6 +246,18 @@ async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) 
     return BindingCounts(*(await session.execute(counts)).one())
 
 
+async def count_by_state(session: AsyncSession, tenant_id: str) -> dict[str, int]:
+    """The number of the organisation's bindings that are active, unused (and active), revoked."""
+    is_active = Binding.revoked_at.is_(None)
+    counts = select(
+        func.count().filter(is_active),
+        func.count().filter(is_active, Binding.last_used_at.is_(None)),
+        func.count().filter(Binding.revoked_at.is_not(None)),
+    ).where(Binding.tenant_id == tenant_id)
+    active, unused, revoked = (await session.execute(counts)).one()
+    return {"": active + revoked, "unused": unused, "active": active, "revoked": revoked}
+
+
 async def list_active_bindings(session: AsyncSession, tenant_id: str) -> Sequence[Binding]:
     """The organisation's active bindings, newest first, then by id."""
     query = (

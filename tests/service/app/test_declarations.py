@@ -90,7 +90,7 @@ async def test_the_same_declaration_again_changes_nothing(world: World) -> None:
         ),
         (
             {"orgs": {"new": {"sign_in_domains": {"google": ["acme"]}}}},
-            "orgs.new: sign_in_domains.google: domain must be one such as",
+            "orgs.new: sign_in_domains.google: domain must look like",
         ),
         (
             {"orgs": {"new": {"sign_in_domains": {"gogle": []}}}},

@@ -40,7 +40,10 @@ class Element:
 
 @dataclass
 class Page(HTMLParser):
-    """A page's elements in document order. Fails on tags that do not close in turn."""
+    """A page's elements in document order. Fails on tags that do not close in turn.
+
+    An age is read as the instant in its title, to the minute.
+    """
 
     html: str
     elements: list[Element] = field(default_factory=list)
@@ -75,6 +78,10 @@ class Page(HTMLParser):
         assert self._open.pop().tag == tag
 
     def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1].attributes.get("class") == "face":
+            return  # initials, for the eye alone
+        if self._open and "data-age" in self._open[-1].attributes:
+            data = self._open[-1].attributes["title"][: len("2026-03-04 12:00")]
         for element in self._open:
             element.text += data
 

@@ -164,5 +164,5 @@ async def test_a_place_in_the_list_is_no_longer_than_an_address(world, name):
 async def test_all_errors_are_shown_of_a_form_without_its_fields(world):
     page = await shown(await post(world, "members"), 400)
 
-    assert "Email must be one such as ada@example.com" in page.html
+    assert "Email must look like ada@example.com" in page.html
     assert "Idp must be one of github, google, microsoft" in page.html

@@ -27,8 +27,8 @@ async def test_the_navigation_leads_those_who_may(shared_world):
     theirs = await see(shared_world, "audit", "auditor")
     names = [link.text for link in page.all("a") if link.text in PAGES.values()]
 
-    assert names == list(PAGES.values())
-    assert page.one("a", **{"aria-current": "page"}).text == "API keys"
+    assert names == [name for name in PAGES.values() if name != "API keys"]
+    assert page.one("h1").text == "API keys"
     assert not [link.text for link in theirs.all("a") if link.text in PAGES.values()]
 
 

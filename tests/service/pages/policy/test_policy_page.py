@@ -32,7 +32,7 @@ async def test_without_a_policy_the_page_says_what_holds(world: World):
     assert "No policy was set yet" in page.html
     assert "None was imported yet" in page.one("section", id="blocklist").text
     assert page.one("section", id="cooldown").text.count("None") == 1
-    assert page.one("a", **{"aria-current": "page"}).text == "Install policy"
+    assert page.one("a", **{"aria-current": "page"}).text == "Policy"
 
 
 async def test_what_is_in_force_is_said_in_words(world: World):
@@ -59,7 +59,8 @@ async def feeds(world: World) -> tuple[str, list[list[str]]]:
     page = await see(world, "policy")
     text = " ".join(page.one("section", id="blocklist").text.split())
     inner = page.html[page.html.index('id="blocklist"') : page.html.index('id="allow"')]
-    rows = [re.findall(r'data-label="[^"]*">(.*?)</t[hd]>', row) for row in inner.split("<tr")[2:]]
+    cell = re.compile(r'data-label="[^"]*"><span class="cut">(.*?)</span></t[hd]>')
+    rows = [cell.findall(row) for row in inner.split("<tr")[2:]]
     return text, rows
 
 

@@ -24,6 +24,12 @@ async def add_team(world: World, name: str) -> Team:
         return await create_team(work, acme, name, BY_OPERATOR)
 
 
+def subjects_of(page: Page) -> list[str]:
+    """The subjects of the page's list, which shows their labels."""
+    jobs = [one for one in page.all("bdi") if one.attributes.get("title", "").startswith("repo:")]
+    return [job.attributes["title"] for job in jobs]
+
+
 def cells(page: Page, label: str) -> list[str]:
     """The texts of one column of the page's table, white space folded."""
     found = [one for one in page.elements if one.attributes.get("data-label") == label]

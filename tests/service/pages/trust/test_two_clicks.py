@@ -103,7 +103,7 @@ async def first_click(world: World) -> Page:
     (href,) = [
         link.attributes["href"]
         for link in rejected.all("a")
-        if link.attributes.get("class") == "button" and "?from=" in link.attributes["href"]
+        if link.attributes.get("class") == "button small" and "?from=" in link.attributes["href"]
     ]
     return await see(world, href)
 
