@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -11,22 +11,22 @@ from quart import url_for
 
 from analytics.model.errors import StoreFault
 from analytics.model.filters import FILTER_COLUMNS, InvalidQuery, Query, parse_query
-from analytics.model.instants import format_us
 from analytics.query.aggregates import Group
 from analytics.query.buckets import Bucket
-from analytics.query.summaries import BucketCounts, ValueCount
+from analytics.query.summaries import BucketCounts, Summary, ValueCount
 from service.audit.actor_names import names_of_actors
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog
 from service.core.errors import StoreUnavailable
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
+from service.pages.histogram import Histogram, bucket_of, draw, window_before
 from service.pages.state import PageState
 from service.store.store import Store
 
 GLANCE_MAX_S: Final = 3.0
 """How long the rows wait for their summary, which is less important than they are."""
 
-_FEW_DAYS: Final = 3
+_FEW_DAYS: Final = 8
 
 TITLES: Final = {
     "decision": "Decision",
@@ -41,68 +41,6 @@ TITLES: Final = {
 
 _Result = TypeVar("_Result")
 _log = structlog.get_logger(__name__)
-
-BARS_MAX: Final = 64
-HEIGHT: Final = 100
-"""Height of the drawing in its own units; the page scales it."""
-
-_EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday: weeks begin there
-_STEPS: Final = tuple(
-    [timedelta(minutes=minutes) for minutes in (1, 5, 15)]
-    + [timedelta(hours=hours) for hours in (1, 3, 6, 12)]
-    + [timedelta(days=days) for days in (1, 2, 7, 28, 91, 364, 3_640)]
-)
-_INSTANT: Final = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The rows from `start` on for one step.
-
-    Heights are in units of the drawing: of allowed and other rows on the scale of `most`, and of
-    blocked rows on their own scale, as a spike of them is lost among a thousand times more others.
-    """
-
-    start: datetime
-    until: datetime
-    allowed: int
-    blocked: int
-    other: int
-    allowed_height: int
-    other_height: int
-    blocked_height: int
-    narrow: str
-    """The link to only these rows."""
-
-    @property
-    def total(self) -> int:
-        """All rows of the bar."""
-        return self.allowed + self.blocked + self.other
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Bars without gaps, oldest first.
-
-    `most` is the top of the scale of allowed and other rows, `most_blocked` that of blocked ones:
-    round numbers that no bar exceeds, 0 without such rows.
-    """
-
-    bars: list[Bar]
-    step: timedelta
-    most: int
-    most_blocked: int
-
-    @property
-    def edges(self) -> list[str]:
-        """The start of each bar and the end of the last one, as in a URL."""
-        ends = [bar.until for bar in self.bars[-1:]]
-        return [_text(instant) for instant in (*(bar.start for bar in self.bars), *ends)]
-
-    @property
-    def is_by_day(self) -> bool:
-        """Whether the bars' starts differ by date, so that no time is shown."""
-        return self.step >= timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +71,23 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class SummaryPanel:
-    """The summary. `other` counts rows without an install decision."""
+    """The summary. `other` are rows without an install decision.
+
+    `before` counts the rows of as long a window before this one, if it is within the retention.
+    """
 
     total: int
     histogram: Histogram
     blocked: FacetValue
     allowed: FacetValue
-    other: int
+    other: FacetValue
     facets: list[Facet]
+    before: int | None = None
+
+    @property
+    def change(self) -> str | None:
+        """By how much there are more or fewer rows than before; None without any before."""
+        return f"{round(100 * self.total / self.before) - 100:+,} %" if self.before else None
 
 
 class SummaryUnavailable(StrEnum):
@@ -176,7 +123,10 @@ async def load_summary_panel(
     if isinstance(summary, SummaryUnavailable):
         return summary
     buckets: Sequence[BucketCounts] = summary.buckets
-    if query.since is None and 0 < len(buckets) <= _FEW_DAYS:
+    before = None
+    if query.since is not None:
+        before = await _before(log, within, bucket, now)
+    elif 0 < len(buckets) <= _FEW_DAYS:
         within, bucket, buckets = await _with_more_bars(log, within, bucket, buckets)
     counted = {decision.value: decision.count for decision in summary.top["decision"]}
     blocked, allowed = counted.get("BLOCKED", 0), counted.get("ALLOWED", 0)
@@ -185,12 +135,22 @@ async def load_summary_panel(
     words = _Values(state, summary.total, names)
     return SummaryPanel(
         total=summary.total,
-        histogram=draw(buckets, bucket, within, state),
+        histogram=draw(buckets, bucket, within, state, before.buckets if before else ()),
         blocked=words.value("decision", ValueCount("BLOCKED", blocked)),
         allowed=words.value("decision", ValueCount("ALLOWED", allowed)),
-        other=summary.total - blocked - allowed,
+        other=words.undecided(summary.total - blocked - allowed),
         facets=[words.facet(name, summary.top[name]) for name in facets if summary.top[name]],
+        before=before.total if before else None,
     )
+
+
+async def _before(log: TenantLog, within: Query, bucket: Bucket, now: datetime) -> Summary | None:
+    """The rows of the window before; None if there are none, or some are past the retention."""
+    before = window_before(within, bucket, now)
+    if before is None or (log.floor and before.since and before.since < log.floor):
+        return None
+    summary = await or_unavailable(log.summary(before, bucket, GLANCE_MAX_S, ["decision"]))
+    return None if isinstance(summary, SummaryUnavailable) or not summary.total else summary
 
 
 async def _with_more_bars(
@@ -268,6 +228,12 @@ class _Values:
             exclude=self.state.excluding(name, value).href if narrows and is_audit_page else None,
         )
 
+    def undecided(self, count: int) -> FacetValue:
+        """Rows without a decision, for which there is no value: they have neither."""
+        none = self.value("decision", ValueCount("", count))
+        neither = self.state.excluding("decision", "ALLOWED").excluding("decision", "BLOCKED")
+        return replace(none, only=none.only and neither.href, exclude=None)
+
     def _text(self, name: str, value: str) -> str:
         if name == "decision":
             return value.capitalize()
@@ -341,94 +307,3 @@ def _row_group(
         last=group.last,
         href=state.href if all(values.values()) else None,
     )
-
-
-def bucket_of(query: Query, now: datetime) -> Bucket:
-    """The buckets to request: the longest that are no longer than a bar."""
-    if query.since is None:
-        return Bucket.DAY
-    # Not `query.since + _INSTANT`, which would overflow for the last possible instant.
-    length = max((query.until or now) - query.since, _INSTANT)
-    step = _step(length)
-    return max((each for each in Bucket if each.length <= step), key=lambda each: each.length)
-
-
-def draw(
-    buckets: Sequence[BucketCounts], bucket: Bucket, query: Query, state: PageState
-) -> Histogram:
-    """The histogram of a summary's `buckets`; each bar links to `state` limited to its time."""
-    if not buckets:
-        return Histogram([], bucket.length, 0, 0)
-    length = buckets[-1].start - buckets[0].start + bucket.length
-    step = max(_step(length), bucket.length)
-    sums: dict[datetime, list[int]] = {}
-    for counted in buckets:
-        counts = sums.setdefault(_start(counted.start, step), [0, 0, 0])
-        for place, rows in enumerate((counted.blocked, counted.allowed, counted.other)):
-            counts[place] += rows
-    most = _round_up(max(allowed + other for _, allowed, other in sums.values()))
-    most_blocked = _round_up(max(blocked for blocked, _, _ in sums.values()))
-    scales = most, most_blocked
-    bars = [_bar(start, step, counts, scales, query, state) for start, counts in sums.items()]
-    return Histogram(bars, step, most, most_blocked)
-
-
-def _bar(
-    start: datetime,
-    step: timedelta,
-    counts: list[int],
-    scales: tuple[int, int],
-    query: Query,
-    state: PageState,
-) -> Bar:
-    """A bar, whose window is clipped to the query's: its link must not widen the query."""
-    since = max(start, query.since or start)
-    end = _end(start, step)
-    until = min(end, query.until or end)
-    blocked, allowed, other = counts
-    most, most_blocked = scales
-    return Bar(
-        start=since,
-        until=until,
-        allowed=allowed,
-        blocked=blocked,
-        other=other,
-        allowed_height=_height(allowed, most),
-        other_height=_height(allowed + other, most) - _height(allowed, most),
-        blocked_height=_height(blocked, most_blocked),
-        narrow=state.between(_text(since), _text(until)).href,
-    )
-
-
-def _height(rows: int, most: int) -> int:
-    """The height of `rows` on a scale up to `most`. Few rows are still visible."""
-    return max(round(HEIGHT * rows / most), 2) if rows else 0
-
-
-def _round_up(rows: int) -> int:
-    """The next number of the form 1, 2, 4 or 5 times a power of ten: half of it is round, too."""
-    scale = 10 ** max(len(str(rows)) - 1, 0)
-    return next(scale * step for step in (1, 2, 4, 5, 10) if scale * step >= rows) if rows else 0
-
-
-def _step(length: timedelta) -> timedelta:
-    """The shortest step of which BARS_MAX cover `length`, wherever the first one begins."""
-    return next((step for step in _STEPS if length / step <= BARS_MAX - 1), _STEPS[-1])
-
-
-def _start(instant: datetime, step: timedelta) -> datetime:
-    try:
-        return _EPOCH + (instant - _EPOCH) // step * step
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
-
-
-def _end(start: datetime, step: timedelta) -> datetime:
-    try:
-        return start + step
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
-
-
-def _text(instant: datetime) -> str:
-    return format_us(instant).replace(".000000Z", "Z")

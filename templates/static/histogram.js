@@ -1,7 +1,97 @@
-// Dragging over the bars of a histogram selects their time range. Without this script each bar is a link; keyboard
-// users have the table with the same links either way.
-const BAR_WIDTH = 10; // in the drawing's own units
+// Bars of a histogram: the one under the pointer, touched or focused is read above them, arrow keys move between them,
+// dragging selects their time range, and the axis is in the shown zone. Without this script each bar is a link with a
+// tooltip; keyboard users have the table with the same links.
+import { shownZone } from "./times.js";
+
 const DRAG_PX = 6; // clicks may move the pointer slightly
+const MINUTE = 60_000;
+const BOUNDARIES = [1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440]; // in minutes, as in histogram.py
+const LABELS_MIN = 4;
+const LABELS_MAX = 6;
+
+// The bars whose beginnings are labelled: `axis_places` in histogram.py, for the wall clock of the shown zone.
+function placesOf(clock) {
+  let finer = [];
+  let places = [...clock.keys()];
+  const thinned = (all) => all.filter((_, n) => n % Math.ceil(all.length / LABELS_MAX) === 0);
+  for (const step of BOUNDARIES) {
+    const unit = (at) => Math.floor(at / MINUTE / step);
+    finer = places;
+    places = [...clock.keys()].filter((n) => unit(clock[n]) !== unit(n ? clock[n - 1] : clock[n] - 1));
+    if (places.length <= LABELS_MAX) break;
+  }
+  if (places.length > LABELS_MAX) return thinned(places);
+  if (places.length >= LABELS_MIN || thinned(finer).length <= places.length) return places;
+  return thinned(finer);
+}
+
+function labelAxis(chart) {
+  if (!["minute", "hour"].includes(chart.dataset.unit)) return; // days are of UTC
+  const drawing = chart.querySelector("[data-edges]");
+  const zone = shownZone();
+  const starts = drawing.dataset.edges.split(" ").slice(0, -1).map((text) => new Date(text));
+  const clock = starts.map((at) => at - (zone === "UTC" ? 0 : at.getTimezoneOffset() * MINUTE));
+  for (const label of chart.querySelectorAll("text.c")) label.remove();
+  placesOf(clock).forEach((place, n) => {
+    const at = new Date(clock[place]);
+    const isDay = clock[place] % (1440 * MINUTE) === 0;
+    const day = at.toUTCString().replace(/,? 0?(\d+) (\w+) .*/, " $1 $2");
+    const label = document.createElementNS(chart.namespaceURI, "text");
+    label.setAttribute("class", `c${n % 2 ? " x2" : ""}${isDay ? " day" : ""}`);
+    label.setAttribute("x", `${(100 * place) / drawing.viewBox.baseVal.width}%`);
+    label.setAttribute("y", "92");
+    label.textContent = isDay ? day : at.toISOString().slice(11, 16);
+    chart.append(label);
+  });
+}
+
+function makeReadable(drawing) {
+  const bars = [...drawing.querySelectorAll("a")];
+  const reading = drawing.closest(".over")?.querySelector("[data-reading]");
+  let touched = null; // a first touch reads a bar, a second one follows it
+  let shown = null;
+
+  function read(bar) {
+    const text = bar?.querySelector("desc").textContent ?? "";
+    bar?.setAttribute("aria-label", text);
+    if (reading) {
+      reading.textContent = text;
+      reading.hidden = !bar;
+    }
+    shown = bar;
+  }
+
+  for (const bar of bars) {
+    const title = bar.querySelector("title");
+    const text = document.createElementNS(drawing.namespaceURI, "desc"); // not a tooltip, which would cover bars
+    Object.assign(text.dataset, title.dataset);
+    text.textContent = title.textContent;
+    title.replaceWith(text);
+    bar.setAttribute("aria-label", text.textContent);
+  }
+  bars.at(-1)?.setAttribute("tabindex", "0");
+  const barOf = (event) => event.target.closest("a");
+  drawing.addEventListener("pointerover", (event) => event.pointerType === "touch" || read(barOf(event)));
+  drawing.addEventListener("pointerleave", (event) => event.pointerType === "touch" || read(null));
+  drawing.addEventListener("focusin", (event) => read(barOf(event)));
+  drawing.addEventListener("focusout", () => read(null));
+  drawing.addEventListener("pointerdown", (event) => {
+    touched = event.pointerType === "touch" && shown !== barOf(event) ? barOf(event) : null;
+    read(barOf(event));
+  });
+  drawing.addEventListener("click", (event) => {
+    if (touched && barOf(event) === touched) event.preventDefault();
+    touched = null;
+  });
+  drawing.addEventListener("keydown", (event) => {
+    const at = bars.indexOf(barOf(event));
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: bars.length - 1 }[event.key];
+    if (!bars[to]) return;
+    event.preventDefault();
+    for (const bar of bars) bar.setAttribute("tabindex", bar === bars[to] ? "0" : "-1");
+    bars[to].focus();
+  });
+}
 
 function makeDraggable(drawing) {
   const edges = drawing.dataset.edges.split(" ");
@@ -11,14 +101,14 @@ function makeDraggable(drawing) {
   const selection = document.createElementNS(drawing.namespaceURI, "rect");
   selection.classList.add("selection");
   selection.setAttribute("y", "0");
-  selection.setAttribute("height", "140");
+  selection.setAttribute("height", "74");
   let begun = null; // where the pointer went down
   let range = null; // first and last bar, once it has been dragged
   let isDragged = false; // until the next pointerdown: the click that ends a drag is ignored
 
   function barAt(event) {
     const box = drawing.getBoundingClientRect();
-    const bar = Math.floor(((event.clientX - box.left) / box.width) * (width / BAR_WIDTH));
+    const bar = Math.floor(((event.clientX - box.left) / box.width) * width);
     return Math.min(Math.max(bar, 0), edges.length - 2);
   }
 
@@ -44,8 +134,8 @@ function makeDraggable(drawing) {
     }
     const bar = barAt(event);
     range = [Math.min(begun.bar, bar), Math.max(begun.bar, bar)];
-    selection.setAttribute("x", range[0] * BAR_WIDTH);
-    selection.setAttribute("width", (range[1] - range[0] + 1) * BAR_WIDTH);
+    selection.setAttribute("x", range[0]);
+    selection.setAttribute("width", range[1] - range[0] + 1);
   });
 
   drawing.addEventListener("pointerup", () => {
@@ -70,4 +160,12 @@ function makeDraggable(drawing) {
   drawing.dataset.canDrag = "";
 }
 
-for (const drawing of document.querySelectorAll("svg[data-edges]")) makeDraggable(drawing);
+for (const drawing of document.querySelectorAll("svg[data-edges]")) {
+  makeReadable(drawing);
+  makeDraggable(drawing);
+}
+function labelAxes() {
+  for (const chart of document.querySelectorAll("svg.chart")) labelAxis(chart);
+}
+document.addEventListener("zonechange", labelAxes);
+labelAxes();

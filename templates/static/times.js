@@ -4,7 +4,7 @@ const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const CHOICE = "countersign-zone";
 const toggle = document.querySelector("[data-zone-toggle]");
 
-const chosen = () => (localStorage.getItem(CHOICE) === "utc" ? "UTC" : own || "UTC");
+export const shownZone = () => (localStorage.getItem(CHOICE) === "utc" ? "UTC" : own || "UTC");
 
 function formats(zone) {
   // Swedish dates look like ISO 8601.
@@ -22,7 +22,7 @@ function alike(utc, instant, format) {
 }
 
 export function showLocalTimes(part) {
-  const zone = chosen();
+  const zone = shownZone();
   const format = formats(zone);
   for (const time of part.querySelectorAll("time[data-local]")) {
     time.dataset.utc ??= time.textContent;
@@ -38,11 +38,12 @@ export function showLocalTimes(part) {
     time.dataset.utc ??= time.title;
     time.title = zone === "UTC" ? time.dataset.utc : `${format.second.format(new Date(time.dateTime))} ${zone}`;
   }
-  for (const bar of part.querySelectorAll("title[data-since]")) {
+  for (const bar of part.querySelectorAll("title[data-since], desc[data-since]")) {
     bar.dataset.utc ??= bar.textContent;
     const counts = bar.dataset.utc.slice(bar.dataset.utc.indexOf(" UTC: ") + " UTC: ".length);
     const [since, until] = [bar.dataset.since, bar.dataset.until].map((at) => format.minute.format(new Date(at)));
-    bar.textContent = zone === "UTC" ? bar.dataset.utc : `${since} to ${until} ${zone}: ${counts}`;
+    const end = since.slice(0, 10) === until.slice(0, 10) ? until.slice(11) : until;
+    bar.textContent = zone === "UTC" ? bar.dataset.utc : `${since} to ${end} ${zone}: ${counts}`;
   }
   for (const name of part.querySelectorAll("[data-zone]")) {
     name.textContent = zone;
@@ -50,13 +51,14 @@ export function showLocalTimes(part) {
 }
 
 function showChoice() {
-  toggle.title = chosen() === "UTC" ? `Show times in ${own}` : "Show times in UTC";
+  toggle.title = shownZone() === "UTC" ? `Show times in ${own}` : "Show times in UTC";
   showLocalTimes(document);
+  document.dispatchEvent(new Event("zonechange"));
 }
 
 if (toggle && own && own !== "UTC") {
   toggle.addEventListener("click", () => {
-    localStorage.setItem(CHOICE, chosen() === "UTC" ? "own" : "utc");
+    localStorage.setItem(CHOICE, shownZone() === "UTC" ? "own" : "utc");
     showChoice();
   });
   toggle.disabled = false;

@@ -83,7 +83,7 @@ def first_id(page: Page) -> str:
 def test_what_was_blocked_for_whom_and_since_when_is_three_clicks_away(open_page):
     page = open_page()
     page.get_by_role("navigation", name="Time window").get_by_role("link", name="24 h").click()
-    page.get_by_role("link", name="12 blocked").click()
+    page.get_by_role("link", name="12 blocked", exact=True).click()
     expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
     expect_rows(page, 12)
     page.locator("table.log a.open").first.click()
@@ -213,10 +213,10 @@ def test_times_are_the_viewers_own_where_there_is_a_script(visit):
     created = page.locator(".inside time").first
     expect(created).to_have_text(re.compile(rf"{re.escape(local)}\.\d{{6}}"))
     expect(page.locator(".inside dl").first).to_contain_text("Europe/Berlin")
-    bar = page.locator("svg.histogram title").first
+    bar = page.locator("svg.histogram desc").first
     assert " Europe/Berlin: " in (bar.text_content() or "")
 
-    page.get_by_role("button", name="Show times in UTC").click()
+    page.get_by_role("button", name="Times are in").click()
 
     expect(time).to_have_text(utc)
     expect(created).to_have_text(re.compile(rf"{re.escape(utc)}\.\d{{6}}"))

@@ -57,7 +57,7 @@ def test_the_overview_leads_into_the_log_and_tells_a_plain_member_whom_to_ask(
         expect(page.get_by_text("MAL-1")).to_have_count(0)
         expect(page.get_by_text("evil-pad").first).to_be_visible()
         expect_no_violations(page)
-        page.get_by_role("link", name="1 blocked").click()
+        page.get_by_role("link", name="1 blocked", exact=True).click()
         expect(page.get_by_role("link", name="Remove filter: Decision is BLOCKED")).to_be_visible()
 
         page = visit(place.overview, "member", color_scheme=scheme, viewport=size)

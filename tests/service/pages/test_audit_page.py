@@ -661,13 +661,11 @@ async def test_the_histogram_says_when_and_narrows(world):
             "until": ["2026-03-04T18:00:00Z"],
         },
     ]
-    assert bars[0].text == (
-        "2026-03-04 12:00 to 2026-03-04 13:00 UTC: 2 blocked, 0 allowed, 0 other"
-    )
+    assert bars[0].text == ("2026-03-04 12:00 to 13:00 UTC: 2 blocked, 0 allowed, 0 other")
     assert {bar.attributes["href"] for bar in bars} <= {
         link.attributes["href"] for link in rows if "tabindex" not in link.attributes
     }
-    assert page.chart.attributes["aria-hidden"] == "true"
+    assert page.one("svg", **{"class": "chart"}).attributes["aria-label"] == "Rows by hour"
     edges = page.chart.attributes["data-edges"].split()
     assert (edges[0], edges[-1]) == ("2026-03-03T17:00:00Z", narrow[-1]["until"][0])
     assert len(edges) == 1 + 25
@@ -722,8 +720,44 @@ async def test_the_page_asks_for_its_rows_and_for_its_numbers_once(world, monkey
         monkeypatch.setattr(TenantLog, name, noted)
     await open_page(world, "?last=24h")
 
-    assert [name for name, _ in asked] == ["page", "summary"]
-    assert asked[0][1] is asked[1][1]
+    assert [name for name, _ in asked] == ["page", "summary", "summary"]  # and the day before
+    assert asked[0][1] is asked[1][1] is asked[2][1]
+
+
+async def test_a_window_is_compared_with_the_one_before(world):
+    for hours in (0, 0, 25):
+        world.clock.advance(hours=hours)
+        await add_install(world, package_name="left-pad")
+    page = await open_page(world, "?package=left-pad&last=24h", **world.admin)
+
+    assert "2 in the window before: -50 %" in page.one("main").text
+    assert page.all("path", **{"class": "before"})
+    bars = [bar.text for bar in page.all("a", tabindex="-1")]
+    assert any(text.endswith("0 allowed, 0 other; 2 in the window before") for text in bars)
+
+
+async def test_what_is_past_retention_is_not_compared_with(world):
+    """It would look like a rise."""
+    async with world.services.store.write() as work:
+        acme = await work.session.merge(world.acme)
+        await set_tier(work, acme, "free", BY_OPERATOR)
+    for days in (0, 5):
+        world.clock.advance(days=days)
+        await add_install(world, package_name="left-pad")
+
+    for last, is_compared in (("2d", False), ("3d", True), ("4d", False)):
+        page = await open_page(world, f"?package=left-pad&last={last}", **world.admin)
+        assert ("in the window before" in page.one("main").text) is is_compared, last
+
+
+async def test_the_rows_without_a_decision_are_a_link(world):
+    await add_install(world, package_name="left-pad")
+    page = await open_page(world)
+    link = next(one for one in page.all("a") if one.text.endswith(" other"))
+    others = await open_page(world, link.attributes["href"])
+
+    assert others.chips == ["Decision is not ALLOWED", "Decision is not BLOCKED"]
+    assert len(others.row_ids) == int(link.text.split()[0]) > 0
 
 
 @sample(4)

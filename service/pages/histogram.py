@@ -1,0 +1,312 @@
+"""Rows over time as bars: what the macro `over_time` (templates/histogram.html) draws.
+
+A page with a SummaryPanel (`summary_panel.load_summary_panel`) has all it takes: its template
+flushes `summary`, calls `over_time(summary)` if `summary.total`, and adds the script histogram.js.
+Others count rows in buckets of `bucket_of(query, now)`, and in those of `window_before` to compare
+with the time before, and give both to `draw`; the macro `drawing(histogram)` draws that alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
+
+from analytics.model.filters import Query
+from analytics.model.instants import format_us
+from analytics.query.buckets import Bucket
+from analytics.query.summaries import BucketCounts
+from service.pages.state import PageState
+
+BARS_MAX: Final = 200
+"""If there were more minutes or hours, hours or days are counted."""
+
+DAYS_MAX: Final = 400
+"""More days become bars of weeks, and so on: a tier may keep the rows of many years."""
+
+LABELS_MIN: Final = 4
+LABELS_MAX: Final = 6
+
+PLOT: Final = 52
+STRIP: Final = 20
+"""Heights in pixels: of the drawing above the zero line, and of blocked rows below it."""
+
+_EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)  # a Monday: weeks begin there
+_DAY: Final = timedelta(days=1)
+_STEPS: Final = tuple(timedelta(days=days) for days in (1, 7, 28, 364, 3_640))
+_INSTANT: Final = timedelta(microseconds=1)
+_SECOND_INSTANT: Final = datetime.min.replace(tzinfo=UTC) + _INSTANT
+_LEAST_PX: Final = 1.5
+"""Few rows are still visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The rows from `start` on for one step, and how many there were in the window before.
+
+    Its parts have heights in pixels: allowed and other rows on the scale of `most`, and blocked
+    rows on their own, as a spike of them is lost among a thousand times more others. `narrow` is
+    the link to only these rows.
+    """
+
+    start: datetime
+    until: datetime
+    allowed: int
+    blocked: int
+    other: int
+    before: int | None
+    allowed_height: float
+    other_height: float
+    blocked_height: float
+    narrow: str
+
+    @property
+    def total(self) -> int:
+        """All rows of the bar."""
+        return self.allowed + self.blocked + self.other
+
+
+@dataclass(frozen=True, slots=True)
+class AxisLabel:
+    """A boundary in time: the bar that begins there, its text, and whether a day begins there."""
+
+    place: int
+    text: str
+    is_day: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Bars without gaps, oldest first.
+
+    `most` is the top of the scale of allowed and other rows, `most_blocked` that of blocked ones:
+    round numbers that no bar exceeds. One that is 0 has no part of the drawing; `plot` is the
+    height above the zero line. `before` is an SVG path of the window before, in bars and pixels.
+    """
+
+    bars: list[Bar]
+    step: timedelta
+    most: int
+    most_blocked: int
+    plot: int
+    before: str
+
+    @property
+    def edges(self) -> list[str]:
+        """The start of each bar and the end of the last one, as in a URL."""
+        ends = [bar.until for bar in self.bars[-1:]]
+        return [_text(instant) for instant in (*(bar.start for bar in self.bars), *ends)]
+
+    @property
+    def is_by_day(self) -> bool:
+        """Whether the bars' starts differ by date, so that no time is shown."""
+        return self.step >= _DAY
+
+    @property
+    def unit(self) -> str:
+        """What a bar is, in words."""
+        short = {bucket.length: bucket.value for bucket in Bucket}
+        return short.get(self.step, f"{self.step.days} days")
+
+    @property
+    def scale(self) -> list[tuple[float, str]]:
+        """The numbers beside the drawing: their pixels from its top, and their texts."""
+        half, bottom = self.plot / 2, PLOT + STRIP
+        marks = [(0, self.most), (half, self.most // 2), (bottom, self.most_blocked)]
+        return [(self.plot, "0"), *((top, short_number(rows)) for top, rows in marks if rows)]
+
+    @property
+    def labels(self) -> list[AxisLabel]:
+        """Four to six labels at natural boundaries of UTC; fewer if there are fewer bars."""
+        starts = [bar.start for bar in self.bars]
+        return [
+            AxisLabel(place, *_label(starts[place], self.step, starts[-1] - starts[0]))
+            for place in axis_places(starts, self.step)
+        ]
+
+
+def bucket_of(query: Query, now: datetime) -> Bucket:
+    """The buckets to ask for: the shortest of which few enough fill the window."""
+    if query.since is None:
+        return Bucket.DAY
+    # Not `query.since + _INSTANT`, which would overflow for the last possible instant.
+    length = max((query.until or now) - query.since, _INSTANT)
+    short = (Bucket.MINUTE, Bucket.HOUR)
+    return next((each for each in short if length / each.length <= BARS_MAX), Bucket.DAY)
+
+
+def window_before(query: Query, bucket: Bucket, now: datetime) -> Query | None:
+    """`query` over as long a window before, shifted by whole buckets; None without a beginning."""
+    until = min(query.until or now, now)
+    if query.since is None or query.since >= until:
+        return None
+    # The last day begins at a full second, and is a fraction of one longer than a day.
+    shift = -((query.since - until + timedelta(seconds=1)) // bucket.length) * bucket.length
+    shift = max(shift, bucket.length)
+    try:
+        return replace(query, since=query.since - shift, until=min(until - shift, query.since))
+    except OverflowError:
+        return None
+
+
+def draw(
+    buckets: Sequence[BucketCounts],
+    bucket: Bucket,
+    query: Query,
+    state: PageState,
+    before: Sequence[BucketCounts] = (),
+) -> Histogram:
+    """The histogram of a summary's `buckets`; each bar links to `state` limited to its time.
+
+    `before` are the buckets of `window_before`.
+    """
+    step = _step(len(buckets), bucket)
+    if step != bucket.length:
+        before = ()  # longer steps begin at different places in the two windows
+    sums: dict[datetime, list[int]] = {}
+    for counted in buckets:
+        counts = sums.setdefault(_start(counted.start, step), [0, 0, 0])
+        for place, rows in enumerate((counted.blocked, counted.allowed, counted.other)):
+            counts[place] += rows
+    others = [allowed + other for _, allowed, other in sums.values()]
+    was = [each.allowed + each.other for each in before[: len(sums)]]
+    most = _round_up(max(others + was)) if any(others) else 0
+    most_blocked = _round_up(max((blocked for blocked, _, _ in sums.values()), default=0))
+    plot = (PLOT if most_blocked else PLOT + STRIP) if most else 0
+    scales = _Scale(most, plot), _Scale(most_blocked, PLOT + STRIP - plot)
+    path = [f"V{plot - scales[0].height(rows):g}h1" for rows in was if most]
+    totals = [each.allowed + each.blocked + each.other for each in before]
+    totals_before = [*totals, *[None] * len(sums)] if before else [None] * len(sums)
+    bars = [
+        _bar(start, step, counts, was_there, scales, query, state)
+        for (start, counts), was_there in zip(sums.items(), totals_before, strict=False)
+    ]
+    before_path = f"M0 {plot}{''.join(path)}" if path else ""
+    return Histogram(bars, step, most, most_blocked, plot, before_path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """From 0 to `most` rows over `pixels`."""
+
+    most: int
+    pixels: int
+
+    def height(self, rows: int) -> float:
+        return max(round(self.pixels * rows / self.most, 1), _LEAST_PX) if rows else 0
+
+
+def _bar(
+    start: datetime,
+    step: timedelta,
+    counts: list[int],
+    before: int | None,
+    scales: tuple[_Scale, _Scale],
+    query: Query,
+    state: PageState,
+) -> Bar:
+    """A bar, whose window is clipped to the query's: its link must not widen the query."""
+    since = max(start, query.since or start)
+    end = _end(start, step)
+    until = min(end, query.until or end)
+    blocked, allowed, other = counts
+    scale, scale_of_blocked = scales
+    allowed_height = scale.height(allowed)
+    return Bar(
+        start=since,
+        until=until,
+        allowed=allowed,
+        blocked=blocked,
+        other=other,
+        before=before,
+        allowed_height=allowed_height,
+        other_height=round(scale.height(allowed + other) - allowed_height, 1),
+        blocked_height=scale_of_blocked.height(blocked),
+        narrow=state.between(_text(since), _text(until)).href,
+    )
+
+
+def _every(minutes: int) -> Callable[[datetime], object]:
+    return lambda at: (at.toordinal() * 1_440 + at.hour * 60 + at.minute) // minutes
+
+
+_BOUNDARIES: Final = [
+    _every(each) for each in (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1_440)
+]
+_BOUNDARIES_OF_DAYS: Final[list[Callable[[datetime], object]]] = [
+    date.toordinal,
+    lambda at: (at.toordinal() - 1) // 7,  # the first of all days was a Monday
+    lambda at: (at.year, at.month, at.day >= 15),
+    lambda at: (at.year, at.month),
+    lambda at: (at.year, (at.month - 1) // 3),
+    lambda at: at.year,
+]
+"""From fine to coarse, what changes at a boundary."""
+
+
+def axis_places(starts: Sequence[datetime], step: timedelta) -> list[int]:
+    """The bars, of those that begin at `starts`, whose beginnings are labelled on the axis.
+
+    At the finest boundaries of which there are few enough; if these are too few, at every nth of
+    the next finer ones.
+    """
+    if not starts:
+        return []
+    previous = [max(starts[0], _SECOND_INSTANT) - _INSTANT, *starts]
+    finer = places = list(range(len(starts)))
+    for key in _BOUNDARIES_OF_DAYS if step >= _DAY else _BOUNDARIES:
+        changes = enumerate(zip(previous, starts, strict=False))
+        finer, places = places, [n for n, (a, b) in changes if key(a) != key(b)]
+        if len(places) <= LABELS_MAX:
+            break
+    if len(places) > LABELS_MAX:
+        return places[:: -(-len(places) // LABELS_MAX)]
+    if len(places) < LABELS_MIN:
+        places = max(places, finer[:: -(-len(finer) // LABELS_MAX)], key=len)
+    return places
+
+
+def _label(start: datetime, step: timedelta, length: timedelta) -> tuple[str, bool]:
+    """The text of a label, and whether a day begins there."""
+    if step >= _DAY:
+        return (f"{start:%b %Y}" if length > 366 * _DAY else f"{start.day} {start:%b}"), False
+    is_day = start.time() == time.min
+    return (f"{start:%a} {start.day} {start:%b}" if is_day else f"{start:%H:%M}"), is_day
+
+
+def short_number(rows: int) -> str:
+    """A round number for the axis: `400`, `5,000`, `40k`, `2M`."""
+    for unit, letter in ((1_000_000, "M"), (1_000, "k")):
+        if rows >= max(unit, 10_000):
+            return f"{rows / unit:g}{letter}"
+    return f"{rows:,}"
+
+
+def _round_up(rows: int) -> int:
+    """The next number of the form 1, 2, 4 or 5 times a power of ten: half of it is round, too."""
+    scale = 10 ** max(len(str(rows)) - 1, 0)
+    return next(scale * step for step in (1, 2, 4, 5, 10) if scale * step >= rows) if rows else 0
+
+
+def _step(buckets: int, bucket: Bucket) -> timedelta:
+    """The length of a bar: the bucket's, unless there are too many days."""
+    if bucket is not Bucket.DAY:
+        return bucket.length
+    return next((step for step in _STEPS if buckets * _DAY / step < DAYS_MAX), _STEPS[-1])
+
+
+def _start(instant: datetime, step: timedelta) -> datetime:
+    try:
+        return _EPOCH + (instant - _EPOCH) // step * step
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _end(start: datetime, step: timedelta) -> datetime:
+    try:
+        return start + step
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _text(instant: datetime) -> str:
+    return format_us(instant).replace(".000000Z", "Z")
