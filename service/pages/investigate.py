@@ -1,7 +1,7 @@
 """The pages about one row, one CI run and one package."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 from quart import Blueprint, url_for
@@ -9,24 +9,34 @@ from quart.typing import ResponseReturnValue
 
 from analytics.export.wire import json_objects
 from analytics.model.ecosystems import Ecosystem
+from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, Condition, Query, Term, parse_query
 from service.access.roles import Capability
 from service.audit import saved_searches
 from service.audit.query_service import find_entry
 from service.audit.tenant_log import TenantLog, open_log
+from service.packages.ecosystem import InvalidPackageName, Release
+from service.packages.names import canonical_name
+from service.packages.policy.check import check_release
+from service.packages.policy.exceptions import list_exceptions
+from service.packages.policy.policy_api import PolicyServices
+from service.packages.policy.repository import find_revision
 from service.pages.navigation import may
-from service.pages.page import Page, View, bind_form, page_get
+from service.pages.page import FormState, Page, View, bind_form, page_get
 from service.pages.rows import LogRow, Pivot, load_log_rows, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.state import retention_window
+from service.pages.state import PageState, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
+    SummaryGroup,
     SummaryUnavailable,
     load_groups,
+    load_summary_panel,
     of_log,
     or_unavailable,
 )
+from service.web.dependencies import group_of
 from service.web.endpoint import Call
 from service.web.models import Request
 from service.web.templates import render_template
@@ -37,10 +47,16 @@ _Text = Annotated[str, Meta(min_length=1)]
 
 
 class PackageQuery(Request):
-    """A package, of one ecosystem or of all that have it."""
+    """A package, of one ecosystem or of all that have it; and of its versions the one in doubt."""
 
     name: _Text
     ecosystem: Ecosystem | None = None
+    version: _Text | None = None
+
+
+THROUGH_MAX: Final = 50
+"""How many installs that got through are listed; the audit log lists all."""
+_EXCEPTIONS_MAX: Final = 20
 
 
 @Page(
@@ -52,22 +68,26 @@ class PackageQuery(Request):
     is_streamed=True,
 )
 async def package_page(call: Call[DashboardServices], query: PackageQuery) -> View:
-    """One package: its versions, and the jobs, keys and people that asked for it."""
+    """One package: who got it, which versions were blocked, and what the policy says of them."""
     services, org = call.services, call.org
     state = of_log(org.slug, package=query.name)
     if query.ecosystem is not None:
         state = state.only("ecosystem", query.ecosystem)
     now, store = services.clock(), services.store
     log = await open_log(store, services.audit.lake, org, now)
-    versions = await load_groups(store, log, state, ["ecosystem", "version"])
+    installs = replace(state, parameters={**state.parameters, "decision": tuple(Decision)})
+    versions = await load_groups(store, log, installs, ["ecosystem", "version"])
     groups = [] if isinstance(versions, SummaryUnavailable) else versions
-    ecosystems = (group.values["ecosystem"] for group in groups)
+    ecosystems = [query.ecosystem, *(group.values["ecosystem"] for group in groups)]
+    of_version = installs.only("version", query.version) if query.version else installs
+    through = of_version.only("decision", Decision.ALLOWED)
     page = {
         "name": query.name,
         "ecosystem": query.ecosystem,
-        # The one to ask the policy about; None if no row names one.
-        "policy_ecosystem": query.ecosystem or next(filter(None, ecosystems), None),
+        "version": query.version,
         "state": state,
+        "through": through,
+        "through_max": THROUGH_MAX,
         "versions": versions,
         "totals": {
             "rows": sum(group.rows for group in groups),
@@ -75,11 +95,63 @@ async def package_page(call: Call[DashboardServices], query: PackageQuery) -> Vi
             "first": min((group.first for group in groups), default=None),
             "last": max((group.last for group in groups), default=None),
         },
-        "jobs": Later(lambda: load_groups(store, log, state, ["subject"])),
-        "actors": Later(lambda: load_groups(store, log, state, ["actor"])),
+        "chart": Later(
+            lambda: load_summary_panel(store, log, parse_query(installs.filters), now, installs, [])
+        ),
+        "installs": Later(lambda: _rows(call, log, through)),
+        "jobs": Later(lambda: load_groups(store, log, of_version, ["subject"])),
+        "actors": Later(lambda: load_groups(store, log, of_version, ["actor"])),
         "retention": retention_window(org, now),
+        # The one to ask the policy about; None if no row names one.
+        **await _policy_on(call, query.name, next(filter(None, ecosystems), None), groups),
     }
-    return {"page": page}
+    return {"page": page, "form_state": FormState()}
+
+
+async def _rows(
+    call: Call[DashboardServices], log: TenantLog, state: PageState
+) -> list[LogRow] | SummaryUnavailable:
+    """The newest rows of `state`."""
+    query = parse_query(state.filters)
+    rows = await or_unavailable(log.page(query, THROUGH_MAX, time_max_s=GLANCE_MAX_S))
+    if isinstance(rows, SummaryUnavailable):
+        return rows
+    texts = json_objects(rows, call.org.id)
+    return await load_log_rows(call.services, call.org, texts, state, call.services.clock())
+
+
+async def _policy_on(
+    call: Call[DashboardServices], name: str, ecosystem: str | None, groups: list[SummaryGroup]
+) -> View:
+    """What blocks each version now at any age, and requests for exceptions.
+
+    Nothing for callers who may not read the policy, or if no such package can exist.
+    """
+    view: dict[str, Any] = {"policy_ecosystem": ecosystem, "rules": {}, "exceptions": ()}
+    if ecosystem not in set(Ecosystem) or not may(call.caller, Capability.POLICY_READ, call.org):
+        return view
+    try:
+        canonical = canonical_name(Ecosystem(ecosystem), name)
+    except InvalidPackageName:
+        return view
+    on_package = await group_of(PolicyServices).policies.of(
+        call.org, Ecosystem(ecosystem), canonical
+    )
+    for group in groups:
+        if group.values["ecosystem"] == ecosystem:
+            release = Release(Ecosystem(ecosystem), canonical, group.values["version"] or "")
+            verdict = check_release(on_package, release, call.services.clock())
+            if verdict.is_blocked:
+                view["rules"][group.values["version"]] = verdict.reason
+    async with call.read() as session:
+        revision = await find_revision(session, call.org.id)
+        requests = await list_exceptions(
+            session, call.org.id, None, _EXCEPTIONS_MAX, ecosystem=ecosystem, package=canonical
+        )
+    in_force = 0 if revision is None else revision.revision
+    versions = {version: version for group in groups if (version := group.values["version"])}
+    choices = [*versions.items(), ("", "every version")]
+    return view | {"exceptions": requests, "in_force": in_force, "choices": choices}
 
 
 async def _row(call: Call[DashboardServices], audit_id: str) -> tuple[LogRow, Later[list[Pivot]]]:

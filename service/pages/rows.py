@@ -94,6 +94,11 @@ class LogRow:
         return self.entry["packageName"] is not None or self.entry["decision"] is not None
 
     @property
+    def at(self) -> datetime:
+        """When it happened."""
+        return datetime.fromisoformat(self.entry["created_at"])
+
+    @property
     def run_link(self) -> str | None:
         """The page of its CI run at the provider, if its token was verified and that is known."""
         entry, source = self.entry, self.entry["actor_source"]

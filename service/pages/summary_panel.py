@@ -258,6 +258,11 @@ class SummaryGroup:
     last: datetime
     href: str | None
 
+    @property
+    def is_through(self) -> bool:
+        """Whether any of them was not blocked."""
+        return self.rows > self.blocked
+
 
 async def load_groups(
     store: Store,

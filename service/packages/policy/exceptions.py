@@ -313,12 +313,17 @@ async def _check_room(
 
 
 async def list_exceptions(
-    session: AsyncSession, tenant_id: str, state: str | None, limit: int
+    session: AsyncSession, tenant_id: str, state: str | None, limit: int, **of: str | None
 ) -> Sequence[PolicyException]:
-    """Up to `limit` of the organisation's requests in `state` (None: any), newest first."""
+    """Up to `limit` of the organisation's requests in `state` (None: any), newest first.
+
+    Only those whose columns have the values in `of`; None is any.
+    """
     newest_first = _of_state(tenant_id, state).order_by(
         PolicyException.requested_at.desc(), PolicyException.id.desc()
     )
+    chosen = {name: value for name, value in of.items() if value is not None}
+    newest_first = newest_first.filter_by(**chosen)
     return (await session.scalars(newest_first.limit(limit))).all()
 
 
