@@ -9,7 +9,7 @@ from quart import Blueprint
 
 from service.access.roles import Capability
 from service.core.errors import Invalid
-from service.core.text_rules import parse_reason
+from service.core.text_rules import is_plain, parse_reason
 from service.pages.page import ANYWHERE, Form, FormState, Page, View
 from service.pages.services import DashboardServices
 from service.pages.trust.binding_form import faults_of
@@ -21,6 +21,7 @@ from service.trust.bindings.repository_revocation import (
     Repository,
     RevocationRequest,
     digest_of,
+    find_ids_of,
     list_active_of,
 )
 from service.trust.refusals import REPOSITORY_NOT_BOUND
@@ -93,6 +94,15 @@ async def load_repository_view(
     view = RepositoryView([(url, url) for url in call.services.bindings.issuers], typed)
     if not typed:
         return view
+    named = typed.get("repository_id", "")
+    if named and not named.isdecimal() and is_plain(typed.get("issuer", "")):
+        async with call.read() as session:
+            ids = await find_ids_of(session, call.org.id, typed.get("issuer", ""), named)
+        if len(ids) > 1:
+            several = f"{len(ids)} repositories have this name: type one of {', '.join(ids)}"
+            return replace(view, faults={"repository_id": several}, status=Invalid.status)
+        if ids:
+            typed = {**typed, "repository_id": ids[0]}
     try:
         repository = Repository.parse(typed.get("issuer"), typed.get("repository_id"))
     except Invalid as fault:
@@ -110,7 +120,7 @@ async def load_repository_view(
         return replace(view, fault=missing.text, status=missing.status)
     return replace(
         view,
-        typed={**typed, "repository_id": repository.repository_id},
+        typed={**typed, "repository_id": repository.repository_id, "name": named},
         rows=rows,
         total=len(bindings),
         listed=digest_of(binding.id for binding in bindings),

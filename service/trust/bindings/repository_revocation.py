@@ -9,11 +9,13 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.access.callers import Caller
+from service.ci.providers import job_parts
 from service.core.errors import ReasonInvalid
 from service.core.text_rules import is_plain, parse_reason
 from service.store.store import UnitOfWork
 from service.store.tables import Binding, Organisation
 from service.trust.bindings.changes import revoke_bindings
+from service.trust.bindings.repository import list_active
 from service.trust.bindings.rules import parse_repository_id
 from service.trust.refusals import (
     BINDING_IDS_NOT_STRINGS,
@@ -81,6 +83,19 @@ def parse_revocation(body: Mapping[str, Any]) -> RevocationRequest:
         raise UNKNOWN_FIELD(value=", ".join(unknown))
     listed = None if binding_ids is None else digest_of(binding_ids)
     return RevocationRequest(repository, parse_reason(reason), listed)
+
+
+async def find_ids_of(
+    session: AsyncSession, tenant_id: str, issuer: str, name: str
+) -> Sequence[str]:
+    """The ids of repositories in active bindings whose path, or its last part, is `name`."""
+    ids = {
+        each.repository_id: None
+        for each in await list_active(session, tenant_id)
+        if each.issuer == issuer and (parts := job_parts(each.sub_pattern)) is not None
+        if name.casefold() in {parts[0].casefold(), parts[0].casefold().rpartition("/")[2]}
+    }
+    return [id_ for id_ in ids if id_ is not None]
 
 
 async def list_active_of(

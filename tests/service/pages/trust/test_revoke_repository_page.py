@@ -38,6 +38,30 @@ async def test_three_actions_from_the_list_to_a_revoked_repository(world: World)
     assert len({row["request_id"] for row in rows}) == 1
 
 
+async def test_a_repository_is_found_by_its_name(world: World):
+    """By its path or the last part of it, in any case; people know no numbers."""
+    await world.bind(sub_pattern="repo:acme/Storefront:ref:refs/heads/main", repository_id="42")
+    await world.bind(sub_pattern="repo:acme/other:ref:refs/heads/main", repository_id="43")
+    for name in ("acme/storefront", "Storefront", "42"):
+        page = await see(world, f"{PATH}?issuer={ISSUER}&repository_id={name}")
+        assert "1 active binding of repository" in page.one("main").text
+        assert page.values("repository_id") == ["42"]
+
+
+async def test_a_name_that_several_repositories_have_is_not_guessed(world: World):
+    await world.bind(sub_pattern="repo:acme/app:x", repository_id="1")
+    await world.bind(sub_pattern="repo:other/app:x", repository_id="2")
+    owner = world.session("owner")
+    for name, status, said in (
+        ("app", 400, "2 repositories have this name: type one of"),
+        ("none", 400, "repository_id must be a positive integer string"),
+    ):
+        answer = await world.client.get(
+            f"{PATH}?issuer={ISSUER}&repository_id={name}", headers=owner
+        )
+        assert said in (await shown(answer, status)).html
+
+
 async def test_the_form_asks_for_issuer_and_repository(world: World):
     """Two issuers may use the same number."""
     await bound(world, "a")
