@@ -77,6 +77,7 @@ from service.pages.trust import (
     bindings_page,
     create_page,
     explain_page,
+    map_page,
     rejected_page,
     repository_page,
 )
@@ -243,6 +244,7 @@ _BLUEPRINTS: Final = (
     create_page.blueprint,
     repository_page.blueprint,
     explain_page.blueprint,
+    map_page.blueprint,
     rejected_page.blueprint,
     exports.blueprint,
     reports.blueprint,

@@ -142,29 +142,6 @@ async def bindings_show(client: Client, slug: str, binding_id: str) -> CommandRe
     return CommandResult(binding, lines)
 
 
-@api_command(bindings, "map")
-async def bindings_map(client: Client, slug: str) -> CommandResult:
-    """Show what the active bindings of each repository installed in 30 days."""
-    answer = await client.get(org_path(slug, "trust/map"))
-    lines = [
-        [
-            repository["name"],
-            binding["job"],
-            binding["team"] or binding["project"] or slug,
-            (binding["installs"] or {}).get("allowed"),
-            (binding["installs"] or {}).get("blocked"),
-            binding["last_used_at"],
-        ]
-        for repository in answer["repositories"]
-        for binding in repository["bindings"]
-    ]
-    columns = ["repository", "job", "may act for", "installs", "blocked", "last used"]
-    table = Table(f"Map of trust of {slug}", columns, lines)
-    unbound = answer["unbound"]
-    notes = [f"{unbound['allowed']:,} installs without a binding"] if unbound else []
-    return CommandResult(answer, notes, table)
-
-
 @api_command(bindings, "revoke", changes=True, needs_org=False)
 @click.argument("binding_id", required=False)
 @click.option("--org", "slug", metavar="SLUG", help=_ORG_HELP)

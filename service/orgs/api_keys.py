@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Self
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import ColumnElement, and_, exists, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -225,18 +225,30 @@ async def count_expiring_keys(session: AsyncSession, now: datetime) -> dict[str,
 
     Not those that were rotated: what uses them gets the new one meanwhile.
     """
-    successor = aliased(ApiKey)
     counts = await session.execute(
         select(ApiKey.tenant_id, func.count())
-        .where(
-            ApiKey.revoked_at.is_(None),
-            ApiKey.expires_at > now,
-            ApiKey.expires_at <= now + EXPIRES_NEXT,
-            ~exists().where(successor.replaces == ApiKey.id, successor.revoked_at.is_(None)),
-        )
+        .where(_ends_within(EXPIRES_NEXT, now))
         .group_by(ApiKey.tenant_id)
     )
     return {row[0]: row[1] for row in counts}
+
+
+async def list_expiring_keys(
+    session: AsyncSession, tenant_id: str, now: datetime, limit: int
+) -> Sequence[ApiKey]:
+    """Up to `limit` live keys that end within EXPIRES_SOON and were not rotated, the next first."""
+    ending = select(ApiKey).where(ApiKey.tenant_id == tenant_id, _ends_within(EXPIRES_SOON, now))
+    return (await session.scalars(ending.order_by(ApiKey.expires_at).limit(limit))).all()
+
+
+def _ends_within(length: timedelta, now: datetime) -> ColumnElement[bool]:
+    successor = aliased(ApiKey)
+    return and_(
+        ApiKey.revoked_at.is_(None),
+        ApiKey.expires_at > now,
+        ApiKey.expires_at <= now + length,
+        ~exists().where(successor.replaces == ApiKey.id, successor.revoked_at.is_(None)),
+    )
 
 
 def parse_overlap(text: str) -> timedelta:

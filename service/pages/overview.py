@@ -1,14 +1,17 @@
-"""The home page, and the overview: the last day at a glance, each part for who may see it all."""
+"""The home page, and the overview: what needs attention, trends, and who did what."""
 
-from dataclasses import dataclass, replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.formats import ExportFormat, format_label
 from analytics.export.wire import json_objects
+from analytics.model import org_envelopes as people
 from analytics.model.envelopes import (
     ADMIN_EVENTS,
     BlocklistHit,
@@ -16,10 +19,10 @@ from analytics.model.envelopes import (
     InstallAllowed,
     OssFirstParty,
 )
-from analytics.model.events import Decision
 from analytics.model.filters import FILTER_COLUMNS, literal, parse_query
+from analytics.model.instants import format_us, midnight, utc_day
 from analytics.model.rows import VerdictSource
-from analytics.query.aggregates import TOP_MAX
+from analytics.query.buckets import Bucket
 from analytics.query.summaries import ValueCount
 from service.access.callers import Caller, MemberPrincipal
 from service.access.roles import Capability
@@ -28,32 +31,41 @@ from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
 from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
+from service.pages.attention import load_attention
 from service.pages.audit_page import blueprint
 from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
 from service.pages.page import Page, View
-from service.pages.rows import CI_SOURCE_PREFIX, LogRow, load_log_rows, pretty_json
+from service.pages.reports import SIGN_INS
+from service.pages.rows import LogRow, load_log_rows, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.state import WINDOWS, PageState, retention_window
+from service.pages.state import PageState, retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
     Facet,
-    SummaryPanel,
     SummaryUnavailable,
     load_facet,
-    load_summary_panel,
     or_unavailable,
 )
 from service.store.organisations import get_org_by_id, list_live_keys
 from service.store.tables import Organisation
-from service.trust.bindings.repository import BindingCounts, count_active
+from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
 from service.web.dependencies import group_of, receives
 from service.web.endpoint import Call
 from service.web.templates import render_template
 
 home = Blueprint("home", __name__)
+
+
+@home.app_template_filter()
+def change(rows: int, before: int | None) -> str:
+    """By how much `rows` are more than `before`; empty if that is not known."""
+    if before is None or rows == before == 0:
+        return ""
+    return f"{100 * (rows - before) / before:+.0f} %" if before else "new"
+
 
 for text_filter in (age, cut, format_label, grouped, initials, job_label, literal, pretty_json):
     home.add_app_template_filter(text_filter)
@@ -112,7 +124,7 @@ async def first_steps(
     caller: Caller,
     org: Organisation,
     log: TenantLog,
-    bindings: BindingCounts,
+    has_bindings: bool,
 ) -> list[FirstStep]:
     """The steps for a caller who may take them all; none once installs arrive, and for others."""
     if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
@@ -136,7 +148,7 @@ async def first_steps(
             "Trust a CI job",
             "Rows of requests with its token then name the job, its run and its repository.",
             url_for("dashboard_create_binding.new_page", slug=org.slug),
-            bool(bindings.active),
+            has_bindings,
         ),
         FirstStep(
             "Send the first row",
@@ -153,18 +165,50 @@ async def first_steps(
     ]
 
 
-WINDOW: Final = "24h"
-"""The period of this page, as in the audit page's URL."""
-
-LENGTH: Final[timedelta] = WINDOWS[WINDOW]
-CHANGES_MAX: Final = 10
+DAYS: Final = 30
+CHANGES_MAX: Final = 7
+MOVERS_MAX: Final = 7
+TOP: Final = 4
+PACKAGES_MAX: Final = 1_000
+"""With more different packages in a window, it is not known which are new in it."""
 OWNERS_MAX: Final = 10
 """How many owners are named to members who lack a capability."""
+
+ROUTINE: Final = (
+    *SIGN_INS,
+    people.SignedOut.event,
+    people.SessionIssued.event,
+    people.SessionRevoked.event,
+    people.InstallTokenIssued.event,
+)
+"""Events that are counted in one line: they are many, and change nothing."""
+CHANGES: Final = tuple(event for event in ADMIN_EVENTS if event not in ROUTINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """Rows of the 30 whole days before today, of the 30 days `before` them if kept, and of today.
+
+    `now` and `was` draw both by day on one scale, in a box of 29 by 36.
+    """
+
+    title: str
+    href: str
+    rows: int
+    before: int | None
+    today: int
+    now: str
+    was: str
+
+
+def _drawn(days: Sequence[int], most: int) -> str:
+    points = (f"{day} {35 - 33 * rows / (most or 1):.1f}" for day, rows in enumerate(days))
+    return f"M{' '.join(points)}"
 
 
 @dataclass(frozen=True, slots=True)
 class _LogParts:
-    """The last day of the audit log, and the latest changes, from one snapshot.
+    """The last 30 whole days of the audit log, and the latest changes, from one snapshot.
 
     Each part is loaded when the template awaits it; it is SummaryUnavailable if that fails.
     """
@@ -172,42 +216,94 @@ class _LogParts:
     services: DashboardServices
     log: TenantLog
     now: datetime
-    state: PageState
+    path: str
 
     @property
     def view(self) -> View:
         """The parts, of which nothing is loaded yet."""
-        blocked = self.state.only("decision", "BLOCKED")
-        installs = replace(
-            self.state, parameters={**self.state.parameters, "decision": tuple(Decision)}
-        )
-        jobs = self.state.beginning("actor_source", CI_SOURCE_PREFIX)
+        window = self._window(DAYS, 0)
         return {
-            "state": self.state,
-            "all_changes": self._all_changes,
-            "summary": Later(self._summary),
-            "blocked_packages": Later(lambda: self._facet("package", blocked)),
-            "ci_jobs": Later(lambda: self._facet("subject", jobs)),
-            "ecosystems": Later(lambda: self._facet("ecosystem", installs)),
+            "window": window,
+            "since": self.day(DAYS),
+            "routine_rows": self._of_events(ROUTINE),
+            "all_changes": self._of_events(CHANGES).of_all_time(),
+            "trends": Later(self._trends),
+            "movers": Later(self._movers),
+            "jobs": Later(lambda: self._facet("subject", window)),
+            "actors": Later(lambda: self._facet("actor", window)),
             "changes": Later(self._changes),
+            "routine": Later(self._routine),
         }
 
-    @property
-    def _all_changes(self) -> PageState:
-        """The audit page with every change to the organisation, and nothing else."""
-        return PageState({"event": ADMIN_EVENTS}, self.state.path)
+    def _of_events(self, events: Sequence[str]) -> PageState:
+        return PageState({"since": (self.day(DAYS),), "event": tuple(events)}, self.path)
 
-    async def _summary(self) -> SummaryPanel | SummaryUnavailable:
-        query = parse_query(self.state.as_of(self.now).filters)
-        return await load_summary_panel(
-            self.services.store, self.log, query, self.now, self.state, ["actor"]
+    def day(self, ago: int) -> str:
+        return format_us(midnight(utc_day(self.now - timedelta(days=ago)))).replace(".000000", "")
+
+    def _window(self, first: int, last: int) -> PageState:
+        """Whole days, from `first` days ago until the beginning of `last` days ago."""
+        bounds = {"since": (self.day(first),), "until": (self.day(last),)}
+        return PageState({**bounds, "decision": ("ALLOWED",)}, self.path)
+
+    async def _trends(self) -> list[Trend] | SummaryUnavailable:
+        query = parse_query({"since": [self.day(2 * DAYS)]})
+        summary = await or_unavailable(
+            self.log.summary(query, Bucket.DAY, GLANCE_MAX_S, ["decision"])
         )
+        if isinstance(summary, SummaryUnavailable):
+            return summary
+        by_day = {format_us(each.start)[:10]: each for each in summary.buckets}
+        days = [by_day.get(self.day(ago)[:10]) for ago in range(2 * DAYS, -1, -1)]
+        is_kept = self.log.floor is None or self.day(2 * DAYS) >= format_us(self.log.floor)
+        trends = []
+        for title, decision in (("Let through", "allowed"), ("Blocked", "blocked")):
+            rows = [0 if each is None else getattr(each, decision) for each in days]
+            before, now, most = rows[:DAYS], rows[DAYS:-1], max(rows[:-1])
+            trends.append(
+                Trend(
+                    title=title,
+                    href=self._window(DAYS, 0).only("decision", decision.upper()).href,
+                    rows=sum(now),
+                    before=sum(before) if is_kept else None,
+                    today=rows[-1],
+                    now=_drawn(now, most),
+                    was=_drawn(before, most) if is_kept else "",
+                )
+            )
+        return trends
+
+    async def _movers(self) -> dict[str, Any] | SummaryUnavailable:
+        """The packages with most change, and how many had no install in the 30 days before."""
+        queries = [
+            parse_query(self._window(first, first - DAYS).filters) for first in (DAYS, 2 * DAYS)
+        ]
+        values = await or_unavailable(
+            asyncio.gather(
+                *(
+                    self.log.values(query, "package_name", PACKAGES_MAX, GLANCE_MAX_S)
+                    for query in queries
+                )
+            )
+        )
+        if isinstance(values, SummaryUnavailable):
+            return values
+        now, before = map(dict, values)
+        is_all = max(len(now), len(before)) < PACKAGES_MAX
+        # Of what is not among the most frequent ones, it is not known how frequent it is.
+        known = now.keys() | before.keys() if is_all else now.keys() & before.keys()
+        rows_of = {name: (now.get(name, 0), before.get(name, 0)) for name in known}
+        most = sorted(known, key=lambda name: (-abs(rows_of[name][0] - rows_of[name][1]), name))
+        return {
+            "packages": [(name, *rows_of[name]) for name in most[:MOVERS_MAX]],
+            "new": len(now.keys() - before.keys()) if is_all else None,
+        }
 
     async def _facet(self, name: str, state: PageState) -> Facet | SummaryUnavailable:
         """The most frequent values of `name` among the rows of `state`."""
-        query = parse_query(state.as_of(self.now).filters)
+        query = parse_query(state.filters)
         values = await or_unavailable(
-            self.log.values(query, FILTER_COLUMNS[name], TOP_MAX, GLANCE_MAX_S)
+            self.log.values(query, FILTER_COLUMNS[name], TOP, GLANCE_MAX_S)
         )
         if isinstance(values, SummaryUnavailable):
             return values
@@ -216,39 +312,46 @@ class _LogParts:
 
     async def _changes(self) -> list[LogRow] | SummaryUnavailable:
         """The latest changes to the organisation within its retention."""
-        query = parse_query(self._all_changes.filters)
+        state = self._of_events(CHANGES).of_all_time()
+        query = parse_query(state.filters)
         rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
         if isinstance(rows, SummaryUnavailable):
             return rows
         org = self.log.org
         texts = json_objects(rows, org.id)
-        return await load_log_rows(self.services, org, texts, self._all_changes, self.now)
+        return await load_log_rows(self.services, org, texts, state, self.now)
+
+    async def _routine(self) -> int | SummaryUnavailable:
+        query = parse_query(self._of_events(ROUTINE).filters)
+        return await or_unavailable(self.log.count(query, GLANCE_MAX_S))
 
 
 @Page(blueprint, "", "overview.html", needs=None, is_streamed=True)
 async def overview_page(call: Call[DashboardServices]) -> View:
     """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
     services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
-    trust, log, owners = None, None, []
+    trust, log, rows, owners = None, None, None, []
     steps: list[FirstStep] = []
     if may(caller, Capability.OIDC_READ, org):
         async with call.read() as session:
-            bindings = await count_active(session, org.id, now - LENGTH)
-            rejected = await count_rejected(session, org.id, now - LENGTH)
-        trust = {"bindings": bindings, "rejected": rejected}
+            bindings = await count_by_state(session, org.id)
+            rejected = await count_rejected(session, org.id, now - timedelta(days=DAYS))
+        trust = {"rejected": rejected}
+    since = format_us(midnight(utc_day(now - timedelta(days=DAYS))))
     if may(caller, Capability.AUDIT_READ, org):
         rows = await open_log(services.store, services.audit.lake, org, now)
-        last_day = PageState({"last": (WINDOW,)}, url_for("dashboard.audit_page", slug=org.slug))
-        log = _LogParts(services, rows, now, last_day).view
+        log = _LogParts(services, rows, now, url_for("dashboard.audit_page", slug=org.slug)).view
         if trust is not None:
-            steps = await first_steps(services, caller, org, rows, bindings)
+            steps = await first_steps(services, caller, org, rows, bool(bindings["active"]))
     if trust is None or log is None:
         async with call.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
+    unused = 0 if trust is None else bindings["unused"]
     refusal = await group_of(ClockGuard).refusal()
     return {
         "retention": retention_window(org, now),
         "role": caller.role if isinstance(caller, MemberPrincipal) else None,
+        "attention": Later(lambda: load_attention(call, rows, since, unused)),
         "trust": trust,  # as `log`, None for those who may not see it
         "log": log,
         "owners": owners,  # some, who could grant access

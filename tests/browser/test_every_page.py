@@ -43,6 +43,7 @@ NAMELESS = (
     f"{ORG}/bindings/explain",
     f"{ORG}/bindings/revoke",
     f"{ORG}/packages?name=nothing",
+    f"{ORG}/trust/map",
     f"{ORG}/runs?run_id=nothing",
     f"{ORG}/policy/check",
     f"{ORG}/policy/exceptions/new",

@@ -18,6 +18,7 @@ from service.web.endpoint import Call
 
 LISTED_MAX: Final = 250
 _OWNERS_MAX: Final = 3
+_OWN_MAX: Final = 20
 
 blueprint = Blueprint(
     "dashboard_exceptions", __name__, url_prefix="/admin/ui/orgs/<slug>/policy/exceptions"
@@ -61,10 +62,12 @@ async def exceptions_page(call: Call[DashboardServices]) -> View:
     takes=("ecosystem", "package", "version"),
 )
 async def new_exception(call: Call[DashboardServices]) -> View:
-    """Some owners who could allow an exception."""
+    """Some owners who could allow an exception, and what the caller asked for before."""
+    by = call.by.actor
     async with call.read() as session:
         owners = await list_owners(session, call.org, _OWNERS_MAX)
-    return {"owners": [owner.email for owner in owners], "ecosystems": CHOICES}
+        own = await list_exceptions(session, call.org.id, None, _OWN_MAX, requested_by=by)
+    return {"owners": [owner.email for owner in owners], "ecosystems": CHOICES, "own": own}
 
 
 def _actors(listed: Sequence[PolicyException]) -> set[str]:

@@ -228,24 +228,6 @@ async def list_active(session: AsyncSession, tenant_id: str) -> Sequence[Binding
     return await rows_of(session, active, BindingTerms)
 
 
-class BindingCounts(NamedTuple):
-    """The number of active bindings, and how many of them are in use."""
-
-    active: int
-    never_used: int
-    used_lately: int
-
-
-async def count_active(session: AsyncSession, tenant_id: str, lately: datetime) -> BindingCounts:
-    """The number of the organisation's active bindings, and how many were used since `lately`."""
-    counts = select(
-        func.count(),
-        func.count().filter(Binding.last_used_at.is_(None)),
-        func.count().filter(Binding.last_used_at >= lately),
-    ).where(Binding.tenant_id == tenant_id, Binding.revoked_at.is_(None))
-    return BindingCounts(*(await session.execute(counts)).one())
-
-
 async def count_by_state(session: AsyncSession, tenant_id: str) -> dict[str, int]:
     """The number of the organisation's bindings that are active, unused (and active), revoked."""
     is_active = Binding.revoked_at.is_(None)

@@ -1,0 +1,164 @@
+"""What of an organisation needs attention, each with the action that settles it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from quart import url_for
+
+from analytics.model.ecosystems import Ecosystem
+from analytics.model.envelopes import BlocklistHit
+from analytics.model.filters import literal, parse_query
+from service.access.roles import Capability
+from service.audit.tenant_log import TenantLog
+from service.ci.providers import job_label
+from service.orgs.api_keys import list_expiring_keys
+from service.packages.policy.exceptions import OPEN, OPEN_MAX, list_exceptions
+from service.pages.display_names import ago, find_names
+from service.pages.navigation import may
+from service.pages.services import DashboardServices
+from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
+from service.pages.trust.failures import failure_of
+from service.trust.rejected.rejected_api import RejectedFilter, list_resolved
+from service.web.endpoint import Call
+
+EACH_MAX: Final = 3
+"""How many things of one kind have a line each; all of them are on the page it leads to."""
+
+DECIDED_LATELY: Final = timedelta(days=7)
+_PACKAGES_MAX: Final = 20
+_GROUPS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing: what and why, since when, and the `action` at `href`. It is harm, or waits."""
+
+    icon: str
+    title: str
+    why: str
+    at: datetime | None
+    action: str
+    href: str
+    is_harm: bool = False
+
+
+async def load_attention(
+    call: Call[DashboardServices], log: TenantLog | None, since: str, unused: int
+) -> list[Item]:
+    """What needs the caller's attention as of now, most severe first. Raises StoreUnavailable.
+
+    `log` is None for those who may not read it; installs are those from `since` on. `unused` is how
+    many bindings were never used, or 0 for those who may not see them.
+    """
+    affected = await or_unavailable(_affected(call.org.slug, log, since)) if log else []
+    items: list[Item] = []
+    if isinstance(affected, SummaryUnavailable):
+        why = "It takes too long." if affected == "slow" else "Stored data is missing or damaged."
+        page = url_for("dashboard.audit_page", slug=call.org.slug, event=BlocklistHit.event)
+        title = "What got through before it was blocked is not known"
+        items.append(Item("alert", title, why, None, "Open the blocked rows", page))
+    else:
+        items += affected
+    if may(call.caller, Capability.OIDC_READ, call.org):
+        items += await _rejected(call)
+    items += await _exceptions(call)
+    if may(call.caller, Capability.ORG_ADMIN, call.org):
+        items += await _keys(call)
+    if unused:
+        title = f"{unused:,} binding{'s were' if unused > 1 else ' was'} never used"
+        href = url_for("dashboard_bindings.bindings_page", slug=call.org.slug, state="unused")
+        items.append(Item("link", title, "Trust that no job has needed yet.", None, "Review", href))
+    return items
+
+
+async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:
+    """Releases that were installed before a rule blocked them, as the rows of both tell."""
+    hits = parse_query({"since": [since], "event": [BlocklistHit.event]})
+    packages = await log.values(hits, "package_name", _PACKAGES_MAX, GLANCE_MAX_S)
+    if not packages:
+        return []
+    names = [literal(name) for name, _ in packages]
+    query = parse_query({"since": [since], "package": names, "decision": ["ALLOWED", "BLOCKED"]})
+    columns = ("ecosystem", "package_name", "version", "event")
+    groups = await log.groups(query, columns, _GROUPS_MAX, GLANCE_MAX_S)
+    ruled = {each.values[:3]: each for each in groups if each.values[3] == BlocklistHit.event}
+    items = []
+    for each in groups:
+        ecosystem, name, version, _ = each.values
+        rule = ruled.get(each.values[:3])
+        if rule is None or each.blocked or each.first >= rule.first:
+            continue
+        href = url_for(
+            "dashboard_investigate.package_page",
+            slug=slug,
+            name=name,
+            ecosystem=ecosystem if ecosystem in set(Ecosystem) else None,  # of imported rows: any
+            version=version,
+        )
+        times = f"{each.rows:,} install{'s' if each.rows > 1 else ''}"
+        why = f"{times} before a rule blocked it, {rule.rows:,} times since."
+        title = f"{name} {version or ''} was installed"
+        items.append(Item("alert", title, why, each.last, "Who got it", href, is_harm=True))
+    return sorted(items, key=lambda item: str(item.at), reverse=True)
+
+
+async def _rejected(call: Call[DashboardServices]) -> list[Item]:
+    """Jobs whose tokens their issuer confirms, and that no binding trusts yet."""
+    slug, matching = call.org.slug, RejectedFilter(is_verified=True)
+    subjects, _ = await list_resolved(call.services.bindings, call.org.id, matching)
+    waiting = [each for each in subjects if each.resolution.trusted_by is None]
+    all_of_them = url_for("dashboard_rejected.rejected_page", slug=slug)
+    items = []
+    for row, resolution in ((each.row, each.resolution) for each in waiting[:EACH_MAX]):
+        action, href = "Open", all_of_them
+        if resolution.proposal and may(call.caller, Capability.OIDC_WRITE, call.org):
+            action = "Trust it…"
+            new: dict[str, Any] = {"slug": slug, "from": row.digest}
+            href = url_for("dashboard_create_binding.new_page", **new)
+        title = f"{job_label(row.sub or '') or row.sub or 'A CI job'} is rejected"
+        why = failure_of(row.code, row.detail).meaning
+        why = f"{row.count:,} token{'s' if row.count > 1 else ''}. {why}"
+        items.append(Item("x", title, why, row.last_at, action, href))
+    if more := waiting[EACH_MAX:]:
+        title = f"{len(more)} more CI job{'s are' if len(more) > 1 else ' is'} rejected"
+        items.append(Item("x", title, "", more[0].row.last_at, "Show them", all_of_them))
+    return items
+
+
+async def _exceptions(call: Call[DashboardServices]) -> list[Item]:
+    """Requests that wait for a decision; to others than readers of the policy, their own."""
+    org, now = call.org, call.services.clock()
+    is_reader = may(call.caller, Capability.POLICY_READ, org)
+    state, by = (OPEN, None) if is_reader else (None, call.by.actor)
+    async with call.read() as session:
+        listed = await list_exceptions(session, org.id, state, OPEN_MAX, requested_by=by)
+        names = await find_names(session, org.id, actors={each.requested_by for each in listed})
+    listed = [each for each in listed if now - (each.decided_at or now) < DECIDED_LATELY]
+    endpoint = f"dashboard_exceptions.{'exceptions_page' if is_reader else 'new_exception'}"
+    action = "Decide" if may(call.caller, Capability.POLICY_WRITE, org) else "Open"
+    return [
+        Item(
+            "clock",
+            f"An exception for {each.package} {each.version} "
+            + ("was requested" if each.state == OPEN else f"is {each.state}"),
+            f"{names.person(each.requested_by).name}: “{each.reason}”",
+            each.decided_at or each.requested_at,
+            action,
+            url_for(endpoint, slug=org.slug, _anchor=each.id),
+        )
+        for each in listed[:EACH_MAX]
+    ]
+
+
+async def _keys(call: Call[DashboardServices]) -> list[Item]:
+    """API keys that end soon, and were not rotated."""
+    slug, now = call.org.slug, call.services.clock()
+    async with call.read() as session:
+        keys = await list_expiring_keys(session, call.org.id, now, EACH_MAX)
+    items = []
+    for key, ends_at in ((key, key.expires_at) for key in keys if key.expires_at):
+        title, why = f"The API key {key.name} expires", f"In {ago(ends_at - now)}; not rotated yet."
+        href = url_for("dashboard_keys.keys_page", slug=slug, find=key.id)
+        items.append(Item("key", title, why, None, "Rotate", href))
+    return items
