@@ -119,6 +119,7 @@ class OidcBindingCreated(Envelope, frozen=True, kw_only=True):
     project_id: str | None
     team_id: str | None
     by_user_id: str
+    conditions: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OidcBindingRevoked(Envelope, frozen=True, kw_only=True):

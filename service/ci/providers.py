@@ -37,7 +37,8 @@ class CiFacts:
     its CI has. A job's environment has the variable and value `marker`; `advice` says what to
     add to a job that has no token. `job` is a job that installs, `request_lines` lines that put the
     job's token into COUNTERSIGN_ID_TOKEN, unless the job's own settings do. If it
-    `has_masks`, a line of output hides a value from the log.
+    `has_masks`, a line of output hides a value from the log. `conditions` are the claims that a
+    binding can narrow its subject by.
     """
 
     name: str
@@ -49,6 +50,7 @@ class CiFacts:
     advice: str = ""
     subjects: Subjects | None = None
     has_masks: bool = False
+    conditions: tuple[str, ...] = ()
 
 
 _GITHUB_JOB: Final = re.compile(r"repo:(?P<path>[^:]+):(?P<rest>.+)", re.DOTALL)
@@ -150,6 +152,14 @@ COUNTERSIGN_ID_TOKEN=$(curl -sS --fail -H "Authorization: bearer $ACTIONS_ID_TOK
 echo "::add-mask::$COUNTERSIGN_ID_TOKEN"
 """,
         has_masks=True,
+        # https://docs.github.com/en/actions/reference/security/oidc
+        conditions=(
+            "job_workflow_ref",
+            "environment",
+            "ref",
+            "repository_owner_id",
+            "runner_environment",
+        ),
     )
     GITLAB = CiFacts(
         name="gitlab",
@@ -175,6 +185,14 @@ build:
   script:
     - {command}
 """,
+        # https://docs.gitlab.com/ci/secrets/id_token_authentication/
+        conditions=(
+            "ci_config_ref_uri",
+            "environment",
+            "ref",
+            "namespace_id",
+            "runner_environment",
+        ),
     )
     CIRCLECI = CiFacts(
         name="circleci",
@@ -205,6 +223,8 @@ workflows:
         request_lines="""\
 COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
 """,
+        # https://circleci.com/docs/guides/permissions-authentication/openid-connect-tokens/
+        conditions=("oidc.circleci.com/vcs-ref", "oidc.circleci.com/vcs-origin"),
     )
     OTHER = CiFacts(
         name="other",
@@ -225,6 +245,12 @@ COUNTERSIGN_ID_TOKEN=$(circleci run oidc get --claims '{{"aud": "{audience}"}}')
 
 KNOWN: Final = tuple(provider.facts for provider in CiProvider if provider is not CiProvider.OTHER)
 """The providers that an issuer can have."""
+
+CONDITION_VALUE_MAX: Final = 1024
+"""Characters of a condition's value, at most."""
+
+CONDITION_CLAIMS: Final = {provider.name: provider.conditions for provider in KNOWN}
+"""The claims that bindings can have conditions on, by provider."""
 
 CI_LABELS: Final = {provider.name: provider.label for provider in KNOWN}
 

@@ -36,6 +36,15 @@ _LABEL_WIDTH: Final = 15
 _ORG_HELP: Final = "The organisation; default: COUNTERSIGN_ORG, or that of the login."
 
 
+_condition_option: Final = click.option(
+    "--condition",
+    "conditions",
+    multiple=True,
+    metavar="CLAIM=VALUE",
+    help="A claim that tokens must have besides, such as environment=production.",
+)
+
+
 @root.group("bindings")
 def bindings() -> None:
     """Trust bindings: which CI jobs an organisation trusts."""
@@ -49,6 +58,7 @@ def bindings() -> None:
 @click.option("--event", "events", multiple=True, help="Allowed event name; none means any.")
 @click.option("--project", metavar="PROJECT", help="Limit to a project's API keys (id or name).")
 @click.option("--team", metavar="TEAM", help="As a binding of this team (id), on a server.")
+@_condition_option
 async def bindings_add(
     client: Client,
     slug: str,
@@ -58,6 +68,7 @@ async def bindings_add(
     events: tuple[str, ...],
     project: str | None,
     team: str | None,
+    conditions: tuple[str, ...],
 ) -> CommandResult:
     """Trust a CI identity.
 
@@ -72,10 +83,19 @@ async def bindings_add(
         origin=_origin(client, team).value,
         project_id=None if project is None else await client.project_id(slug, project),
         team_id=team,
+        conditions=_conditions(conditions) or None,
     )
     created = await client.post(_path(slug), body)
     binding = {"org": slug, **await client.get(_path(slug, created["id"]))}  # with all its fields
     return CommandResult(binding, [f"{slug} now trusts {sub}: {binding['id']}"])
+
+
+def _conditions(given: tuple[str, ...]) -> dict[str, str]:
+    """The conditions in options of the form CLAIM=VALUE. Raises WrongUsage."""
+    pairs = [each.partition("=") for each in given]
+    if not all(separator for _, separator, _ in pairs):
+        raise WrongUsage("--condition must be CLAIM=VALUE, such as environment=production")
+    return {claim: value for claim, _, value in pairs}
 
 
 def _origin(client: Client, team: str | None) -> Origin:
@@ -233,6 +253,8 @@ def _revoked(done: Sequence[tuple[str, str]]) -> CommandResult:
 @click.option("--any-event", is_flag=True, help="Allow any event.")
 @click.option("--project", metavar="PROJECT", help="Limit to a project's API keys (id or name).")
 @click.option("--any-project", is_flag=True, help="Do not limit it to a project.")
+@_condition_option
+@click.option("--no-conditions", is_flag=True, help="Drop all conditions.")
 @click.option("--reason", help="Why; stored with the replaced binding.")
 async def bindings_replace(
     client: Client,
@@ -247,21 +269,27 @@ async def bindings_replace(
     *,
     any_event: bool,
     any_project: bool,
+    conditions: tuple[str, ...],
+    no_conditions: bool,
 ) -> CommandResult:
     """Revoke a binding and create its successor in one step.
 
-    What is not given is taken over: events, project, team and origin. At no moment are jobs
-    untrusted that both bindings trust.
+    What is not given is taken over: events, conditions, project, team and origin. At no
+    moment are jobs untrusted that both bindings trust.
     """
     if (events and any_event) or (project is not None and any_project):
         raise WrongUsage(
             "give either --event or --any-event, and either --project or --any-project"
         )
+    if conditions and no_conditions:
+        raise WrongUsage("give either --condition or --no-conditions")
     body = drop_none(
         issuer=issuer, sub_pattern=sub_pattern, repository_id=repository_id, reason=reason
     )
     if events or any_event:
         body["event_names"] = list(events)
+    if conditions or no_conditions:
+        body["conditions"] = _conditions(conditions)
     if project is not None or any_project:
         body["project_id"] = None if project is None else await client.project_id(slug, project)
     binding = {"org": slug, **await client.post(_path(slug, binding_id, "replace"), body)}

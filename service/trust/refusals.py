@@ -43,6 +43,22 @@ PROJECT_NOT_FOUND: Final = Invalid.of("project_id not found for this org", field
 TEAM_ID_NOT_STRING: Final = Invalid.of("team_id must be a string", field="team_id")
 TEAM_NOT_FOUND: Final = Invalid.of("team_id not found for this org", field="team_id")
 TEAM_ID_MISSING: Final = Invalid.of("team_id is required for origin=team_admin", field="team_id")
+CONDITIONS_NOT_TEXTS: Final = Invalid.of(
+    "conditions must be an object of claims and their exact values (strings)", field="conditions"
+)
+CONDITION_UNKNOWN: Final = Invalid.of(
+    "conditions has an unknown claim: {value}: use {known}",
+    field="conditions",
+    value="branch",
+    known="environment, ref",
+)
+CONDITION_VALUE_INVALID: Final = Invalid.of(
+    "the condition on {value} must be 1..{limit} chars with no control characters, and no space at"
+    " either end",
+    field="conditions",
+    value="environment",
+    limit=1024,
+)
 OUTSIDE_ENVELOPE: Final = Invalid.of(
     "team_admin binding falls outside any active org_admin envelope"
     " — ask an org admin to expand the trust envelope first"
@@ -70,6 +86,9 @@ CREATE_REFUSALS: Final[tuple[type[Invalid], ...]] = (
     TEAM_ID_NOT_STRING,
     TEAM_NOT_FOUND,
     TEAM_ID_MISSING,
+    CONDITIONS_NOT_TEXTS,
+    CONDITION_UNKNOWN,
+    CONDITION_VALUE_INVALID,
     UNKNOWN_FIELD,
     OUTSIDE_ENVELOPE,
     TOO_MANY_BINDINGS,

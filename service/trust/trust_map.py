@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from analytics.model.filters import parse_query
 from analytics.model.instants import format_us, midnight, optional_us, utc_day
@@ -21,7 +21,7 @@ from service.trust.bindings.repository import list_active_bindings
 from service.trust.bindings.rules import ACTIVE_MAX
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, NonNegative, TimestampUs
+from service.web.models import Answer, NonNegative, Omittable, TimestampUs
 
 WINDOW: Final = timedelta(days=30)
 REPOSITORIES_MAX: Final = 60
@@ -50,6 +50,7 @@ class MapBinding(Struct, kw_only=True):
     job: str | None
     sub_pattern: str
     event_names: list[str]
+    conditions: Omittable[dict[str, str]] = UNSET
     project: str | None
     team: str | None
     last_used_at: TimestampUs | None
@@ -147,6 +148,7 @@ def _binding(
         job=job,
         sub_pattern=binding.sub_pattern,
         event_names=binding.event_names,
+        conditions=binding.conditions or UNSET,
         project=binding.project_id and names.get(binding.project_id, binding.project_id),
         team=binding.team_id and names.get(binding.team_id, binding.team_id),
         last_used_at=optional_us(binding.last_used_at),

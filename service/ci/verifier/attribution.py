@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from analytics.model.envelopes import VerifiedCi
 from analytics.model.rows import CLAIM_MAX
 from service.ci.issuers.issuers import Issuer
+from service.ci.providers import CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.ci.verifier.claims import Claims
 
 
@@ -35,12 +36,21 @@ class Attribution(Struct, frozen=True):
             jti=_shortened(claims.text(issuer.token_id_claim)),
         )
 
+    @property
+    def condition_claims(self) -> dict[str, str]:
+        """The claims that conditions of bindings may name, if they can have such a value."""
+        texts = {name: self.claims.text(name) for name in CONDITION_CLAIMS[self.issuer.provider]}
+        return {
+            name: text for name, text in texts.items() if text and len(text) <= CONDITION_VALUE_MAX
+        }
+
 
 class ProvedJob(Struct, frozen=True):
     """A CI job that a token proved earlier: its issuer's URL, and the claims kept of the token."""
 
     issuer: str
     ci: VerifiedCi
+    condition_claims: Mapping[str, str] = {}
 
     def claims(self, issuer: Issuer, audience: str) -> Claims:
         """The kept claims under the names that tokens of `issuer` have for them.
@@ -57,13 +67,12 @@ class ProvedJob(Struct, frozen=True):
             "aud": audience,
             "sub": self.ci.sub,
         }
-        return Claims(
-            {
-                name: value
-                for name, value in members.items()
-                if name is not None and isinstance(value, str)
-            }
-        )
+        known = {
+            name: value
+            for name, value in members.items()
+            if name is not None and isinstance(value, str)
+        }
+        return Claims({**self.condition_claims, **known})
 
 
 def _shortened(text: str | None) -> str | UnsetType:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from service.ci.verifier.claims import UnverifiedClaims
 from service.store.tables import Binding, Origin
 
 
@@ -23,6 +24,7 @@ class BindingTerms(NamedTuple):
     repository_id: str | None
     event_names: list[str]
     origin: str
+    conditions: dict[str, str] | None
 
 
 ActiveBinding = Binding | BindingTerms
@@ -32,8 +34,9 @@ ActiveBinding = Binding | BindingTerms
 class Candidate:
     """A binding as matched against tokens.
 
-    The token's event name must be in all of `event_sets`; none allows any event. `stands_for` is
-    the id of a team binding's envelope, over which the team binding takes precedence.
+    The token's event name must be in all of `event_sets`; none allows any event. The token must
+    have all claims of `conditions` with exactly these values. `stands_for` is the id of a team
+    binding's envelope, over which the team binding takes precedence.
     """
 
     id: str
@@ -42,6 +45,7 @@ class Candidate:
     repository_id: str | None
     event_sets: tuple[frozenset[str], ...]
     stands_for: str | None = None
+    conditions: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_specific(self) -> bool:
@@ -51,6 +55,14 @@ class Candidate:
     def allows(self, event_name: str | None) -> bool:
         """True if jobs started by `event_name` are trusted; None means the claim is missing."""
         return all(event_name in events for events in self.event_sets)
+
+    def unmet(self, unverified_claims: UnverifiedClaims) -> Sequence[tuple[str, str]]:
+        """The conditions that the token does not meet; one on an absent claim is not met."""
+        return [
+            (claim, value)
+            for claim, value in self.conditions
+            if unverified_claims.text(claim) != value
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,7 @@ def _alone(binding: ActiveBinding) -> Candidate:
         is_team=False,
         repository_id=binding.repository_id,
         event_sets=_event_sets(binding),
+        conditions=_conditions(binding),
     )
 
 
@@ -112,8 +125,14 @@ def _within(binding: ActiveBinding, envelope: ActiveBinding | None) -> Candidate
         repository_id=binding.repository_id,
         event_sets=(*_event_sets(binding), *_event_sets(envelope)),
         stands_for=envelope.id,
+        # Both hold: a team's binding never trusts a job that its envelope does not.
+        conditions=tuple(dict.fromkeys((*_conditions(binding), *_conditions(envelope)))),
     )
 
 
 def _event_sets(binding: ActiveBinding) -> tuple[frozenset[str], ...]:
     return (frozenset(binding.event_names),) if binding.event_names else ()
+
+
+def _conditions(binding: ActiveBinding) -> tuple[tuple[str, str], ...]:
+    return tuple((binding.conditions or {}).items())

@@ -49,3 +49,8 @@ class TokenRejected(Exception):
         self.detail = detail
         self.reason = reason
         super().__init__(code if detail is None else f"{code}/{detail}")
+
+    @property
+    def is_by_condition(self) -> bool:
+        """True if the event of rule 5 was allowed, and a condition of the binding was not met."""
+        return self.rule == 5 and self.detail is None

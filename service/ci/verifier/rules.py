@@ -38,12 +38,13 @@ class VerificationContext(Struct, frozen=True):
 def match_binding(
     unverified_claims: UnverifiedClaims, context: VerificationContext
 ) -> tuple[Issuer, Candidate]:
-    """Rules 1 to 5: the issuer and binding that match the claims. Raises TokenRejected."""
+    """Rules 1 to 5 and conditions: the issuer and binding of the claims. Raises TokenRejected."""
     issuer = rule_1_issuer(unverified_claims, context.issuers)
     rule_2_audience(unverified_claims, context.audience)
     same_sub = rule_3_subject(unverified_claims, issuer, context)
     same_repository = rule_4_repository(unverified_claims, issuer, same_sub)
-    return issuer, rule_5_event(unverified_claims, issuer, same_repository)
+    allowing = rule_5_event(unverified_claims, issuer, same_repository)
+    return issuer, only_binding(unverified_claims, allowing)
 
 
 def rule_1_issuer(unverified_claims: UnverifiedClaims, issuers: Issuers) -> Issuer:
@@ -95,19 +96,27 @@ def rule_4_repository(
 
 def rule_5_event(
     unverified_claims: UnverifiedClaims, issuer: Issuer, candidates: Sequence[Candidate]
-) -> Candidate:
-    """The one candidate that allows the event that started the job.
-
-    Bindings of a team or project take precedence over the organisation's, and a team binding over
-    its envelope. Exactly one must remain.
-    """
+) -> Sequence[Candidate]:
+    """The candidates that allow the event that started the job; at least one."""
     event_name = unverified_claims.text(issuer.event_name_claim)
     allowing = [candidate for candidate in candidates if candidate.allows(event_name)]
     if not allowing:
         raise TokenRejected(
             FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.EVENT_NAME_NOT_ALLOWED
         )
-    first = most_specific(allowing)
+    return allowing
+
+
+def only_binding(unverified_claims: UnverifiedClaims, candidates: Sequence[Candidate]) -> Candidate:
+    """The one candidate of those of rule 5 whose conditions the token meets.
+
+    Bindings of a team or project take precedence over the organisation's, and a team binding over
+    its envelope. Exactly one must remain. A rejection for conditions has no detail.
+    """
+    meeting = [item for item in candidates if not item.unmet(unverified_claims)]
+    if not meeting:
+        raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 5)
+    first = most_specific(meeting)
     if len(first) > 1:
         raise TokenRejected(FailureCode.UNBOUND_OIDC_SUBJECT, 5, detail=Detail.BINDING_AMBIGUOUS)
     return first[0]

@@ -11,6 +11,7 @@ from typing import Final
 
 from analytics.cache.lru import ENTRY_BYTES, ByteCache
 from service.ci.issuers.issuers import Issuer
+from service.ci.providers import CONDITION_CLAIMS
 from service.ci.verifier.claims import Claims
 
 KEPT_FOR: Final = timedelta(minutes=10)
@@ -56,5 +57,6 @@ def _used_claims(issuer: Issuer) -> frozenset[str]:
         issuer.run_id_claim,
         issuer.token_id_claim,
         issuer.owner_claim,
+        *CONDITION_CLAIMS[issuer.provider],
     )
     return frozenset((*_REGISTERED, *(name for name in provider_claims if name is not None)))

@@ -43,6 +43,7 @@ _TOKEN: Final = (
         InstallToken.event_name,
         InstallToken.run_id,
         InstallToken.token_id,
+        InstallToken.condition_claims,
         ApiKey.id,
         ApiKey.tenant_id,
         ApiKey.project_id,
@@ -74,15 +75,19 @@ class StoredToken(NamedTuple):
 def find_token(transaction: Transaction, hashed: str) -> StoredToken | None:
     """The install token with this hash, in any organisation, or None. It may have expired."""
     for line in transaction.rows(_TOKEN, {"token_hash": hashed}):
-        token_id, expires_at, issuer, sub, *claims = line[:8]
+        token_id, expires_at, issuer, sub, *claims, condition_claims = line[:9]
         repository_id, event_name, run_id, jti = map(_or_unset, claims)
         ci = VerifiedCi(
             sub=sub, repository_id=repository_id, event_name=event_name, run_id=run_id, jti=jti
         )
-        key_id, tenant_id, project_id, key_expires_at, scopes, revoked_at = line[8:]
+        key_id, tenant_id, project_id, key_expires_at, scopes, revoked_at = line[9:]
         key = KeyScope(key_id, tenant_id, project_id, key_expires_at, frozenset(scopes))
         return StoredToken(
-            token_id, expires_at, ProvedJob(issuer, ci), key, key_is_revoked=revoked_at is not None
+            token_id,
+            expires_at,
+            ProvedJob(issuer, ci, condition_claims or {}),
+            key,
+            key_is_revoked=revoked_at is not None,
         )
     return None
 
@@ -112,6 +117,7 @@ async def issue_install_token(
         event_name=_or_none(claims.event_name),
         run_id=_or_none(claims.run_id),
         token_id=jti,
+        condition_claims=ci.condition_claims or None,
         created_at=work.now,
         expires_at=expires_at if key.expires_at is None else min(expires_at, key.expires_at),
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from service.access.callers import Caller
+from service.ci.providers import CONDITION_CLAIMS
 from service.core.errors import Invalid
 from service.core.threads import in_thread
 from service.pages.page import ANYWHERE, FormState
@@ -26,6 +27,7 @@ FIELDS: Final = (
     "origin",
     "team_id",
     "project_id",
+    "conditions",
 )
 _ORIGINS: Final = {
     Origin.ORG_ADMIN: "org_admin: for the organisation",
@@ -38,12 +40,13 @@ Typed = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The caller's choices: pairs of value and label."""
+    """The caller's choices: pairs of value and label, and the claims that conditions may name."""
 
     issuers: Sequence[tuple[str, str]]
     origins: Sequence[tuple[str, str]]
     teams: Sequence[tuple[str, str]]
     projects: Sequence[tuple[str, str]]
+    conditions: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,9 @@ def typed_of(body: Mapping[str, Any]) -> Typed:
     return {
         **{name: body.get(name) or "" for name in FIELDS},
         "event_names": "\n".join(body["event_names"]),
+        "conditions": "\n".join(
+            f"{claim}={value}" for claim, value in (body.get("conditions") or {}).items()
+        ),
     }
 
 
@@ -92,9 +98,15 @@ def parse_typed(typed: Typed, names: Sequence[str] = FIELDS) -> dict[str, Any]:
     if "sub_pattern" in body:
         body["sub_pattern"] = body["sub_pattern"].replace("\r", "").replace("\n", "")
     if "event_names" in body:
-        lines = [line.strip() for line in body["event_names"].splitlines()]
-        body["event_names"] = [line for line in lines if line]
+        body["event_names"] = _lines(body["event_names"])
+    if "conditions" in body:
+        pairs = [line.partition("=") for line in _lines(body["conditions"])]
+        body["conditions"] = {claim.strip(): value.strip() for claim, _, value in pairs}
     return body
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def body_of(typed: Typed) -> dict[str, Any]:
@@ -127,11 +139,17 @@ async def load_choices(call: Call[DashboardServices]) -> Choices:
     own = await in_thread(_own, caller, org, teams)
     is_org_admin = may_create(caller, org, None)
     offered = {Origin.ORG_ADMIN: is_org_admin, Origin.TEAM_ADMIN: is_org_admin or bool(own)}
+    issuers = call.services.bindings.issuers
     return Choices(
-        issuers=[(url, url) for url in call.services.bindings.issuers],
+        issuers=[(url, url) for url in issuers],
         origins=[(origin, words) for origin, words in _ORIGINS.items() if offered[origin]],
         teams=[("", "none"), *own],
         projects=[("", "any"), *projects],
+        conditions=[
+            claim
+            for provider in dict.fromkeys(each.provider for each in issuers.values())
+            for claim in CONDITION_CLAIMS[provider]
+        ],
     )
 
 

@@ -83,5 +83,6 @@ class Base(DeclarativeBase):
         bytes: LargeBinary,
         list[str]: JSON,
         dict[str, int]: JSON,
+        dict[str, str]: JSON(none_as_null=True),
         dict[str, list[str]]: JSON,
     }

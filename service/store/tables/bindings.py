@@ -35,6 +35,8 @@ class Binding(Base):
     sub_pattern: Mapped[str] = mapped_column(AnyText(1024))
     repository_id: Mapped[str | None] = mapped_column(AnyText(32))
     event_names: Mapped[list[str]]
+    conditions: Mapped[dict[str, str] | None]
+    """The claims that a token must have besides, with their values; None if there are none."""
     origin: Mapped[str]
     added_by: Mapped[str]
     added_at: Mapped[datetime]

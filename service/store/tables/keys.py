@@ -38,7 +38,8 @@ class InstallToken(Base):
 
     It works until `expires_at`, while its API key does. `binding_id` trusted the job when it was
     issued; the claims that follow are the token's, by which bindings are matched again. They are
-    shortened as in audit rows, and `token_id` is the `jti`.
+    shortened as in audit rows, and `token_id` is the `jti`. `condition_claims` are those that
+    conditions of bindings may name; None of tokens from before there were conditions.
     """
 
     __tablename__ = "install_tokens"
@@ -56,6 +57,7 @@ class InstallToken(Base):
     event_name: Mapped[str | None]
     run_id: Mapped[str | None]
     token_id: Mapped[str | None]
+    condition_claims: Mapped[dict[str, str] | None]
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime] = mapped_column(index=True)
 

@@ -9,6 +9,7 @@ from quart import Response
 from analytics.model.filters import only
 from analytics.model.instants import format_ms, optional_ms
 from service.access.roles import Capability
+from service.ci.providers import CI_LABELS, CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.core.errors import ReasonInvalid
 from service.core.text_rules import REASON_MAX, REFUSED_CHARACTERS, parse_reason
 from service.store.tables import Binding, Origin
@@ -109,6 +110,13 @@ EventNames = Annotated[
     list[Annotated[str, Meta(min_length=1, max_length=EVENT_NAME_MAX, pattern=PLAIN_PATTERN)]],
     Meta(max_length=EVENT_NAMES_MAX),
 ]
+Conditions = Annotated[
+    dict[str, Annotated[str, Meta(min_length=1, max_length=CONDITION_VALUE_MAX)]],
+    Meta(
+        description="Claims that the token must have besides, with their exact values. "
+        + "; ".join(f"{CI_LABELS[name]}: {', '.join(c)}" for name, c in CONDITION_CLAIMS.items())
+    ),
+]
 TeamId = Annotated[str, Meta(description="The team of a `team_admin` binding.")]
 # Narrower than the check itself, which also accepts other white space.
 RevocationReason = Annotated[
@@ -133,6 +141,7 @@ class BindingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         Annotated[str, Meta(description="Limits the binding to one project's API keys.")] | None
     ) = None
     team_id: TeamId | None = None
+    conditions: Conditions | None = None
 
 
 REQUEST_EXAMPLE: Final = {
@@ -161,6 +170,9 @@ class ReplaceRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         Annotated[str, Meta(description="A project of the organisation; null: no limit.")] | None
     ] = UNSET
     team_id: Omittable[TeamId | None] = UNSET
+    conditions: Omittable[
+        Annotated[Conditions | None, Meta(description="Empty or null: none.")]
+    ] = UNSET
     reason: Omittable[
         Annotated[
             RevocationReason,
@@ -295,6 +307,7 @@ class ListedBinding(Answer, kw_only=True, rename="camel"):
     revoked_reason: str | None
     last_used_at: TimestampMs | None
     use_count: int
+    conditions: Omittable[Conditions] = UNSET
 
     @classmethod
     def of(cls, binding: Binding, **further: object) -> Self:
@@ -309,6 +322,7 @@ class ListedBinding(Answer, kw_only=True, rename="camel"):
             revoked_reason=binding.revoked_reason,
             last_used_at=optional_ms(binding.last_used_at),
             use_count=binding.use_count,
+            conditions=binding.conditions or UNSET,
             **further,  # type: ignore[arg-type] # see the class
         )
 

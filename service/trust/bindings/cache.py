@@ -59,7 +59,10 @@ def _prepared(active: Sequence[BindingTerms]) -> tuple[Candidates, int]:
 def bytes_of(candidates: Candidates) -> int:
     """Upper bound of the memory of `candidates`; shared objects are counted repeatedly."""
     return sum(
-        _CANDIDATE_BYTES + getsizeof(sub) + sum(map(_bytes_of_set, candidate.event_sets))
+        _CANDIDATE_BYTES
+        + getsizeof(sub)
+        + sum(map(_bytes_of_set, candidate.event_sets))
+        + sum(getsizeof(pair) + sum(map(getsizeof, pair)) for pair in candidate.conditions)
         for (_, sub), same_subject in candidates.by_subject.items()
         for candidate in same_subject
     )

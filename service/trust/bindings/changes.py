@@ -78,6 +78,7 @@ async def add_binding(
         sub_pattern=draft.sub_pattern,
         repository_id=draft.repository_id,
         event_names=list(draft.event_names),
+        conditions=dict(draft.conditions) or None,
         origin=draft.origin,
         added_by=by.audit_context.actor,
         added_at=_to_ms(work.now),
@@ -160,6 +161,7 @@ def terms_of(binding: Binding) -> dict[str, Any]:
         "origin": binding.origin,
         "project_id": binding.project_id,
         "team_id": binding.team_id,
+        **({"conditions": binding.conditions} if binding.conditions else {}),
     }
 
 

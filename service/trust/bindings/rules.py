@@ -7,14 +7,18 @@ teams are arguments.
 import hashlib
 import json
 from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from service.ci.issuers.issuers import Issuer, Issuers
+from service.ci.providers import CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.core.errors import Invalid
 from service.core.text_rules import is_plain
 from service.store.tables import Origin
 from service.trust.refusals import (
+    CONDITION_UNKNOWN,
+    CONDITION_VALUE_INVALID,
+    CONDITIONS_NOT_TEXTS,
     EVENT_NAME_INVALID,
     EVENT_NAMES_NOT_STRINGS,
     ISSUER_MISSING,
@@ -44,7 +48,16 @@ EVENT_NAME_MAX: Final = 64
 EVENT_NAMES_MAX: Final = 64
 
 _FIELDS: Final = frozenset(
-    {"issuer", "sub_pattern", "repository_id", "event_names", "origin", "project_id", "team_id"}
+    {
+        "issuer",
+        "sub_pattern",
+        "repository_id",
+        "event_names",
+        "origin",
+        "project_id",
+        "team_id",
+        "conditions",
+    }
 )
 
 _Value = TypeVar("_Value")
@@ -57,7 +70,10 @@ HTTP_ORIGINS: Final = frozenset({Origin.ORG_ADMIN, Origin.TEAM_ADMIN})
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A valid binding request. `team_id` is None for organisation-level bindings."""
+    """A valid binding request. `team_id` is None for organisation-level bindings.
+
+    `conditions` are the values that claims of the token must have besides.
+    """
 
     issuer: str
     sub_pattern: str
@@ -66,11 +82,15 @@ class Draft:
     origin: Origin
     project_id: str | None
     team_id: str | None
+    conditions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of a create request for it."""
-        return asdict(self) | {"event_names": list(self.event_names), "origin": self.origin.value}
+        """The body of a create request for it; without conditions unless it has any."""
+        body = asdict(self) | {"event_names": list(self.event_names), "origin": self.origin.value}
+        if not self.conditions:
+            del body["conditions"]
+        return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,7 @@ def parse_binding(
     origin = value(_origin, "origin", origins)
     project_id = value(_project_id, "project_id", known.projects)
     team_id = value(_team_id, "team_id", known.teams, origin)
+    conditions = value(_conditions, "conditions", issuer and issuers[issuer])
     unknown = [name for name in body if name not in _FIELDS]
     if unknown:
         faults.append(UNKNOWN_FIELD(value=", ".join(unknown)))
@@ -122,6 +143,7 @@ def parse_binding(
         origin=origin,
         project_id=project_id,
         team_id=team_id,
+        conditions=conditions or {},
     )
 
 
@@ -224,3 +246,24 @@ def _team_id(value: object, known: Container[str], origin: Origin | None) -> str
     if value is None and origin is Origin.TEAM_ADMIN:
         raise TEAM_ID_MISSING
     return value if origin is Origin.TEAM_ADMIN else None
+
+
+def _conditions(value: object, issuer: Issuer | None) -> dict[str, str]:
+    """The conditions by claim, in the provider's order; an empty object is none.
+
+    Claims are compared with those of the issuer's provider, if the issuer is known.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise CONDITIONS_NOT_TEXTS
+    known = CONDITION_CLAIMS[issuer.provider] if issuer else tuple(value)
+    unknown = [name for name in value if name not in known]
+    if unknown:
+        raise CONDITION_UNKNOWN(value=_cut(", ".join(unknown)), known=", ".join(known) or "none")
+    for name, text in value.items():
+        # Names of environments and workflows may have spaces inside.
+        is_clean = text == text.strip() and is_plain(text.replace(" ", "-"))
+        if not 1 <= len(text) <= CONDITION_VALUE_MAX or not is_clean:
+            raise CONDITION_VALUE_INVALID(value=name, limit=f"{CONDITION_VALUE_MAX}")
+    return {name: value[name] for name in known if name in value}

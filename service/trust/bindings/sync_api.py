@@ -197,6 +197,8 @@ def _differences(entry: DeclaredDraft, binding: Binding) -> dict[str, tuple[Any,
     # A team's binding that declares no project gets that of its envelope.
     if draft.project_id != binding.project_id and (draft.project_id or not draft.team_id):
         differences["project_id"] = binding.project_id, draft.project_id
+    if (binding.conditions or {}) != draft.conditions:
+        differences["conditions"] = binding.conditions or {}, dict(draft.conditions)
     if entry.has_origin and draft.origin != binding.origin:
         differences["origin"] = binding.origin, draft.origin.value
     return differences
@@ -245,6 +247,7 @@ class DeclaredBinding(Struct, frozen=True, forbid_unknown_fields=True):
     issuer: str | None = None
     repository_id: str | int | None = None
     event_names: list[str] = []
+    conditions: dict[str, str] = {}
     project: str | None = None
     team: str | None = None
     origin: str | None = None
@@ -419,6 +422,7 @@ async def _declared(
         "origin": entry.origin or _origin(caller, is_team=team is not None),
         "project_id": project.id if project else None,
         "team_id": team.id if team else None,
+        "conditions": entry.conditions,
     }
     known = ProjectsAndTeams(
         projects=frozenset({project.id} if project else ()),

@@ -14,6 +14,7 @@ from service.ci.verifier.codes import TokenRejected
 from service.ci.verifier.rules import (
     VerificationContext,
     most_specific,
+    only_binding,
     rule_1_issuer,
     rule_2_audience,
     rule_3_subject,
@@ -32,6 +33,7 @@ RULE_NAMES: Final = (
     "signature",
     "time",
 )
+EVENT_RULE: Final = 5
 SIGNATURE_RULE: Final = 6
 TIME_RULE: Final = 7
 
@@ -48,6 +50,7 @@ class KnownBinding:
     repository_id: str | None
     event_names: list[str]
     origin: str
+    conditions: dict[str, str] | None
     added_at: datetime
     revoked_at: datetime | None = None
     revoked_by: str | None = None
@@ -113,6 +116,7 @@ class RuleTrace:
     issuer: Issuer | None = None
     same_sub: Sequence[Candidate] = ()
     same_repository: Sequence[Candidate] = ()
+    allowing: Sequence[Candidate] = ()
     binding: Candidate | None = None
     is_signed: bool = False
     rejection: TokenRejected | None = None
@@ -121,9 +125,10 @@ class RuleTrace:
         """The outcome of `rule`."""
         if rule == SIGNATURE_RULE and not has_signature:
             return Status.NOT_REACHED
-        failed = len(RULE_NAMES) + 1
+        failed: float = len(RULE_NAMES) + 1
         if self.rejection is not None:
-            failed = self.rejection.rule or 0
+            # A condition is judged between the rules 5 and 6.
+            failed = (self.rejection.rule or 0) + 0.5 * self.rejection.is_by_condition
         if rule == failed:
             return Status.FAILED
         return Status.PASSED if rule < failed else Status.NOT_REACHED
@@ -164,7 +169,8 @@ def run_rules(evaluation: Evaluation) -> None:
     rule_2_audience(claims, context.audience)
     trace.same_sub = rule_3_subject(claims, issuer, context)
     trace.same_repository = rule_4_repository(claims, issuer, trace.same_sub)
-    trace.binding = rule_5_event(claims, issuer, trace.same_repository)
+    trace.allowing = rule_5_event(claims, issuer, trace.same_repository)
+    trace.binding = only_binding(claims, trace.allowing)
     if evaluation.keys is not None:
         rule_6_signature(evaluation.token, issuer, evaluation.keys)
         trace.is_signed = True
@@ -179,7 +185,6 @@ def is_reached(evaluation: Evaluation, rule: int) -> bool:
 
 def ambiguous(evaluation: Evaluation) -> set[str]:
     """The ids of the candidates among which rule 5 cannot decide."""
-    issuer = evaluation.trace.issuer
-    event_name = evaluation.unverified_claims.text(issuer.event_name_claim if issuer else None)
-    allowing = [item for item in evaluation.trace.same_repository if item.allows(event_name)]
-    return {candidate.id for candidate in most_specific(allowing)}
+    claims = evaluation.unverified_claims
+    meeting = [item for item in evaluation.trace.allowing if not item.unmet(claims)]
+    return {candidate.id for candidate in most_specific(meeting)}

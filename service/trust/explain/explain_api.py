@@ -91,10 +91,16 @@ REQUEST_EXAMPLE: Final = {
 
 
 class RuleOutcome(Struct, kw_only=True, rename="camel"):
-    """One of the seven rules and its outcome."""
+    """One of the seven rules, or a condition of the binding, and its outcome."""
 
     rule: Annotated[int, Meta(ge=1, le=7)]
-    name: Literal["issuer", "audience", "subject", "repository", "event", "signature", "time"]
+    name: Annotated[
+        str,
+        Meta(
+            description="issuer, audience, subject, repository, event, signature or time; after"
+            " event also `condition:` and the claim, for each condition of the binding."
+        ),
+    ]
     status: Literal["passed", "failed", "not_reached"]
     expected: str | list[str] | None
     found: str | list[str] | None

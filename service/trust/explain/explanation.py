@@ -14,6 +14,7 @@ from service.ci.verifier.claims import UnverifiedClaims, UnverifiedToken
 from service.ci.verifier.codes import Detail, FailureCode, TokenRejected
 from service.ci.verifier.rules import LEEWAY_S, VerificationContext, rule_7_time
 from service.trust.explain.evaluation import (
+    EVENT_RULE,
     RULE_NAMES,
     SIGNATURE_RULE,
     TIME_RULE,
@@ -157,7 +158,44 @@ def _steps(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> list[Explain
                 rule, name, status, detail.expected, detail.found, detail.difference, detail.note
             )
         )
+        if rule == EVENT_RULE and status is Status.PASSED:
+            steps.extend(_conditions(evaluation))
     return steps
+
+
+def _conditions(evaluation: Evaluation) -> list[ExplainedRule]:
+    """Each condition of the binding that matched, or of the one that came nearest to it."""
+    claims, trace = evaluation.unverified_claims, evaluation.trace
+    nearest = trace.binding or min(
+        trace.allowing, key=lambda item: (len(item.unmet(claims)), item.id), default=None
+    )
+    if nearest is None:
+        return []
+    unmet = nearest.unmet(claims)
+    return [
+        _condition(evaluation, nearest.id, pair, is_met=pair not in unmet)
+        for pair in nearest.conditions
+    ]
+
+
+def _condition(
+    evaluation: Evaluation, binding_id: str, condition: tuple[str, str], *, is_met: bool
+) -> ExplainedRule:
+    claim, value = condition
+    found = evaluation.unverified_claims.text(claim)
+    note = None
+    if not is_met:
+        what = "is not in the token" if found is None else "has another value"
+        note = f"The claim {claim} {what}: binding {binding_id} takes such jobs alone."
+    return ExplainedRule(
+        EVENT_RULE,
+        f"condition:{claim}",
+        Status.PASSED if is_met else Status.FAILED,
+        display_text(value),
+        display_value(evaluation.unverified_claims.members.get(claim)),
+        difference_of(value, found) if found is not None and not is_met else None,
+        note,
+    )
 
 
 def _proposal(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Proposal | None:

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from analytics.model.instants import format_ms
-from service.ci.verifier.candidates import candidates_of
+from service.ci.verifier.candidates import Candidate, candidates_of
 from service.trust.bindings.repository import BindingState
 from service.trust.explain.evaluation import KnownBinding, TokenJob
 from service.trust.explain.text_diff import Difference, common_prefix, difference_of, display_text
@@ -39,6 +39,7 @@ class NearKind(IntEnum):
     OTHER_PROJECT = auto()
     OUTSIDE_ENVELOPE = auto()
     OTHER_EVENT = auto()
+    OTHER_CONDITION = auto()
     QUALIFIED = auto()
     SPELLING = auto()
     OTHER_SUBJECT = auto()
@@ -120,7 +121,7 @@ def _order(match: _Match) -> tuple[int, bool, int, float, str]:
 def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Match]:
     of_issuer = [binding for binding in bindings if binding.issuer == job.issuer.url]
     same_sub = [binding for binding in of_issuer if binding.sub_pattern == job.sub]
-    live = _live_events(same_sub)
+    live = _live_candidates(same_sub)
     for binding in same_sub:
         yield _with_same_sub(job, binding, live)
     plain = plain_sub(job.sub)
@@ -130,16 +131,14 @@ def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Ma
             yield _with_other_sub(job, binding, plain, respelt)
 
 
-def _live_events(same_sub: Iterable[KnownBinding]) -> dict[str, tuple[frozenset[str], ...]]:
-    """The event sets, by id, of those bindings that are candidates for tokens."""
+def _live_candidates(same_sub: Iterable[KnownBinding]) -> dict[str, Candidate]:
+    """Those bindings that are candidates for tokens, by id."""
     active = [binding.terms for binding in same_sub if binding.is_active]
     by_subject = candidates_of(active).by_subject
-    return {item.id: item.event_sets for items in by_subject.values() for item in items}
+    return {item.id: item for items in by_subject.values() for item in items}
 
 
-def _with_same_sub(
-    job: TokenJob, binding: KnownBinding, live: dict[str, tuple[frozenset[str], ...]]
-) -> _Match:
+def _with_same_sub(job: TokenJob, binding: KnownBinding, live: dict[str, Candidate]) -> _Match:
     if binding.repository_id not in {None, job.repository_id}:
         return _Match(binding, NearKind.OTHER_REPOSITORY, _why_other_repository(job, binding))
     if binding.project_id not in {None, job.project_id}:
@@ -148,12 +147,15 @@ def _with_same_sub(
         return _Match(binding, NearKind.OTHER_PROJECT, why)
     if binding.revoked_at is None and binding.id not in live:
         return _Match(binding, NearKind.OUTSIDE_ENVELOPE, _WHY_OUTSIDE)
-    event_sets = live.get(binding.id, (frozenset(binding.event_names),))
+    own_events = (frozenset(binding.event_names),)
+    event_sets = live[binding.id].event_sets if binding.id in live else own_events
     missing = [names for names in event_sets if names and job.event_name not in names]
     if missing:
         return _Match(binding, NearKind.OTHER_EVENT, _why_other_event(job, binding, missing[0]))
     if binding.revoked_at is not None:
         return _Match(binding, NearKind.REVOKED, "It fits.")
+    if live[binding.id].conditions:
+        return _Match(binding, NearKind.OTHER_CONDITION, _why_condition(binding, live[binding.id]))
     # The key's project fits the binding, but its envelope is limited to another one.
     return _Match(binding, NearKind.OTHER_PROJECT, "Its envelope is limited to another project.")
 
@@ -162,6 +164,14 @@ _WHY_OUTSIDE: Final = (
     "It is a team's, and the organisation's own binding that it lies within is not active"
     " or is limited to another project."
 )
+
+
+def _why_condition(binding: KnownBinding, candidate: Candidate) -> str:
+    whose = (
+        "It" if dict(candidate.conditions) == (binding.conditions or {}) else "It or its envelope"
+    )
+    wanted = " and ".join(f"{claim} {value}" for claim, value in candidate.conditions)
+    return display_text(f"{whose} takes only jobs with {wanted}.")
 
 
 def _why_other_repository(job: TokenJob, binding: KnownBinding) -> str:

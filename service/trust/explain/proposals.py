@@ -66,7 +66,8 @@ def draft_of(
     """A binding for such jobs, or None if no request for one would be accepted.
 
     It replaces the one of `active` that holds its slot, otherwise `predecessor`, and keeps the
-    events of that one. A binding that replaces none is limited to the job's project.
+    events and conditions of that one. A binding that replaces none is limited to the job's
+    project.
     """
     if not job.issuer.requires_repository_id and not (job.repository_id or "").isdecimal():
         job = replace(job, repository_id=None)  # such a binding matches any repository
@@ -78,8 +79,9 @@ def draft_of(
     if replaced is None:
         return Proposal(_body(own), None, None, _review(own, job.owner))
     events, project_id = _union(replaced, own.event_names), _project_for_both(replaced, job)
-    draft = _parsed(job, events, project_id)
-    if draft is None:
+    draft = _parsed(job, events, project_id, replaced.conditions)
+    own = _parsed(job, own.event_names, own.project_id, replaced.conditions)
+    if draft is None or own is None:
         return None
     return Proposal(
         body=_body(draft),
@@ -91,7 +93,12 @@ def draft_of(
     )
 
 
-def _parsed(job: TokenJob, event_names: Sequence[str], project_id: str | None) -> Draft | None:
+def _parsed(
+    job: TokenJob,
+    event_names: Sequence[str],
+    project_id: str | None,
+    conditions: Mapping[str, str] | None = None,
+) -> Draft | None:
     body = {
         "issuer": job.issuer.url,
         "sub_pattern": job.sub,
@@ -99,6 +106,7 @@ def _parsed(job: TokenJob, event_names: Sequence[str], project_id: str | None) -
         "event_names": list(event_names),
         "origin": Origin.ORG_ADMIN.value,
         "project_id": project_id,
+        "conditions": conditions,
     }
     known = ProjectsAndTeams(projects={project_id} if project_id else (), teams=())
     try:
@@ -151,6 +159,7 @@ def _would_match(
         repository_id=body["repository_id"],
         event_names=body["event_names"],
         origin=body["origin"],
+        conditions=body.get("conditions"),
     )
     left = [binding for binding in active if binding.id != proposal.replaces]
     candidates = candidates_of([*left, supposed])
@@ -166,8 +175,9 @@ def _review(draft: Draft, owner: str | None) -> str:
     who = display_text(owner)[:_OWNER_CHARS_MAX] if owner else "an owner the token does not name"
     repository = f"repository {draft.repository_id}" if draft.repository_id else "any repository"
     events = f"started by {', '.join(draft.event_names)}" if draft.event_names else "of any event"
+    wanted = "".join(f", with {claim} {value}" for claim, value in draft.conditions.items())
     return (
-        f"Trusts jobs of {who} ({repository}), {events}:"
+        f"Trusts jobs of {who} ({repository}), {events}{display_text(wanted)}:"
         " check that both are yours before creating it."
     )
 

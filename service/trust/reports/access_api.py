@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 from quart import Response
 
 from analytics.export.csv_json import guarded
@@ -27,7 +27,7 @@ from service.trust.reports.access_report import (
 )
 from service.web.documentation import Tag
 from service.web.endpoint import Call, Resource
-from service.web.models import Answer, InstantOrDate, Request, TimestampMs, TimestampUs
+from service.web.models import Answer, InstantOrDate, Omittable, Request, TimestampMs, TimestampUs
 from service.web.responses import JSON_TYPE, encoded_list
 
 CSV_COLUMNS: Final = ("kind", "id", "name", "role", "capabilities", "limited_to", "since", "detail")
@@ -115,6 +115,7 @@ class BindingThen(Struct, kw_only=True, gc=False):
     added_by: str
     since: TimestampMs
     revoked_at: TimestampMs | None
+    conditions: Omittable[dict[str, str]] = UNSET
 
 
 class AccessReportAnswer(Answer):
@@ -275,6 +276,7 @@ def _csv_lines(answer: AccessReportAnswer) -> Iterator[tuple[str, ...]]:
             binding.issuer,
             binding.repository_id or "any repository",
             *binding.event_names,
+            *(f"{claim}={value}" for claim, value in (binding.conditions or {}).items()),
             binding.added_by,
         ]
         yield (
@@ -332,4 +334,5 @@ def _binding(binding: ReportedBinding) -> BindingThen:
         added_by=binding.added_by,
         since=format_ms(binding.added_at),
         revoked_at=optional_ms(binding.revoked_at),
+        conditions=binding.conditions or UNSET,
     )

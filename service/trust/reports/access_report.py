@@ -227,6 +227,7 @@ class ReportedBinding(Reported, frozen=True):
     sub_pattern: str
     repository_id: str | None
     event_names: list[str]
+    conditions: dict[str, str] | None
     origin: str
     project_id: str | None
     team_id: str | None

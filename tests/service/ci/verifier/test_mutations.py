@@ -40,6 +40,7 @@ BOUND = BindingTerms(
     repository_id=JOB.claims()["repository_id"],
     event_names=["push"],
     origin="org_admin",
+    conditions=None,
 )
 CONTEXT = VerificationContext(
     load_issuers(Settings().issuers_file), AUDIENCE, candidates_of([BOUND])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.ci.issuers.issuers import Issuer, load_issuers
+from service.ci.providers import CONDITION_CLAIMS
 from service.ci.verifier.attribution import Attribution, ProvedJob
 from service.ci.verifier.candidates import BindingTerms, candidates_of
 from service.ci.verifier.claims import Claims
@@ -54,15 +55,20 @@ def test_kept_claims_match_as_the_token_did(issuer: Issuer, data: st.DataObject)
         if name is not None
     }
     members: dict[str, Any] = {name: data.draw(VALUES, name) for name in sorted(names)}
+    conditions = CONDITION_CLAIMS[issuer.provider]
+    members |= {name: data.draw(VALUES, name) for name in conditions}
     claims = Claims({**members, "iss": issuer.url, "aud": [AUDIENCE], "sub": "job"})
     bindings = [
-        BindingTerms(f"b{number}", None, None, issuer.url, "job", repository, events, "org_admin")
-        for number, (repository, events) in enumerate(
+        BindingTerms(
+            f"b{number}", None, None, issuer.url, "job", repository, events, "org_admin", wanted
+        )
+        for number, (repository, events, wanted) in enumerate(
             data.draw(
                 st.lists(
                     st.tuples(
                         st.sampled_from([None, "1", "41"]),
                         st.sampled_from([[], ["push"], ["schedule", "push"]]),
+                        st.sampled_from([None, {conditions[0]: "push"}, {conditions[1]: "1"}]),
                     ),
                     max_size=3,
                 )
@@ -70,9 +76,11 @@ def test_kept_claims_match_as_the_token_did(issuer: Issuer, data: st.DataObject)
         )
     ]
     context = VerificationContext({issuer.url: issuer}, AUDIENCE, candidates_of(bindings))
-    kept = Attribution(issuer, "b0", claims, None, 0).ci
+    attribution = Attribution(issuer, "b0", claims, None, 0)
+    kept = attribution.ci
 
-    after = ProvedJob(issuer.url, kept).claims(issuer, AUDIENCE)
+    job = ProvedJob(issuer.url, kept, attribution.condition_claims)
+    after = job.claims(issuer, AUDIENCE)
 
     assert match(after, issuer, context) == match(claims, issuer, context)
     assert Attribution(issuer, "b0", after, None, 0).ci == kept

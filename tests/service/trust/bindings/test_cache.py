@@ -23,7 +23,7 @@ def stored(number: int, events: int, letter: str) -> str:
 
 def team_of(row: list[Any], number: int) -> list[Any]:
     """A team's binding in the envelope that `row` is."""
-    return [f"obind_team_{number:011}", None, f"team_{number}", *row[3:6], [], "team_admin"]
+    return [f"obind_team_{number:011}", None, f"team_{number}", *row[3:6], [], "team_admin", None]
 
 
 @sample(4)
@@ -35,7 +35,7 @@ def test_what_is_kept_is_not_counted_for_less(letter: str, events: int, *, has_t
     rows = [stored(number, events, letter) for number in range(BINDINGS)]
     tracemalloc.start()
     try:
-        active = [[*json.loads(row), "org_admin"] for row in rows]
+        active = [[*json.loads(row), "org_admin", {"ref": f"{letter}" * 900}] for row in rows]
         if has_team:
             active += [team_of(row, number) for number, row in enumerate(active)]
         found = candidates_of(BindingTerms(*row) for row in active)

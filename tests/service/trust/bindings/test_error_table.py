@@ -7,7 +7,14 @@ import pytest_asyncio
 
 from service.orgs.projects import create_project
 from service.orgs.teams import create_team
-from service.trust.refusals import CREATE_REFUSALS, TOO_MANY_BINDINGS, TOO_MANY_EVENT_NAMES
+from service.trust.refusals import (
+    CONDITION_UNKNOWN,
+    CONDITION_VALUE_INVALID,
+    CONDITIONS_NOT_TEXTS,
+    CREATE_REFUSALS,
+    TOO_MANY_BINDINGS,
+    TOO_MANY_EVENT_NAMES,
+)
 from service.web.refusals import NOT_AN_OBJECT, UNKNOWN_FIELD
 from tests.conftest import BY_OPERATOR, ISSUER, World, refused
 from tests.service.trust.bindings.texts import documented
@@ -82,7 +89,15 @@ TABLE: list[tuple[str, list[dict[str, Any]]]] = [
 ]
 """Each text, and the changes to a valid body that each bring it about."""
 
-OURS = {NOT_AN_OBJECT, TOO_MANY_BINDINGS, TOO_MANY_EVENT_NAMES, UNKNOWN_FIELD}
+OURS = {
+    CONDITION_UNKNOWN,
+    CONDITION_VALUE_INVALID,
+    CONDITIONS_NOT_TEXTS,
+    NOT_AN_OBJECT,
+    TOO_MANY_BINDINGS,
+    TOO_MANY_EVENT_NAMES,
+    UNKNOWN_FIELD,
+}
 """Refusals of a create that the specification's table does not know."""
 
 

@@ -18,7 +18,9 @@ from tests.issuers.issuer import AUDIENCE, Issuer
 from tests.issuers.known import GITHUB
 
 MAIN = "repo:acme/payments:ref:refs/heads/main"
-BOUND = KnownBinding("obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START)
+BOUND = KnownBinding(
+    "obind_1", None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", None, START
+)
 CONTEXT = VerificationContext({ISSUER: GITHUB}, AUDIENCE, candidates_of([BOUND.terms]))
 
 JSON = st.recursive(

@@ -27,7 +27,7 @@ SOUGHT = TokenJob(GITHUB, MAIN, "123456789", "push", None, None)
 def known(binding_id: str, **changes) -> KnownBinding:
     """A binding that matches SOUGHT, with `changes`."""
     binding = KnownBinding(
-        binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", START
+        binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", None, START
     )
     for name, value in changes.items():
         setattr(binding, name, value)
@@ -46,6 +46,12 @@ KINDS = [
     ("ref", {"sub_pattern": f"{MAIN}-2"}, "same repository id"),
     ("closest", {"sub_pattern": f"{MAIN}-3", "repository_id": "5"}, "most alike"),
 ]
+
+
+def test_a_condition_is_named():
+    (near,) = nearest_bindings(SOUGHT, [known("obind_1", conditions={"ref": "x"})])
+
+    assert near.why == "It takes only jobs with ref x."
 
 
 @pytest.mark.parametrize(("name", "changes", "why"), KINDS)

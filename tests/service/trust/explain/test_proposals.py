@@ -157,7 +157,9 @@ async def test_nothing_is_proposed_for_a_bad_signature_or_no_token(world):
 
 def known(binding_id: str, **changes) -> BindingTerms:
     """A binding of the good token's triple with `changes`."""
-    terms = BindingTerms(binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin")
+    terms = BindingTerms(
+        binding_id, None, None, ISSUER, MAIN, "123456789", ["push"], "org_admin", None
+    )
     return terms._replace(**changes)
 
 
