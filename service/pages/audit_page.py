@@ -199,6 +199,7 @@ async def audit_page(
         "now": now,
         "state": state,
         "chips": active_chips(state, names),
+        "package": {} if fault else _package_of(state),
         "readings": [] if fault else await _readings(call, state, names),
         "carried": [(name, value) for name, value in state.carried if name != faulty],
         "windows": _windows(state, retention),
@@ -230,6 +231,16 @@ def _search_target(slug: str, state: PageState, search: Search, text: str) -> st
     page = url_for("dashboard.audit_page", slug=slug)
     shown = None if all(word.is_as_typed for word in search.words) else text
     return page + state.searched(merged(state.filters_and_window, search), shown).href
+
+
+def _package_of(state: PageState) -> dict[str, str]:
+    """The parameters of the page of the one package that the filters name; empty for others."""
+    named = {}
+    for name, key in (("package", "name"), ("version", "version")):
+        terms = [parse_term(name, value) for value in state.parameters.get(name, ())]
+        if len(terms) == 1 and not terms[0].is_prefix and not terms[0].is_negated:
+            named[key] = terms[0].text
+    return named if "name" in named else {}
 
 
 async def _readings(

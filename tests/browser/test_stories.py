@@ -1,7 +1,7 @@
 """The questions that people come with, walked through in a browser. Each name counts the actions.
 
 An action is a click, a choice, or a text typed and sent. Every story also works without scripts and
-from the keyboard alone.
+from the keyboard alone: by at most TABS_MAX presses of Tab, and the link that skips the frame.
 """
 
 import csv
@@ -24,12 +24,16 @@ from tests.analytics.samples import sample_row
 from tests.browser.chromium import needs_chromium
 from tests.browser.visits import Place, Visits, serve_acme, visit
 from tests.budgets import only_full
+from tests.conftest import binding_body, bindings_path
+from tests.service.trust.rejected.notes import rejection
 
 __all__ = ["visit"]  # a fixture
 
 pytestmark = needs_chromium
 
 JOB = "repo:acme/storefront:ref:refs/heads/main"
+REJECTED_JOB = "repo:acme/infra:ref:refs/heads/main"
+TABS_MAX = 40
 
 
 def _install(minutes_ago: int, package: str, version: str, **more: Any) -> AuditRow:
@@ -53,11 +57,14 @@ async def _add_incident(services: Services) -> None:
         *(_install(300, f"package-{number}", "1.0.0") for number in range(6)),
         *(_install(number, "lodash", "4.17.21", run_id=None, subject=None) for number in range(9)),
         _install(60 * 24 * 300, "left-pad", "1.3.0", run_id="1"),
+        _install(200, "event-stream", "3.3.6", event="blocklist_hit", decision="BLOCKED"),
     ]
     async with services.store.write() as work:
         acme = await get_org(work.session, "acme")
         await append(work.session, acme.id, rows, now=services.clock())
     await services.sealer.seal_due(everything=True)
+    services.rejected.record(rejection(acme.id, sub=REJECTED_JOB, at=utc_now()))
+    await services.rejected.flush()
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +80,7 @@ class Walk:
     page: Page
     by_keyboard: bool
     actions: int = 0
+    tabs: int = 0
     pages: set[str] = field(default_factory=set)
 
     def press(self, target: Locator) -> None:
@@ -80,10 +88,38 @@ class Walk:
         self.actions += 1
         self._note()
         if self.by_keyboard:
-            target.focus()
+            self._tab_to(target)
             self.page.keyboard.press("Enter")
         else:
             target.click()
+
+    def type(self, target: Locator, text: str) -> None:
+        """Type a text into a field and send it."""
+        self.actions += 1
+        self._note()
+        if self.by_keyboard:
+            self._tab_to(target)
+        else:
+            target.click()
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
+
+    def _tab_to(self, target: Locator) -> None:
+        """Press Tab until the target has the focus, from the content on if it is there."""
+        expect(target).to_be_visible()
+        skip = self.page.locator("a.skip")
+        is_new = self.page.evaluate("document.activeElement === document.body")
+        if is_new and self.page.locator("main").locator(target).count():
+            self._tab()
+            expect(skip).to_be_focused()
+            self.page.keyboard.press("Enter")
+        while not target.evaluate("one => one === document.activeElement"):
+            self._tab()
+
+    def _tab(self) -> None:
+        self.page.keyboard.press("Tab")
+        self.tabs += 1
+        assert self.tabs <= 300, "the target cannot be reached"
 
     def search(self, text: str) -> None:
         """Type a search and send it."""
@@ -117,40 +153,90 @@ class Walk:
         pytest.param({"java_script_enabled": False}, id="without scripts", marks=only_full),
     ]
 )
-def walk(visit: Visits, request: pytest.FixtureRequest) -> Callable[[], Walk]:
-    """An auditor who has just opened the audit log."""
+def walk(visit: Visits, request: pytest.FixtureRequest) -> Callable[..., Walk]:
+    """An auditor, or another member, who has just opened the audit log."""
     options = dict(request.param)
     by_keyboard = options.pop("by_keyboard", False)
-    return lambda: Walk(visit(accept_downloads=True, **options), by_keyboard)
+    return lambda role="auditor": Walk(
+        visit(role=role, accept_downloads=True, **options), by_keyboard
+    )
 
 
-def test_who_installed_a_malicious_version_and_what_else_in_5_actions_on_2_pages(walk, tmp_path):
+def test_a_malicious_version_that_got_through_in_3_actions_from_the_overview(walk, tmp_path):
+    """Who, from which job, what else its run installed, and the list of that."""
     walker = walk()
     page = walker.page
-    walker.search("event-stream@3.3.6")
-    rows = page.locator("table.log tbody tr")
-    expect(rows).to_have_count(1)
-    expect(rows.first).to_contain_text("acme/storefront · main")
-    expect(rows.first).to_contain_text("key_1")
+    page.goto(page.url.removesuffix("/audit"))
+    attention = page.locator("table.attention tr", has_text="event-stream 3.3.6 was installed")
+    walker.press(attention.get_by_role("link", name="Who got it"))
+    through = page.locator("section", has=page.get_by_role("heading", name="Let through: 3.3.6"))
+    expect(through.locator("tbody tr")).to_have_count(1)
+    expect(through).to_contain_text("acme/storefront · main")
+    expect(through).to_contain_text("key_1")
 
-    walker.press(rows.first.locator("a.open"))
-    walker.press(page.get_by_role("link", name="14077220290").first)
+    walker.press(through.get_by_role("link", name="14077220290"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Run 14077220290")
-    installed = page.locator("table.rows tbody tr")
-    expect(installed).to_have_count(7)
-    expect(installed.filter(has_text="package-3")).to_have_count(1)
-
-    walker.press(page.get_by_role("link", name="Open its rows in the audit log"))
-    expect(rows).to_have_count(7)
-    page.locator("details.menu summary", has_text="Export 7 rows").focus()
-    page.keyboard.press("Enter")
-    saved = walker.download(page.get_by_role("link", name="CSV", exact=True), tmp_path)
+    saved = walker.download(page.get_by_role("link", name="Its rows as CSV"), tmp_path)
     with saved.open(newline="") as file:
         packages = {row["packageName"] for row in csv.DictReader(file)}
 
     assert packages == {"event-stream", *(f"package-{number}" for number in range(6))}
-    assert walker.actions + 1 <= 6  # opening the menu is one as well
-    assert len(walker.pages) <= 3
+    assert walker.actions == 3
+    assert walker.tabs <= TABS_MAX
+
+
+def test_a_malicious_version_by_its_name_in_5_actions_from_the_overview(walk, tmp_path):
+    """One of which no rule knows yet: searched for, as an advisory spells it."""
+    walker = walk()
+    page = walker.page
+    page.goto(page.url.removesuffix("/audit"))
+    walker.press(page.get_by_role("link", name="Audit log", exact=True))
+    walker.search("event-stream@3.3.6")
+    walker.press(page.get_by_role("link", name="Who got event-stream 3.3.6"))
+    walker.press(page.get_by_role("link", name="14077220290"))
+    installed = page.locator("table tbody tr")
+    expect(installed).to_have_count(7)
+    expect(installed.filter(has_text="package-3")).to_have_count(1)
+    saved = walker.download(page.get_by_role("link", name="Its rows as CSV"), tmp_path)
+
+    assert b"package-5" in saved.read_bytes()
+    assert walker.actions == 5
+    assert walker.tabs <= TABS_MAX
+
+
+def test_a_rejected_job_is_trusted_in_2_actions_from_the_overview(walk, place):
+    walker = walk("owner")
+    page = walker.page
+    page.goto(page.url.removesuffix("/audit"))
+    line = page.locator("table.attention tr", has_text="acme/infra · main is rejected")
+    walker.press(line.get_by_role("link", name="Trust it…"))
+    walker.press(page.get_by_role("button", name="Create the binding"))
+
+    expect(page.get_by_role("status")).to_contain_text("The binding is active")
+    assert walker.actions == 2
+    assert walker.tabs <= TABS_MAX
+    page.goto(page.url.partition("/bindings")[0])
+    expect(line).to_have_count(0)
+    with place.server.client() as client:
+        (binding,) = client.get(bindings_path(), params={"state": "active"}).json()["bindings"]
+        client.delete(bindings_path(binding_id=binding["id"]))
+
+
+def test_a_repository_is_revoked_by_its_name_in_3_actions_from_the_overview(walk, place):
+    body = binding_body(sub_pattern="repo:acme/storefront:pull_request", repository_id="412803377")
+    with place.server.client() as client:
+        assert client.post(bindings_path(), json=body).status_code == 201
+    walker = walk("owner")
+    page = walker.page
+    page.goto(page.url.removesuffix("/audit"))
+    walker.press(page.get_by_role("link", name="Revoke a repository"))
+    walker.type(page.get_by_label("Repository", exact=True), "acme/storefront")
+    expect(page.get_by_role("heading", level=2)).to_contain_text("1 active binding")
+    walker.press(page.get_by_role("button", name="Revoke the binding permanently"))
+
+    expect(page.get_by_role("status")).to_contain_text("The repository is revoked")
+    assert walker.actions == 3
+    assert walker.tabs <= TABS_MAX
 
 
 @only_full
@@ -184,7 +270,7 @@ def test_a_year_of_rows_with_its_receipt_and_a_changed_byte_in_5_actions(walk, t
 def test_a_row_is_copied_as_a_link_and_as_json(visit):
     page = visit("?q=event-stream@3.3.6")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("table.log a.open").click()
+    page.locator("table.log a.open").last.click()
     page.get_by_role("link", name="Open this row").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Install allowed")
 

@@ -132,6 +132,19 @@ async def test_a_version_has_its_own_installs_and_the_list_of_them(incident):
     assert "event-stream,3.3.6,ALLOWED" in lines[1]
 
 
+async def test_a_search_for_one_package_offers_its_page(incident):
+    for query, said in (
+        ("package=event-stream&version=3.3.6", "Who got event-stream 3.3.6"),
+        ("package=event-stream", "Who got event-stream"),
+    ):
+        log = await open_page(incident, f"?{query}")
+        (link,) = [one for one in log.all("a") if one.text.strip() == said]
+        page = await open_page(incident, link.attributes["href"])
+        assert page.one("h1").text.startswith("event-stream")
+    for query in ("", "?package=event-*", "?package=!event-stream", "?package=a&package=b"):
+        assert "Who got" not in (await open_page(incident, f"{AUDIT}{query}")).html
+
+
 async def test_figures_are_those_of_all_rows_by_brute_force(world):
     draw, rows = random.Random(7), []
     for _ in range(300):
