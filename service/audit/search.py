@@ -18,6 +18,7 @@ from analytics.model.filters import (
     FILTER_COLUMNS,
     VALUES_MAX,
     InvalidQuery,
+    Term,
     literal,
     only,
     parse_query,
@@ -37,7 +38,7 @@ from service.audit.search_forms import (
 )
 from service.audit.services import AuditServices
 from service.audit.tenant_log import TenantLog, open_log
-from service.ci.providers import job_subjects
+from service.ci.providers import job_subjects, named_form, with_ids_begins
 from service.core.durations import parse_duration
 from service.store.tables import Organisation
 
@@ -66,8 +67,8 @@ LOOK_UPS_MAX: Final = 60
 """How many queries the words of one search may cost; words beyond them are read as typed."""
 
 LOOK_UP_MAX_S: Final = 1.0
-_RANGE_VERSIONS_MAX: Final = 500
-"""How many versions of a package a range is compared with: the most frequent ones."""
+_VALUES_MAX: Final = 500
+"""How many versions a range is compared with, or subjects a repository: the most frequent ones."""
 
 _BEGINNING: Final = re.compile(r"@?[^@=<>~^]*\*")
 _FIELD: Final = re.compile(r"[A-Za-z_]+:")
@@ -123,8 +124,8 @@ class Rows(Protocol):
     async def has(self, filters: Mapping[str, FilterValues]) -> bool:
         """Whether any row meets `filters`."""
 
-    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The versions of these rows, the most frequent ones if there are many."""
+    async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
+        """The values of the filter `name` in these rows, the most frequent ones of many."""
 
 
 Read = Callable[[str], Awaitable[Sequence[Reading]]]
@@ -189,7 +190,7 @@ class SearchReader:
         """What `raw` was read as; None for a phrase that is no single thing."""
         is_negated = raw.startswith("-") and len(raw) > 1
         if named := _named(raw[is_negated:], self.people.actors):
-            return ReadWord(raw, _signed(named, is_negated=is_negated))
+            return ReadWord(raw, _signed(await self._with_forms(named), is_negated=is_negated))
         word = _word(raw)
         if is_phrase:
             first = _word(raw.split(maxsplit=1)[0])
@@ -212,7 +213,8 @@ class SearchReader:
         if not text:
             raise _invalid('"" means nothing: write a word between the quotation marks')
         if named := _named(text, self.people.actors):
-            return ReadWord(raw, _signed(named, is_negated=word.is_negated))
+            filters = await self._with_forms(named)
+            return ReadWord(raw, _signed(filters, is_negated=word.is_negated))
         readings = readings_by_form(text, is_quoted=word.is_quoted)
         if not readings and _BEGINNING.fullmatch(text) and not word.is_quoted:
             value = filter_value(PARAMETERS["package"], text, is_quoted=False)
@@ -236,7 +238,8 @@ class SearchReader:
         return [*(await self.read(bare) or (await self.read(raw) if bare != raw else ()))]
 
     async def _chosen(self, raw: str, readings: Sequence[Reading], word: _Word) -> ReadWord:
-        reading = await self._trimmed(await self._first_with_rows(distinct(readings)))
+        both_forms = [await self._with_id_forms(each) for each in distinct(readings)]
+        reading = await self._trimmed(await self._first_with_rows(both_forms))
         if not word.is_negated:
             filters = {name: list(values) for name, values in reading.filters.items()}
             return ReadWord(raw, filters, is_as_typed=_is_in(reading, raw))
@@ -264,7 +267,7 @@ class SearchReader:
     async def _in_range(self, reading: Reading) -> Reading | None:
         """`reading` with the versions that rows have of its range; None if they have none."""
         includes = reading.includes
-        versions = await self.rows.versions(reading.identity)
+        versions = await self.rows.values(VERSION, reading.identity)
         among = tuple(literal(v) for v in versions if includes is not None and includes(v))
         if not among:
             return None
@@ -279,6 +282,38 @@ class SearchReader:
             return reading
         having = [each for each in subjects if await self.rows.has({"subject": (each,)})]
         return Reading({**reading.filters, "subject": tuple(having) or subjects[:1]})
+
+    async def _with_id_forms(self, reading: Reading) -> Reading:
+        """`reading` with the subjects of the same jobs that have GitHub's ids in them."""
+        subjects = reading.filters.get("subject", ())
+        found = dict.fromkeys(subjects)
+        for term in (parse_term("subject", each) for each in subjects):
+            beginning = with_ids_begins(term.text)
+            if beginning is None or term.is_negated:
+                continue
+            begins = {"subject": (f"{literal(beginning)}*",)}
+            for subject in await self.rows.values("subject", begins):
+                if term.is_met(named_form(subject)):
+                    found[_like(term, subject)] = None
+        if len(found) == len(subjects):
+            return reading
+        return replace(reading, filters={**reading.filters, "subject": tuple(found)})
+
+    async def _with_forms(self, named: list[Filter]) -> list[Filter]:
+        """`named`, with the subjects that have ids if it is a job."""
+        if named[0][0] != "subject":
+            return named
+        reading = Reading({"subject": tuple(value for _, value in named)})
+        both = await self._with_id_forms(reading)
+        return [("subject", value) for value in both.filters["subject"]]
+
+
+def _like(term: Term, subject: str) -> str:
+    """The value for `subject`: as far as `term` goes if that is the beginning of subjects."""
+    if not term.is_prefix:
+        return literal(subject)
+    ids = len(subject) - len(named_form(subject))
+    return f"{literal(subject[: len(term.text) + ids])}*"
 
 
 def _row_id(text: str) -> str | None:
@@ -442,13 +477,13 @@ class _RowsOfLog:
         query = parse_query(filters)
         return bool((await log.page(query, 1, time_max_s=LOOK_UP_MAX_S)).num_rows)
 
-    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
-        """The most frequent versions of these rows."""
+    async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
+        """The most frequent values of the filter `name` in these rows."""
         if (log := await self._log()) is None:
             return []
-        column = FILTER_COLUMNS[VERSION]
+        column = FILTER_COLUMNS[name]
         query = parse_query(filters)
-        values = await log.values(query, column, _RANGE_VERSIONS_MAX, LOOK_UP_MAX_S)
+        values = await log.values(query, column, _VALUES_MAX, LOOK_UP_MAX_S)
         return [value for value, _ in values]
 
     async def _log(self) -> TenantLog | None:

@@ -53,6 +53,11 @@ class CiFacts:
     conditions: tuple[str, ...] = ()
 
 
+_WITH_IDS: Final = re.compile(
+    r"^repo:(?P<owner>[^:/@]+)@(?P<owner_id>[0-9]+)/(?P<name>[^:/@]+)@(?P<id>[0-9]+)(?=:|$)"
+)
+"""How the subjects of GitHub's jobs begin since it puts ids behind the names."""
+_NAMED: Final = re.compile(r"repo:(?P<owner>[^:/@]+)/(?P<name>[^:/@]+)(?=:|$)")
 _GITHUB_JOB: Final = re.compile(r"repo:(?P<path>[^:]+):(?P<rest>.+)", re.DOTALL)
 _GITHUB_REFS: Final = {
     "ref:refs/heads/": "",
@@ -80,8 +85,40 @@ _CIRCLECI_PAGE: Final = re.compile(
 )
 
 
+def named_form(subject: str) -> str:
+    """`subject` without the ids that GitHub puts behind the names of owner and repository.
+
+    Repositories that were created, renamed or transferred since 15 July 2026 have ids in the
+    subjects of their jobs, `repo:acme@77/app@123:…`, as have others that opted in.
+    """
+    return (
+        _WITH_IDS.sub(r"repo:\g<owner>/\g<name>", subject, count=1) if "@" in subject else subject
+    )
+
+
+def id_form(subject: str, owner_id: str, repository_id: str) -> str | None:
+    """The subject of the same job with ids; None if `subject` has some, or is not GitHub's."""
+    match = _NAMED.match(subject)
+    if match is None:
+        return None
+    rest = subject[match.end() :]
+    return f"repo:{match['owner']}@{owner_id}/{match['name']}@{repository_id}{rest}"
+
+
+def ids_of(subject: str) -> tuple[str, str] | None:
+    """The ids of owner and repository in a subject of GitHub's that has them."""
+    match = _WITH_IDS.match(subject)
+    return None if match is None else (match["owner_id"], match["id"])
+
+
+def with_ids_begins(beginning: str) -> str | None:
+    """How subjects with ids begin that may be of the same owner as the named `beginning`."""
+    match = _NAMED.match(beginning)
+    return None if match is None else f"repo:{match['owner']}@"
+
+
 def _github_label(subject: str) -> tuple[str, str] | None:
-    match = _GITHUB_JOB.fullmatch(subject)
+    match = _GITHUB_JOB.fullmatch(named_form(subject))
     if match is None:
         return None
     rest = match["rest"]

@@ -158,18 +158,18 @@ class PageState:
         """Those of these rows that are accepted after `seq`."""
         return self._but(*_PLACE)._with("after", (str(seq),))
 
-    def only(self, name: str, value: str) -> "PageState":
-        """Those of these rows whose `name` is exactly `value`."""
-        return self._but(*_PLACE)._with(name, (literal(value),))
+    def only(self, name: str, *values: str) -> "PageState":
+        """Those of these rows whose `name` is exactly one of `values`."""
+        return self._but(*_PLACE)._with(name, tuple(map(literal, values)))
 
     def beginning(self, name: str, prefix: str) -> "PageState":
         """Those of these rows whose `name` begins with `prefix`, in a filter's syntax."""
         return self._but(*_PLACE)._with(name, (f"{prefix}*",))
 
-    def excluding(self, name: str, value: str) -> "PageState":
-        """Those of these rows whose `name` is not `value`."""
-        values = (*self.parameters.get(name, ()), f"!{literal(value)}")
-        return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(values)))
+    def excluding(self, name: str, *values: str) -> "PageState":
+        """Those of these rows whose `name` is none of `values`."""
+        left = (*self.parameters.get(name, ()), *(f"!{literal(value)}" for value in values))
+        return self._but(*_PLACE)._with(name, tuple(dict.fromkeys(left)))
 
     def about(self, name: str, value: str) -> "PageState":
         """All rows of the same window whose `name` is exactly `value`, without other filters.

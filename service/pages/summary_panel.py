@@ -17,6 +17,7 @@ from analytics.query.summaries import BucketCounts, Summary, ValueCount
 from service.audit.actor_names import names_of_actors
 from service.audit.refusals import QUERY_REFUSALS
 from service.audit.tenant_log import TenantLog
+from service.ci.providers import named_form
 from service.core.errors import StoreUnavailable
 from service.pages.display_names import NAMED_FILTERS, may_be_named, value_in_words
 from service.pages.histogram import Histogram, bucket_of, draw, window_before
@@ -209,10 +210,26 @@ class _Values:
 
     def facet(self, name: str, values: Sequence[ValueCount]) -> Facet:
         """These values of the filter `name`."""
-        return Facet(name, TITLES[name], [self.value(name, value) for value in values])
+        if name != "subject":
+            return Facet(name, TITLES[name], [self.value(name, value) for value in values])
+        jobs: dict[str, list[ValueCount]] = {}
+        for value in values:
+            jobs.setdefault(named_form(value.value), []).append(value)
+        summed = [
+            self.value(
+                name,
+                ValueCount(of_job[0].value, sum(each.count for each in of_job)),
+                *(each.value for each in of_job[1:]),
+            )
+            for of_job in jobs.values()
+        ]
+        return Facet(name, TITLES[name], sorted(summed, key=lambda value: -value.count))
 
-    def value(self, name: str, counted: ValueCount) -> FacetValue:
-        """On other pages than the audit page, a value links to its rows, and none to all others."""
+    def value(self, name: str, counted: ValueCount, *others: str) -> FacetValue:
+        """A value, with `others` that are shown as the same.
+
+        On other pages than the audit page, it links to its rows, and none to all others.
+        """
         value, count = counted.value, counted.count
         is_audit_page = self.state.path == ""
         narrows = 0 < count < self.total
@@ -222,10 +239,12 @@ class _Values:
             count=count,
             share=round(100 * count / self.total) if self.total else 0,
             is_blocked=value in {"BLOCKED", "blocklist_hit", "cooldown_active"},
-            only=self.state.only(name, value).href
+            only=self.state.only(name, value, *others).href
             if narrows or (count and not is_audit_page)
             else None,
-            exclude=self.state.excluding(name, value).href if narrows and is_audit_page else None,
+            exclude=self.state.excluding(name, value, *others).href
+            if narrows and is_audit_page
+            else None,
         )
 
     def undecided(self, count: int) -> FacetValue:
@@ -284,7 +303,12 @@ async def load_groups(
     named = may_be_named(value for group in groups for value in group.values) if is_named else ()
     async with store.read() as session:
         names = await names_of_actors(session, log.org.id, named)
-    return [_row_group(group, by, state, names) for group in groups]
+    if list(by) != ["subject"]:
+        return [_row_group(group, by, state, names) for group in groups]
+    jobs: dict[str, list[Group]] = {}
+    for group in groups:
+        jobs.setdefault(named_form(group.values[0] or ""), []).append(group)
+    return [_job_group(of_job, state, names) for of_job in jobs.values()]
 
 
 def of_log(slug: str, **filters: str) -> PageState:
@@ -293,6 +317,20 @@ def of_log(slug: str, **filters: str) -> PageState:
     for name, value in filters.items():
         state = state.only(name, value)
     return state
+
+
+def _job_group(groups: Sequence[Group], state: PageState, names: dict[str, str]) -> SummaryGroup:
+    """The rows of one job, whether its subjects have ids or not."""
+    first = _row_group(groups[0], ("subject",), state, names)
+    subjects = [value for group in groups for value in group.values if value]
+    return replace(
+        first,
+        rows=sum(group.rows for group in groups),
+        blocked=sum(group.blocked for group in groups),
+        first=min(group.first for group in groups),
+        last=max(group.last for group in groups),
+        href=state.only("subject", *subjects).href if subjects else None,
+    )
 
 
 def _row_group(

@@ -6,7 +6,7 @@ from string import Formatter
 from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
-from service.ci.providers import SUBJECTS
+from service.ci.providers import SUBJECTS, named_form
 
 _FIELDS: Final = {"repository", "run_id"}
 _RUN_ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
@@ -48,7 +48,7 @@ def run_link(
     None also if the provider has several issuers with different addresses: rows do not say which.
     """
     urls = {issuer.run_url for issuer in issuers if issuer.provider == provider}
-    repository = _REPOSITORY.match(subject or "")
+    repository = _REPOSITORY.match(named_form(subject or ""))
     if len(urls) != 1 or repository is None or not _RUN_ID.fullmatch(run_id or ""):
         return None
     (template,) = urls

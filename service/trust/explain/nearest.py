@@ -3,7 +3,6 @@
 Pure, and fast for ten thousand bindings: each one is compared, at low cost.
 """
 
-import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from analytics.model.instants import format_ms
+from service.ci.providers import ids_of, named_form
 from service.ci.verifier.candidates import Candidate, candidates_of
 from service.trust.bindings.repository import BindingState
 from service.trust.explain.evaluation import KnownBinding, TokenJob
@@ -21,7 +21,6 @@ from service.trust.explain.text_diff import Difference, common_prefix, differenc
 
 NEAREST_MAX: Final = 5
 AMBIGUOUS_MAX: Final = 100
-_QUALIFIED: Final = re.compile(r"^repo:([^/@:]+)@([0-9]+)/([^/@:]+)@([0-9]+)(?=:|$)")
 FOLDED_CHARS_MAX: Final = 256
 FOLDS_MAX: Final = 500
 """How many non-ASCII subjects are normalised for comparison, in arbitrary order.
@@ -109,11 +108,6 @@ def find_predecessor(
     return binding if is_renamed or own.kind is NearKind.OTHER_REPOSITORY else None
 
 
-def plain_sub(sub: str) -> str:
-    """`sub` without the ids that GitHub appends to the names of owner and repository."""
-    return _QUALIFIED.sub(r"repo:\1/\3", sub, count=1) if "@" in sub else sub
-
-
 def _order(match: _Match) -> tuple[int, bool, int, float, str]:
     return match.order
 
@@ -124,7 +118,7 @@ def _compared(job: TokenJob, bindings: Collection[KnownBinding]) -> Iterator[_Ma
     live = _live_candidates(same_sub)
     for binding in same_sub:
         yield _with_same_sub(job, binding, live)
-    plain = plain_sub(job.sub)
+    plain = named_form(job.sub)
     respelt = _respelt(job.sub, [binding.sub_pattern for binding in of_issuer])
     for binding in of_issuer:
         if binding.sub_pattern != job.sub:
@@ -197,7 +191,7 @@ def _with_other_sub(
 ) -> _Match:
     pattern = binding.sub_pattern
     is_same_repository = binding.repository_id == job.repository_id is not None
-    if plain_sub(pattern) == plain:
+    if named_form(pattern) == plain:
         return _Match(
             binding,
             NearKind.QUALIFIED,
@@ -214,7 +208,7 @@ def _with_other_sub(
 
 
 def _why_qualified(sub: str, pattern: str, *, is_same_repository: bool) -> str:
-    with_ids = _QUALIFIED.match(sub), _QUALIFIED.match(pattern)
+    with_ids = ids_of(sub), ids_of(pattern)
     same = "The repository id is the same." if is_same_repository else "The repository id differs."
     if all(with_ids):
         return f"Owner and repository have the same names but other ids. {same}"

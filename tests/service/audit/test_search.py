@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.model.envelopes import EVENTS
-from analytics.model.filters import InvalidQuery, parse_query
+from analytics.model.filters import InvalidQuery, parse_query, parse_term
 from analytics.model.labels import EVENT_LABELS
 from service.audit.actor_names import ActorNames
 from service.audit.readings import FilterValues, Reading
@@ -28,17 +28,24 @@ JTI = "6e1c7f3a-0b5d-4a52-9a55-2f1b9f1d7c11"
 
 @dataclass(frozen=True)
 class Log:
-    """Rows with one package each, and versions of it."""
+    """Rows with one package each, and versions of it; and rows with one subject each."""
 
     packages: Mapping[str, Sequence[str]]
+    subjects: Sequence[str] = ()
 
     async def has(self, filters: Mapping[str, FilterValues]) -> bool:
+        if "subject" in filters:
+            terms = [parse_term("subject", value) for value in filters["subject"]]
+            return any(term.is_met(subject) for term in terms for subject in self.subjects)
         (package,) = filters.get("package", ("",))
         versions = self.packages.get(package)
         (version,) = filters.get("version", ("",))
         return versions is not None and (not version or version in versions)
 
-    async def versions(self, filters: Mapping[str, FilterValues]) -> list[str]:
+    async def values(self, name: str, filters: Mapping[str, FilterValues]) -> list[str]:
+        if name == "subject":
+            term = parse_term("subject", *filters["subject"])
+            return [subject for subject in self.subjects if term.is_met(subject)]
         (package,) = filters["package"]
         return [*self.packages.get(package, ())]
 
@@ -52,6 +59,41 @@ async def read(text: str) -> list[Reading]:
 
 def read_search(text: str, actors: ActorNames = ACTORS, log: Log = EMPTY) -> Search:
     return asyncio.run(SearchReader(People(actors), read, log).search(text))
+
+
+NAMED = "repo:acme/app:ref:refs/heads/main"
+WITH_IDS = "repo:acme@77/app@123:ref:refs/heads/main"
+OTHERS = ("repo:acme@77/apple@124:ref:refs/heads/main", "repo:acme@77/app@123:environment:prod")
+
+
+@pytest.mark.parametrize(
+    ("text", "subjects"),
+    [
+        ("acme/app", ["repo:acme/app:*", "repo:acme@77/app@123:*"]),
+        ("https://github.com/acme/app", ["repo:acme/app:*", "repo:acme@77/app@123:*"]),
+        ("acme/app@main", [NAMED, WITH_IDS]),
+        (NAMED, [NAMED, WITH_IDS]),
+        (WITH_IDS, [WITH_IDS]),
+    ],
+)
+def test_a_repository_is_found_under_subjects_with_ids_too(text, subjects):
+    """GitHub puts ids behind the names since July 2026: it is the same repository."""
+    log = Log({}, (NAMED, WITH_IDS, *OTHERS))
+
+    assert read_search(text, log=log).parameters == {"subject": subjects}
+
+
+def test_a_job_as_rows_show_it_has_both_subjects():
+    read = read_search("acme/app \N{MIDDLE DOT} main", log=Log({}, (NAMED, WITH_IDS, *OTHERS)))
+
+    assert {NAMED, WITH_IDS} <= set(read.parameters["subject"])
+    assert not set(OTHERS) & set(read.parameters["subject"])
+
+
+def test_a_repository_with_ids_alone_is_found():
+    assert read_search("acme/app", log=Log({}, (WITH_IDS,))).parameters == {
+        "subject": ["repo:acme@77/app@123:*"]
+    }
 
 
 @pytest.mark.parametrize(

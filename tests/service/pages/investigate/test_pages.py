@@ -157,7 +157,7 @@ async def test_figures_are_those_of_all_rows_by_brute_force(world):
                 package_name=draw.choice(["pad", "other"]),
                 version=draw.choice(["1", "2", "3"]),
                 ecosystem="npm",
-                subject=draw.choice([None, "repo:a/a:x", "repo:b/b:x"]),
+                subject=draw.choice([None, "repo:a/a:x", "repo:b/b:x", "repo:b@7/b@9:x"]),
                 actor=draw.choice(["key_1", "key_2"]),
             )
         )

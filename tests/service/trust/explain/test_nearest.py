@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from service.ci.providers import named_form
 from service.orgs.teams import create_team
 from service.trust.explain.evaluation import KnownBinding, TokenJob
 from service.trust.explain.nearest import (
@@ -12,7 +13,6 @@ from service.trust.explain.nearest import (
     FOLDS_MAX,
     NEAREST_MAX,
     nearest_bindings,
-    plain_sub,
 )
 from tests.conftest import BY_OPERATOR, ISSUER, START, World
 from tests.issuers.issuer import Issuer
@@ -218,4 +218,4 @@ def test_hostile_subjects_are_not_all_taken_apart(monkeypatch: pytest.MonkeyPatc
 )
 def test_only_ids_behind_owner_and_repository_are_left_out(sub, plain):
     """An @ elsewhere is part of a branch or environment."""
-    assert plain_sub(sub) == plain
+    assert named_form(sub) == plain
