@@ -26,8 +26,9 @@ EACH_MAX: Final = 3
 """How many things of one kind have a line each; all of them are on the page it leads to."""
 
 DECIDED_LATELY: Final = timedelta(days=7)
-_PACKAGES_MAX: Final = 20
+_RELEASES_MAX: Final = 50
 _GROUPS_MAX: Final = 1_000
+_RELEASE: Final = ("ecosystem", "package_name", "version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +76,22 @@ async def load_attention(
 async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:
     """Releases that were installed before a rule blocked them, as the rows of both tell."""
     hits = parse_query({"since": [since], "event": [BlocklistHit.event]})
-    packages = await log.values(hits, "package_name", _PACKAGES_MAX, GLANCE_MAX_S)
-    if not packages:
+    ruled = {
+        each.values: each
+        for each in await log.groups(hits, _RELEASE, _RELEASES_MAX, GLANCE_MAX_S)
+        if all(each.values[1:])
+    }
+    if not ruled:
         return []
-    names = [literal(name) for name, _ in packages]
-    query = parse_query({"since": [since], "package": names, "decision": ["ALLOWED", "BLOCKED"]})
-    columns = ("ecosystem", "package_name", "version", "event")
-    groups = await log.groups(query, columns, _GROUPS_MAX, GLANCE_MAX_S)
-    ruled = {each.values[:3]: each for each in groups if each.values[3] == BlocklistHit.event}
+    names, versions = ({literal(str(each[n])) for each in ruled} for n in (1, 2))
+    query = {"package": [*names], "version": [*versions], "decision": ["ALLOWED"]}
+    through = await log.groups(
+        parse_query({"since": [since], **query}), _RELEASE, _GROUPS_MAX, GLANCE_MAX_S
+    )
     items = []
-    for each in groups:
-        ecosystem, name, version, _ = each.values
-        rule = ruled.get(each.values[:3])
-        if rule is None or each.blocked or each.first >= rule.first:
+    for each in through:
+        rule, (ecosystem, name, version) = ruled.get(each.values), each.values
+        if rule is None or each.first >= rule.first:
             continue
         href = url_for(
             "dashboard_investigate.package_page",
@@ -98,7 +102,7 @@ async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:
         )
         times = f"{each.rows:,} install{'s' if each.rows > 1 else ''}"
         why = f"{times} before a rule blocked it, {rule.rows:,} times since."
-        title = f"{name} {version or ''} was installed"
+        title = f"{name} {version} was installed"
         items.append(Item("alert", title, why, each.last, "Who got it", href, is_harm=True))
     return sorted(items, key=lambda item: str(item.at), reverse=True)
 

@@ -210,7 +210,7 @@ def _drawn(days: Sequence[int], most: int) -> str:
 class _LogParts:
     """The last 30 whole days of the audit log, and the latest changes, from one snapshot.
 
-    Each part is loaded when the template awaits it; it is SummaryUnavailable if that fails.
+    A part is SummaryUnavailable if it cannot be loaded.
     """
 
     services: DashboardServices
@@ -227,13 +227,21 @@ class _LogParts:
             "since": self.day(DAYS),
             "routine_rows": self._of_events(ROUTINE),
             "all_changes": self._of_events(CHANGES).of_all_time(),
-            "trends": Later(self._trends),
-            "movers": Later(self._movers),
-            "jobs": Later(lambda: self._facet("subject", window)),
-            "actors": Later(lambda: self._facet("actor", window)),
-            "changes": Later(self._changes),
-            "routine": Later(self._routine),
+            "parts": Later(self._parts),
         }
+
+    async def _parts(self) -> dict[str, object]:
+        """What needs rows, each part by its name."""
+        window = self._window(DAYS, 0)
+        loading = {
+            "trends": self._trends(),
+            "movers": self._movers(),
+            "jobs": self._facet("subject", window),
+            "actors": self._facet("actor", window),
+            "changes": self._changes(),
+            "routine": self._routine(),
+        }
+        return dict(zip(loading, await asyncio.gather(*loading.values()), strict=True))
 
     def _of_events(self, events: Sequence[str]) -> PageState:
         return PageState({"since": (self.day(DAYS),), "event": tuple(events)}, self.path)
@@ -274,7 +282,7 @@ class _LogParts:
         return trends
 
     async def _movers(self) -> dict[str, Any] | SummaryUnavailable:
-        """The packages with most change, and how many had no install in the 30 days before."""
+        """The packages with most change, and those without an install in the 30 days before."""
         queries = [
             parse_query(self._window(first, first - DAYS).filters) for first in (DAYS, 2 * DAYS)
         ]
@@ -296,7 +304,7 @@ class _LogParts:
         most = sorted(known, key=lambda name: (-abs(rows_of[name][0] - rows_of[name][1]), name))
         return {
             "packages": [(name, *rows_of[name]) for name in most[:MOVERS_MAX]],
-            "new": len(now.keys() - before.keys()) if is_all else None,
+            "new": [name for name in now if name not in before] if is_all else None,
         }
 
     async def _facet(self, name: str, state: PageState) -> Facet | SummaryUnavailable:

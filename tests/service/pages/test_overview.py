@@ -121,7 +121,7 @@ async def test_movers_are_the_packages_that_changed_most_by_brute_force(world, m
     movers = [tuple(line[:3]) for line in shown if line[0] in changes and line[1].isdigit()]
 
     assert movers == [(name, *map(str, changes[name])) for name in expected[:7]]
-    assert "New packages1 not installed" in words(page)
+    assert "New packages1 brand-new: not installed in the 30 days before" in words(page)
 
 
 async def test_beyond_retention_nothing_is_compared(world):
