@@ -120,6 +120,8 @@ def _nearest(answer: dict[str, Any]) -> Iterator[str]:
         # For another repository the ids differ, and the sentence above names both.
         if difference and difference["comparedWith"] == near["subPattern"]:
             yield from _comparison(None, sub, difference)
+        elif not difference and near["subPattern"] != sub:
+            yield f"  subject   {printable(near['subPattern'])}"
 
 
 def _verdict(answer: dict[str, Any]) -> str:

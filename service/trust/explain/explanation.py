@@ -249,14 +249,14 @@ def audience_detail(evaluation: Evaluation) -> RuleDetail:
     """Rule 2: the audience of the token."""
     ours, found = evaluation.context.audience, evaluation.unverified_claims.members.get("aud")
     alone = found[0] if isinstance(found, list) and len(found) == 1 else found
-    difference = _nearest_difference([ours], alone)
     note = None
     if isinstance(found, list) and len(found) != 1:
         note = "Of several audiences none may be ours: the token has to be made for us alone."
-    elif difference is not None:
+    elif isinstance(alone, str) and alone != ours:
         note = "The token was made for another service: ask the issuer for one with this audience."
     elif alone != ours:
         note = _kind_note("aud", alone)
+    difference = _nearest_difference([ours], alone)
     return RuleDetail(display_text(ours), display_value(found), difference, note)
 
 
@@ -278,9 +278,7 @@ def subject_detail(evaluation: Evaluation, nearest: Sequence[NearMatch]) -> Rule
     note = "No binding of this organisation has this subject."
     if not patterns:
         return RuleDetail(found=display_text(sub), note=note)
-    return RuleDetail(
-        display_text(patterns[0]), display_text(sub), difference_of(patterns[0], sub), note
-    )
+    return RuleDetail(display_text(patterns[0]), display_text(sub), nearest[0].difference, note)
 
 
 def repository_detail(evaluation: Evaluation) -> RuleDetail:

@@ -271,4 +271,5 @@ def _difference(match: _Match, job: TokenJob) -> Difference | None:
     binding = match.binding
     if match.kind is NearKind.OTHER_REPOSITORY and binding.repository_id and job.repository_id:
         return difference_of(binding.repository_id, job.repository_id)
-    return difference_of(binding.sub_pattern, job.sub)
+    is_related = match.kind in {NearKind.QUALIFIED, NearKind.SPELLING}
+    return difference_of(binding.sub_pattern, job.sub, is_related=is_related)

@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 from urllib.parse import unquote
 
@@ -13,6 +13,8 @@ from service.core.text_rules import is_plain
 
 SHOWN_CHARS_MAX: Final = 1024
 SHOWN_ENTRIES_MAX: Final = 16
+EDITS_MAX: Final = 8
+"""Texts that are more edits apart are not compared by character."""
 _ELLIPSIS: Final = "…"
 # Normalising long hostile texts is slow, and no bindable sub is longer than this.
 _HINT_CHARS_MAX: Final = 1024
@@ -34,9 +36,16 @@ class Difference(Struct, kw_only=True, frozen=True, rename="camel"):
     hint: str | None
 
 
-def difference_of(expected: str, found: str) -> Difference | None:
-    """The first difference of `found` from `expected`, or None if they are equal."""
+def difference_of(expected: str, found: str, *, is_related: bool = False) -> Difference | None:
+    """The first difference of `found` from `expected`.
+
+    None if they are equal, or unrelated: a few edits apart at most, unless they are known to mean
+    the same.
+    """
     if expected == found:
+        return None
+    hint = _hint(expected, found)
+    if not (is_related or hint or _is_close(expected, found)):
         return None
     at = common_prefix(expected, found)
     expected_character, found_character = expected[at : at + 1], found[at : at + 1]
@@ -47,8 +56,36 @@ def difference_of(expected: str, found: str) -> Difference | None:
         found=display_text(found_character),
         expected_code_point=_code_point(expected_character),
         found_code_point=_code_point(found_character),
-        hint=_hint(expected, found, at),
+        hint=hint or _character_hint(expected_character, found_character),
     )
+
+
+def _is_close(first: str, second: str) -> bool:
+    """True if few edits, fewer than half of the characters, turn one text into the other."""
+    longer = max(len(first), len(second))
+    limit = min(EDITS_MAX, max(longer // 4, 2), longer // 2)
+    # By diagonal (place in `second` less that in `first`), how much of `first` so many edits turn
+    # into `second`: time is in the edits, not in the lengths of hostile texts.
+    reached = {0: common_prefix(first, second)}
+    for _ in range(limit):
+        if reached.get(len(second) - len(first)) == len(first):
+            return True
+        reached = _with_another_edit(reached, first, second)
+    return reached.get(len(second) - len(first)) == len(first)
+
+
+def _with_another_edit(reached: Mapping[int, int], first: str, second: str) -> dict[int, int]:
+    further: dict[int, int] = {}
+    for diagonal, at in reached.items():
+        # A character replaced, left out, or put in.
+        for shifted, place in ((diagonal, at + 1), (diagonal - 1, at + 1), (diagonal + 1, at)):
+            in_second = place + shifted
+            if place <= len(first) and 0 <= in_second <= len(second):
+                further[shifted] = max(further.get(shifted, 0), place)
+    return {
+        diagonal: at + common_prefix(first[at:], second[at + diagonal :])
+        for diagonal, at in further.items()
+    }
 
 
 def common_prefix(first: str, second: str) -> int:
@@ -93,14 +130,11 @@ def _code_point(character: str) -> str | None:
     return f"U+{ord(character):04X} {name}"
 
 
-def _hint(expected: str, found: str, at: int) -> str | None:
-    """A description of a difference that is easy to overlook, or None."""
+def _hint(expected: str, found: str) -> str | None:
+    """In what texts differ that are otherwise the same, or None."""
     if max(len(expected), len(found)) > _HINT_CHARS_MAX:
         return None
-    for hint, makes_equal in _HINTS:
-        if makes_equal(expected) == makes_equal(found):
-            return hint
-    return _character_hint(expected[at : at + 1], found[at : at + 1])
+    return next((hint for hint, same in _HINTS if same(expected) == same(found)), None)
 
 
 def _character_hint(expected: str, found: str) -> str | None:

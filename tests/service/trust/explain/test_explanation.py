@@ -199,6 +199,28 @@ async def test_a_subject_shows_the_character_that_differs(bound, found, at, expe
     assert (difference["hint"] is None) == (hint is None)
 
 
+@pytest.mark.parametrize("sub", ["repo:acme/payments:environment:production", "org/1/project/2"])
+async def test_subjects_that_are_not_close_are_not_compared_by_character(bound, sub):
+    failed = failing(await explained_claims(bound, Issuer(), sub=sub))
+
+    assert (failed["expected"], failed["found"], failed["difference"]) == (MAIN, sub, None)
+
+
+async def test_another_service_is_named_without_comparing_characters(bound):
+    failed = failing(await explained_claims(bound, Issuer(), aud="sigstore"))
+
+    assert failed["difference"] is None
+    assert failed["note"].startswith("The token was made for another service")
+
+
+async def test_other_words_for_events_are_not_compared_by_character(bound):
+    typo = failing(await explained_claims(bound, Issuer(), event_name="psuh"))
+    other = failing(await explained_claims(bound, Issuer(), event_name="release"))
+
+    assert (typo["rule"], typo["difference"]["at"]) == (5, 1)
+    assert (other["rule"], other["difference"]) == (5, None)
+
+
 @pytest.mark.parametrize(
     ("wrong", "expected", "found", "hint"),
     [
