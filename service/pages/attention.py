@@ -1,5 +1,6 @@
 """What of an organisation needs attention, each with the action that settles it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -45,12 +46,16 @@ class Item:
 
 
 async def load_attention(
-    call: Call[DashboardServices], log: TenantLog | None, since: str, unused: int
+    call: Call[DashboardServices],
+    log: TenantLog | None,
+    since: str,
+    unused: int,
+    steps: Sequence[Item],
 ) -> list[Item]:
     """What needs the caller's attention as of now, most severe first. Raises StoreUnavailable.
 
     `log` is None for those who may not read it; installs are those from `since` on. `unused` is how
-    many bindings were never used, or 0 for those who may not see them.
+    many bindings were never used, or 0 for those who may not see them. `steps` come last.
     """
     affected = await or_unavailable(_affected(call.org.slug, log, since)) if log else []
     items: list[Item] = []
@@ -70,7 +75,7 @@ async def load_attention(
         title = f"{unused:,} binding{'s were' if unused > 1 else ' was'} never used"
         href = url_for("dashboard_bindings.bindings_page", slug=call.org.slug, state="unused")
         items.append(Item("link", title, "Trust that no job has needed yet.", None, "Review", href))
-    return items
+    return [*items, *steps]
 
 
 async def _affected(slug: str, log: TenantLog, since: str) -> list[Item]:

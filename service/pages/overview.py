@@ -24,14 +24,14 @@ from analytics.model.instants import format_us, midnight, utc_day
 from analytics.model.rows import VerdictSource
 from analytics.query.buckets import Bucket
 from analytics.query.summaries import ValueCount
-from service.access.callers import Caller, MemberPrincipal
+from service.access.callers import MemberPrincipal
 from service.access.roles import Capability
 from service.audit.clock_guard import ClockGuard
 from service.audit.tenant_log import TenantLog, open_log
 from service.ci.providers import job_label
 from service.core.errors import NotFound, Unauthenticated
 from service.orgs.members import list_owners
-from service.pages.attention import load_attention
+from service.pages.attention import Item, load_attention
 from service.pages.audit_page import blueprint
 from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
@@ -49,7 +49,6 @@ from service.pages.summary_panel import (
     or_unavailable,
 )
 from service.store.organisations import get_org_by_id, list_live_keys
-from service.store.tables import Organisation
 from service.trust.bindings.repository import count_by_state
 from service.trust.rejected.rows import count_rejected
 from service.web.dependencies import group_of, receives
@@ -109,24 +108,11 @@ _INSTALLS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstStep:
-    """One step: what to do and why, where, and whether it is done."""
-
-    label: str
-    why: str
-    href: str
-    is_done: bool
-
-
 async def first_steps(
-    services: DashboardServices,
-    caller: Caller,
-    org: Organisation,
-    log: TenantLog,
-    has_bindings: bool,
-) -> list[FirstStep]:
-    """The steps for a caller who may take them all; none once installs arrive, and for others."""
+    call: Call[DashboardServices], log: TenantLog, has_bindings: bool
+) -> list[Item]:
+    """What is left to do before installs arrive, for callers who may do all of it."""
+    caller, org, services = call.caller, call.org, call.services
     if not may(caller, Capability.ORG_ADMIN, org) or not may(caller, Capability.OIDC_WRITE, org):
         return []
     installs = await or_unavailable(
@@ -137,31 +123,16 @@ async def first_steps(
     async with services.store.read() as session:
         keys = await list_live_keys(session, org, "", "", 1, services.clock())
         owners = await list_owners(session, org, 2)
+    steps = (
+        (keys, "key", "Issue an API key", "Your proxy sends install rows with it.", "keys.keys"),
+        (has_bindings, "link", "Trust a CI job", "Its rows name it then.", "create_binding.new"),
+        (False, "check", "Send the first row", "A new key is shown with a command.", "keys.keys"),
+        (owners[1:], "user", "Invite a second owner", "One may be away.", "members.members"),
+    )
     return [
-        FirstStep(
-            "Issue an API key",
-            "Your package proxy sends install rows with it.",
-            url_for("dashboard_keys.keys_page", slug=org.slug),
-            bool(keys),
-        ),
-        FirstStep(
-            "Trust a CI job",
-            "Rows of requests with its token then name the job, its run and its repository.",
-            url_for("dashboard_create_binding.new_page", slug=org.slug),
-            has_bindings,
-        ),
-        FirstStep(
-            "Send the first row",
-            "The keys page has a command to try, with the key filled in.",
-            url_for("system.docs"),
-            is_done=False,
-        ),
-        FirstStep(
-            "Invite a second owner",
-            "One owner who is away cannot lock the organisation out.",
-            url_for("dashboard_members.members_page", slug=org.slug),
-            len(owners) > 1,
-        ),
+        Item(icon, title, why, None, "Start", url_for(f"dashboard_{page}_page", slug=org.slug))
+        for is_done, icon, title, why, page in steps
+        if not is_done
     ]
 
 
@@ -185,23 +156,8 @@ ROUTINE: Final = (
 CHANGES: Final = tuple(event for event in ADMIN_EVENTS if event not in ROUTINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """Rows of the 30 whole days before today, of the 30 days `before` them if kept, and of today.
-
-    `now` and `was` draw both by day on one scale, in a box of 29 by 36.
-    """
-
-    title: str
-    href: str
-    rows: int
-    before: int | None
-    today: int
-    now: str
-    was: str
-
-
 def _drawn(days: Sequence[int], most: int) -> str:
+    """The line of the rows by day, in a box of 29 by 36."""
     points = (f"{day} {35 - 33 * rows / (most or 1):.1f}" for day, rows in enumerate(days))
     return f"M{' '.join(points)}"
 
@@ -232,14 +188,14 @@ class _LogParts:
 
     async def _parts(self) -> dict[str, object]:
         """What needs rows, each part by its name."""
-        window = self._window(DAYS, 0)
+        window, routine = self._window(DAYS, 0), parse_query(self._of_events(ROUTINE).filters)
         loading = {
             "trends": self._trends(),
             "movers": self._movers(),
             "jobs": self._facet("subject", window),
             "actors": self._facet("actor", window),
             "changes": self._changes(),
-            "routine": self._routine(),
+            "routine": or_unavailable(self.log.count(routine, GLANCE_MAX_S)),
         }
         return dict(zip(loading, await asyncio.gather(*loading.values()), strict=True))
 
@@ -254,7 +210,8 @@ class _LogParts:
         bounds = {"since": (self.day(first),), "until": (self.day(last),)}
         return PageState({**bounds, "decision": ("ALLOWED",)}, self.path)
 
-    async def _trends(self) -> list[Trend] | SummaryUnavailable:
+    async def _trends(self) -> list[dict[str, Any]] | SummaryUnavailable:
+        """Rows of whole days, of the days before them, and of today, with drawings on one scale."""
         query = parse_query({"since": [self.day(2 * DAYS)]})
         summary = await or_unavailable(
             self.log.summary(query, Bucket.DAY, GLANCE_MAX_S, ["decision"])
@@ -269,15 +226,15 @@ class _LogParts:
             rows = [0 if each is None else getattr(each, decision) for each in days]
             before, now, most = rows[:DAYS], rows[DAYS:-1], max(rows[:-1])
             trends.append(
-                Trend(
-                    title=title,
-                    href=self._window(DAYS, 0).only("decision", decision.upper()).href,
-                    rows=sum(now),
-                    before=sum(before) if is_kept else None,
-                    today=rows[-1],
-                    now=_drawn(now, most),
-                    was=_drawn(before, most) if is_kept else "",
-                )
+                {
+                    "title": title,
+                    "href": self._window(DAYS, 0).only("decision", decision.upper()).href,
+                    "rows": sum(now),
+                    "before": sum(before) if is_kept else None,
+                    "today": rows[-1],
+                    "now": _drawn(now, most),
+                    "was": _drawn(before, most) if is_kept else "",
+                }
             )
         return trends
 
@@ -329,17 +286,13 @@ class _LogParts:
         texts = json_objects(rows, org.id)
         return await load_log_rows(self.services, org, texts, state, self.now)
 
-    async def _routine(self) -> int | SummaryUnavailable:
-        query = parse_query(self._of_events(ROUTINE).filters)
-        return await or_unavailable(self.log.count(query, GLANCE_MAX_S))
-
 
 @Page(blueprint, "", "overview.html", needs=None, is_streamed=True)
 async def overview_page(call: Call[DashboardServices]) -> View:
     """The parts of the overview that the member may see, as of now. Raises StoreUnavailable."""
     services, caller, org, now = call.services, call.caller, call.org, call.services.clock()
     trust, log, rows, owners = None, None, None, []
-    steps: list[FirstStep] = []
+    steps: list[Item] = []
     if may(caller, Capability.OIDC_READ, org):
         async with call.read() as session:
             bindings = await count_by_state(session, org.id)
@@ -350,7 +303,7 @@ async def overview_page(call: Call[DashboardServices]) -> View:
         rows = await open_log(services.store, services.audit.lake, org, now)
         log = _LogParts(services, rows, now, url_for("dashboard.audit_page", slug=org.slug)).view
         if trust is not None:
-            steps = await first_steps(services, caller, org, rows, bool(bindings["active"]))
+            steps = await first_steps(call, rows, bool(bindings["active"]))
     if trust is None or log is None:
         async with call.read() as session:
             owners = [owner.email for owner in await list_owners(session, org, OWNERS_MAX)]
@@ -359,10 +312,9 @@ async def overview_page(call: Call[DashboardServices]) -> View:
     return {
         "retention": retention_window(org, now),
         "role": caller.role if isinstance(caller, MemberPrincipal) else None,
-        "attention": Later(lambda: load_attention(call, rows, since, unused)),
+        "attention": Later(lambda: load_attention(call, rows, since, unused, steps)),
         "trust": trust,  # as `log`, None for those who may not see it
         "log": log,
         "owners": owners,  # some, who could grant access
-        "first_steps": steps,
         "prune_refused": None if refusal is None else refusal.why,
     }

@@ -78,14 +78,8 @@ class TrustMap(Answer):
     unbound: Installs | None
 
 
-@resource.get("get_trust_map", needs=Capability.OIDC_READ, returns=TrustMap, refuses=QUERY_REFUSALS)
 async def trust_map(call: Call[AuditServices]) -> TrustMap:
     """List repositories with their active bindings, and what these installed in 30 days."""
-    return await load_trust_map(call)
-
-
-async def load_trust_map(call: Call[AuditServices]) -> TrustMap:
-    """The map that the caller may see, as of now. Raises StoreFault, QueryTooSlow."""
     services, org, now = call.services, call.org, call.services.clock()
     since = midnight(utc_day(now - WINDOW))
     async with call.read() as session:
@@ -105,6 +99,11 @@ async def load_trust_map(call: Call[AuditServices]) -> TrustMap:
     )
     installs = {each.values[0]: Installs(each.rows - each.blocked, each.blocked) for each in groups}
     return map_of(org, bindings, names, installs, since)
+
+
+resource.get("get_trust_map", needs=Capability.OIDC_READ, returns=TrustMap, refuses=QUERY_REFUSALS)(
+    trust_map
+)
 
 
 def map_of(

@@ -11,7 +11,7 @@ from service.access.roles import Capability
 from service.pages.page import Page, View
 from service.pages.services import DashboardServices
 from service.pages.state import PageState
-from service.trust.trust_map import Installs, MapBinding, load_trust_map, total_of
+from service.trust.trust_map import Installs, MapBinding, total_of, trust_map
 from service.web.endpoint import Call
 
 blueprint = Blueprint("dashboard_trust_map", __name__, url_prefix="/admin/ui/orgs/<slug>/trust")
@@ -68,7 +68,7 @@ class Drawing:
 @Page(blueprint, "/map", "trust_map.html", needs=Capability.OIDC_READ)
 async def map_page(call: Call[DashboardServices]) -> View:
     """The map of trust as of now. Raises StoreFault, QueryTooSlow."""
-    answer = await load_trust_map(Call(call.services.audit, call.caller, call.org))
+    answer = await trust_map(Call(call.services.audit, call.caller, call.org))
     path = url_for("dashboard.audit_page", slug=call.org.slug)
     installs = PageState({"since": (answer.since,), "decision": ("ALLOWED",)}, path)
     return {"map": answer, "drawing": draw_map(answer.bindings), "installs": installs}
