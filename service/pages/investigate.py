@@ -23,9 +23,9 @@ from service.packages.policy.policy_api import PolicyServices
 from service.packages.policy.repository import find_revision
 from service.pages.navigation import may
 from service.pages.page import FormState, Page, View, bind_form, page_get
-from service.pages.rows import LogRow, Pivot, load_log_rows, pretty_json
+from service.pages.rows import LogRow, Pivot, load_log_rows, load_newest, pretty_json
 from service.pages.services import DashboardServices
-from service.pages.state import PageState, retention_window
+from service.pages.state import retention_window
 from service.pages.streaming import Later
 from service.pages.summary_panel import (
     GLANCE_MAX_S,
@@ -98,7 +98,7 @@ async def package_page(call: Call[DashboardServices], query: PackageQuery) -> Vi
         "chart": Later(
             lambda: load_summary_panel(store, log, parse_query(installs.filters), now, installs, [])
         ),
-        "installs": Later(lambda: _rows(call, log, through)),
+        "installs": Later(lambda: load_newest(services, log, through, THROUGH_MAX, now)),
         "jobs": Later(lambda: load_groups(store, log, of_version, ["subject"])),
         "actors": Later(lambda: load_groups(store, log, of_version, ["actor"])),
         "retention": retention_window(org, now),
@@ -106,18 +106,6 @@ async def package_page(call: Call[DashboardServices], query: PackageQuery) -> Vi
         **await _policy_on(call, query.name, next(filter(None, ecosystems), None), groups),
     }
     return {"page": page, "form_state": FormState()}
-
-
-async def _rows(
-    call: Call[DashboardServices], log: TenantLog, state: PageState
-) -> list[LogRow] | SummaryUnavailable:
-    """The newest rows of `state`."""
-    query = parse_query(state.filters)
-    rows = await or_unavailable(log.page(query, THROUGH_MAX, time_max_s=GLANCE_MAX_S))
-    if isinstance(rows, SummaryUnavailable):
-        return rows
-    texts = json_objects(rows, call.org.id)
-    return await load_log_rows(call.services, call.org, texts, state, call.services.clock())
 
 
 async def _policy_on(

@@ -10,7 +10,6 @@ from quart import Blueprint, request, url_for
 from quart.typing import ResponseReturnValue
 
 from analytics.export.formats import ExportFormat, format_label
-from analytics.export.wire import json_objects
 from analytics.model import org_envelopes as people
 from analytics.model.envelopes import (
     ADMIN_EVENTS,
@@ -37,7 +36,7 @@ from service.pages.display_names import age, cut, grouped, initials
 from service.pages.navigation import may
 from service.pages.page import Page, View
 from service.pages.reports import SIGN_INS
-from service.pages.rows import LogRow, load_log_rows, pretty_json
+from service.pages.rows import load_newest, pretty_json
 from service.pages.services import DashboardServices
 from service.pages.state import PageState, retention_window
 from service.pages.streaming import Later
@@ -189,12 +188,13 @@ class _LogParts:
     async def _parts(self) -> dict[str, object]:
         """What needs rows, each part by its name."""
         window, routine = self._window(DAYS, 0), parse_query(self._of_events(ROUTINE).filters)
+        changes = self._of_events(CHANGES).of_all_time()
         loading = {
             "trends": self._trends(),
             "movers": self._movers(),
             "jobs": self._facet("subject", window),
             "actors": self._facet("actor", window),
-            "changes": self._changes(),
+            "changes": load_newest(self.services, self.log, changes, CHANGES_MAX, self.now),
             "routine": or_unavailable(self.log.count(routine, GLANCE_MAX_S)),
         }
         return dict(zip(loading, await asyncio.gather(*loading.values()), strict=True))
@@ -274,17 +274,6 @@ class _LogParts:
             return values
         counts = [ValueCount(*value) for value in values]
         return await load_facet(self.services.store, self.log, name, counts, state)
-
-    async def _changes(self) -> list[LogRow] | SummaryUnavailable:
-        """The latest changes to the organisation within its retention."""
-        state = self._of_events(CHANGES).of_all_time()
-        query = parse_query(state.filters)
-        rows = await or_unavailable(self.log.page(query, CHANGES_MAX, time_max_s=GLANCE_MAX_S))
-        if isinstance(rows, SummaryUnavailable):
-            return rows
-        org = self.log.org
-        texts = json_objects(rows, org.id)
-        return await load_log_rows(self.services, org, texts, state, self.now)
 
 
 @Page(blueprint, "", "overview.html", needs=None, is_streamed=True)

@@ -8,17 +8,21 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
+from analytics.export.wire import json_objects
 from analytics.model.columns import Column, Section
 from analytics.model.envelopes import ENVELOPES
 from analytics.model.events import DEFAULT_ICON, Event
+from analytics.model.filters import parse_query
 from analytics.model.labels import event_label
 from analytics.model.schema import COLUMNS
 from service.audit.actor_names import names_of_actors
+from service.audit.tenant_log import TenantLog
 from service.ci.issuers.run_links import HasRuns, run_link
 from service.ci.providers import CI_LABELS
 from service.pages.display_names import NAMED_FILTERS, ago, may_be_named, value_in_words
 from service.pages.services import DashboardServices
 from service.pages.state import PageState
+from service.pages.summary_panel import GLANCE_MAX_S, SummaryUnavailable, or_unavailable
 from service.store.tables import Organisation
 
 PIVOTS: Final = {
@@ -148,6 +152,17 @@ async def load_log_rows(
         names = await names_of_actors(session, org.id, named_in(entries))
     context = RowContext(state, names, services.bindings.issuers.values(), now)
     return [log_row(entry, context) for entry in entries]
+
+
+async def load_newest(
+    services: DashboardServices, log: TenantLog, state: PageState, limit: int, now: datetime
+) -> list[LogRow] | SummaryUnavailable:
+    """The newest rows of `state`, for a part of a page."""
+    query = parse_query(state.filters)
+    rows = await or_unavailable(log.page(query, limit, time_max_s=GLANCE_MAX_S))
+    if isinstance(rows, SummaryUnavailable):
+        return rows
+    return await load_log_rows(services, log.org, json_objects(rows, log.org.id), state, now)
 
 
 def decoded_entries(texts: Iterable[str]) -> list[dict[str, Any]]:

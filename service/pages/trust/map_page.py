@@ -53,7 +53,7 @@ class Node:
 
 @dataclass(slots=True)
 class Drawing:
-    """Lines by repository, which stands where they `start`; scopes; `most` installs of a scope."""
+    """Lines by repository, which stands where they `start`; scopes; `most` installs of a bar."""
 
     repositories: list[list[Line]] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Drawing:
 
     def share(self, installs: Installs) -> float:
         """How long the bar of `installs` is, in per cent of the drawing."""
-        return round(min(25 * installs.allowed / self.most, 25), 2) if self.most else 0
+        return round(25 * installs.allowed / self.most, 2) if self.most else 0
 
 
 @Page(blueprint, "/map", "trust_map.html", needs=Capability.OIDC_READ)
@@ -71,7 +71,9 @@ async def map_page(call: Call[DashboardServices]) -> View:
     answer = await trust_map(Call(call.services.audit, call.caller, call.org))
     path = url_for("dashboard.audit_page", slug=call.org.slug)
     installs = PageState({"since": (answer.since,), "decision": ("ALLOWED",)}, path)
-    return {"map": answer, "drawing": draw_map(answer.bindings), "installs": installs}
+    drawing = draw_map(answer.bindings)
+    drawing.most = max(drawing.most, 0 if answer.unbound is None else answer.unbound.allowed)
+    return {"map": answer, "drawing": drawing, "installs": installs}
 
 
 def draw_map(bindings: Sequence[MapBinding]) -> Drawing:
