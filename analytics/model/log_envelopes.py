@@ -4,6 +4,8 @@ from typing import Literal
 
 from analytics.model.events import Count, Envelope, Event
 
+Outcome = Literal["answered", "refused", "stopped"]
+
 
 class AuditExported(Envelope, frozen=True, kw_only=True):
     """An export began: which rows, in what format, how many."""
@@ -30,6 +32,19 @@ class AuditExportFinished(Envelope, frozen=True, kw_only=True):
     rows: Count
     bytes: Count
     sha256: str | None
+
+
+class AuditSqlRun(Envelope, frozen=True, kw_only=True):
+    """A statement in SQL was run: its text, what became of it, how many rows were shown."""
+
+    event = Event("audit_sql_run")
+    label = "SQL statement run"
+    icon = "search"
+    changes_org = False
+    sql: str
+    outcome: Outcome
+    rows: Count
+    ms: Count
 
 
 class AuditImported(Envelope, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from analytics.storage.suspects import segments_in
 from service.app import declarations, system
 from service.app.background_jobs import all_jobs, key_renewal, suspicion, write_behind
 from service.app.composition import EXTENSION, Services, build_services
-from service.audit import export_api, ingest, query_api, saved_searches
+from service.audit import export_api, ingest, query_api, saved_searches, sql_api
 from service.audit.ingest import INGEST_PATH_END
 from service.audit.maintenance import Maintenance
 from service.core.clock import Clock, utc_now
@@ -213,6 +213,7 @@ _BLUEPRINTS: Final = (
     query_api.resource.blueprint,
     export_api.blueprint,
     export_api.resource.blueprint,
+    sql_api.resource.blueprint,
     ingest.blueprint,
     exchange.blueprint,
     organisations.resource.blueprint,

@@ -28,6 +28,7 @@ from service.audit.query_service import AuditQueryService
 from service.audit.scrubber import Scrubber
 from service.audit.sealer import Sealer
 from service.audit.services import AuditServices
+from service.audit.sql_runs import SqlRunner
 from service.audit.worker_process import WorkerProcess
 from service.ci.issuers.issuers import Issuers, load_issuers
 from service.ci.issuers.key_source import KeySource
@@ -135,6 +136,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
     lake: Lake
     audit_queries: AuditQueryService
     exporter: Exporter
+    sql_runner: SqlRunner
     ingest: Ingest
     worker: WorkerProcess
     group_commit: GroupCommit
@@ -152,6 +154,7 @@ class Services(_Trust, _SegmentJobs, _Installs):
             self.lake,
             self.audit_queries,
             self.exporter,
+            self.sql_runner,
             readers=(read_advisory, read_package, read_rule),
         )
         policy = PolicyServices(*shared, self.lake, self.policies, self.release_dates, self.worker)
@@ -402,6 +405,7 @@ def build_services(
             store, lake, derive_key(settings.secret_key, "audit cursor")
         ),
         exporter=_exporter(settings, store, lake),
+        sql_runner=SqlRunner(settings, lake),
         ingest=Ingest(
             store, group_commit, lake, worker, trust.verifier, clock, jobs.sealer, settings
         ),

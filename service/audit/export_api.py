@@ -272,6 +272,8 @@ class ExportQuery(OrderedWindow, kw_only=True):
     ] = UNSET
 
 
+EXPORT_REFUSALS: Final = (TOO_MANY_EXPORTS, TOO_MANY_OWN_EXPORTS, TOO_MANY_EXPORTS_OF_ALL)
+
 _documented_export = partial(
     documented,
     tag=Tag.EXPORTS,
@@ -283,9 +285,7 @@ _documented_export = partial(
         Forbidden,
         OrgNotFound,
         *QUERY_REFUSALS,
-        TOO_MANY_EXPORTS,
-        TOO_MANY_OWN_EXPORTS,
-        TOO_MANY_EXPORTS_OF_ALL,
+        *EXPORT_REFUSALS,
     ],
     headers=EXPORT_HEADERS,
 )
@@ -318,6 +318,12 @@ async def _answer(services: AuditServices, slug: str, origin: VerdictSource) -> 
     )
     now = services.clock()
     begun = await services.exporter.prepare(org, query, encoding, caller.audit_context, now)
+    return await file_response(services, slug, begun)
+
+
+async def file_response(services: AuditServices, slug: str, begun: Export) -> Response:
+    """The file of an export that is recorded."""
+    encoding, org = begun.encoding, begun.log.org
     name = file_name(slug, begun.started_at, encoding.format, encoding.compression)
     floor = begun.log.floor
     losses = await losses_within(services.store, org.id, *begun.window)

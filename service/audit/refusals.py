@@ -87,6 +87,16 @@ class QueryTooSlow(Refusal):
     text = "the query took too long and was stopped: ask for a shorter window"
 
 
+SQL_REFUSED: Final = Invalid.of("{value}", field="sql", value="sql must be one SELECT statement")
+SQL_TOO_SLOW: Final = QueryTooSlow.of(
+    "the statement ran for {seconds} s and was stopped: ask for fewer days or columns", seconds="30"
+)
+SQL_TOO_LARGE: Final = Invalid.of(
+    "the statement needs more memory than it may have, or its result is too large: ask for fewer"
+    " days, columns or rows",
+    field="sql",
+)
+
 QUERY_REFUSALS: Final[tuple[type[Refusal], ...]] = (
     QueryTooSlow,
     TooManyWaiting,

@@ -7,6 +7,7 @@ from service.audit.exports import Exporter
 from service.audit.lake import Lake
 from service.audit.query_service import AuditQueryService
 from service.audit.readings import WordReader
+from service.audit.sql_runs import SqlRunner
 from service.core.clock import Clock
 from service.core.settings import Settings
 from service.store.lease import LeaseKeeper
@@ -21,6 +22,7 @@ class AuditServices(BaseServices):
     lake: Lake
     queries: AuditQueryService
     exporter: Exporter
+    sql: SqlRunner
     readers: tuple[WordReader, ...]
     """What reads the words of searches that rooms above know."""
 

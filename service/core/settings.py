@@ -34,6 +34,7 @@ Hours = Annotated[float, msgspec.Meta(gt=0, le=24 * 366)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 KeyDays = Annotated[int, msgspec.Meta(ge=0, le=3650)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
+SqlMemory = Annotated[int, msgspec.Meta(ge=512, le=2**20)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0, le=64)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=64)]
 ProxyConnections = Annotated[int, msgspec.Meta(ge=8, le=4096)]
@@ -126,6 +127,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queries_per_caller_max: PositiveInt = 32
     queries_waiting_per_org_max: PositiveInt = 64
     queries_waiting_max: PositiveInt = 512
+    sql_max_s: Seconds = 30.0
+    sql_memory_mb: SqlMemory = 1024
+    sql_at_once: PositiveInt = 2
     shutdown_grace_s: Seconds = 20.0
     stall_s: OptionalSeconds = 30.0
     keep_alive_s: Seconds = 75.0

@@ -283,7 +283,7 @@ def test_the_pattern_of_plain_text_says_what_the_rule_says() -> None:
     assert disagreeing == []
 
 
-QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview")
+QUESTIONS = ("/explain", "/sync/plan", "/policy/check", "/policy/preview", "/audit/sql")
 """Asked by POST, and changing nothing."""
 
 

@@ -111,6 +111,7 @@ REQUESTS: Final = {
     "audit.accepted": Request("audit:r"),
     "audit.groups": Request("audit:r", query={"by": "event"}),
     "audit.unknown": Request("audit:r"),
+    "audit_sql.run": Request("audit:r", body={"sql": "SELECT 1"}),
     "audit.reading": Request("audit:r", query={"q": "event-stream"}),
     "organisation.show": Request("org:admin"),
     "domains.list_": Request("org:admin"),
