@@ -73,6 +73,7 @@ from service.pages.refusals import refusal_page, wants_page
 from service.pages.sign_in import device, passkey_routes, session_routes
 from service.pages.sign_in import routes as sign_in_routes
 from service.pages.trust import (
+    advice_page,
     binding_page,
     bindings_page,
     create_page,
@@ -81,7 +82,7 @@ from service.pages.trust import (
     rejected_page,
     repository_page,
 )
-from service.trust import trust_map
+from service.trust import advice, trust_map
 from service.trust.bindings import bindings_api, sync_api
 from service.trust.bindings import operator_api as operator_bindings_api
 from service.trust.explain import explain_api
@@ -229,6 +230,7 @@ _BLUEPRINTS: Final = (
     blocked.blueprint,
     access_api.resource.blueprint,
     trust_map.resource.blueprint,
+    advice.resource.blueprint,
     sign_in_routes.links,
     sign_in_routes.blueprint,
     device.blueprint,
@@ -246,6 +248,7 @@ _BLUEPRINTS: Final = (
     repository_page.blueprint,
     explain_page.blueprint,
     map_page.blueprint,
+    advice_page.blueprint,
     rejected_page.blueprint,
     exports.blueprint,
     reports.blueprint,

@@ -38,7 +38,8 @@ class CiFacts:
     add to a job that has no token. `job` is a job that installs, `request_lines` lines that put the
     job's token into COUNTERSIGN_ID_TOKEN, unless the job's own settings do. If it
     `has_masks`, a line of output hides a value from the log. `conditions` are the claims that a
-    binding can narrow its subject by.
+    binding can narrow its subject by, `events` all values of the claim with the event; none if
+    they are not known.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CiFacts:
     subjects: Subjects | None = None
     has_masks: bool = False
     conditions: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
 
 
 _WITH_IDS: Final = re.compile(
@@ -151,6 +153,23 @@ def _gitlab_candidates(path: str, ref: str) -> list[str]:
     ]
 
 
+# https://docs.github.com/en/actions/reference/workflows-and-actions/events-that-trigger-workflows
+_GITHUB_EVENTS: Final = """
+branch_protection_rule check_run check_suite create delete deployment deployment_status discussion
+discussion_comment dynamic fork gollum image_version issue_comment issues label merge_group
+milestone page_build public pull_request pull_request_comment pull_request_review
+pull_request_review_comment pull_request_target push registry_package release repository_dispatch
+schedule status watch workflow_call workflow_dispatch workflow_run
+"""
+
+# https://docs.gitlab.com/ci/jobs/job_rules/#ci_pipeline_source-predefined-variable
+_GITLAB_EVENTS: Final = """
+api chat container_registry_push duo_workflow external external_pull_request_event
+merge_request_event ondemand_dast_scan ondemand_dast_validation parent_pipeline pipeline push
+schedule security_orchestration_policy trigger web webide
+"""
+
+
 class CiProvider(Enum):
     """The CI provider that runs a job."""
 
@@ -197,6 +216,7 @@ echo "::add-mask::$COUNTERSIGN_ID_TOKEN"
             "repository_owner_id",
             "runner_environment",
         ),
+        events=tuple(_GITHUB_EVENTS.split()),
     )
     GITLAB = CiFacts(
         name="gitlab",
@@ -230,6 +250,7 @@ build:
             "namespace_id",
             "runner_environment",
         ),
+        events=tuple(_GITLAB_EVENTS.split()),
     )
     CIRCLECI = CiFacts(
         name="circleci",
@@ -288,6 +309,12 @@ CONDITION_VALUE_MAX: Final = 1024
 
 CONDITION_CLAIMS: Final = {provider.name: provider.conditions for provider in KNOWN}
 """The claims that bindings can have conditions on, by provider."""
+
+EVENTS: Final = {provider.name: provider.events for provider in KNOWN}
+"""The events that jobs of each provider can have; none if they are not known."""
+
+GITHUB_COM: Final = "https://token.actions.githubusercontent.com"
+"""The issuer whose subjects have ids since July 2026, unlike those of an Enterprise Server."""
 
 CI_LABELS: Final = {provider.name: provider.label for provider in KNOWN}
 

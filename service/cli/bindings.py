@@ -296,6 +296,16 @@ async def bindings_replace(
     return CommandResult(binding, [f"{binding['id']} of {slug} replaces {binding_id}."])
 
 
+@api_command(bindings, "advice")
+async def bindings_advice(client: Client, slug: str) -> CommandResult:
+    """List bindings that will fail soon, are looser than their use, or match no token."""
+    found = await client.get(org_path(slug, "trust", "advice"))
+    if not found["advice"]:
+        return CommandResult(found, [f"Nothing to change about the bindings of {slug}."])
+    columns = ("kind", "bindingId", "subPattern", "text")
+    return CommandResult(found, table=Table.of(f"Advice on {slug}", found["advice"], columns))
+
+
 async def _default_org(client: Client) -> str | None:
     """COUNTERSIGN_ORG, or that of the login."""
     return os.environ.get(ORG_VARIABLE) or await client.default_org()

@@ -30,6 +30,7 @@ SECTIONS: Final[dict[str, tuple[Destination, ...]]] = {
     ),
     "Trust": (
         Destination("Bindings", "dashboard_bindings.bindings_page", Capability.OIDC_READ),
+        Destination("Advice", "dashboard_advice.advice_page", Capability.OIDC_READ),
         Destination("Map", "dashboard_trust_map.map_page", Capability.OIDC_READ),
         Destination("Rejected", "dashboard_rejected.rejected_page", Capability.OIDC_READ),
         Destination("Explain a token", "dashboard_explain.explain_page", Capability.OIDC_READ),

@@ -41,6 +41,8 @@ PAGES: Final = {
     "Binding": f"{ORG}/bindings a[href*='/bindings/obind_']",
     "New binding": f"{ORG}/bindings/new",
     "Rejected": f"{ORG}/rejected",
+    "Advice": f"{ORG}/trust/advice",
+    "Map of trust": f"{ORG}/trust/map",
     "Explain": f"{ORG}/bindings/explain",
     "Revoke a repository": f"{ORG}/bindings/revoke",
     "Members": f"{ORG}/members",

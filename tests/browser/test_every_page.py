@@ -44,6 +44,7 @@ NAMELESS = (
     f"{ORG}/bindings/revoke",
     f"{ORG}/packages?name=nothing",
     f"{ORG}/trust/map",
+    f"{ORG}/trust/advice",
     f"{ORG}/runs?run_id=nothing",
     f"{ORG}/policy/check",
     f"{ORG}/policy/exceptions/new",

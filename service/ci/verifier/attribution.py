@@ -9,6 +9,7 @@ from analytics.model.rows import CLAIM_MAX
 from service.ci.issuers.issuers import Issuer
 from service.ci.providers import CONDITION_CLAIMS, CONDITION_VALUE_MAX
 from service.ci.verifier.claims import Claims
+from service.ci.verifier.seen_claims import EVENT_NAME, OTHERS, VALUE_CHARS_MAX
 
 
 class Attribution(Struct, frozen=True):
@@ -42,6 +43,18 @@ class Attribution(Struct, frozen=True):
         texts = {name: self.claims.text(name) for name in CONDITION_CLAIMS[self.issuer.provider]}
         return {
             name: text for name, text in texts.items() if text and len(text) <= CONDITION_VALUE_MAX
+        }
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """What advice compares bindings with: OTHERS for a claim that is absent or too long."""
+        names = CONDITION_CLAIMS[self.issuer.provider]
+        texts = {name: self.claims.text(name) for name in names}
+        if self.issuer.event_name_claim is not None:
+            texts[EVENT_NAME] = self.claims.text(self.issuer.event_name_claim)
+        return {
+            name: text if text and len(text) <= VALUE_CHARS_MAX else OTHERS
+            for name, text in texts.items()
         }
 
 

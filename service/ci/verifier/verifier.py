@@ -163,7 +163,7 @@ class Verifier:
         return VerificationContext(self._issuers, self._audience, candidates, project_id)
 
     def _record_use(self, attribution: Attribution) -> None:
-        self._use.record(attribution.binding_id, self._clock())
+        self._use.record(attribution.binding_id, self._clock(), attribution.seen)
         self._attributed.labels(attribution.issuer.provider).inc()
 
     def _read(self, compact: str) -> _ParsedToken:

@@ -13,6 +13,7 @@ from service.pages.services import DashboardServices
 from service.pages.trust.binding_view import may_create
 from service.store.organisations import list_names
 from service.store.tables import Binding, Organisation, Origin, Project, Team
+from service.trust.advice import never_sent
 from service.trust.bindings.repository import find_projects_and_teams
 from service.trust.bindings.rules import parse_binding
 from service.trust.bindings.slots import find_holder
@@ -33,6 +34,9 @@ _ORIGINS: Final = {
     Origin.ORG_ADMIN: "org_admin: for the organisation",
     Origin.TEAM_ADMIN: "team_admin: for a team, within an org_admin binding",
 }
+
+MEANT: Final = "meant"
+"""The field that says that a warning was read."""
 
 Typed = Mapping[str, str]
 """The texts of the fields, by name."""
@@ -58,6 +62,7 @@ class BindingForm:
     faults: Mapping[str, str] = field(default_factory=dict)
     fault: str | None = None
     holder: Binding | None = None
+    is_warned: bool = False
 
 
 async def load_form(call: Call[DashboardServices], state: FormState) -> BindingForm:
@@ -70,7 +75,8 @@ async def load_form(call: Call[DashboardServices], state: FormState) -> BindingF
         holder = await _find_typed_holder(call, state.typed)
     texts = faults_of(state)
     fault = texts.pop(ANYWHERE, None)
-    return BindingForm(choices, state.typed, texts, fault, holder)
+    is_warned = isinstance(state.refusal, NeverSent)
+    return BindingForm(choices, state.typed, texts, fault, holder, is_warned)
 
 
 def faults_of(state: FormState) -> dict[str, str]:
@@ -79,13 +85,16 @@ def faults_of(state: FormState) -> dict[str, str]:
 
 
 def typed_of(body: Mapping[str, Any]) -> Typed:
-    """The texts to type in order to send `body`."""
+    """The texts to type in order to send `body`, which may have some of the fields alone."""
+    pairs = (body.get("conditions") or {}).items()
+    lists = {
+        "event_names": body.get("event_names") or (),
+        "conditions": [f"{claim}={value}" for claim, value in pairs],
+    }
     return {
-        **{name: body.get(name) or "" for name in FIELDS},
-        "event_names": "\n".join(body["event_names"]),
-        "conditions": "\n".join(
-            f"{claim}={value}" for claim, value in (body.get("conditions") or {}).items()
-        ),
+        name: "\n".join(lists[name]) if name in lists else body[name] or ""
+        for name in FIELDS
+        if name in body
     }
 
 
@@ -109,9 +118,25 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+class NeverSent(Invalid):
+    """What was typed matches no token of any provider; the form can be sent all the same."""
+
+
 def body_of(typed: Typed) -> dict[str, Any]:
-    """The API's body of a create for what was typed. An empty field is left out."""
-    return {name: value for name, value in parse_typed(typed).items() if value}
+    """The API's body of a create for what was typed. An empty field is left out.
+
+    Raises NeverSent for a typed form, unless it says that this is meant.
+    """
+    body = {name: value for name, value in parse_typed(typed).items() if value}
+    if not typed.get(MEANT):
+        faults = [
+            NeverSent(f"{text} Correct it, or send the form again if you mean it", field=name)
+            for name, text in never_sent(body.get("sub_pattern", ""), body.get("event_names", ()))
+        ]
+        if faults:
+            faults[0].further = faults[1:]
+            raise faults[0]
+    return body
 
 
 async def _find_typed_holder(call: Call[DashboardServices], typed: Typed) -> Binding | None:

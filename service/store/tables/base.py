@@ -84,5 +84,6 @@ class Base(DeclarativeBase):
         list[str]: JSON,
         dict[str, int]: JSON,
         dict[str, str]: JSON(none_as_null=True),
+        dict[str, dict[str, str]]: JSON(none_as_null=True),
         dict[str, list[str]]: JSON,
     }

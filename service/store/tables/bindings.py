@@ -45,6 +45,9 @@ class Binding(Base):
     revoked_reason: Mapped[str | None]
     last_used_at: Mapped[datetime | None]
     use_count: Mapped[int] = mapped_column(default=0)
+    seen_since: Mapped[datetime | None]
+    seen_claims: Mapped[dict[str, dict[str, str]] | None] = mapped_column(deferred=True)
+    """What tokens that were admitted since `seen_since` had (seen_claims.py)."""
 
 
 Index(

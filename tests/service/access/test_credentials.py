@@ -158,6 +158,8 @@ REQUESTS: Final = {
     **{f"dashboard_reports.{one}_page": Request("audit:r") for one in ("reports", "access")},
     "reports.access_report": Request("audit:r"),
     "trust_map.trust_map": Request("oidc:r"),
+    "binding_advice.binding_advice": Request("oidc:r"),
+    "dashboard_advice.advice_page": Request("oidc:r"),
     "dashboard_trust_map.map_page": Request("oidc:r"),
     "dashboard_exports.offer_page": Request("audit:export"),
     "dashboard.overview_page": Request(BELONGING),

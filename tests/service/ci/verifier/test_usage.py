@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 from structlog.testing import capture_logs
 
 from service.app import background_jobs
@@ -15,7 +15,7 @@ from service.ci.verifier.usage import PENDING_USES_MAX, BindingUse
 from service.core.errors import StoreUnavailable
 from service.core.metrics import Metrics
 from service.core.settings import Settings
-from service.store.tables import Organisation
+from service.store.tables import Binding, Organisation
 from tests.conftest import START, SettableClock, World, running_world, settings_over
 from tests.crashes import PowerCut, at, power_cut
 from tests.databases import SHORT_WAIT_S
@@ -63,6 +63,43 @@ async def test_uses_are_on_the_list_once_they_are_flushed(world, use, binding_id
     await use.flush()
 
     assert await used(world) == (2, "2026-03-04T12:00:05.123Z")
+
+
+async def seen(world: World) -> tuple[object, object]:
+    async with world.services.store.read() as session:
+        found = await session.execute(select(Binding.seen_since, Binding.seen_claims))
+        return tuple(found.one())
+
+
+async def test_what_tokens_had_is_kept_with_the_day_of_the_last(world, use, binding_id):
+    use.record(binding_id, START, {"event_name": "push", "ref": "a"})
+    use.record(binding_id, START, {"event_name": "push", "ref": "b"})
+    await use.flush()
+    tomorrow = START + timedelta(days=1)
+    use.record(binding_id, tomorrow, {"event_name": "push", "ref": "b"})
+    await use.flush()
+
+    assert await seen(world) == (
+        START,
+        {
+            "event_name": {"push": "2026-03-05"},
+            "ref": {"a": "2026-03-04", "b": "2026-03-05"},
+        },
+    )
+
+
+async def test_what_is_known_of_a_day_is_not_written_again(world, use, binding_id):
+    written: list[str] = []
+    use.record(binding_id, START, {"ref": "a"})
+    await use.flush()
+    writer = world.services.store._engines.writer.sync_engine
+    event.listen(writer, "before_cursor_execute", lambda *call: written.append(call[2]))
+    use.record(binding_id, LATER, {"ref": "a"})
+
+    await use.flush()
+
+    assert await used(world) == (2, "2026-03-04T12:00:05.123Z")
+    assert not [statement for statement in written if "seen_claims" in statement]
 
 
 async def test_a_use_is_counted_once(world, use, binding_id):
